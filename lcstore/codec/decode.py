@@ -1,0 +1,127 @@
+"""Frames to levels, span by span, so that whoever uses them works in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lcstore.codec import format as f
+from lcstore.codec.frame import Frame
+from lcstore.errors import CorruptionError
+from lcstore.kernels import bits, pack, runs, wide
+
+#: Elements of a span: levels of this many stay in the second-level cache.
+_SPAN = 1 << 18
+
+_VALUE_DTYPE = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Levels of a run of elements. They are valid until the next span is asked for."""
+
+    start: int
+    levels: np.ndarray
+    places: np.ndarray
+    values: np.ndarray
+
+
+_NONE = np.empty(0, np.int64)
+
+
+def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]:
+    """Decode the levels of a frame.
+
+    Parameters
+    ----------
+    frame
+        A frame of levels (not an exact one).
+    low, high
+        Elements that are wanted; whole segments are given, so spans may begin before and end behind.
+
+    Yields
+    ------
+    Span
+        `levels` as int8 (or int64 of the wide coder), with zero at `places`, whose levels are `values`.
+
+    Raises
+    ------
+    CorruptionError
+        A stream does not decode.
+    """
+    high = frame.count if high is None else high
+    if frame.coder == f.ZERO or high <= low:
+        return
+    segment = 1 << frame.segment
+    segments = -(-frame.count // segment)
+    directory = frame.directory.reshape(segments, frame.streams + 1)
+    offsets = np.concatenate(([0], np.cumsum(directory.sum(axis=1, dtype=np.int64))))
+    words = _words(frame.payload)
+    decode = _decoder(frame, words)
+    step = _SPAN // segment if frame.coder != f.WIDE else _SPAN // segment // 4
+    last = min(segments, -(-high // segment))
+    for first in range(low // segment, last, step):
+        end = min(first + step, last)
+        start = first * segment
+        count = min(end * segment, frame.count) - start
+        yield decode(start, count, directory[first:end], int(offsets[first]))
+
+
+def _words(payload: memoryview) -> np.ndarray:
+    words = np.zeros((len(payload) + bits.PADDING + 7) // 8, np.uint64)
+    words.view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
+    return words
+
+
+def _decoder(frame: Frame, words: np.ndarray):  # type: ignore[no-untyped-def]
+    assert frame.table is not None
+    segment = 1 << frame.segment
+    if frame.coder == f.WIDE:
+        table, sizes = frame.table.lookup(np.arange(256, dtype=np.uint8))
+        room = np.empty(_SPAN // 4, np.int64)
+
+        def decode_wide(start: int, count: int, directory: np.ndarray, at: int) -> Span:
+            levels = room[:count]
+            _check(wide.decode_wide(words, at, directory, table, sizes, levels, segment), start)
+            return Span(start, levels, _NONE, _NONE)
+
+        return decode_wide
+    narrow = np.empty(_SPAN, np.int8)
+    places, values = np.empty(_SPAN, np.int64), np.empty(_SPAN, np.int64)
+    if frame.coder == f.RUNS:
+        table, sizes = frame.table.lookup(np.arange(256, dtype=np.uint8))
+        least = runs.LEAST
+    else:
+        table, sizes = frame.table.lookup(_pack_values(frame.bits, frame.per))
+        least = 1 << (frame.bits - 1)
+
+    def decode_narrow(start: int, count: int, directory: np.ndarray, at: int) -> Span:
+        levels = narrow[:count]
+        if frame.coder == f.RUNS:
+            _check(runs.decode_runs(words, at, directory, table, sizes, levels, segment), start)
+        else:
+            packed = narrow[: -(-count // frame.per) * frame.per].view(table.dtype)
+            _check(pack.decode_pack(words, at, directory, table, sizes, packed, segment // frame.per), start)
+        found = pack.decode_escapes(words, at, directory, levels, segment, least, places, values)
+        _check(found, start)
+        return Span(start, levels, places[:found], values[:found])
+
+    return decode_narrow
+
+
+def _pack_values(width: int, per: int) -> np.ndarray:
+    """Give the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
+    symbols = np.arange(256)
+    out = np.zeros((256, per), np.int8)
+    for j in range(per):
+        level = (symbols >> (width * j)) & ((1 << width) - 1)
+        level = np.where(level >= 1 << (width - 1), level - (1 << width), level)
+        out[:, j] = np.where(level == -(1 << (width - 1)), -128, level)
+    return out.view(_VALUE_DTYPE[per]).reshape(-1)
+
+
+def _check(status: int, start: int) -> None:
+    if status < 0:
+        raise CorruptionError(f"the frame's streams do not decode near element {start}")

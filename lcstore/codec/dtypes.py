@@ -1,0 +1,74 @@
+"""The element types that can be stored: a fixed list, named the same in every library and every release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from lcstore.errors import InvalidInputError, UnsupportedFormatError
+
+_NUMPY_NAMES: Final = (
+    "bool",
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    *("float16", "float32", "float64", "complex64", "complex128"),
+)
+_ML_NAMES: Final = (
+    *("bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz"),
+    *("float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int4", "uint4"),
+)
+_DTYPES: Final[Mapping[str, np.dtype[Any]]] = MappingProxyType(
+    {name: np.dtype(name) for name in _NUMPY_NAMES}
+    | {name: np.dtype(getattr(ml_dtypes, name)) for name in _ML_NAMES}
+)
+_NAMES: Final[Mapping[np.dtype[Any], str]] = MappingProxyType(
+    {dtype: name for name, dtype in _DTYPES.items()}
+)
+
+#: Every dtype name that a plan may hold.
+DTYPE_NAMES: Final = tuple(_DTYPES)
+#: The dtypes that a lossy role may have.
+LOSSY_DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the stored name of `dtype`, such as ``"float32"`` or ``"bfloat16"``.
+
+    Byte order is not part of the name: everything is stored in one order and comes back in the machine's.
+
+    Raises
+    ------
+    InvalidInputError
+        The dtype has no exact form in a store: object, string, structured, date and extended precision.
+    """
+    name = _NAMES.get(dtype) or _NAMES.get(dtype.newbyteorder("="))
+    if name is None:
+        raise InvalidInputError(f"dtype {dtype} cannot be stored ({_hint(dtype)})")
+    return name
+
+
+def _hint(dtype: np.dtype[Any]) -> str:
+    if dtype.kind in "mM":
+        return "store .view('int64'), and the unit beside it"
+    if dtype.kind in "fc":
+        return "its layout differs between machines: convert it to float64 or complex128"
+    if dtype.names is not None:
+        return "store a dict of its fields"
+    return "arrays hold booleans, integers, floats or complex numbers"
+
+
+def dtype_from_name(name: str) -> np.dtype[Any]:
+    """Return the dtype of a stored name; `UnsupportedFormatError` if this version does not know it."""
+    try:
+        return _DTYPES[name]
+    except (KeyError, TypeError):
+        raise UnsupportedFormatError(f"dtype {name!r:.80} is not known: upgrade lcstore") from None
+
+
+def storage_dtype(name: str) -> np.dtype[Any]:
+    """Return the dtype that Zarr sees: unsigned integers of the same width where Zarr has no such dtype."""
+    dtype = dtype_from_name(name)
+    return np.dtype(f"uint{8 * dtype.itemsize}") if name in _ML_NAMES else dtype

@@ -1,0 +1,224 @@
+"""Levels to bits: which coder suits a chunk, and running it.
+
+A sample of the chunk's segments decides. Dense levels go several to a code, sparse ones as run-level tokens,
+fine ones one by one; the bits each would take are counted, not guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lcstore.codec import format as f
+from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
+from lcstore.kernels import huffman, pack, runs, wide
+
+#: Segments that are looked at before a coder is chosen.
+_SAMPLE = 24
+#: Tokens are chosen only where they save this much: they are slower to decode than packed symbols.
+_TOKENS_MUST_SAVE = 0.015
+
+
+@dataclass(frozen=True)
+class Coded:
+    """The coded levels of a chunk: everything of a frame that does not depend on what levels stand for."""
+
+    coder: int
+    bits: int = 0
+    per: int = 0
+    streams: int = 1
+    segment: int = f.SEGMENT
+    table: bytes = b""
+    directory: bytes = b""
+    payload: bytes | memoryview = b""
+
+
+def encode_levels(
+    levels: np.ndarray, escapes: np.ndarray, *, entropy: str = "auto", cache: TableCache | None = None
+) -> Coded | None:
+    """Code small levels.
+
+    Parameters
+    ----------
+    levels
+        ``int8[n]``, contiguous; -128 where the level is the next of `escapes`.
+    escapes
+        ``int64[m]``: levels of magnitude above 127, in the order of the elements.
+    entropy
+        ``"auto"``; ``"pack"`` or ``"runs"`` to force that coder; ``"symbol"`` for one symbol per code.
+    cache
+        Tables of earlier chunks.
+
+    Returns
+    -------
+    Coded or None
+        None where the levels do not suit these coders (too many escapes): use `encode_wide`.
+    """
+    if not pack.any_level(levels):
+        return Coded(f.ZERO)
+    segments = -(-levels.size // (1 << f.SEGMENT))
+    picked, whole = _sample(levels, segments)
+    plans = [p for p in (_plan_packs(picked, entropy) + _plan_runs(picked, entropy)) if p is not None]
+    for plan in sorted(plans, key=lambda p: p.cost):
+        counts = plan.counts if whole else plan.counts + 1
+        table = cache.table(plan.key, counts) if cache is not None else CodeTable.from_counts(counts)
+        coded = (
+            _run_runs(levels, escapes, segments, table)
+            if plan.key == "runs"
+            else _run_pack(levels, escapes, segments, plan, table)
+        )
+        if coded is not None:
+            return coded
+    return None
+
+
+@dataclass(frozen=True)
+class _Plan:
+    key: object
+    bits: int
+    per: int
+    counts: np.ndarray
+    cost: float
+
+
+def _sample(levels: np.ndarray, segments: int) -> tuple[np.ndarray, bool]:
+    """Give some segments' levels, and whether they are all of them."""
+    if segments <= _SAMPLE:
+        return levels, True
+    size = 1 << f.SEGMENT
+    whole = levels[: (levels.size // size) * size].reshape(-1, size)
+    chosen = np.linspace(0, whole.shape[0] - 1, _SAMPLE).astype(int)
+    return whole[chosen].reshape(-1), False
+
+
+def _plan_packs(levels: np.ndarray, entropy: str) -> list[_Plan]:
+    if entropy == "runs":
+        return []
+    singles = _count_symbols(levels, 8, 1)
+    packings = f.PACKINGS if entropy != "symbol" else ((8, 1),)
+    return [_plan_pack(levels, bits, per, singles) for bits, per in packings]
+
+
+def _plan_pack(levels: np.ndarray, bits: int, per: int, singles: np.ndarray) -> _Plan:
+    counts = singles if per == 1 else _count_symbols(levels, bits, per)
+    table = CodeTable.from_counts(counts)
+    cost = table.bits(counts) + 8 * len(table.to_bytes()) + _escape_bits(singles, 1 << (bits - 1))
+    return _Plan((bits, per), bits, per, counts, cost)
+
+
+def _count_symbols(levels: np.ndarray, bits: int, per: int) -> np.ndarray:
+    symbols = np.empty(-(-levels.size // per), np.uint8)
+    pack.pack(levels, bits, per, symbols)
+    counts = np.zeros(SYMBOLS, np.int64)
+    huffman.histogram(symbols, counts)
+    return counts
+
+
+def _escape_bits(singles: np.ndarray, least: int) -> float:
+    """Give the bits that the side streams take, from the counts of the single levels."""
+    magnitudes = np.abs(np.arange(SYMBOLS).astype(np.uint8).view(np.int8).astype(np.int64))
+    magnitudes[128] = 4096 + least  # an escape above 127: its size is not known here
+    over = magnitudes - least
+    each = np.where(over >= 0, 2 * np.floor(np.log2(np.maximum(over, 0) + 1)) + 2, 0)
+    return float(singles @ each)
+
+
+def _plan_runs(levels: np.ndarray, entropy: str) -> list[_Plan | None]:
+    if entropy not in ("auto", "runs"):
+        return []
+    most = levels.size // 2 + 64 if entropy == "auto" else levels.size + levels.size // 4096 + 64
+    tokens = _tokenize(levels, most)
+    if tokens is None:
+        return []
+    symbols, _extras, _counts = tokens
+    counts = np.zeros(SYMBOLS, np.int64)
+    huffman.histogram(symbols, counts)
+    if not counts.any():
+        counts[runs.END] = 1
+    table = CodeTable.from_counts(counts)
+    extra = np.zeros(SYMBOLS, np.uint8)
+    runs.extra_bits(extra)
+    escaped = int(counts[runs.LEVELS - 1 : runs.END : runs.LEVELS].sum())
+    cost = table.bits(counts) + float(counts @ extra.astype(np.int64)) + 8 * len(table.to_bytes()) + 5.0 * escaped
+    return [_Plan("runs", 0, 0, counts, cost * (1 + _TOKENS_MUST_SAVE))]
+
+
+def _tokenize(levels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    segments = -(-levels.size // (1 << f.SEGMENT))
+    symbols, extras = np.empty(most, np.uint8), np.empty(most, np.uint32)
+    counts = np.zeros(segments, np.int64)
+    used = runs.tokenize(levels, 1 << f.SEGMENT, symbols, extras, counts)
+    return None if used < 0 else (symbols[:used], extras[:used], counts)
+
+
+def _run_pack(
+    levels: np.ndarray, escapes: np.ndarray, segments: int, plan: _Plan, table: CodeTable
+) -> Coded | None:
+    streams = 4 if min(levels.size, 1 << f.SEGMENT) // plan.per >= f.FOUR_STREAMS_FROM else 1
+    directory = np.zeros((segments, streams + 1), np.uint16)
+    payload = np.empty(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
+    used = pack.encode_pack(
+        levels, escapes, plan.bits, plan.per, streams, 1 << f.SEGMENT, table.codes, payload, directory
+    )
+    if used < 0:
+        return None
+    return Coded(
+        f.PACK,
+        plan.bits,
+        plan.per,
+        streams,
+        table=table.to_bytes(),
+        directory=directory.tobytes(),
+        payload=memoryview(payload[:used]),
+    )
+
+
+def _run_runs(levels: np.ndarray, escapes: np.ndarray, segments: int, table: CodeTable) -> Coded | None:
+    tokens = _tokenize(levels, levels.size // 2 + 4096) or _tokenize(levels, levels.size + segments + 64)
+    if tokens is None:
+        return None
+    symbols, extras, counts = tokens
+    directory = np.zeros((segments, 2), np.uint16)
+    payload = np.empty(4 * symbols.size + escapes.size * 16 + 64 * segments + 64, np.uint8)
+    used = runs.encode_runs(
+        levels, escapes, 1 << f.SEGMENT, symbols, extras, counts, table.codes, payload, directory
+    )
+    if used < 0:
+        return None
+    return Coded(
+        f.RUNS, table=table.to_bytes(), directory=directory.tobytes(), payload=memoryview(payload[:used])
+    )
+
+
+def encode_wide(levels: np.ndarray, *, cache: TableCache | None = None) -> Coded:
+    """Code levels of any size: ``int64[n]``, magnitudes below 2**61."""
+    if not levels.any():
+        return Coded(f.ZERO)
+    counts = np.zeros(SYMBOLS, np.int64)
+    wide.count_wide(levels, counts)
+    table = cache.table("wide", counts) if cache is not None else CodeTable.from_counts(counts)
+    segments = -(-levels.size // wide.SEGMENT)
+    directory = np.zeros((segments, 2), np.uint16)
+    payload = np.empty(levels.size * 10 + 64 * segments, np.uint8)
+    used = wide.encode_wide(levels, wide.SEGMENT, table.codes, payload, directory)
+    return Coded(
+        f.WIDE,
+        segment=f.WIDE_SEGMENT,
+        table=table.to_bytes(),
+        directory=directory.tobytes(),
+        payload=memoryview(payload[:used]),
+    )
+
+
+def encode_any(levels: np.ndarray, *, entropy: str = "auto", cache: TableCache | None = None) -> Coded:
+    """Code ``int64[n]`` levels with whichever coder suits them."""
+    narrow = np.clip(levels, -128, 127).astype(np.int8)
+    far = np.abs(levels) > 127
+    escapes = levels[far]
+    if escapes.size <= levels.size // 64 + 16:
+        narrow[far] = -128
+        coded = encode_levels(narrow, escapes, entropy=entropy, cache=cache)
+        if coded is not None:
+            return coded
+    return encode_wide(levels, cache=cache)

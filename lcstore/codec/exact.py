@@ -1,0 +1,129 @@
+"""Exact frames: byte planes, each coded by itself where that saves something. Any dtype, any bits."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+from lcstore.codec import format as f
+from lcstore.codec.decode import spans
+from lcstore.codec.entropy import Coded, encode_levels
+from lcstore.codec.frame import Frame, build_frame, parse_frame
+from lcstore.codec.tables import SYMBOLS, CodeTable
+from lcstore.errors import CorruptionError
+from lcstore.kernels import huffman, planes
+
+_BYTE = np.dtype(np.uint8)
+_NO_ESCAPES = np.empty(0, np.int64)
+#: A plane is coded only where that saves this part of it; the rest is copied.
+_MUST_SAVE = 0.02
+#: Bytes of a plane that are looked at before it is coded.
+_SAMPLE = 1 << 18
+
+
+def encode_exact(array: np.ndarray) -> bytes:
+    """Code `array` (contiguous, one dimension) so that every bit comes back."""
+    words = _words(array)
+    if not words.size or not words.any():
+        return _frame(Coded(f.ZERO), array)
+    if words.itemsize == 1:
+        coded, parameter = _encode_plane(words)
+        return _frame(coded, array, parameter)
+    turn = int(array.dtype.kind not in "iub")
+    split = np.empty((words.itemsize, words.size), np.uint8)
+    planes.split_planes(words, turn, split)
+    parts = []
+    for plane in split:
+        coded, parameter = _encode_plane(plane)
+        parts.append(_frame(coded, plane, parameter))
+    directory = struct.pack(f"<{len(parts)}Q", *map(len, parts))
+    return _frame(Coded(f.PLANES, directory=directory, payload=b"".join(parts)), array, turn)
+
+
+def decode_exact(frame: Frame) -> np.ndarray:
+    """Give the array of an exact frame, in one dimension.
+
+    Raises
+    ------
+    CorruptionError
+        A plane does not decode.
+    """
+    if frame.coder == f.ZERO and frame.parameter == 0:
+        return np.zeros(frame.count, frame.dtype)
+    if frame.coder != f.PLANES:
+        if frame.dtype.itemsize != 1:
+            raise CorruptionError("an exact frame of wide values must hold planes")
+        return _decode_plane(frame).view(frame.dtype)
+    size = frame.directory.size
+    out = np.empty(frame.count, frame.dtype)
+    words = out.view(f"u{size}")
+    at = 0
+    for index, length in enumerate(frame.directory.tolist()):
+        plane = parse_frame(frame.payload[at : at + length], expected=words.size)
+        if plane.dtype != _BYTE or plane.quantizer != f.EXACT or plane.coder == f.PLANES:
+            raise CorruptionError("a plane of the frame is not one of bytes")
+        planes.join_plane(_decode_plane(plane), index, words)
+        at += length
+    if frame.parameter:
+        planes.turn_back(words)
+    return out
+
+
+def _words(array: np.ndarray) -> np.ndarray:
+    size = array.dtype.itemsize
+    size = size // 2 if array.dtype.kind == "c" else size
+    return array.view(f"u{size}")
+
+
+def _frame(coded: Coded, array: np.ndarray, parameter: int = 0) -> bytes:
+    return build_frame(
+        coded,
+        count=array.size,
+        dtype=array.dtype,
+        quantizer=f.EXACT,
+        scales=b"",
+        block=f.BLOCK,
+        parameter=parameter,
+    )
+
+
+def _encode_plane(plane: np.ndarray) -> tuple[Coded, int]:
+    """Code bytes; give also what they are xor-ed with, so that the rarest of them is the escape."""
+    if plane.size > 4 * _SAMPLE and not _worth_it(plane[:: plane.size // _SAMPLE]):
+        return Coded(f.RAW, payload=plane.data), 0
+    counts = _count(plane)
+    used = np.flatnonzero(counts)
+    if used.size == 1:
+        return Coded(f.ZERO), int(used[0])
+    turn = int(np.argmin(counts)) ^ 0x80
+    levels = (plane ^ np.uint8(turn)).view(np.int8)
+    escapes = np.full(int(counts.min()), -128, np.int64)
+    coded = encode_levels(levels, escapes)
+    if coded is None or len(coded.payload) > (1 - _MUST_SAVE) * plane.size:
+        return Coded(f.RAW, payload=plane.data), 0
+    return coded, turn
+
+
+def _worth_it(sample: np.ndarray) -> bool:
+    counts = _count(np.ascontiguousarray(sample))
+    return CodeTable.from_counts(counts).bits(counts) < 8 * sample.size * (1 - _MUST_SAVE)
+
+
+def _count(plane: np.ndarray) -> np.ndarray:
+    counts = np.zeros(SYMBOLS, np.int64)
+    huffman.histogram(plane, counts)
+    return counts
+
+
+def _decode_plane(frame: Frame) -> np.ndarray:
+    if frame.coder == f.RAW:
+        return np.frombuffer(frame.payload, np.uint8)
+    out = np.zeros(frame.count, np.int8)
+    for span in spans(frame):
+        if span.levels.dtype != np.int8:
+            raise CorruptionError("a plane of bytes cannot be of the wide coder")
+        part = out[span.start : span.start + span.levels.size]
+        part[:] = span.levels
+        part[span.places] = span.values.astype(np.int8)
+    return out.view(np.uint8) ^ np.uint8(frame.parameter)

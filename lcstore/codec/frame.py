@@ -1,0 +1,183 @@
+"""A frame's bytes: built in one piece, and parsed and validated completely before anything is allocated."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+import google_crc32c
+import numpy as np
+
+from lcstore import limits
+from lcstore.codec import format as f
+from lcstore.codec.dtypes import dtype_from_name, dtype_name
+from lcstore.codec.entropy import Coded
+from lcstore.codec.tables import CodeTable
+from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A validated frame; sections are views of the bytes it was parsed from."""
+
+    count: int
+    dtype: np.dtype
+    quantizer: int
+    coder: int
+    bits: int
+    per: int
+    streams: int
+    block: int
+    segment: int
+    parameter: int
+    scales: memoryview
+    table: CodeTable | None
+    directory: np.ndarray
+    payload: memoryview
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks, the last of which may be short."""
+        return -(-self.count // (1 << self.block))
+
+
+def build_frame(
+    coded: Coded, *, count: int, dtype: np.dtype, quantizer: int, scales: bytes, block: int, parameter: int = 0
+) -> bytes:
+    """Put a frame together.
+
+    Parameters
+    ----------
+    coded
+        The coded levels.
+    count, dtype, quantizer, scales, block, parameter
+        Elements; dtype that they decode to; how levels stand for values; the scales section; log2 of the
+        block; the quantizer's parameter.
+    """
+    header = f.HEADER.pack(
+        *(f.MAGIC, f.VERSION, 0, count, f.DTYPES.index(dtype_name(dtype)), quantizer),
+        *(coded.coder, coded.bits, coded.per, coded.streams, block, coded.segment, parameter, 0, 0),
+        *(len(scales), len(coded.table), len(coded.directory), len(coded.payload)),
+    )
+    parts = (header[f.CHECKED_FROM :], scales, coded.table, coded.directory)
+    crc = google_crc32c.value(b"".join(parts))
+    crc = google_crc32c.extend(crc, bytes(coded.payload))
+    return b"".join((header[:4], struct.pack("<I", crc), *parts, coded.payload))
+
+
+def parse_frame(data: bytes | memoryview, *, expected: int | None = None) -> Frame:
+    """Parse and validate a frame.
+
+    Parameters
+    ----------
+    data
+        The frame, exactly.
+    expected
+        Elements that it must hold. Without it, a frame that claims far more than its bytes can plausibly
+        say is refused.
+
+    Raises
+    ------
+    TruncatedError, CorruptionError
+        The bytes are not a frame as it was written.
+    UnsupportedFormatError
+        They may be one of a newer version.
+    LimitError
+        It claims more elements than this process is ready to hold.
+    """
+    view = memoryview(data).cast("B")
+    if len(view) < f.HEADER.size:
+        raise TruncatedError(f"a frame has at least {f.HEADER.size} bytes, not {len(view)}")
+    (magic, version, crc, count, dtype_code, quantizer, coder, bits, per, streams, block, segment, parameter,
+     reserved, features, scale_bytes, table_bytes, directory_bytes, payload_bytes) = f.HEADER.unpack_from(view)  # fmt: skip
+    if magic != f.MAGIC:
+        raise CorruptionError("these bytes are not a frame: they do not begin with its magic")
+    if version != f.VERSION:
+        raise UnsupportedFormatError(f"frame version {version} is not known to this lcstore: upgrade lcstore")
+    size = f.HEADER.size + scale_bytes + table_bytes + directory_bytes + payload_bytes
+    if len(view) < size:
+        raise TruncatedError(f"the frame says {size} bytes, there are {len(view)}")
+    if len(view) > size:
+        raise CorruptionError(f"the frame says {size} bytes, there are {len(view)}")
+    if google_crc32c.value(bytes(view[f.CHECKED_FROM :])) != crc:
+        raise CorruptionError("the frame's checksum does not match its bytes")
+    if features:
+        raise UnsupportedFormatError("the frame needs features that this lcstore does not know: upgrade lcstore")
+    if reserved or dtype_code >= len(f.DTYPES):
+        raise UnsupportedFormatError("the frame's header is of a newer lcstore: upgrade lcstore")
+    dtype = dtype_from_name(f.DTYPES[dtype_code])
+    _check_count(count, expected, dtype.itemsize, len(view))
+    sections = view[f.HEADER.size :]
+    scales, rest = sections[:scale_bytes], sections[scale_bytes:]
+    table, rest = rest[:table_bytes], rest[table_bytes:]
+    directory, payload = rest[:directory_bytes], rest[directory_bytes:]
+    frame = Frame(
+        *(count, dtype, quantizer, coder, bits, per, streams, block, segment, parameter, scales),
+        CodeTable.from_bytes(table) if coder in (f.PACK, f.RUNS, f.WIDE) else None,
+        np.frombuffer(directory, "<u2" if coder != f.PLANES else "<u8") if _whole(coder, directory) else _ragged(),
+        payload,
+    )
+    _check_shape(frame, table_bytes)
+    return frame
+
+
+def _check_count(count: int, expected: int | None, itemsize: int, size: int) -> None:
+    limits.check(count, limits.MAX_FRAME_ELEMENTS, "the frame's element count")
+    if expected is not None:
+        if count != expected:
+            raise CorruptionError(f"the frame holds {count} elements instead of {expected}")
+        return
+    claimed = count * itemsize
+    if claimed > limits.MAX_UNSTATED_BYTES and claimed > size * limits.MAX_UNSTATED_EXPANSION:
+        raise LimitError(f"a frame of {size} bytes claims {claimed} bytes of values: state how many you expect")
+
+
+def _whole(coder: int, directory: memoryview) -> bool:
+    return len(directory) % (8 if coder == f.PLANES else 2) == 0
+
+
+def _ragged() -> np.ndarray:
+    raise CorruptionError("the frame's directory has an odd length")
+
+
+def _check_shape(frame: Frame, table_bytes: int) -> None:
+    """Check that coder, parameters, directory and payload fit each other."""
+    quantized = frame.quantizer != f.EXACT
+    if frame.quantizer not in (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG):
+        raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known to this lcstore: upgrade lcstore")
+    if frame.coder not in (f.ZERO, f.PACK, f.RUNS, f.WIDE, f.PLANES, f.RAW):
+        raise UnsupportedFormatError(f"coder {frame.coder} is not known to this lcstore: upgrade lcstore")
+    if quantized and not f.MIN_BLOCK <= frame.block <= f.WIDE_SEGMENT:
+        raise CorruptionError(f"the frame's blocks of 2**{frame.block} elements are not allowed")
+    if frame.coder in (f.PLANES, f.RAW):
+        _check_exact(frame, quantized, table_bytes)
+        return
+    if frame.coder == f.ZERO:
+        if table_bytes or frame.directory.size or len(frame.payload):
+            raise CorruptionError("a frame of zeros has sections that it must not have")
+        return
+    if frame.segment != (f.WIDE_SEGMENT if frame.coder == f.WIDE else f.SEGMENT):
+        raise CorruptionError(f"the frame's segments of 2**{frame.segment} elements are not allowed")
+    if frame.coder == f.PACK:
+        if (frame.bits, frame.per) not in f.PACKINGS or frame.streams not in (1, 4):
+            raise CorruptionError("the frame's packing is not allowed")
+    elif (frame.bits, frame.per, frame.streams) != (0, 0, 1):
+        raise CorruptionError("the frame's coder takes no packing")
+    segments = -(-frame.count // (1 << frame.segment))
+    if frame.directory.size != segments * (frame.streams + 1):
+        raise CorruptionError(f"the frame's directory does not fit {segments} segments")
+    if int(frame.directory.sum(dtype=np.int64)) != len(frame.payload):
+        raise CorruptionError("the frame's directory does not add up to its payload")
+
+
+def _check_exact(frame: Frame, quantized: bool, table_bytes: int) -> None:
+    if quantized or table_bytes or len(frame.scales):
+        raise CorruptionError("an exact frame has sections that it must not have")
+    if frame.coder == f.RAW:
+        if frame.directory.size or len(frame.payload) != frame.count * frame.dtype.itemsize:
+            raise CorruptionError("a raw frame's payload does not fit its elements")
+        return
+    if frame.parameter not in (0, 1) or frame.directory.size not in (2, 4, 8):
+        raise CorruptionError("the frame's planes are not allowed")
+    if frame.dtype.itemsize % frame.directory.size or sum(frame.directory.tolist()) != len(frame.payload):
+        raise CorruptionError("the frame's planes do not add up to its payload")

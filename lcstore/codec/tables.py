@@ -1,0 +1,138 @@
+"""Code tables: how their lengths are written, and a cache that reuses one while it stays near the optimum.
+
+The paper caches its code tables because the statistics of deltas hardly move between checkpoints (LC-Checkpoint,
+ICML 2020, "Huffman code table caching"). Here a frame always carries its table (at most 130 bytes), so a cache
+saves time only, never correctness.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from lcstore.errors import CorruptionError
+from lcstore.kernels import huffman
+
+SYMBOLS = 256
+_ZEROS = 13
+_REPEAT = 14
+
+
+@dataclass(frozen=True)
+class CodeTable:
+    """Code lengths and codes of up to 256 symbols."""
+
+    lengths: np.ndarray
+    codes: np.ndarray
+
+    @classmethod
+    def from_lengths(cls, lengths: np.ndarray) -> CodeTable:
+        """Assign the canonical codes; `CorruptionError` unless they make a complete prefix code."""
+        codes = np.zeros(SYMBOLS, np.uint32)
+        if huffman.assign_codes(lengths, codes) != 0:
+            raise CorruptionError("the code table is not a complete prefix code")
+        return cls(lengths, codes)
+
+    @classmethod
+    def from_counts(cls, counts: np.ndarray) -> CodeTable:
+        """Build the optimal table for ``int64[256]`` `counts`, at least one of which is not zero."""
+        lengths = np.zeros(SYMBOLS, np.uint8)
+        if huffman.code_lengths(counts, lengths) < 0:
+            raise CorruptionError("no symbol to code")
+        return cls.from_lengths(lengths)
+
+    def bits(self, counts: np.ndarray) -> float:
+        """Give the bits that `counts` symbols take; infinity where one has no code."""
+        if np.any((counts > 0) & (self.lengths == 0)):
+            return float("inf")
+        return float(counts @ self.lengths.astype(np.int64))
+
+    def lookup(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Expand to look-up tables: what each window decodes to, and how many bits it takes."""
+        table = np.zeros(huffman.TABLE_SIZE, values.dtype)
+        sizes = np.zeros(huffman.TABLE_SIZE, np.uint8)
+        huffman.fill_table(self.codes, values, table, sizes)
+        return table, sizes
+
+    def to_bytes(self) -> bytes:
+        """Write the lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one."""
+        nibbles: list[int] = []
+        lengths = self.lengths.tolist()
+        at = 0
+        while at < SYMBOLS:
+            value = lengths[at]
+            run = 1
+            while at + run < SYMBOLS and lengths[at + run] == value:
+                run += 1
+            if at + run == SYMBOLS and value == 0:
+                break  # what is not said is zero
+            if value == 0 and run >= 3:
+                run = min(run, 258)
+                nibbles += [_ZEROS, (run - 3) & 15, (run - 3) >> 4]
+            elif run >= 4:
+                run = min(run, 19)
+                nibbles += [value, _REPEAT, run - 4]
+            else:
+                nibbles += [value] * run
+            at += run
+        if len(nibbles) % 2:
+            nibbles.append(0)
+        packed = np.array(nibbles, np.uint8).reshape(-1, 2)
+        return (packed[:, 0] | (packed[:, 1] << 4)).tobytes()
+
+    @classmethod
+    def from_bytes(cls, data: memoryview) -> CodeTable:
+        """Read what `to_bytes` wrote; `CorruptionError` for anything else."""
+        raw = np.frombuffer(data, np.uint8)
+        nibbles = np.stack((raw & 15, raw >> 4), axis=1).reshape(-1).tolist()
+        lengths: list[int] = []
+        at = 0
+        while at < len(nibbles):
+            value = nibbles[at]
+            if value <= huffman.MAX_BITS:
+                lengths.append(value)
+                at += 1
+            elif value == _ZEROS and at + 2 < len(nibbles):
+                lengths += [0] * (3 + nibbles[at + 1] + 16 * nibbles[at + 2])
+                at += 3
+            elif value == _REPEAT and at + 1 < len(nibbles) and lengths:
+                lengths += [lengths[-1]] * (3 + nibbles[at + 1])
+                at += 2
+            else:
+                raise CorruptionError("the code table is malformed")
+            if len(lengths) > SYMBOLS + 1:
+                raise CorruptionError("the code table has too many symbols")
+        if any(lengths[SYMBOLS:]):
+            raise CorruptionError("the code table has too many symbols")
+        lengths = lengths[:SYMBOLS]
+        return cls.from_lengths(np.array(lengths + [0] * (SYMBOLS - len(lengths)), np.uint8))
+
+
+class TableCache:
+    """Keeps the last table of each coder, and gives it again while it codes nearly as well. Thread-safe."""
+
+    #: A table is kept while it costs at most this much more than when it was made, relative to the entropy.
+    SLACK = 0.005
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tables: dict[object, tuple[CodeTable, float]] = {}
+
+    def table(self, coder: object, counts: np.ndarray) -> CodeTable:
+        """Return a table for `counts`: the last one of `coder` if it still serves, else a new one."""
+        bound = max(_entropy_bits(counts), 1.0)
+        with self._lock:
+            cached = self._tables.get(coder)
+        if cached is not None and cached[0].bits(counts) <= (cached[1] + self.SLACK) * bound:
+            return cached[0]
+        table = CodeTable.from_counts(counts)
+        with self._lock:
+            self._tables[coder] = (table, table.bits(counts) / bound)
+        return table
+
+
+def _entropy_bits(counts: np.ndarray) -> float:
+    used = counts[counts > 0].astype(np.float64)
+    return float(used @ np.log2(used.sum() / used)) if used.size > 1 else 0.0

@@ -1,0 +1,85 @@
+"""Bit streams, least significant bit first, in ``uint64`` words.
+
+A writer's state is (accumulator, bits in it, words written); a reader's is one bit position. Readers rely on
+padding behind the payload (`PADDING` bytes), so a stream that runs on meets zeros and not the end of memory,
+and is found out when its end is checked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lcstore.kernels.jit import kernel
+
+_1 = np.uint64(1)
+_6 = np.uint64(6)
+_63 = np.uint64(63)
+
+#: Elements in a segment at most; directory entries are 16 bits because of it.
+MAX_SEGMENT = 1 << 16
+#: Zero bytes that must follow a payload: the longest stream a damaged one can turn into is all of a segment's
+#: codes at 12 + 62 bits.
+PADDING = MAX_SEGMENT * 10 + 64
+
+
+@kernel(inline=True)
+def put(words, acc, used, at, value, bits):  # type: ignore[no-untyped-def]
+    """Append the `bits` (at most 63) low bits of `value`, whose others are zero.
+
+    Without a branch: the word is stored each time, and the place moves on once it is full.
+    """
+    acc |= value << used
+    words[at] = acc
+    total = used + bits
+    full = total >> _6
+    acc = (value >> _1) >> (_63 - used) if full else acc
+    return acc, total & _63, at + full
+
+
+@kernel(inline=True, checked=True)
+def window(words, position):  # type: ignore[no-untyped-def]
+    """Give the 64 bits from `position`."""
+    i = position >> _6
+    r = position & _63
+    return (words[i] >> r) | ((words[i + _1] << _1) << (_63 - r))
+
+
+@kernel(inline=True)
+def bit_length(value):  # type: ignore[no-untyped-def]
+    """Count the bits of ``uint64`` `value`, 0 for 0."""
+    n = np.uint64(0)
+    for half in (32, 16, 8, 4, 2, 1):
+        if value >> np.uint64(half):
+            value >>= np.uint64(half)
+            n += np.uint64(half)
+    return n + value
+
+
+@kernel(inline=True)
+def put_escape(words, acc, used, at, level, least):  # type: ignore[no-untyped-def]
+    """Append an escaped level: its sign, then ``abs(level) - least`` as an Elias-gamma code of one more."""
+    size = np.uint64(abs(level) - least) + _1
+    acc, used, at = put(words, acc, used, at, np.uint64(level < 0), _1)
+    n = bit_length(size) - _1
+    acc, used, at = put(words, acc, used, at, np.uint64(0), n)
+    acc, used, at = put(words, acc, used, at, _1, _1)
+    return put(words, acc, used, at, size & ((_1 << n) - _1), n)
+
+
+@kernel(inline=True, checked=True)
+def take_escape(words, position, least):  # type: ignore[no-untyped-def]
+    """Read an escaped level; give it and the next position. A level of 0 says that it is malformed."""
+    negative = window(words, position) & _1
+    position += _1
+    n = np.uint64(0)
+    look = window(words, position)
+    while n < np.uint64(62) and (look & _1) == 0:
+        look >>= _1
+        n += _1
+    if n >= np.uint64(62):
+        return np.int64(0), position
+    position += n + _1
+    rest = window(words, position) & ((_1 << n) - _1)
+    position += n
+    size = np.int64((rest | (_1 << n)) - _1) + least
+    return (-size if negative else size), position

@@ -1,0 +1,225 @@
+"""The fused pass over a tensor on its integer grid: delta, level, move, digest; and the way back.
+
+A tracked value is an integer `n` that stands for ``n * 2**g``. One pass reads the state and the track, writes
+a level per element and moves the track by exactly what a reader will add, ``level * 2**shift``.
+Additions wrap, so any order of any deltas gives the same integers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lcstore.kernels.digest import weight
+from lcstore.kernels.ints import shift_right, wrap_add, wrap_mul, wrap_sub
+from lcstore.kernels.jit import kernel
+from lcstore.kernels.status import OK, RANGE, SPACE
+
+#: Elements that are worked on at a time: state, track and levels of one run stay in the first-level cache.
+RUN = 1024
+#: In a level buffer: the level is in the list of escapes.
+ESCAPE = np.int8(-128)
+#: The largest magnitude that a level buffer holds itself.
+MAX_LEVEL = 127
+
+
+@kernel(inline=True)
+def _levels(state, track, levels, inverse, limit, rounding, shift, kind):  # type: ignore[no-untyped-def]
+    """Fill the levels of one run; give a bound of their magnitudes, or -1 where a value is off the grid."""
+    top = kind(0)
+    bad = np.int32(0)
+    sign_bit = kind(8 * track.itemsize - 1)
+    for i in range(state.size):
+        scaled = state[i] * inverse
+        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
+        difference = wrap_sub(kind(np.rint(scaled)), track[i])
+        sign = shift_right(difference, sign_bit)
+        size = wrap_sub(kind(difference ^ sign), sign)
+        level = shift_right(wrap_add(size, rounding), shift)
+        top = kind(top | level)
+        levels[i] = np.int8(wrap_sub(kind(level ^ sign), sign))
+    return kind(-1) if bad != 0 else top
+
+
+@kernel(inline=True)
+def _move(track, levels, factor, start, kind):  # type: ignore[no-untyped-def]
+    """Move one run of the track; give the digest of its levels."""
+    total = np.uint64(0)
+    for i in range(track.size):
+        track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
+        total += weight(start + np.uint64(i)) * np.uint64(np.int64(levels[i]))
+    return total
+
+
+@kernel
+def advance(
+    state: np.ndarray,
+    track: np.ndarray,
+    levels: np.ndarray,
+    escapes: np.ndarray,
+    escaped: int,
+    inverse: float,
+    limit: float,
+    shift: int,
+    rounding: int,
+    start: int,
+    out: np.ndarray,
+) -> int:
+    """Code one piece of a tensor against its track, and move the track to what a reader will have.
+
+    Parameters
+    ----------
+    state
+        ``float32[n]`` or ``float64[n]``: the true values.
+    track
+        ``int32[n]`` or ``int64[n]``: changed in place.
+    levels
+        ``int8[n]``, filled; `ESCAPE` where the level is in `escapes`.
+    escapes, escaped
+        ``int64[m]`` and how many of it are in use already.
+    inverse
+        ``2**-g``, of the state's dtype.
+    limit
+        Largest magnitude allowed on the grid.
+    shift
+        The step is ``2**shift`` grid units.
+    rounding
+        Grid units added before the shift: ``2**shift - threshold``.
+    start
+        Position of the first element inside its tensor.
+    out
+        ``uint64[4]``: [0] digest of the moves, added to; [1] elements done, added to.
+
+    Returns
+    -------
+    int
+        Escapes in use, or `RANGE` (a value is not finite or outside the grid) or `SPACE`. Either way
+        ``out[1]`` elements were moved, and their levels say by how much.
+    """
+    n = state.size
+    total = np.uint64(0)
+    kind = track.dtype.type
+    for low in range(0, n, RUN):
+        high = min(low + RUN, n)
+        values, grid, coded = state[low:high], track[low:high], levels[low:high]
+        top = _levels(values, grid, coded, inverse, limit, kind(rounding), kind(shift), kind)
+        if top < 0:
+            out[0] += total
+            return RANGE
+        first = np.uint64(start + low)
+        if top <= MAX_LEVEL:
+            total += _move(grid, coded, kind(np.int64(1) << shift), first, kind) << np.uint64(shift)
+        else:
+            if escaped + (high - low) > escapes.size:
+                out[0] += total
+                return SPACE
+            for i in range(high - low):
+                difference = np.int64(np.rint(values[i] * inverse)) - np.int64(grid[i])
+                level = (abs(difference) + rounding) >> shift
+                signed = level if difference >= 0 else -level
+                coded[i] = np.int8(signed)
+                if level > MAX_LEVEL:
+                    coded[i] = ESCAPE
+                    escapes[escaped] = signed
+                    escaped += 1
+                move = signed << shift
+                grid[i] = kind(np.int64(grid[i]) + move)
+                total += weight(first + np.uint64(i)) * np.uint64(move)
+        out[1] += np.uint64(high - low)
+    out[0] += total
+    return escaped
+
+
+@kernel(inline=True)
+def _add(levels, factor, track, kind):  # type: ignore[no-untyped-def]
+    for i in range(levels.size):
+        track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
+
+
+@kernel
+def add_levels(levels: np.ndarray, shifts: np.ndarray, block: int, sign: int, track: np.ndarray) -> int:
+    """Add ``sign * levels * 2**shift`` to the track.
+
+    Parameters
+    ----------
+    levels
+        ``int8[n]`` or ``int64[n]``; escaped places hold zero.
+    shifts
+        ``int16``, one per block; the first block begins with ``levels[0]``.
+    block
+        Elements per block.
+    sign
+        1 to apply, -1 to take back.
+    track
+        ``int32[n]`` or ``int64[n]``, changed in place.
+    """
+    n = levels.size
+    kind = track.dtype.type
+    for b in range((n + block - 1) // block):
+        low = b * block
+        _add(levels[low : low + block], kind(np.int64(sign) << np.int64(shifts[b])), track[low : low + block], kind)
+    return OK
+
+
+@kernel
+def to_grid(values: np.ndarray, inverse: float, limit: float, track: np.ndarray) -> int:
+    """Round `values` to the grid: ``track = rint(values * 2**-g)``.
+
+    Returns
+    -------
+    int
+        `OK`, or `RANGE` where a value is not finite or outside the grid.
+    """
+    bad = np.int32(0)
+    for i in range(values.size):
+        scaled = values[i] * inverse
+        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
+        track[i] = track.dtype.type(np.rint(scaled))
+    return RANGE if bad != 0 else OK
+
+
+@kernel
+def from_grid(track: np.ndarray, scale: float, out: np.ndarray) -> int:
+    """Give the values that the track stands for, rounded once to the dtype of `out` (float32 or float64)."""
+    for i in range(track.size):
+        out[i] = out.dtype.type(np.float64(track[i]) * scale)
+    return OK
+
+
+@kernel
+def from_grid_bfloat16(track: np.ndarray, scale: float, out: np.ndarray) -> int:
+    """Give the values as bfloat16 bit patterns (``uint16``), rounded once, to nearest with ties to even."""
+    buffer = np.empty(1, np.float64)
+    bits = buffer.view(np.uint64)
+    single = np.empty(1, np.float32)
+    pattern = single.view(np.uint32)
+    drop = np.uint64(45)
+    half = np.uint64((1 << 44) - 1)
+    for i in range(track.size):
+        buffer[0] = np.float64(track[i]) * scale
+        odd = (bits[0] >> drop) & np.uint64(1)
+        bits[0] = ((bits[0] + half + odd) >> drop) << drop
+        single[0] = np.float32(buffer[0])
+        out[i] = np.uint16(pattern[0] >> np.uint32(16))
+    return OK
+
+
+@kernel
+def magnitude(values: np.ndarray, out: np.ndarray) -> int:
+    """Find the largest magnitude of `values`.
+
+    Parameters
+    ----------
+    values
+        Floats.
+    out
+        ``float64[1]``: the largest magnitude; infinity where a value is not finite.
+    """
+    top = values.dtype.type(0)
+    infinity = values.dtype.type(np.inf)
+    bad = np.int32(0)
+    for i in range(values.size):
+        a = abs(values[i])
+        top = max(top, a)
+        bad |= np.int32(not (a < infinity))
+    out[0] = np.inf if bad != 0 else np.float64(top)
+    return OK

@@ -1,0 +1,172 @@
+"""Canonical prefix codes of at most `MAX_BITS` bits over at most 256 symbols.
+
+Lengths are optimal under the limit (package-merge: Larmore and Hirschberg, "A fast algorithm for optimal
+length-limited Huffman codes", JACM 1990). Codes go out least significant bit first, so a decoder looks up
+the low bits of its window.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lcstore.kernels.jit import kernel
+from lcstore.kernels.status import OK, TABLE
+
+MAX_BITS = 12
+TABLE_SIZE = 1 << MAX_BITS
+
+
+@kernel
+def code_lengths(counts: np.ndarray, lengths: np.ndarray) -> int:
+    """Find optimal code lengths for `counts`.
+
+    Parameters
+    ----------
+    counts
+        ``int64[k]``, k <= 256. A count of zero means that the symbol gets no code.
+    lengths
+        ``uint8[k]``, filled. The code is always complete: where fewer than two symbols occur, an unused one
+        takes the other half of the code space.
+
+    Returns
+    -------
+    int
+        Number of symbols with a code, or `TABLE` when no symbol occurs.
+    """
+    k = counts.size
+    used = 0
+    lengths[:] = 0
+    for s in range(k):
+        used += counts[s] > 0
+    if used == 0 or k < 2:
+        return TABLE
+    order = np.argsort(counts, kind="mergesort")[k - used :]
+    if used == 1:
+        lengths[order[0]] = 1
+        lengths[1 if order[0] == 0 else 0] = 1
+        return 2
+    # Level 0 holds the leaves; every further level merges the leaves with pairs of the level before.
+    width = 2 * used
+    weights = np.empty((MAX_BITS, width), np.int64)
+    leaf = np.empty((MAX_BITS, width), np.uint8)
+    sizes = np.empty(MAX_BITS, np.int64)
+    for i in range(used):
+        weights[0, i] = counts[order[i]]
+        leaf[0, i] = 1
+    sizes[0] = used
+    for level in range(1, MAX_BITS):
+        pairs = sizes[level - 1] // 2
+        i = 0
+        p = 0
+        m = 0
+        while i < used or p < pairs:
+            take_leaf = p >= pairs
+            if i < used and p < pairs:
+                pair = weights[level - 1, 2 * p] + weights[level - 1, 2 * p + 1]
+                take_leaf = counts[order[i]] <= pair
+            if take_leaf:
+                weights[level, m] = counts[order[i]]
+                leaf[level, m] = 1
+                i += 1
+            else:
+                weights[level, m] = weights[level - 1, 2 * p] + weights[level - 1, 2 * p + 1]
+                leaf[level, m] = 0
+                p += 1
+            m += 1
+        sizes[level] = m
+    take = 2 * used - 2
+    for level in range(MAX_BITS - 1, -1, -1):
+        leaves = 0
+        for m in range(take):
+            leaves += leaf[level, m]
+        for i in range(leaves):
+            lengths[order[i]] += 1
+        take = 2 * (take - leaves)
+    return used
+
+
+@kernel
+def assign_codes(lengths: np.ndarray, codes: np.ndarray) -> int:
+    """Give each symbol its canonical code, in the order of (length, symbol), bits reversed.
+
+    Parameters
+    ----------
+    lengths
+        ``uint8[k]``, each at most `MAX_BITS`.
+    codes
+        ``uint32[k]``, filled with ``code | length << 16``.
+
+    Returns
+    -------
+    int
+        `OK`, or `TABLE` unless the lengths make a complete prefix code.
+    """
+    tally = np.zeros(MAX_BITS + 2, np.int64)
+    for s in range(lengths.size):
+        if lengths[s] > MAX_BITS:
+            return TABLE
+        tally[lengths[s]] += 1
+    space = 0
+    for bits in range(1, MAX_BITS + 1):
+        space += tally[bits] << (MAX_BITS - bits)
+    if space != TABLE_SIZE:
+        return TABLE
+    first = np.zeros(MAX_BITS + 2, np.int64)
+    tally[0] = 0
+    for bits in range(1, MAX_BITS + 1):
+        first[bits] = (first[bits - 1] + tally[bits - 1]) << 1
+    for s in range(lengths.size):
+        bits = np.int64(lengths[s])
+        codes[s] = 0
+        if bits == 0:
+            continue
+        code = first[bits]
+        first[bits] += 1
+        reversed_ = 0
+        for _ in range(bits):
+            reversed_ = (reversed_ << 1) | (code & 1)
+            code >>= 1
+        codes[s] = np.uint32(reversed_ | (bits << 16))
+    return OK
+
+
+@kernel
+def fill_table(codes: np.ndarray, values: np.ndarray, table: np.ndarray, sizes: np.ndarray) -> int:
+    """Expand a complete code into look-up tables over `MAX_BITS` bits.
+
+    Parameters
+    ----------
+    codes
+        ``uint32[k]`` as from `assign_codes`.
+    values
+        What each symbol decodes to, ``[k]`` of the dtype of `table`.
+    table, sizes
+        ``[TABLE_SIZE]`` values, and ``uint8[TABLE_SIZE]`` code lengths; filled.
+    """
+    for s in range(codes.size):
+        bits = np.int64(codes[s] >> np.uint32(16))
+        if bits == 0:
+            continue
+        code = np.int64(codes[s] & np.uint32(0xFFFF))
+        for at in range(code, TABLE_SIZE, 1 << bits):
+            table[at] = values[s]
+            sizes[at] = bits
+    return OK
+
+
+@kernel
+def histogram(symbols: np.ndarray, counts: np.ndarray) -> int:
+    """Add how often each symbol of ``uint8`` `symbols` occurs to ``int64[256]`` `counts`."""
+    part = np.zeros((4, 256), np.uint32)  # four tables: equal neighbours do not wait for each other
+    n = symbols.size
+    whole = n & ~3
+    for i in range(0, whole, 4):
+        part[0, symbols[i]] += np.uint32(1)
+        part[1, symbols[i + 1]] += np.uint32(1)
+        part[2, symbols[i + 2]] += np.uint32(1)
+        part[3, symbols[i + 3]] += np.uint32(1)
+    for i in range(whole, n):
+        part[0, symbols[i]] += np.uint32(1)
+    for s in range(256):
+        counts[s] += np.int64(part[0, s]) + part[1, s] + part[2, s] + part[3, s]
+    return OK

@@ -1,0 +1,78 @@
+"""The one decorator for kernels: what they may rely on is said here and nowhere else.
+
+- nopython, and no GIL: several chunks are coded at a time, by threads.
+- no fast-math: results are the same bytes on every machine.
+- `checked=True` on everything that reads stored bytes: a bad index is an error, never foreign memory.
+  (The flag is not transitive in numba, so helpers called by a checked kernel are checked themselves.)
+- compiled code is cached on disk, and a cache that cannot be read or written is only a slower start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar, overload
+
+from numba import njit
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _TolerantCache:
+    """A numba cache that counts as empty when it is torn, unreadable or cannot be written."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return self._inner.load_overload(sig, target_context)
+        except Exception:
+            self._forget()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            self._inner.save_overload(sig, data)
+        except Exception:
+            self._forget()
+
+    def _forget(self) -> None:
+        try:
+            self._inner.flush()
+        except Exception:
+            return
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+@overload
+def kernel(function: F) -> F: ...
+@overload
+def kernel(*, checked: bool = ..., inline: bool = ...) -> Callable[[F], F]: ...
+def kernel(function: F | None = None, *, checked: bool = False, inline: bool = False) -> Any:
+    """Compile `function` as a kernel on its first call.
+
+    Parameters
+    ----------
+    function
+        Takes arrays and numbers, fills arrays, returns a status or a count (:mod:`lcstore.kernels.status`).
+    checked
+        Check every index. For kernels that read bytes from storage.
+    inline
+        A helper of other kernels: it is compiled into them and is not cached by itself.
+    """
+
+    def compile_(f: F) -> Any:
+        options = {"nogil": True, "boundscheck": checked, "fastmath": False, "error_model": "numpy"}
+        dispatcher = njit(**options)(f)
+        if inline:
+            return dispatcher
+        try:
+            dispatcher.enable_caching()
+        except RuntimeError:  # no place that can be written: compile each time
+            return dispatcher
+        dispatcher._cache = _TolerantCache(dispatcher._cache)
+        return dispatcher
+
+    return compile_ if function is None else compile_(function)

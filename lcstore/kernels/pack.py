@@ -1,0 +1,367 @@
+"""Several levels in one prefix code: the dense coder.
+
+`per` levels of `bits` bits each, in two's complement, make one symbol of at most 8 bits: (2, 4), (3, 2),
+(4, 2) or (8, 1). The most negative pattern says "escaped": the level is in the segment's side stream.
+A segment is cut in `streams` parts of equal symbol counts, each a bit stream of its own, so that a decoder
+has several independent chains to follow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lcstore.kernels.bits import put, put_escape, take_escape, window
+from lcstore.kernels.huffman import MAX_BITS
+from lcstore.kernels.jit import kernel
+from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
+
+_7 = np.uint64(7)
+_3 = np.uint64(3)
+_MASK = np.uint64((1 << MAX_BITS) - 1)
+_LOW = np.uint64(0xFFFF)
+_8 = np.uint64(8)
+#: Levels that are searched for escapes at a time.
+_LOOK = 256
+_SPAN = 1 << 16
+_16 = np.uint64(16)
+
+
+@kernel(inline=True)
+def _symbol(level, bits):  # type: ignore[no-untyped-def]
+    most = (1 << (bits - 1)) - 1
+    return (level & ((1 << bits) - 1)) if -most <= level <= most else (1 << (bits - 1))
+
+
+@kernel(inline=True)
+def _pack4(levels, symbols):  # type: ignore[no-untyped-def]
+    # Levels -1, 0, 1 are their own low two bits; everything else is escaped as 2.
+    for i in range(symbols.size):
+        word = np.uint32(0)
+        for j in range(4):
+            level = np.int8(levels[4 * i + j])
+            code = np.uint32(level & np.int8(3)) if np.int8(-1) <= level <= np.int8(1) else np.uint32(2)
+            word |= np.uint32(code << np.uint32(2 * j))
+        symbols[i] = np.uint8(word)
+
+
+@kernel(inline=True)
+def _pack2(levels, bits, symbols):  # type: ignore[no-untyped-def]
+    for i in range(symbols.size):
+        symbols[i] = np.uint8(_symbol(levels[2 * i], bits) | (_symbol(levels[2 * i + 1], bits) << bits))
+
+
+@kernel
+def pack(levels: np.ndarray, bits: int, per: int, symbols: np.ndarray) -> int:
+    """Make symbols of levels.
+
+    Parameters
+    ----------
+    levels
+        ``int8[n]``.
+    bits, per
+        Bits per level, levels per symbol.
+    symbols
+        ``uint8[ceil(n / per)]``, filled. Levels that are missing at the end count as zero.
+    """
+    whole = levels.size // per
+    if per == 4:
+        _pack4(levels, symbols[:whole])
+    elif per == 2:
+        _pack2(levels, bits, symbols[:whole])
+    else:
+        for i in range(whole):
+            symbols[i] = np.uint8(levels[i])
+    if whole < symbols.size:
+        word = 0
+        for j in range(levels.size - whole * per):
+            word |= _symbol(np.int64(levels[whole * per + j]), bits) << (bits * j)
+        symbols[whole] = np.uint8(word)
+    return OK
+
+
+@kernel(inline=True)
+def _any_past(levels, most):  # type: ignore[no-untyped-def]
+    """Say whether any level lies outside ``-most .. most``."""
+    past = np.int8(0)
+    for i in range(levels.size):
+        past = np.int8(past | np.int8(levels[i] > most) | np.int8(levels[i] < np.int8(-most)))
+    return past != 0
+
+
+@kernel
+def any_level(levels: np.ndarray) -> int:
+    """Say whether any of the ``int8`` `levels` is not zero: 1 or 0."""
+    for low in range(0, levels.size, _SPAN):
+        if _any_past(levels[low : low + _SPAN], np.int8(0)):
+            return 1
+    return 0
+
+
+@kernel(inline=True)
+def _emit(symbols, codes, words):  # type: ignore[no-untyped-def]
+    """Write the codes of `symbols`; give the number of bytes."""
+    acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
+    fours = symbols.size // 4
+    for i in range(fours):
+        four = symbols[4 * i : 4 * i + 4]
+        a, b = np.uint64(codes[four[0]]), np.uint64(codes[four[1]])
+        c, d = np.uint64(codes[four[2]]), np.uint64(codes[four[3]])
+        first, third = a >> _16, c >> _16
+        half = first + (b >> _16)
+        low = (a & _LOW) | ((b & _LOW) << first)
+        high = (c & _LOW) | ((d & _LOW) << third)
+        acc, used, at = put(words, acc, used, at, low | (high << half), half + third + (d >> _16))
+    for i in range(4 * fours, symbols.size):
+        a = np.uint64(codes[symbols[i]])
+        acc, used, at = put(words, acc, used, at, a & _LOW, a >> _16)
+    words[at] = acc
+    return np.int64(at * _8 + ((used + _7) >> _3))
+
+
+@kernel(inline=True)
+def _emit_escapes(levels, escapes, taken, most, words):  # type: ignore[no-untyped-def]
+    """Write the side stream of a segment; give its bytes and how many of `escapes` are taken now."""
+    acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
+    for low in range(0, levels.size, _LOOK):
+        some = levels[low : low + _LOOK]
+        if not _any_past(some, np.int8(most)):
+            continue
+        for i in range(some.size):
+            level = np.int64(some[i])
+            if -most <= level <= most:
+                continue
+            if level == -128:
+                level = escapes[taken]
+                taken += 1
+            if np.int64(at) + 4 > words.size:
+                return -1, taken
+            acc, used, at = put_escape(words, acc, used, at, level, most + 1)
+    words[at] = acc
+    return np.int64(at * _8 + ((used + _7) >> _3)), taken
+
+
+@kernel
+def encode_pack(
+    levels: np.ndarray,
+    escapes: np.ndarray,
+    bits: int,
+    per: int,
+    streams: int,
+    segment: int,
+    codes: np.ndarray,
+    payload: np.ndarray,
+    directory: np.ndarray,
+) -> int:
+    """Code all segments of a frame.
+
+    Parameters
+    ----------
+    levels
+        ``int8[n]``; -128 where the level is the next of `escapes`.
+    escapes
+        ``int64[m]``, in the order of the elements.
+    bits, per
+        Bits per level, levels per symbol.
+    streams, segment
+        Streams per segment, elements per segment.
+    codes
+        ``uint32[256]`` as from `assign_codes`, for every symbol that occurs.
+    payload
+        ``uint8``, filled.
+    directory
+        ``uint16[segments, streams + 1]``, filled: bytes of each stream, then of the side stream.
+
+    Returns
+    -------
+    int
+        Bytes of `payload` used, or `SPACE`.
+    """
+    symbols = np.empty((segment + per - 1) // per, np.uint8)
+    words = np.empty(symbols.size * 2 + 16, np.uint64)
+    source = words.view(np.uint8)
+    most = (1 << (bits - 1)) - 1
+    at = 0
+    taken = 0
+    for s in range(directory.shape[0]):
+        part = levels[s * segment : (s + 1) * segment]
+        count = (part.size + per - 1) // per
+        pack(part, bits, per, symbols[:count])
+        each = (count + streams - 1) // streams
+        for j in range(streams):
+            size = _emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
+            if at + size > payload.size or size > 65535:
+                return SPACE
+            payload[at : at + size] = source[:size]
+            directory[s, j] = size
+            at += size
+        directory[s, streams] = 0
+        if _any_past(part, np.int8(most)):
+            size, taken = _emit_escapes(part, escapes, taken, most, words)
+            if size < 0 or at + size > payload.size or size > 65535:
+                return SPACE
+            payload[at : at + size] = source[:size]
+            directory[s, streams] = size
+            at += size
+    return at
+
+
+@kernel(inline=True, checked=True)
+def _decode1(words, position, table, sizes, out):  # type: ignore[no-untyped-def]
+    for i in range(out.size):
+        code = window(words, position) & _MASK
+        out[i] = table[code]
+        position += np.uint64(sizes[code])
+    return position
+
+
+@kernel(inline=True, checked=True)
+def _decode4(words, p0, p1, p2, p3, table, sizes, out, each):  # type: ignore[no-untyped-def]
+    """Follow four streams side by side, four codes to a window."""
+    last = out.size - 3 * each
+    common = max(last, 0) & ~3
+    a = out[:each]
+    b = out[each : 2 * each]
+    c = out[2 * each : 3 * each]
+    d = out[3 * each :]
+    for i in range(0, common, 4):
+        w0, w1, w2, w3 = window(words, p0), window(words, p1), window(words, p2), window(words, p3)
+        for j in range(4):
+            c0, c1, c2, c3 = w0 & _MASK, w1 & _MASK, w2 & _MASK, w3 & _MASK
+            n0, n1, n2, n3 = np.uint64(sizes[c0]), np.uint64(sizes[c1]), np.uint64(sizes[c2]), np.uint64(sizes[c3])
+            a[i + j] = table[c0]
+            b[i + j] = table[c1]
+            c[i + j] = table[c2]
+            d[i + j] = table[c3]
+            w0 >>= n0
+            w1 >>= n1
+            w2 >>= n2
+            w3 >>= n3
+            p0 += n0
+            p1 += n1
+            p2 += n2
+            p3 += n3
+    p0 = _decode1(words, p0, table, sizes, a[common:])
+    p1 = _decode1(words, p1, table, sizes, b[common:])
+    p2 = _decode1(words, p2, table, sizes, c[common:])
+    p3 = _decode1(words, p3, table, sizes, d[common:])
+    return p0, p1, p2, p3
+
+
+@kernel(inline=True, checked=True)
+def _at_end(position, end):  # type: ignore[no-untyped-def]
+    return (position + _7) >> _3 == np.uint64(end)
+
+
+@kernel(checked=True)
+def decode_pack(
+    words: np.ndarray,
+    start: int,
+    directory: np.ndarray,
+    table: np.ndarray,
+    sizes: np.ndarray,
+    packed: np.ndarray,
+    per_segment: int,
+) -> int:
+    """Decode the symbols of some segments, each to the levels that it stands for.
+
+    Parameters
+    ----------
+    words
+        ``uint64``: the payload and its padding.
+    start
+        Byte at which the first segment begins.
+    directory
+        ``uint16[segments, streams + 1]`` of these segments; 1 or 4 streams.
+    table, sizes
+        As from `fill_table`; a value of `table` holds all levels of one symbol.
+    packed
+        The levels, viewed as one value per symbol; filled.
+    per_segment
+        Symbols per segment; the last one of a frame may hold fewer.
+
+    Returns
+    -------
+    int
+        `OK` or `LENGTH`.
+    """
+    streams = directory.shape[1] - 1
+    for s in range(directory.shape[0]):
+        out = packed[s * per_segment : (s + 1) * per_segment]
+        e0 = start + directory[s, 0]
+        first = np.uint64(start) << _3
+        if streams == 4:
+            e1 = e0 + directory[s, 1]
+            e2 = e1 + directory[s, 2]
+            e3 = e2 + directory[s, 3]
+            each = (out.size + 3) // 4
+            p0, p1, p2, p3 = np.uint64(e0) << _3, np.uint64(e1) << _3, np.uint64(e2) << _3, np.uint64(e3) << _3
+            p0, p1, p2, p3 = _decode4(words, first, p0, p1, p2, table, sizes, out, each)
+            if not (_at_end(p0, e0) and _at_end(p1, e1) and _at_end(p2, e2) and _at_end(p3, e3)):
+                return LENGTH
+            start = e3 + directory[s, 4]
+        else:
+            if not _at_end(_decode1(words, first, table, sizes, out), e0):
+                return LENGTH
+            start = e0 + directory[s, 1]
+    return OK
+
+
+@kernel(checked=True)
+def decode_escapes(
+    words: np.ndarray,
+    start: int,
+    directory: np.ndarray,
+    levels: np.ndarray,
+    segment: int,
+    least: int,
+    places: np.ndarray,
+    values: np.ndarray,
+) -> int:
+    """Read the side streams of some segments and set the escaped places of `levels` to zero.
+
+    Parameters
+    ----------
+    words, start, directory
+        As for the coder of the segments.
+    levels
+        ``int8``: -128 where a level is escaped.
+    segment, least
+        Elements per segment, smallest magnitude of an escaped level.
+    places, values
+        ``int64[m]``: index into `levels` and level of each escape; filled.
+
+    Returns
+    -------
+    int
+        Number of escapes, or `LENGTH`, `SYMBOL` or `SPACE`.
+    """
+    streams = directory.shape[1] - 1
+    found = 0
+    for s in range(directory.shape[0]):
+        for j in range(streams):
+            start += directory[s, j]
+        position = np.uint64(start) << _3
+        end = start + directory[s, streams]
+        part = levels[s * segment : (s + 1) * segment]
+        for low in range(0, part.size, _LOOK):
+            some = part[low : low + _LOOK]
+            if not _any_past(some, np.int8(127)):
+                continue
+            for i in range(some.size):
+                if some[i] != -128:
+                    continue
+                level, position = take_escape(words, position, least)
+                if level == 0:
+                    return SYMBOL
+                if position > np.uint64(end) << _3:
+                    return LENGTH
+                if found >= places.size:
+                    return SPACE
+                some[i] = 0
+                places[found] = s * segment + low + i
+                values[found] = level
+                found += 1
+        if not _at_end(position, end):
+            return LENGTH
+        start = end
+    return found

@@ -1,0 +1,284 @@
+"""Run-level tokens: the sparse coder. One symbol says how many zeros are skipped and which level follows.
+
+symbol = 5 * run class + level class. Runs below 16 have a class each; longer ones four classes an octave up
+to 255 and two above, with the rest of the run in extra bits behind the code. Level classes: +1, -1, +2, -2,
+escaped. `END` says that the rest of the segment is zero. One stream per segment; an empty one means all zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lcstore.kernels.bits import bit_length, put, put_escape, window
+from lcstore.kernels.huffman import MAX_BITS
+from lcstore.kernels.ints import trailing_zeros
+from lcstore.kernels.jit import kernel
+from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
+
+END = 255
+CLASSES = 48
+LEVELS = 5
+#: Smallest magnitude that is escaped.
+LEAST = 3
+
+_MASK = np.uint64((1 << MAX_BITS) - 1)
+_LOW = np.uint64(0xFFFF)
+_1 = np.uint64(1)
+_3 = np.uint64(3)
+_7 = np.uint64(7)
+_8 = np.uint64(8)
+_16 = np.uint64(16)
+
+
+@kernel(inline=True)
+def _run_class(run):  # type: ignore[no-untyped-def]
+    """Give the class of a run and the number of its extra bits."""
+    if run < 16:
+        return run, 0
+    e = np.int64(bit_length(np.uint64(run))) - 1
+    if e < 8:
+        return 16 + (e - 4) * 4 + ((run >> (e - 2)) & 3), e - 2
+    return 32 + (e - 8) * 2 + ((run >> (e - 1)) & 1), e - 1
+
+
+@kernel(inline=True)
+def _level_class(level):  # type: ignore[no-untyped-def]
+    if level == 1:
+        return 0
+    if level == -1:
+        return 1
+    if level == 2:
+        return 2
+    return 3 if level == -2 else 4
+
+
+@kernel
+def tokenize(
+    levels: np.ndarray, segment: int, symbols: np.ndarray, extras: np.ndarray, counts: np.ndarray
+) -> int:
+    """Turn levels into tokens.
+
+    Parameters
+    ----------
+    levels
+        ``int8[n]``, contiguous and aligned to 8 bytes.
+    segment
+        Elements per segment, a multiple of 8; tokens start afresh in each.
+    symbols, extras
+        ``uint8`` and ``uint32``, filled: symbols, and what the extra bits of each hold.
+    counts
+        ``int64[segments]``, filled: tokens of each segment.
+
+    Returns
+    -------
+    int
+        Number of tokens, or `SPACE`.
+    """
+    at = 0
+    whole = (levels.size // 8) * 8
+    words = levels[:whole].view(np.uint64)
+    for s in range(counts.size):
+        low = s * segment
+        high = min(low + segment, levels.size)
+        begin = at
+        expected = low
+        if at + (high - low) + 1 > symbols.size:
+            # Only as much as is needed: count what is not zero before giving up.
+            need = 1
+            for i in range(low, high):
+                need += levels[i] != 0
+            if at + need > symbols.size:
+                return SPACE
+        for w in range(low // 8, min(high, whole) // 8):
+            word = words[w]
+            while word != 0:
+                j = np.int64(trailing_zeros(word) >> _3)
+                word &= ~(np.uint64(255) << np.uint64(8 * j))
+                i = w * 8 + j
+                run = i - expected
+                kind, bits = _run_class(run)
+                symbols[at] = np.uint8(kind * LEVELS + _level_class(levels[i]))
+                extras[at] = np.uint32(run & ((1 << bits) - 1))
+                at += 1
+                expected = i + 1
+        for i in range(max(low, whole), high):
+            if levels[i] == 0:
+                continue
+            run = i - expected
+            kind, bits = _run_class(run)
+            symbols[at] = np.uint8(kind * LEVELS + _level_class(levels[i]))
+            extras[at] = np.uint32(run & ((1 << bits) - 1))
+            at += 1
+            expected = i + 1
+        if at > begin and expected < high:
+            symbols[at] = END
+            extras[at] = 0
+            at += 1
+        counts[s] = at - begin
+    return at
+
+
+@kernel
+def extra_bits(bits: np.ndarray) -> int:
+    """Fill ``uint8[256]`` with the number of extra bits behind each symbol."""
+    bits[:] = 0
+    for kind in range(CLASSES):
+        if kind < 16:
+            n = 0
+        elif kind < 32:
+            n = (kind - 16) // 4 + 2
+        else:
+            n = (kind - 32) // 2 + 7
+        for level in range(LEVELS):
+            bits[kind * LEVELS + level] = n
+    return OK
+
+
+@kernel
+def encode_runs(
+    levels: np.ndarray,
+    escapes: np.ndarray,
+    segment: int,
+    symbols: np.ndarray,
+    extras: np.ndarray,
+    counts: np.ndarray,
+    codes: np.ndarray,
+    payload: np.ndarray,
+    directory: np.ndarray,
+) -> int:
+    """Code the tokens of all segments.
+
+    Parameters
+    ----------
+    levels, escapes, segment
+        As for :func:`lcstore.kernels.pack.encode_pack`.
+    symbols, extras, counts
+        As from `tokenize`.
+    codes
+        ``uint32[256]`` as from `assign_codes`.
+    payload, directory
+        ``uint8``, and ``uint16[segments, 2]``: bytes of the tokens and of the side stream; filled.
+
+    Returns
+    -------
+    int
+        Bytes of `payload` used, or `SPACE`.
+    """
+    bits = np.empty(256, np.uint8)
+    extra_bits(bits)
+    words = np.empty(2 * segment // 4 + 64, np.uint64)
+    side = np.empty(segment // 2 + 64, np.uint64)
+    source, side_source = words.view(np.uint8), side.view(np.uint8)
+    at = 0
+    token = 0
+    taken = 0
+    for s in range(counts.size):
+        acc, used, to = np.uint64(0), np.uint64(0), np.uint64(0)
+        side_acc, side_used, side_to = np.uint64(0), np.uint64(0), np.uint64(0)
+        place = s * segment
+        for t in range(token, token + counts[s]):
+            if np.int64(to) + 4 > words.size or np.int64(side_to) + 4 > side.size:
+                return SPACE
+            symbol = symbols[t]
+            code = np.uint64(codes[symbol])
+            n = np.uint64(bits[symbol])
+            value = (code & _LOW) | (np.uint64(extras[t]) << (code >> _16))
+            acc, used, to = put(words, acc, used, to, value, (code >> _16) + n)
+            if symbol == END:
+                break
+            kind = np.int64(symbol) // LEVELS
+            place += _run_base(kind, np.int64(n)) + np.int64(extras[t])
+            if np.int64(symbol) - kind * LEVELS == 4:
+                level = np.int64(levels[place])
+                if level == -128:
+                    level = escapes[taken]
+                    taken += 1
+                side_acc, side_used, side_to = put_escape(side, side_acc, side_used, side_to, level, LEAST)
+            place += 1
+        token += counts[s]
+        words[to] = acc
+        side[side_to] = side_acc
+        size = np.int64(to * _8 + ((used + _7) >> _3))
+        side_size = np.int64(side_to * _8 + ((side_used + _7) >> _3))
+        if size > 65535 or side_size > 65535 or at + size + side_size > payload.size:
+            return SPACE
+        payload[at : at + size] = source[:size]
+        at += size
+        payload[at : at + side_size] = side_source[:side_size]
+        at += side_size
+        directory[s, 0] = size
+        directory[s, 1] = side_size
+    return at
+
+
+@kernel(inline=True)
+def _run_base(kind, bits):  # type: ignore[no-untyped-def]
+    """Give the shortest run of a class that has `bits` extra bits."""
+    if kind < 16:
+        return kind
+    if kind < 32:
+        return (4 + ((kind - 16) & 3)) << bits
+    return (2 + ((kind - 32) & 1)) << bits
+
+
+@kernel(checked=True)
+def decode_runs(
+    words: np.ndarray,
+    start: int,
+    directory: np.ndarray,
+    table: np.ndarray,
+    sizes: np.ndarray,
+    levels: np.ndarray,
+    segment: int,
+) -> int:
+    """Decode the tokens of some segments.
+
+    Parameters
+    ----------
+    words, start, directory, table, sizes
+        As for :func:`lcstore.kernels.pack.decode_pack`; `table` holds symbols.
+    levels
+        ``int8``, filled; -128 where a level is escaped.
+    segment
+        Elements per segment.
+
+    Returns
+    -------
+    int
+        `OK`, `LENGTH` or `SYMBOL`.
+    """
+    base = np.zeros(256, np.int64)
+    bits = np.zeros(256, np.uint8)
+    value = np.zeros(256, np.int8)
+    extra_bits(bits)
+    for symbol in range(CLASSES * LEVELS):
+        kind = symbol // LEVELS
+        base[symbol] = _run_base(kind, np.int64(bits[symbol]))
+        level = symbol - kind * LEVELS
+        value[symbol] = -128 if level == 4 else (1 + level // 2) * (1 - 2 * (level & 1))
+    for s in range(directory.shape[0]):
+        out = levels[s * segment : (s + 1) * segment]
+        out[:] = 0
+        end = np.uint64(start + directory[s, 0]) << _3
+        position = np.uint64(start) << _3
+        place = 0
+        while position < end and place < out.size:
+            look = window(words, position)
+            code = look & _MASK
+            symbol = table[code]
+            n = np.uint64(sizes[code])
+            extra = np.uint64(bits[symbol])
+            position += n + extra
+            if symbol == END:
+                break
+            if symbol >= CLASSES * LEVELS:
+                return SYMBOL
+            place += base[symbol] + np.int64((look >> n) & ((_1 << extra) - _1))
+            if place >= out.size:
+                return SYMBOL
+            out[place] = value[symbol]
+            place += 1
+        if (position + _7) >> _3 != end >> _3:
+            return LENGTH
+        start += np.int64(directory[s, 0]) + np.int64(directory[s, 1])
+    return OK

@@ -1,0 +1,139 @@
+"""One symbol per level, for levels of any size: the coder of fine steps.
+
+The level is folded to `z`: 0, -1, 1, -2, 2 become 0, 1, 2, 3, 4.
+Below 16 a symbol each; above, four symbols an octave and the rest of `z` in extra bits behind the code.
+One stream per segment.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lcstore.kernels.bits import bit_length, put, window
+from lcstore.kernels.huffman import MAX_BITS
+from lcstore.kernels.jit import kernel
+from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
+
+#: Symbols in use: 16 and four for each octave up to 2**63.
+SYMBOLS = 252
+#: Elements per segment: 72 bits each at most keeps a stream's length within 16 bits.
+SEGMENT = 1 << 12
+
+_MASK = np.uint64((1 << MAX_BITS) - 1)
+_LOW = np.uint64(0xFFFF)
+_1 = np.uint64(1)
+_2 = np.uint64(2)
+_3 = np.uint64(3)
+_7 = np.uint64(7)
+_8 = np.uint64(8)
+_16 = np.uint64(16)
+
+
+@kernel(inline=True)
+def _split(level):  # type: ignore[no-untyped-def]
+    """Give symbol, extra bits and their number."""
+    z = np.uint64(level << 1) ^ np.uint64(level >> 63)
+    if z < _16:
+        return np.int64(z), np.uint64(0), np.uint64(0)
+    n = bit_length(z) - _3
+    return 16 + (np.int64(n) - 2) * 4 + np.int64((z >> n) & _3), z & ((_1 << n) - _1), n
+
+
+@kernel
+def count_wide(levels: np.ndarray, counts: np.ndarray) -> int:
+    """Add how often each symbol occurs to ``int64[256]`` `counts`."""
+    for i in range(levels.size):
+        symbol, _extra, _n = _split(np.int64(levels[i]))
+        counts[symbol] += 1
+    return OK
+
+
+@kernel
+def encode_wide(
+    levels: np.ndarray, segment: int, codes: np.ndarray, payload: np.ndarray, directory: np.ndarray
+) -> int:
+    """Code ``int64`` levels, each of a magnitude below 2**62.
+
+    Parameters
+    ----------
+    levels
+        ``int64[n]``.
+    segment, codes
+        Elements per segment; ``uint32[256]`` as from `assign_codes`.
+    payload, directory
+        ``uint8``, and ``uint16[segments, 2]``: bytes of the stream, and 0; filled.
+
+    Returns
+    -------
+    int
+        Bytes of `payload` used, or `SPACE`.
+    """
+    words = np.empty(segment * 10 // 8 + 16, np.uint64)
+    source = words.view(np.uint8)
+    at = 0
+    for s in range(directory.shape[0]):
+        acc, used, to = np.uint64(0), np.uint64(0), np.uint64(0)
+        part = levels[s * segment : (s + 1) * segment]
+        for i in range(part.size):
+            symbol, extra, n = _split(np.int64(part[i]))
+            code = np.uint64(codes[symbol])
+            acc, used, to = put(words, acc, used, to, code & _LOW, code >> _16)
+            acc, used, to = put(words, acc, used, to, extra, n)
+        words[to] = acc
+        size = np.int64(to * _8 + ((used + _7) >> _3))
+        if size > 65535 or at + size > payload.size:
+            return SPACE
+        payload[at : at + size] = source[:size]
+        directory[s, 0] = size
+        directory[s, 1] = 0
+        at += size
+    return at
+
+
+@kernel(checked=True)
+def decode_wide(
+    words: np.ndarray,
+    start: int,
+    directory: np.ndarray,
+    table: np.ndarray,
+    sizes: np.ndarray,
+    levels: np.ndarray,
+    segment: int,
+) -> int:
+    """Decode some segments to ``int64`` levels.
+
+    Parameters
+    ----------
+    words, start, directory, table, sizes, segment
+        As for :func:`lcstore.kernels.runs.decode_runs`.
+    levels
+        ``int64``, filled.
+
+    Returns
+    -------
+    int
+        `OK`, `LENGTH` or `SYMBOL`.
+    """
+    for s in range(directory.shape[0]):
+        out = levels[s * segment : (s + 1) * segment]
+        position = np.uint64(start) << _3
+        for i in range(out.size):
+            look = window(words, position)
+            code = look & _MASK
+            symbol = np.int64(table[code])
+            position += np.uint64(sizes[code])
+            if symbol >= SYMBOLS:
+                return SYMBOL
+            z = np.uint64(symbol)
+            if symbol >= 16:
+                n = np.uint64((symbol - 16) // 4) + _2
+                z = ((_1 << _2) | np.uint64((symbol - 16) & 3)) << n
+                z |= window(words, position) & ((_1 << n) - _1)
+                position += n
+            out[i] = np.int64(z >> _1) ^ -np.int64(z & _1)
+        start += np.int64(directory[s, 0])
+        if (position + _7) >> _3 != np.uint64(start):
+            return LENGTH
+        if directory[s, 1] != 0:
+            return LENGTH
+    return OK
