@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.frame import Frame
 from lcstore.errors import CorruptionError
@@ -15,7 +17,7 @@ from lcstore.kernels import bits, pack, runs, wide
 #: Elements of a span: levels of this many stay in the second-level cache.
 _SPAN = 1 << 18
 
-_VALUE_DTYPE = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+_VALUE_DTYPE: Final[dict[int, str]] = {1: "u1", 2: "u2", 4: "u4"}
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,9 @@ class Span:
     """Levels of a run of elements. They are valid until the next span is asked for."""
 
     start: int
-    levels: np.ndarray
-    places: np.ndarray
-    values: np.ndarray
+    levels: Array
+    places: Array
+    values: Array
 
 
 _NONE = np.empty(0, np.int64)
@@ -69,20 +71,20 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
         yield decode(start, count, directory[first:end], int(offsets[first]))
 
 
-def _words(payload: memoryview) -> np.ndarray:
+def _words(payload: memoryview) -> Array:
     words = np.zeros((len(payload) + bits.PADDING + 7) // 8, np.uint64)
     words.view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
     return words
 
 
-def _decoder(frame: Frame, words: np.ndarray):  # type: ignore[no-untyped-def]
+def _decoder(frame: Frame, words: Array) -> Callable[[int, int, Array, int], Span]:
     assert frame.table is not None
     segment = 1 << frame.segment
     if frame.coder == f.WIDE:
         table, sizes = frame.table.lookup(np.arange(256, dtype=np.uint8))
         room = np.empty(_SPAN // 4, np.int64)
 
-        def decode_wide(start: int, count: int, directory: np.ndarray, at: int) -> Span:
+        def decode_wide(start: int, count: int, directory: Array, at: int) -> Span:
             levels = room[:count]
             _check(wide.decode_wide(words, at, directory, table, sizes, levels, segment), start)
             return Span(start, levels, _NONE, _NONE)
@@ -97,7 +99,7 @@ def _decoder(frame: Frame, words: np.ndarray):  # type: ignore[no-untyped-def]
         table, sizes = frame.table.lookup(_pack_values(frame.bits, frame.per))
         least = 1 << (frame.bits - 1)
 
-    def decode_narrow(start: int, count: int, directory: np.ndarray, at: int) -> Span:
+    def decode_narrow(start: int, count: int, directory: Array, at: int) -> Span:
         levels = narrow[:count]
         if frame.coder == f.RUNS:
             _check(runs.decode_runs(words, at, directory, table, sizes, levels, segment), start)
@@ -111,7 +113,7 @@ def _decoder(frame: Frame, words: np.ndarray):  # type: ignore[no-untyped-def]
     return decode_narrow
 
 
-def _pack_values(width: int, per: int) -> np.ndarray:
+def _pack_values(width: int, per: int) -> Array:
     """Give the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
     symbols = np.arange(256)
     out = np.zeros((256, per), np.int8)
@@ -119,7 +121,8 @@ def _pack_values(width: int, per: int) -> np.ndarray:
         level = (symbols >> (width * j)) & ((1 << width) - 1)
         level = np.where(level >= 1 << (width - 1), level - (1 << width), level)
         out[:, j] = np.where(level == -(1 << (width - 1)), -128, level)
-    return out.view(_VALUE_DTYPE[per]).reshape(-1)
+    values: Array = out.view(_VALUE_DTYPE[per]).reshape(-1)
+    return values
 
 
 def _check(status: int, start: int) -> None:

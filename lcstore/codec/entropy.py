@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
 from lcstore.kernels import huffman, pack, runs, wide
@@ -35,7 +36,7 @@ class Coded:
 
 
 def encode_levels(
-    levels: np.ndarray, escapes: np.ndarray, *, entropy: str = "auto", cache: TableCache | None = None
+    levels: Array, escapes: Array, *, entropy: str = "auto", cache: TableCache | None = None
 ) -> Coded | None:
     """Code small levels.
 
@@ -78,11 +79,11 @@ class _Plan:
     key: object
     bits: int
     per: int
-    counts: np.ndarray
+    counts: Array
     cost: float
 
 
-def _sample(levels: np.ndarray, segments: int) -> tuple[np.ndarray, bool]:
+def _sample(levels: Array, segments: int) -> tuple[Array, bool]:
     """Give some segments' levels, and whether they are all of them."""
     if segments <= _SAMPLE:
         return levels, True
@@ -92,7 +93,7 @@ def _sample(levels: np.ndarray, segments: int) -> tuple[np.ndarray, bool]:
     return whole[chosen].reshape(-1), False
 
 
-def _plan_packs(levels: np.ndarray, entropy: str) -> list[_Plan]:
+def _plan_packs(levels: Array, entropy: str) -> list[_Plan]:
     if entropy == "runs":
         return []
     singles = _count_symbols(levels, 8, 1)
@@ -100,14 +101,14 @@ def _plan_packs(levels: np.ndarray, entropy: str) -> list[_Plan]:
     return [_plan_pack(levels, bits, per, singles) for bits, per in packings]
 
 
-def _plan_pack(levels: np.ndarray, bits: int, per: int, singles: np.ndarray) -> _Plan:
+def _plan_pack(levels: Array, bits: int, per: int, singles: Array) -> _Plan:
     counts = singles if per == 1 else _count_symbols(levels, bits, per)
     table = CodeTable.from_counts(counts)
     cost = table.bits(counts) + 8 * len(table.to_bytes()) + _escape_bits(singles, 1 << (bits - 1))
     return _Plan((bits, per), bits, per, counts, cost)
 
 
-def _count_symbols(levels: np.ndarray, bits: int, per: int) -> np.ndarray:
+def _count_symbols(levels: Array, bits: int, per: int) -> Array:
     symbols = np.empty(-(-levels.size // per), np.uint8)
     pack.pack(levels, bits, per, symbols)
     counts = np.zeros(SYMBOLS, np.int64)
@@ -115,7 +116,7 @@ def _count_symbols(levels: np.ndarray, bits: int, per: int) -> np.ndarray:
     return counts
 
 
-def _escape_bits(singles: np.ndarray, least: int) -> float:
+def _escape_bits(singles: Array, least: int) -> float:
     """Give the bits that the side streams take, from the counts of the single levels."""
     magnitudes = np.abs(np.arange(SYMBOLS).astype(np.uint8).view(np.int8).astype(np.int64))
     magnitudes[128] = 4096 + least  # an escape above 127: its size is not known here
@@ -124,7 +125,7 @@ def _escape_bits(singles: np.ndarray, least: int) -> float:
     return float(singles @ each)
 
 
-def _plan_runs(levels: np.ndarray, entropy: str) -> list[_Plan | None]:
+def _plan_runs(levels: Array, entropy: str) -> list[_Plan | None]:
     if entropy not in ("auto", "runs"):
         return []
     most = levels.size // 2 + 64 if entropy == "auto" else levels.size + levels.size // 4096 + 64
@@ -140,11 +141,16 @@ def _plan_runs(levels: np.ndarray, entropy: str) -> list[_Plan | None]:
     extra = np.zeros(SYMBOLS, np.uint8)
     runs.extra_bits(extra)
     escaped = int(counts[runs.LEVELS - 1 : runs.END : runs.LEVELS].sum())
-    cost = table.bits(counts) + float(counts @ extra.astype(np.int64)) + 8 * len(table.to_bytes()) + 5.0 * escaped
+    cost = (
+        table.bits(counts)
+        + float(counts @ extra.astype(np.int64))
+        + 8 * len(table.to_bytes())
+        + 5.0 * escaped
+    )
     return [_Plan("runs", 0, 0, counts, cost * (1 + _TOKENS_MUST_SAVE))]
 
 
-def _tokenize(levels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def _tokenize(levels: Array, most: int) -> tuple[Array, Array, Array] | None:
     segments = -(-levels.size // (1 << f.SEGMENT))
     symbols, extras = np.empty(most, np.uint8), np.empty(most, np.uint32)
     counts = np.zeros(segments, np.int64)
@@ -152,9 +158,7 @@ def _tokenize(levels: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray, np
     return None if used < 0 else (symbols[:used], extras[:used], counts)
 
 
-def _run_pack(
-    levels: np.ndarray, escapes: np.ndarray, segments: int, plan: _Plan, table: CodeTable
-) -> Coded | None:
+def _run_pack(levels: Array, escapes: Array, segments: int, plan: _Plan, table: CodeTable) -> Coded | None:
     streams = 4 if min(levels.size, 1 << f.SEGMENT) // plan.per >= f.FOUR_STREAMS_FROM else 1
     directory = np.zeros((segments, streams + 1), np.uint16)
     payload = np.empty(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
@@ -170,11 +174,11 @@ def _run_pack(
         streams,
         table=table.to_bytes(),
         directory=directory.tobytes(),
-        payload=memoryview(payload[:used]),
+        payload=payload[:used].data,
     )
 
 
-def _run_runs(levels: np.ndarray, escapes: np.ndarray, segments: int, table: CodeTable) -> Coded | None:
+def _run_runs(levels: Array, escapes: Array, segments: int, table: CodeTable) -> Coded | None:
     tokens = _tokenize(levels, levels.size // 2 + 4096) or _tokenize(levels, levels.size + segments + 64)
     if tokens is None:
         return None
@@ -186,12 +190,10 @@ def _run_runs(levels: np.ndarray, escapes: np.ndarray, segments: int, table: Cod
     )
     if used < 0:
         return None
-    return Coded(
-        f.RUNS, table=table.to_bytes(), directory=directory.tobytes(), payload=memoryview(payload[:used])
-    )
+    return Coded(f.RUNS, table=table.to_bytes(), directory=directory.tobytes(), payload=payload[:used].data)
 
 
-def encode_wide(levels: np.ndarray, *, cache: TableCache | None = None) -> Coded:
+def encode_wide(levels: Array, *, cache: TableCache | None = None) -> Coded:
     """Code levels of any size: ``int64[n]``, magnitudes below 2**61."""
     if not levels.any():
         return Coded(f.ZERO)
@@ -207,11 +209,11 @@ def encode_wide(levels: np.ndarray, *, cache: TableCache | None = None) -> Coded
         segment=f.WIDE_SEGMENT,
         table=table.to_bytes(),
         directory=directory.tobytes(),
-        payload=memoryview(payload[:used]),
+        payload=payload[:used].data,
     )
 
 
-def encode_any(levels: np.ndarray, *, entropy: str = "auto", cache: TableCache | None = None) -> Coded:
+def encode_any(levels: Array, *, entropy: str = "auto", cache: TableCache | None = None) -> Coded:
     """Code ``int64[n]`` levels with whichever coder suits them."""
     narrow = np.clip(levels, -128, 127).astype(np.int8)
     far = np.abs(levels) > 127

@@ -6,10 +6,11 @@ import struct
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.decode import spans
 from lcstore.codec.entropy import Coded, encode_levels
-from lcstore.codec.frame import Frame, build_frame, parse_frame
+from lcstore.codec.frame import Frame, build_frame, parse_frame, word_size
 from lcstore.codec.tables import SYMBOLS, CodeTable
 from lcstore.errors import CorruptionError
 from lcstore.kernels import huffman, planes
@@ -22,7 +23,7 @@ _MUST_SAVE = 0.02
 _SAMPLE = 1 << 18
 
 
-def encode_exact(array: np.ndarray) -> bytes:
+def encode_exact(array: Array) -> bytes:
     """Code `array` (contiguous, one dimension) so that every bit comes back."""
     words = _words(array)
     if not words.size or not words.any():
@@ -41,7 +42,7 @@ def encode_exact(array: np.ndarray) -> bytes:
     return _frame(Coded(f.PLANES, directory=directory, payload=b"".join(parts)), array, turn)
 
 
-def decode_exact(frame: Frame) -> np.ndarray:
+def decode_exact(frame: Frame) -> Array:
     """Give the array of an exact frame, in one dimension.
 
     Raises
@@ -54,7 +55,8 @@ def decode_exact(frame: Frame) -> np.ndarray:
     if frame.coder != f.PLANES:
         if frame.dtype.itemsize != 1:
             raise CorruptionError("an exact frame of wide values must hold planes")
-        return _decode_plane(frame).view(frame.dtype)
+        data = _decode_plane(frame)
+        return (data if data.flags.writeable else data.copy()).view(frame.dtype)
     size = frame.directory.size
     out = np.empty(frame.count, frame.dtype)
     words = out.view(f"u{size}")
@@ -70,13 +72,11 @@ def decode_exact(frame: Frame) -> np.ndarray:
     return out
 
 
-def _words(array: np.ndarray) -> np.ndarray:
-    size = array.dtype.itemsize
-    size = size // 2 if array.dtype.kind == "c" else size
-    return array.view(f"u{size}")
+def _words(array: Array) -> Array:
+    return array.view(f"u{word_size(array.dtype)}")
 
 
-def _frame(coded: Coded, array: np.ndarray, parameter: int = 0) -> bytes:
+def _frame(coded: Coded, array: Array, parameter: int = 0) -> bytes:
     return build_frame(
         coded,
         count=array.size,
@@ -88,35 +88,41 @@ def _frame(coded: Coded, array: np.ndarray, parameter: int = 0) -> bytes:
     )
 
 
-def _encode_plane(plane: np.ndarray) -> tuple[Coded, int]:
-    """Code bytes; give also what they are xor-ed with, so that the rarest of them is the escape."""
+def _encode_plane(plane: Array) -> tuple[Coded, int]:
+    """Code bytes; give also what they are xor-ed with."""
     if plane.size > 4 * _SAMPLE and not _worth_it(plane[:: plane.size // _SAMPLE]):
         return Coded(f.RAW, payload=plane.data), 0
     counts = _count(plane)
     used = np.flatnonzero(counts)
     if used.size == 1:
         return Coded(f.ZERO), int(used[0])
-    turn = int(np.argmin(counts)) ^ 0x80
+    turn = _turn(counts)
     levels = (plane ^ np.uint8(turn)).view(np.int8)
-    escapes = np.full(int(counts.min()), -128, np.int64)
+    escapes = np.full(int(counts[turn ^ 0x80]), -128, np.int64)
     coded = encode_levels(levels, escapes)
     if coded is None or len(coded.payload) > (1 - _MUST_SAVE) * plane.size:
         return Coded(f.RAW, payload=plane.data), 0
     return coded, turn
 
 
-def _worth_it(sample: np.ndarray) -> bool:
+def _turn(counts: Array) -> int:
+    """Choose the byte that becomes level 0: the commonest, unless the one that becomes the escape is common."""
+    common = int(np.argmax(counts))
+    return common if 256 * counts[common ^ 0x80] <= counts.sum() else int(np.argmin(counts)) ^ 0x80
+
+
+def _worth_it(sample: Array) -> bool:
     counts = _count(np.ascontiguousarray(sample))
     return CodeTable.from_counts(counts).bits(counts) < 8 * sample.size * (1 - _MUST_SAVE)
 
 
-def _count(plane: np.ndarray) -> np.ndarray:
+def _count(plane: Array) -> Array:
     counts = np.zeros(SYMBOLS, np.int64)
     huffman.histogram(plane, counts)
     return counts
 
 
-def _decode_plane(frame: Frame) -> np.ndarray:
+def _decode_plane(frame: Frame) -> Array:
     if frame.coder == f.RAW:
         return np.frombuffer(frame.payload, np.uint8)
     out = np.zeros(frame.count, np.int8)
@@ -125,5 +131,8 @@ def _decode_plane(frame: Frame) -> np.ndarray:
             raise CorruptionError("a plane of bytes cannot be of the wide coder")
         part = out[span.start : span.start + span.levels.size]
         part[:] = span.levels
-        part[span.places] = span.values.astype(np.int8)
-    return out.view(np.uint8) ^ np.uint8(frame.parameter)
+        if span.values.size and not -128 <= span.values.min() <= span.values.max() <= 127:
+            raise CorruptionError("an escape in a plane of bytes is not a byte")
+        part[span.places] = span.values
+    plane = out.view(np.uint8)
+    return np.bitwise_xor(plane, np.uint8(frame.parameter), out=plane)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import Any
 
 import google_crc32c
 import numpy as np
 
 from lcstore import limits
+from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
 from lcstore.codec.entropy import Coded
@@ -16,12 +18,17 @@ from lcstore.codec.tables import CodeTable
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
 
 
+def word_size(dtype: np.dtype[Any]) -> int:
+    """Return the bytes of one real number of `dtype`: a complex one is two of them."""
+    return dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+
+
 @dataclass(frozen=True)
 class Frame:
     """A validated frame; sections are views of the bytes it was parsed from."""
 
     count: int
-    dtype: np.dtype
+    dtype: np.dtype[Any]
     quantizer: int
     coder: int
     bits: int
@@ -32,7 +39,7 @@ class Frame:
     parameter: int
     scales: memoryview
     table: CodeTable | None
-    directory: np.ndarray
+    directory: Array
     payload: memoryview
 
     @property
@@ -42,7 +49,14 @@ class Frame:
 
 
 def build_frame(
-    coded: Coded, *, count: int, dtype: np.dtype, quantizer: int, scales: bytes, block: int, parameter: int = 0
+    coded: Coded,
+    *,
+    count: int,
+    dtype: np.dtype[Any],
+    quantizer: int,
+    scales: bytes,
+    block: int,
+    parameter: int = 0,
 ) -> bytes:
     """Put a frame together.
 
@@ -65,7 +79,13 @@ def build_frame(
     return b"".join((header[:4], struct.pack("<I", crc), *parts, coded.payload))
 
 
-def parse_frame(data: bytes | memoryview, *, expected: int | None = None) -> Frame:
+def parse_frame(
+    data: bytes | memoryview,
+    *,
+    expected: int | None = None,
+    shorter: bool = False,
+    room: int | None = None,
+) -> Frame:
     """Parse and validate a frame.
 
     Parameters
@@ -75,6 +95,10 @@ def parse_frame(data: bytes | memoryview, *, expected: int | None = None) -> Fra
     expected
         Elements that it must hold. Without it, a frame that claims far more than its bytes can plausibly
         say is refused.
+    shorter
+        It may hold fewer.
+    room
+        Bytes that its values have, for a caller that cannot say how many elements they are.
 
     Raises
     ------
@@ -88,8 +112,9 @@ def parse_frame(data: bytes | memoryview, *, expected: int | None = None) -> Fra
     view = memoryview(data).cast("B")
     if len(view) < f.HEADER.size:
         raise TruncatedError(f"a frame has at least {f.HEADER.size} bytes, not {len(view)}")
-    (magic, version, crc, count, dtype_code, quantizer, coder, bits, per, streams, block, segment, parameter,
-     reserved, features, scale_bytes, table_bytes, directory_bytes, payload_bytes) = f.HEADER.unpack_from(view)  # fmt: skip
+    (magic, version, crc, count, *rest) = f.HEADER.unpack_from(view)
+    (dtype_code, quantizer, coder, bits, per, streams, block, segment, parameter, *rest) = rest
+    (reserved, features, scale_bytes, table_bytes, directory_bytes, payload_bytes) = rest
     if magic != f.MAGIC:
         raise CorruptionError("these bytes are not a frame: they do not begin with its magic")
     if version != f.VERSION:
@@ -102,53 +127,62 @@ def parse_frame(data: bytes | memoryview, *, expected: int | None = None) -> Fra
     if google_crc32c.value(bytes(view[f.CHECKED_FROM :])) != crc:
         raise CorruptionError("the frame's checksum does not match its bytes")
     if features:
-        raise UnsupportedFormatError("the frame needs features that this lcstore does not know: upgrade lcstore")
+        raise UnsupportedFormatError("the frame needs features that are not known: upgrade lcstore")
     if reserved or dtype_code >= len(f.DTYPES):
         raise UnsupportedFormatError("the frame's header is of a newer lcstore: upgrade lcstore")
     dtype = dtype_from_name(f.DTYPES[dtype_code])
-    _check_count(count, expected, dtype.itemsize, len(view))
-    sections = view[f.HEADER.size :]
-    scales, rest = sections[:scale_bytes], sections[scale_bytes:]
-    table, rest = rest[:table_bytes], rest[table_bytes:]
-    directory, payload = rest[:directory_bytes], rest[directory_bytes:]
+    if expected is None and room is not None:
+        expected = room // dtype.itemsize
+    _check_count(count, expected, shorter, dtype.itemsize, len(view))
+    scales, sections = _cut(view[f.HEADER.size :], scale_bytes)
+    table, sections = _cut(sections, table_bytes)
+    directory, payload = _cut(sections, directory_bytes)
     frame = Frame(
         *(count, dtype, quantizer, coder, bits, per, streams, block, segment, parameter, scales),
-        CodeTable.from_bytes(table) if coder in (f.PACK, f.RUNS, f.WIDE) else None,
-        np.frombuffer(directory, "<u2" if coder != f.PLANES else "<u8") if _whole(coder, directory) else _ragged(),
+        CodeTable.from_bytes(table) if coder in f.CODED else None,
+        _directory(directory, 8 if coder == f.PLANES else 2),
         payload,
     )
     _check_shape(frame, table_bytes)
     return frame
 
 
-def _check_count(count: int, expected: int | None, itemsize: int, size: int) -> None:
+def _cut(view: memoryview, size: int) -> tuple[memoryview, memoryview]:
+    return view[:size], view[size:]
+
+
+def _directory(data: memoryview, width: int) -> Array:
+    if len(data) % width:
+        raise CorruptionError("the frame's directory has an odd length")
+    return np.frombuffer(data, f"<u{width}").copy()  # kernels are compiled for aligned arrays
+
+
+def _check_count(count: int, expected: int | None, shorter: bool, itemsize: int, size: int) -> None:
     limits.check(count, limits.MAX_FRAME_ELEMENTS, "the frame's element count")
     if expected is not None:
-        if count != expected:
+        if count > expected or (count < expected and not shorter):
             raise CorruptionError(f"the frame holds {count} elements instead of {expected}")
         return
     claimed = count * itemsize
     if claimed > limits.MAX_UNSTATED_BYTES and claimed > size * limits.MAX_UNSTATED_EXPANSION:
-        raise LimitError(f"a frame of {size} bytes claims {claimed} bytes of values: state how many you expect")
-
-
-def _whole(coder: int, directory: memoryview) -> bool:
-    return len(directory) % (8 if coder == f.PLANES else 2) == 0
-
-
-def _ragged() -> np.ndarray:
-    raise CorruptionError("the frame's directory has an odd length")
+        raise LimitError(f"{size} bytes of frame claim {claimed} bytes of values: state how many you expect")
 
 
 def _check_shape(frame: Frame, table_bytes: int) -> None:
     """Check that coder, parameters, directory and payload fit each other."""
     quantized = frame.quantizer != f.EXACT
     if frame.quantizer not in (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG):
-        raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known to this lcstore: upgrade lcstore")
-    if frame.coder not in (f.ZERO, f.PACK, f.RUNS, f.WIDE, f.PLANES, f.RAW):
-        raise UnsupportedFormatError(f"coder {frame.coder} is not known to this lcstore: upgrade lcstore")
-    if quantized and not f.MIN_BLOCK <= frame.block <= f.WIDE_SEGMENT:
+        raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known: upgrade lcstore")
+    if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW):
+        raise UnsupportedFormatError(f"coder {frame.coder} is not known: upgrade lcstore")
+    if not f.MIN_BLOCK <= frame.block <= f.WIDE_SEGMENT:
         raise CorruptionError(f"the frame's blocks of 2**{frame.block} elements are not allowed")
+    if frame.coder != f.PACK and (frame.bits, frame.per, frame.streams) != (0, 0, 1):
+        raise CorruptionError("the frame's coder takes no packing")
+    if frame.segment != (f.WIDE_SEGMENT if frame.coder == f.WIDE else f.SEGMENT):
+        raise CorruptionError(f"the frame's segments of 2**{frame.segment} elements are not allowed")
+    if not quantized and len(frame.scales):
+        raise CorruptionError("an exact frame has scales that it must not have")
     if frame.coder in (f.PLANES, f.RAW):
         _check_exact(frame, quantized, table_bytes)
         return
@@ -156,13 +190,8 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
         if table_bytes or frame.directory.size or len(frame.payload):
             raise CorruptionError("a frame of zeros has sections that it must not have")
         return
-    if frame.segment != (f.WIDE_SEGMENT if frame.coder == f.WIDE else f.SEGMENT):
-        raise CorruptionError(f"the frame's segments of 2**{frame.segment} elements are not allowed")
-    if frame.coder == f.PACK:
-        if (frame.bits, frame.per) not in f.PACKINGS or frame.streams not in (1, 4):
-            raise CorruptionError("the frame's packing is not allowed")
-    elif (frame.bits, frame.per, frame.streams) != (0, 0, 1):
-        raise CorruptionError("the frame's coder takes no packing")
+    if frame.coder == f.PACK and ((frame.bits, frame.per) not in f.PACKINGS or frame.streams not in (1, 4)):
+        raise CorruptionError("the frame's packing is not allowed")
     segments = -(-frame.count // (1 << frame.segment))
     if frame.directory.size != segments * (frame.streams + 1):
         raise CorruptionError(f"the frame's directory does not fit {segments} segments")
@@ -171,13 +200,13 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
 
 
 def _check_exact(frame: Frame, quantized: bool, table_bytes: int) -> None:
-    if quantized or table_bytes or len(frame.scales):
+    if quantized or table_bytes:
         raise CorruptionError("an exact frame has sections that it must not have")
     if frame.coder == f.RAW:
         if frame.directory.size or len(frame.payload) != frame.count * frame.dtype.itemsize:
             raise CorruptionError("a raw frame's payload does not fit its elements")
         return
-    if frame.parameter not in (0, 1) or frame.directory.size not in (2, 4, 8):
+    if frame.parameter not in (0, 1) or frame.directory.size != word_size(frame.dtype) or not frame.count:
         raise CorruptionError("the frame's planes are not allowed")
-    if frame.dtype.itemsize % frame.directory.size or sum(frame.directory.tolist()) != len(frame.payload):
+    if sum(frame.directory.tolist()) != len(frame.payload):
         raise CorruptionError("the frame's planes do not add up to its payload")

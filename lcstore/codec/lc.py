@@ -9,13 +9,15 @@ import numpy as np
 from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
 
+from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec import values as v
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.codec.exact import encode_exact
-from lcstore.codec.frame import parse_frame
+from lcstore.codec.fill import working
+from lcstore.codec.frame import Frame, parse_frame
 from lcstore.codec.tables import TableCache
-from lcstore.errors import InvalidInputError
+from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.kernels import quantize
 
 _QUANTIZERS = ("linear", "exponent", "log", "exact")
@@ -32,13 +34,14 @@ class LCCodec(Codec):  # type: ignore[misc]
     Parameters
     ----------
     quantizer
-        ``"linear"``: multiples of a power-of-two step. ``"exponent"``: buckets of equal sign and exponent, the
-        ``2**bits - 1`` largest kept, each decoded to the middle of its range, the rest to zero (LC-Checkpoint,
-        ICML 2020). ``"log"``: values that are not negative, on a logarithmic scale. ``"exact"``: lossless.
+        ``"linear"``: multiples of a power-of-two step. ``"exponent"``: buckets of equal sign and exponent,
+        the ``2**bits - 1`` largest kept, each decoded to the middle of its range, the rest to zero
+        (LC-Checkpoint, ICML 2020). ``"log"``: values that are not negative, on a logarithmic scale.
+        ``"exact"``: lossless.
     bits
         ``linear``: bits that a typical value is to take, which sets the step where `step` is not given
-        (default 8). ``exponent``: bits of a bucket id, 1 to 7 (default 3). ``log``: mantissa bits kept, 0 to 7
-        (default 1).
+        (default 8). ``exponent``: bits of a bucket id, 1 to 7 (default 3). ``log``: mantissa bits kept, 0 to
+        7 (default 1).
     step
         ``linear``: the step; rounded down to a power of two.
     max_error
@@ -97,15 +100,20 @@ class LCCodec(Codec):  # type: ignore[misc]
             raise InvalidInputError("max_error sets the step and the dead zone itself: give it alone")
         if not 0.5 <= self.dead_zone <= 1:
             raise InvalidInputError(f"dead_zone is {dead_zone}; it is 0.5 to 1 steps")
-        if logical is not None:
-            dtype_from_name(logical)
+        if logical is not None and logical not in DTYPE_NAMES:
+            raise InvalidInputError(f"logical is {logical!r}; it is one of {', '.join(DTYPE_NAMES)}")
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._logical = None if self.logical is None else dtype_from_name(self.logical)
         self._cache = TableCache()
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: w for k, w in self.__dict__.items() if not k.startswith("_")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _cache=TableCache())
+        self.__dict__.update(state)
+        self._prepare()
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{k}={w!r}" for k, w in self.get_config().items() if k != "id" and w is not None)
@@ -119,11 +127,12 @@ class LCCodec(Codec):  # type: ignore[misc]
         InvalidInputError
             The dtype cannot be stored.
         """
-        array = np.asarray(buf)
+        array = np.asarray(memoryview(buf) if isinstance(buf, bytes | bytearray) else buf)
+        dtype_name(array.dtype)
         flat = np.ascontiguousarray(array.reshape(-1, order="A"))
-        if self.logical is not None and flat.dtype.kind == "u":
-            flat = flat.view(dtype_from_name(self.logical))
         flat = flat.astype(flat.dtype.newbyteorder("="), copy=False)
+        if self._logical is not None and flat.dtype == _bits_of(self._logical):
+            flat = flat.view(self._logical)
         frame = self._lossy(flat)
         if frame is None or len(frame) > flat.nbytes:
             exact = encode_exact(flat)
@@ -131,30 +140,47 @@ class LCCodec(Codec):  # type: ignore[misc]
         return frame
 
     def decode(self, buf: Any, out: Any = None) -> Any:
-        """Decode a frame to a one-dimensional array, or into `out`.
+        """Decode a frame to a one-dimensional array, or into `out`, an array or buffer of as many bytes.
 
         Raises
         ------
         CorruptionError, UnsupportedFormatError, LimitError
             The bytes are not a frame that this version can decode.
         """
-        data = memoryview(ensure_contiguous_ndarray(buf)).cast("B")
-        expected = None if out is None else np.asarray(out).size
-        values = self.decode_frame(data, expected)
-        return values if out is None else ndarray_copy(values, out)
+        data = ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8).data
+        if out is None:
+            return self.decode_frame(data)
+        room = memoryview(out).nbytes
+        values = self._restore(parse_frame(data, room=room))
+        if values.nbytes != room:
+            raise CorruptionError(f"the frame holds {values.nbytes} bytes of values instead of {room}")
+        return ndarray_copy(values, out)
 
-    def decode_frame(self, data: memoryview | bytes, expected: int | None = None) -> np.ndarray:
-        """Decode a frame that must hold `expected` elements (any number if None)."""
-        values = v.decode_values(parse_frame(data, expected=expected))
-        return values.view(f"u{values.itemsize}") if self.logical is not None else values
+    def decode_frame(
+        self, data: memoryview | bytes, expected: int | None = None, *, shorter: bool = False
+    ) -> Array:
+        """Decode a frame that must hold `expected` elements (any number if None).
 
-    def _lossy(self, flat: np.ndarray) -> bytes | None:
+        With `shorter` it may hold fewer, and zeros follow: stores do not pad the last chunk of an array.
+        """
+        values = self._restore(parse_frame(data, expected=expected, shorter=shorter))
+        if expected is not None and values.size < expected:
+            values = np.concatenate((values, np.zeros(expected - values.size, values.dtype)))
+        return values
+
+    def _restore(self, frame: Frame) -> Array:
+        values = v.decode_values(frame)
+        if self._logical is not None and frame.dtype == self._logical:
+            return values.view(_bits_of(frame.dtype))
+        return values
+
+    def _lossy(self, flat: Array) -> bytes | None:
         """Code as configured; None where only an exact frame keeps the promise."""
         if self.quantizer == "exact" or not flat.size:
             return None
         if flat.dtype in (np.int32, np.int64):
             return v.encode_integers(flat, entropy=self.entropy or "auto", cache=self._cache)
-        if flat.dtype.name not in ("float16", "bfloat16", "float32", "float64"):
+        if flat.dtype.name not in LOSSY_DTYPES:
             return None
         if self.quantizer == "exponent":
             return v.encode_exponent(flat, self.bits, entropy=self.entropy or "symbol", cache=self._cache)
@@ -164,12 +190,12 @@ class LCCodec(Codec):  # type: ignore[misc]
             return self._bounded(flat, self.max_error)
         return self._linear(flat, self._exponents(flat))
 
-    def _linear(self, flat: np.ndarray, exponents: np.ndarray) -> bytes | None:
+    def _linear(self, flat: Array, exponents: Array) -> bytes | None:
         return v.encode_linear(
             flat, exponents, threshold=self.dead_zone, entropy=self.entropy or "auto", cache=self._cache
         )
 
-    def _exponents(self, flat: np.ndarray) -> np.ndarray:
+    def _exponents(self, flat: Array) -> Array:
         size = 1 << f.BLOCK
         blocks = -(-flat.size // size)
         if self.step is not None:
@@ -179,9 +205,9 @@ class LCCodec(Codec):  # type: ignore[misc]
         scales = [v.robust_scale(flat[i * size : (i + 1) * size]) for i in range(blocks)]
         return np.array([v.exponent_for(scale, self.bits) for scale in scales], np.int16)
 
-    def _bounded(self, flat: np.ndarray, bound: float) -> bytes | None:
-        """Code within the bound, and prove it: rounding to the dtype may cost a little more than half a step."""
-        exponent = _floor_log2(2 * bound)
+    def _bounded(self, flat: Array, bound: float) -> bytes | None:
+        """Code within the bound, and prove it: rounding to the dtype may cost more than half a step."""
+        exponent = _floor_log2(bound) + 1
         worst = np.zeros(1)
         for _ in range(3):
             if not v.MIN_EXPONENT <= exponent <= v.MAX_EXPONENT:
@@ -190,11 +216,16 @@ class LCCodec(Codec):  # type: ignore[misc]
             if frame is None:
                 return None
             restored = v.decode_values(parse_frame(frame, expected=flat.size))
-            quantize.linear_errors(v.working(flat), v.working(restored), worst)
+            quantize.linear_errors(working(flat), working(restored), worst)
             if worst[0] <= bound:
                 return frame
             exponent -= 1
         return None
+
+
+def _bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the unsigned integers that hold the bits of `dtype`."""
+    return np.dtype(f"V{dtype.itemsize}" if dtype.itemsize > 8 else f"u{dtype.itemsize}")
 
 
 def _floor_log2(value: float) -> int:
@@ -209,7 +240,9 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def _bits(quantizer: str, bits: int | None) -> int:
-    default, low, high = {"linear": (8, 1, 48), "exponent": (3, 1, 7), "log": (1, 0, 7), "exact": (0, 0, 64)}[quantizer]
+    default, low, high = {"linear": (8, 1, 48), "exponent": (3, 1, 7), "log": (1, 0, 7), "exact": (0, 0, 64)}[
+        quantizer
+    ]
     value = default if bits is None else int(bits)
     if not low <= value <= high:
         raise InvalidInputError(f"bits is {bits}; quantizer {quantizer!r} takes {low} to {high}")

@@ -6,11 +6,12 @@ import struct
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.errors import CorruptionError
 
 
-def pack_scales(scales: np.ndarray) -> bytes:
+def pack_scales(scales: Array) -> bytes:
     """Write ``int16[blocks]``: one value for all, runs, bytes above a base, or plainly; the shortest."""
     if scales.size == 0:
         return b""
@@ -19,8 +20,9 @@ def pack_scales(scales: np.ndarray) -> bytes:
         return struct.pack("<Bh", f.SCALES_ONE, scales[0])
     starts = np.concatenate(([0], changes))
     lengths = np.diff(np.append(starts, scales.size)).astype("<u4")
+    values = scales[starts].astype("<i2")
     choices = [
-        struct.pack("<BI", f.SCALES_RUNS, starts.size) + scales[starts].astype("<i2").tobytes() + lengths.tobytes(),
+        struct.pack("<BI", f.SCALES_RUNS, starts.size) + values.tobytes() + lengths.tobytes(),
         struct.pack("<B", f.SCALES_PLAIN) + scales.astype("<i2").tobytes(),
     ]
     base, top = int(scales.min()), int(scales.max())
@@ -30,7 +32,7 @@ def pack_scales(scales: np.ndarray) -> bytes:
     return min(choices, key=len)
 
 
-def unpack_scales(data: memoryview, blocks: int) -> np.ndarray:
+def unpack_scales(data: memoryview, blocks: int) -> Array:
     """Read ``int16[blocks]``.
 
     Raises

@@ -1,8 +1,8 @@
 """Code tables: how their lengths are written, and a cache that reuses one while it stays near the optimum.
 
-The paper caches its code tables because the statistics of deltas hardly move between checkpoints (LC-Checkpoint,
-ICML 2020, "Huffman code table caching"). Here a frame always carries its table (at most 130 bytes), so a cache
-saves time only, never correctness.
+The paper caches its code tables because the statistics of deltas hardly move between checkpoints
+(LC-Checkpoint, ICML 2020, "Huffman code table caching"). Here a frame always carries its table (at most 128
+bytes), so a cache saves time only, never correctness.
 """
 
 from __future__ import annotations
@@ -12,23 +12,26 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
 from lcstore.kernels import huffman
 
 SYMBOLS = 256
 _ZEROS = 13
 _REPEAT = 14
+#: Bytes of a table: two lengths each, and runs are written only where they are shorter.
+_MOST_BYTES = SYMBOLS // 2
 
 
 @dataclass(frozen=True)
 class CodeTable:
     """Code lengths and codes of up to 256 symbols."""
 
-    lengths: np.ndarray
-    codes: np.ndarray
+    lengths: Array
+    codes: Array
 
     @classmethod
-    def from_lengths(cls, lengths: np.ndarray) -> CodeTable:
+    def from_lengths(cls, lengths: Array) -> CodeTable:
         """Assign the canonical codes; `CorruptionError` unless they make a complete prefix code."""
         codes = np.zeros(SYMBOLS, np.uint32)
         if huffman.assign_codes(lengths, codes) != 0:
@@ -36,20 +39,20 @@ class CodeTable:
         return cls(lengths, codes)
 
     @classmethod
-    def from_counts(cls, counts: np.ndarray) -> CodeTable:
+    def from_counts(cls, counts: Array) -> CodeTable:
         """Build the optimal table for ``int64[256]`` `counts`, at least one of which is not zero."""
         lengths = np.zeros(SYMBOLS, np.uint8)
         if huffman.code_lengths(counts, lengths) < 0:
             raise CorruptionError("no symbol to code")
         return cls.from_lengths(lengths)
 
-    def bits(self, counts: np.ndarray) -> float:
+    def bits(self, counts: Array) -> float:
         """Give the bits that `counts` symbols take; infinity where one has no code."""
         if np.any((counts > 0) & (self.lengths == 0)):
             return float("inf")
         return float(counts @ self.lengths.astype(np.int64))
 
-    def lookup(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def lookup(self, values: Array) -> tuple[Array, Array]:
         """Expand to look-up tables: what each window decodes to, and how many bits it takes."""
         table = np.zeros(huffman.TABLE_SIZE, values.dtype)
         sizes = np.zeros(huffman.TABLE_SIZE, np.uint8)
@@ -85,6 +88,8 @@ class CodeTable:
     @classmethod
     def from_bytes(cls, data: memoryview) -> CodeTable:
         """Read what `to_bytes` wrote; `CorruptionError` for anything else."""
+        if len(data) > _MOST_BYTES:
+            raise CorruptionError(f"the code table has {len(data)} bytes; it cannot have so many")
         raw = np.frombuffer(data, np.uint8)
         nibbles = np.stack((raw & 15, raw >> 4), axis=1).reshape(-1).tolist()
         lengths: list[int] = []
@@ -120,7 +125,7 @@ class TableCache:
         self._lock = threading.Lock()
         self._tables: dict[object, tuple[CodeTable, float]] = {}
 
-    def table(self, coder: object, counts: np.ndarray) -> CodeTable:
+    def table(self, coder: object, counts: Array) -> CodeTable:
         """Return a table for `counts`: the last one of `coder` if it still serves, else a new one."""
         bound = max(_entropy_bits(counts), 1.0)
         with self._lock:
@@ -133,6 +138,6 @@ class TableCache:
         return table
 
 
-def _entropy_bits(counts: np.ndarray) -> float:
+def _entropy_bits(counts: Array) -> float:
     used = counts[counts > 0].astype(np.float64)
     return float(used @ np.log2(used.sum() / used)) if used.size > 1 else 0.0

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.decode import spans
+from lcstore.codec.decode import Span, spans
 from lcstore.codec.entropy import encode_any, encode_levels
 from lcstore.codec.exact import decode_exact
+from lcstore.codec.fill import MANTISSA, base_unit, log_top, make_filler, working, working_dtype
+from lcstore.codec.fill import MAX_EXPONENT as MAX_EXPONENT
+from lcstore.codec.fill import MIN_EXPONENT as MIN_EXPONENT
 from lcstore.codec.frame import Frame, build_frame
-from lcstore.codec.scales import pack_scales, unpack_scales
+from lcstore.codec.scales import pack_scales
 from lcstore.codec.tables import TableCache
-from lcstore.errors import CorruptionError
 from lcstore.kernels import quantize
 
-#: Bits of mantissa, and the pattern of infinity, of the two floats that levels are made from.
-_MANTISSA = {4: 23, 8: 52}
-_INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
-#: log2 of a step must stay here, so that a step and its reciprocal are normal float64 numbers.
-MIN_EXPONENT, MAX_EXPONENT = -1022, 1000
-
-
-def working(values: np.ndarray) -> np.ndarray:
-    """Give float32 or float64 values: what narrower floats are computed in."""
-    return values if values.dtype.itemsize >= 4 else values.astype(np.float32)
+#: Values that a scale is estimated from, and how many of them must not be zero.
+_SAMPLE, _ENOUGH = 1 << 16, 1 << 8
 
 
 def encode_linear(
-    values: np.ndarray,
-    exponents: np.ndarray,
+    values: Array,
+    exponents: Array,
     *,
     block: int = f.BLOCK,
     threshold: float = 0.5,
@@ -51,11 +48,13 @@ def encode_linear(
     Returns
     -------
     bytes or None
-        The frame; None where a value is not finite or too large for its step.
+        The frame; None where a value is not finite, too large for its step, or becomes infinite.
     """
     levels = np.empty(values.size, np.int64)
     scales = np.ldexp(1.0, -exponents.astype(np.int64))
     if quantize.linear_levels(working(values), scales, 1 << block, 1.0 - threshold, levels) < 0:
+        return None
+    if not _stays_finite(levels, exponents, 1 << block, values.dtype):
         return None
     return build_frame(
         encode_any(levels, entropy=entropy, cache=cache),
@@ -67,7 +66,18 @@ def encode_linear(
     )
 
 
-def encode_integers(values: np.ndarray, *, entropy: str = "auto", cache: TableCache | None = None) -> bytes | None:
+def _stays_finite(levels: Array, exponents: Array, block: int, dtype: np.dtype[Any]) -> bool:
+    """Say whether every level comes back as a finite value: rounding up can leave the dtype's range."""
+    if not levels.size:
+        return True
+    starts = np.arange(0, levels.size, block)
+    tops = np.maximum(np.maximum.reduceat(levels, starts), -np.minimum.reduceat(levels, starts))
+    with np.errstate(over="ignore"):
+        largest = np.ldexp(tops.astype(np.float64), exponents.astype(np.int64))
+        return bool(np.isfinite(largest.astype(working_dtype(dtype)).astype(dtype)).all())
+
+
+def encode_integers(values: Array, *, entropy: str = "auto", cache: TableCache | None = None) -> bytes | None:
     """Code ``int32`` or ``int64`` values exactly, a common power of two per block taken out.
 
     Returns
@@ -92,7 +102,7 @@ def encode_integers(values: np.ndarray, *, entropy: str = "auto", cache: TableCa
 
 
 def encode_log(
-    values: np.ndarray,
+    values: Array,
     mantissa: int,
     *,
     block: int = f.BLOCK,
@@ -101,7 +111,8 @@ def encode_log(
 ) -> bytes | None:
     """Code values that are not negative on a logarithmic scale of ``2**mantissa`` levels an octave.
 
-    The relative error is at most ``2**-(mantissa + 1)``, and zero stays the only value that becomes zero.
+    The relative error of normal values is at most ``2**-(mantissa + 1)``, and zero stays the only value that
+    becomes zero.
 
     Returns
     -------
@@ -110,11 +121,16 @@ def encode_log(
     """
     wide = working(values)
     patterns = wide.view(f"i{wide.itemsize}")
-    drop = _MANTISSA[wide.itemsize] - mantissa
+    drop = MANTISSA[wide.itemsize] - mantissa
     levels = np.empty(values.size, np.int64)
     bases = np.zeros(-(-values.size // (1 << block)), np.int64)
-    if quantize.log_levels(patterns, drop, _INFINITY[wide.itemsize], 1 << block, bases, levels) < 0:
+    if quantize.log_levels(patterns, drop, log_top(values.dtype), 1 << block, bases, levels) < 0:
         return None
+    unit = base_unit(wide.dtype, mantissa)
+    if unit:
+        rest = bases & ((1 << unit) - 1)
+        levels += np.repeat(rest, 1 << block)[: levels.size]
+        bases >>= unit
     return build_frame(
         encode_any(levels, entropy=entropy, cache=cache),
         count=values.size,
@@ -127,7 +143,7 @@ def encode_log(
 
 
 def encode_exponent(
-    values: np.ndarray, bits: int, *, entropy: str = "symbol", cache: TableCache | None = None
+    values: Array, bits: int, *, entropy: str = "symbol", cache: TableCache | None = None
 ) -> bytes | None:
     """Code values by sign and exponent: the paper's own scheme.
 
@@ -140,7 +156,7 @@ def encode_exponent(
         None where a value is not finite.
     """
     wide = working(values)
-    mantissa = _MANTISSA[wide.itemsize]
+    mantissa = MANTISSA[wide.itemsize]
     patterns = wide.view(f"u{wide.itemsize}")
     buckets = 1 << (8 * wide.itemsize - mantissa)
     counts, lows, highs = (np.zeros(buckets, np.int64) for _ in range(3))
@@ -151,9 +167,10 @@ def encode_exponent(
     chosen = _promote(counts, half, (1 << bits) - 1)
     ids = np.zeros(buckets, np.int8)
     ids[chosen] = np.arange(1, chosen.size + 1)
-    ends = np.stack((lows[chosen], highs[chosen])) | (chosen.astype(np.uint64) << np.uint64(mantissa)).astype(np.int64)
-    floats = ends.astype(np.uint64).astype(patterns.dtype).view(wide.dtype).astype(np.float64)
-    table = np.concatenate(([0.0], floats.mean(axis=0))).astype(wide.dtype)
+    top_bits = chosen.astype(np.uint64) << np.uint64(mantissa)
+    ends = np.stack((lows[chosen], highs[chosen])).astype(np.uint64) | top_bits
+    low, high = ends.astype(patterns.dtype).view(wide.dtype).astype(np.float64)
+    table = np.concatenate(([0.0], low + (high - low) / 2)).astype(wide.dtype)
     levels = np.empty(values.size, np.int8)
     quantize.bucket_levels(patterns, mantissa, ids, levels)
     coded = encode_levels(levels, np.empty(0, np.int64), entropy=entropy, cache=cache)
@@ -170,15 +187,15 @@ def encode_exponent(
     )
 
 
-def _promote(counts: np.ndarray, half: int, keep: int) -> np.ndarray:
-    """Give the `keep` used buckets of the largest exponents, positive before negative; never the subnormals'."""
+def _promote(counts: Array, half: int, keep: int) -> Array:
+    """Give the `keep` used buckets of the largest exponents, positive before negative; no subnormals."""
     used = np.flatnonzero(counts)
     used = used[(used % half) != 0]
     order = np.lexsort((used // half, -(used % half)))
     return np.sort(used[order[:keep]])
 
 
-def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> np.ndarray:
+def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
     """Give elements ``low:high`` of a frame in their dtype.
 
     Raises
@@ -189,93 +206,43 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> np.nda
     high = frame.count if high is None else high
     if frame.quantizer == f.EXACT:
         return decode_exact(frame)[low:high]
-    wide = np.dtype(np.float32) if frame.dtype.itemsize < 4 else frame.dtype
-    fill = _filler(frame, wide)
+    fill = make_filler(frame)
     first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
-    out = np.zeros(high - first, wide) if frame.quantizer != f.LOG else _log_zeros(frame, first, high, wide)
-    for span in spans(frame, low, high):
+    out = np.zeros(max(high - first, 0), frame.dtype)
+    for span in spans(frame, low, high) if frame.coder != f.ZERO else _zero_spans(frame, first, high):
         begin = span.start - first
-        count = min(span.levels.size, out.size - begin)
-        fill(span.start, span.levels[:count], out[begin : begin + count])
-        near = span.places < count
-        for place, value in zip(span.places[near].tolist(), span.values[near].tolist(), strict=True):
-            one = np.array([value], np.int64)
-            fill(span.start + place, one, out[begin + place : begin + place + 1])
-    return out[low - first :].astype(frame.dtype, copy=False)
+        part = span.levels[: out.size - begin]
+        fill.run(span.start, part, out[begin : begin + part.size])
+        near = span.places < part.size
+        if near.any():
+            places = span.places[near]
+            out[begin + places] = fill.few(span.start + places, span.values[near])
+    return out[low - first :]
 
 
-def _filler(frame: Frame, wide: np.dtype):  # type: ignore[no-untyped-def]
-    """Make the function that turns levels from some element on into values."""
-    block = 1 << frame.block
-    if frame.quantizer == f.EXPONENT:
-        table = np.frombuffer(frame.scales, wide) if len(frame.scales) % wide.itemsize == 0 else np.empty(0)
-        if frame.dtype.kind not in "fV" or not 2 <= table.size <= 128:
-            raise CorruptionError("the frame's bucket values are malformed")
-
-        def fill_table(start: int, levels: np.ndarray, out: np.ndarray) -> None:
-            _check(quantize.table_values(levels, table, out))
-
-        return fill_table
-    scales = unpack_scales(frame.scales, frame.blocks)
+def _zero_spans(frame: Frame, first: int, high: int) -> Iterator[Span]:
+    """Give levels of zero: on a logarithmic scale they stand for each block's base, elsewhere for zero."""
     if frame.quantizer == f.LOG:
-        return _log_filler(frame, scales, wide)
-    if frame.dtype.kind == "i" and frame.dtype.itemsize >= 4:
-        if scales.size and (scales.min() < 0 or scales.max() > 62):
-            raise CorruptionError("the frame's shifts are out of range")
-
-        def fill_integers(start: int, levels: np.ndarray, out: np.ndarray) -> None:
-            quantize.integer_values(levels, scales[start // block :][: -(-levels.size // block)], block, out)
-
-        return fill_integers
-    if frame.dtype.kind not in "fV" or frame.dtype.itemsize < 2:
-        raise CorruptionError(f"a linear frame cannot hold {frame.dtype}")
-    if scales.size and (scales.min() < MIN_EXPONENT or scales.max() > MAX_EXPONENT):
-        raise CorruptionError("the frame's steps are out of range")
-    steps = np.ldexp(1.0, scales.astype(np.int64))
-
-    def fill_linear(start: int, levels: np.ndarray, out: np.ndarray) -> None:
-        quantize.linear_values(levels, steps[start // block :][: -(-levels.size // block)], block, out)
-
-    return fill_linear
+        for start in range(first, high, 1 << f.SEGMENT):
+            levels = np.zeros(min(high - start, 1 << f.SEGMENT), np.int8)
+            yield Span(start, levels, np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _log_filler(frame: Frame, scales: np.ndarray, wide: np.dtype):  # type: ignore[no-untyped-def]
-    if frame.dtype.kind not in "fV" or frame.parameter > 7:
-        raise CorruptionError("a logarithmic frame's parameter is out of range")
-    block = 1 << frame.block
-    bases = scales.astype(np.int64)
-    drop = _MANTISSA[wide.itemsize] - frame.parameter
-    top = _INFINITY[wide.itemsize]
-
-    def fill_log(start: int, levels: np.ndarray, out: np.ndarray) -> None:
-        part = bases[start // block :][: -(-levels.size // block)]
-        _check(quantize.log_values(levels, drop, top, block, part, out.view(f"i{wide.itemsize}")))
-
-    return fill_log
-
-
-def _log_zeros(frame: Frame, first: int, high: int, wide: np.dtype) -> np.ndarray:
-    """Give what levels of zero stand for: each block's base."""
-    out = np.empty(high - first, wide)
-    if frame.coder == f.ZERO and out.size:
-        _filler(frame, wide)(first, np.zeros(out.size, np.int8), out)
-    return out
-
-
-def _check(status: int) -> None:
-    if status < 0:
-        raise CorruptionError("a level of the frame stands for no value")
-
-
-def robust_scale(values: np.ndarray) -> float:
+def robust_scale(values: Array) -> float:
     """Estimate the typical magnitude: the standard deviation of a normal with the same median magnitude.
 
     An outlier does not move it, and zeros do not count.
     """
-    sample = values if values.size <= 1 << 16 else values[:: values.size >> 16]
-    sizes = np.abs(sample[sample != 0].astype(np.float64))
-    sizes = sizes[np.isfinite(sizes)]
+    sizes = _sizes(values if values.size <= _SAMPLE else values[:: values.size // _SAMPLE])
+    if sizes.size < _ENOUGH and values.size > _SAMPLE:
+        sizes = _sizes(values)
     return float(np.median(sizes)) / 0.6745 if sizes.size else 0.0
+
+
+def _sizes(values: Array) -> Array:
+    """Give the magnitudes of the values that are neither zero nor infinite, cut to what a step can be."""
+    sizes: Array = np.abs(values[values != 0].astype(np.float64))
+    return np.minimum(sizes[np.isfinite(sizes)], 2.0**MAX_EXPONENT)
 
 
 def exponent_for(scale: float, bits: float) -> int:

@@ -27,8 +27,8 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
 
     def __init__(self, configuration: dict[str, Any] | None = None, **parameters: Any) -> None:
         config = LCCodec(**{**(configuration or {}), **parameters}).get_config()
-        config.pop("id")
-        object.__setattr__(self, "configuration", {k: w for k, w in config.items() if w is not None})
+        usual = LCCodec(config["quantizer"]).get_config() | {"quantizer": "linear"}
+        object.__setattr__(self, "configuration", {k: w for k, w in config.items() if w != usual[k]})
 
     def __hash__(self) -> int:
         return hash(tuple(sorted(self.configuration.items())))
@@ -57,7 +57,7 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
     def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         data = memoryview(chunk_bytes.as_numpy_array()).cast("B")
         count = int(np.prod(chunk_spec.shape, dtype=object)) if chunk_spec.shape else 1
-        values = LCCodec(**self.configuration).decode_frame(data, count)
+        values = LCCodec(**self.configuration).decode_frame(data, count, shorter=True)
         values = values.astype(chunk_spec.dtype.to_native_dtype(), copy=False).reshape(chunk_spec.shape)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(values)
 

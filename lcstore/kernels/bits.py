@@ -7,8 +7,11 @@ and is found out when its end is checked.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.jit import kernel
 
 _1 = np.uint64(1)
@@ -23,7 +26,9 @@ PADDING = MAX_SEGMENT * 10 + 64
 
 
 @kernel(inline=True)
-def put(words, acc, used, at, value, bits):  # type: ignore[no-untyped-def]
+def put(
+    words: Array, acc: np.uint64, used: np.uint64, at: np.uint64, value: np.uint64, bits: np.uint64
+) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Append the `bits` (at most 63) low bits of `value`, whose others are zero.
 
     Without a branch: the word is stored each time, and the place moves on once it is full.
@@ -32,20 +37,20 @@ def put(words, acc, used, at, value, bits):  # type: ignore[no-untyped-def]
     words[at] = acc
     total = used + bits
     full = total >> _6
-    acc = (value >> _1) >> (_63 - used) if full else acc
+    acc = np.uint64((value >> _1) >> (_63 - used)) if full else acc
     return acc, total & _63, at + full
 
 
 @kernel(inline=True, checked=True)
-def window(words, position):  # type: ignore[no-untyped-def]
+def window(words: Array, position: np.uint64) -> np.uint64:
     """Give the 64 bits from `position`."""
     i = position >> _6
     r = position & _63
-    return (words[i] >> r) | ((words[i + _1] << _1) << (_63 - r))
+    return np.uint64((words[i] >> r) | ((words[i + _1] << _1) << (_63 - r)))
 
 
 @kernel(inline=True)
-def bit_length(value):  # type: ignore[no-untyped-def]
+def bit_length(value: np.uint64) -> np.uint64:
     """Count the bits of ``uint64`` `value`, 0 for 0."""
     n = np.uint64(0)
     for half in (32, 16, 8, 4, 2, 1):
@@ -56,7 +61,9 @@ def bit_length(value):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=True)
-def put_escape(words, acc, used, at, level, least):  # type: ignore[no-untyped-def]
+def put_escape(
+    words: Array, acc: np.uint64, used: np.uint64, at: np.uint64, level: Any, least: int
+) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Append an escaped level: its sign, then ``abs(level) - least`` as an Elias-gamma code of one more."""
     size = np.uint64(abs(level) - least) + _1
     acc, used, at = put(words, acc, used, at, np.uint64(level < 0), _1)
@@ -67,7 +74,7 @@ def put_escape(words, acc, used, at, level, least):  # type: ignore[no-untyped-d
 
 
 @kernel(inline=True, checked=True)
-def take_escape(words, position, least):  # type: ignore[no-untyped-def]
+def take_escape(words: Array, position: np.uint64, least: int) -> tuple[np.int64, np.uint64]:
     """Read an escaped level; give it and the next position. A level of 0 says that it is malformed."""
     negative = window(words, position) & _1
     position += _1

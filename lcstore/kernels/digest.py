@@ -1,14 +1,15 @@
 """Position-weighted 64-bit sums: a digest that is linear in the integers it covers.
 
-``digest(n) = sum_j w(j) n_j  mod 2**64`` with ``w(j)`` a fixed odd-looking mix of the position `j` inside the
-tensor. Linear, so ``digest(n + d) = digest(n) + digest(d)``: a delta carries the change of its target's digest.
-It guards against accidents; stored objects carry sha256 against substitution.
+``digest(n) = sum_j w(j) n_j  mod 2**64`` with ``w(j)`` a fixed odd-looking mix of the position `j` inside
+the tensor. Linear, so ``digest(n + d) = digest(n) + digest(d)``: a delta carries the change of its target's
+digest. It guards against accidents; stored objects carry sha256 against substitution.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.jit import kernel
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -17,14 +18,14 @@ _ONE = np.uint64(1)
 
 
 @kernel(inline=True)
-def weight(j: np.uint64) -> np.uint64:  # type: ignore[type-arg,unused-ignore]
+def weight(j: np.uint64) -> np.uint64:
     """Return the weight of position `j`."""
     w = (j + _ONE) * _MIX
     return w ^ (w >> _FOLD)
 
 
 @kernel
-def digest(values: np.ndarray, start: int, out: np.ndarray) -> int:
+def digest(values: Array, start: int, out: Array) -> int:
     """Add the digest of `values`, whose first element has position `start`, to ``out[0]``.
 
     Parameters

@@ -7,8 +7,11 @@ Additions wrap, so any order of any deltas gives the same integers.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.digest import weight
 from lcstore.kernels.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.kernels.jit import kernel
@@ -23,7 +26,16 @@ MAX_LEVEL = 127
 
 
 @kernel(inline=True)
-def _levels(state, track, levels, inverse, limit, rounding, shift, kind):  # type: ignore[no-untyped-def]
+def _levels(
+    state: Array,
+    track: Array,
+    levels: Array,
+    inverse: float,
+    limit: float,
+    rounding: Any,
+    shift: Any,
+    kind: Any,
+) -> Any:
     """Fill the levels of one run; give a bound of their magnitudes, or -1 where a value is off the grid."""
     top = kind(0)
     bad = np.int32(0)
@@ -41,7 +53,7 @@ def _levels(state, track, levels, inverse, limit, rounding, shift, kind):  # typ
 
 
 @kernel(inline=True)
-def _move(track, levels, factor, start, kind):  # type: ignore[no-untyped-def]
+def _move(track: Array, levels: Array, factor: Any, start: np.uint64, kind: Any) -> np.uint64:
     """Move one run of the track; give the digest of its levels."""
     total = np.uint64(0)
     for i in range(track.size):
@@ -52,17 +64,17 @@ def _move(track, levels, factor, start, kind):  # type: ignore[no-untyped-def]
 
 @kernel
 def advance(
-    state: np.ndarray,
-    track: np.ndarray,
-    levels: np.ndarray,
-    escapes: np.ndarray,
+    state: Array,
+    track: Array,
+    levels: Array,
+    escapes: Array,
     escaped: int,
     inverse: float,
     limit: float,
     shift: int,
     rounding: int,
     start: int,
-    out: np.ndarray,
+    out: Array,
 ) -> int:
     """Code one piece of a tensor against its track, and move the track to what a reader will have.
 
@@ -130,13 +142,13 @@ def advance(
 
 
 @kernel(inline=True)
-def _add(levels, factor, track, kind):  # type: ignore[no-untyped-def]
+def _add(levels: Array, factor: Any, track: Array, kind: Any) -> None:
     for i in range(levels.size):
         track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
 
 
 @kernel
-def add_levels(levels: np.ndarray, shifts: np.ndarray, block: int, sign: int, track: np.ndarray) -> int:
+def add_levels(levels: Array, shifts: Array, block: int, sign: int, track: Array) -> int:
     """Add ``sign * levels * 2**shift`` to the track.
 
     Parameters
@@ -156,12 +168,13 @@ def add_levels(levels: np.ndarray, shifts: np.ndarray, block: int, sign: int, tr
     kind = track.dtype.type
     for b in range((n + block - 1) // block):
         low = b * block
-        _add(levels[low : low + block], kind(np.int64(sign) << np.int64(shifts[b])), track[low : low + block], kind)
+        factor = kind(np.int64(sign) << np.int64(shifts[b]))
+        _add(levels[low : low + block], factor, track[low : low + block], kind)
     return OK
 
 
 @kernel
-def to_grid(values: np.ndarray, inverse: float, limit: float, track: np.ndarray) -> int:
+def to_grid(values: Array, inverse: float, limit: float, track: Array) -> int:
     """Round `values` to the grid: ``track = rint(values * 2**-g)``.
 
     Returns
@@ -178,7 +191,7 @@ def to_grid(values: np.ndarray, inverse: float, limit: float, track: np.ndarray)
 
 
 @kernel
-def from_grid(track: np.ndarray, scale: float, out: np.ndarray) -> int:
+def from_grid(track: Array, scale: float, out: Array) -> int:
     """Give the values that the track stands for, rounded once to the dtype of `out` (float32 or float64)."""
     for i in range(track.size):
         out[i] = out.dtype.type(np.float64(track[i]) * scale)
@@ -186,7 +199,7 @@ def from_grid(track: np.ndarray, scale: float, out: np.ndarray) -> int:
 
 
 @kernel
-def from_grid_bfloat16(track: np.ndarray, scale: float, out: np.ndarray) -> int:
+def from_grid_bfloat16(track: Array, scale: float, out: Array) -> int:
     """Give the values as bfloat16 bit patterns (``uint16``), rounded once, to nearest with ties to even."""
     buffer = np.empty(1, np.float64)
     bits = buffer.view(np.uint64)
@@ -204,7 +217,7 @@ def from_grid_bfloat16(track: np.ndarray, scale: float, out: np.ndarray) -> int:
 
 
 @kernel
-def magnitude(values: np.ndarray, out: np.ndarray) -> int:
+def magnitude(values: Array, out: Array) -> int:
     """Find the largest magnitude of `values`.
 
     Parameters

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import OK, TABLE
 
@@ -17,7 +18,7 @@ TABLE_SIZE = 1 << MAX_BITS
 
 
 @kernel
-def code_lengths(counts: np.ndarray, lengths: np.ndarray) -> int:
+def code_lengths(counts: Array, lengths: Array) -> int:
     """Find optimal code lengths for `counts`.
 
     Parameters
@@ -86,7 +87,7 @@ def code_lengths(counts: np.ndarray, lengths: np.ndarray) -> int:
 
 
 @kernel
-def assign_codes(lengths: np.ndarray, codes: np.ndarray) -> int:
+def assign_codes(lengths: Array, codes: Array) -> int:
     """Give each symbol its canonical code, in the order of (length, symbol), bits reversed.
 
     Parameters
@@ -116,22 +117,22 @@ def assign_codes(lengths: np.ndarray, codes: np.ndarray) -> int:
     for bits in range(1, MAX_BITS + 1):
         first[bits] = (first[bits - 1] + tally[bits - 1]) << 1
     for s in range(lengths.size):
-        bits = np.int64(lengths[s])
+        size = np.int64(lengths[s])
         codes[s] = 0
-        if bits == 0:
+        if size == 0:
             continue
-        code = first[bits]
-        first[bits] += 1
+        code = first[size]
+        first[size] += 1
         reversed_ = 0
-        for _ in range(bits):
+        for _ in range(size):
             reversed_ = (reversed_ << 1) | (code & 1)
             code >>= 1
-        codes[s] = np.uint32(reversed_ | (bits << 16))
+        codes[s] = np.uint32(reversed_ | (size << 16))
     return OK
 
 
 @kernel
-def fill_table(codes: np.ndarray, values: np.ndarray, table: np.ndarray, sizes: np.ndarray) -> int:
+def fill_table(codes: Array, values: Array, table: Array, sizes: Array) -> int:
     """Expand a complete code into look-up tables over `MAX_BITS` bits.
 
     Parameters
@@ -155,7 +156,7 @@ def fill_table(codes: np.ndarray, values: np.ndarray, table: np.ndarray, sizes: 
 
 
 @kernel
-def histogram(symbols: np.ndarray, counts: np.ndarray) -> int:
+def histogram(symbols: Array, counts: Array) -> int:
     """Add how often each symbol of ``uint8`` `symbols` occurs to ``int64[256]`` `counts`."""
     part = np.zeros((4, 256), np.uint32)  # four tables: equal neighbours do not wait for each other
     n = symbols.size

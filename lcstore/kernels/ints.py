@@ -30,7 +30,7 @@ wrap_mul = _binary("mul")
 shift_right = _binary("ashr")
 
 
-@intrinsic
+@intrinsic  # type: ignore[untyped-decorator]
 def trailing_zeros(typingctx: Any, a: Any) -> Any:
     """Count the zero bits below the lowest set bit of a non-zero integer."""
 

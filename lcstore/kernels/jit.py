@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, overload
 
 from numba import njit
@@ -17,11 +18,25 @@ from numba import njit
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def _stamp() -> tuple[tuple[str, int, int], ...]:
+    """Tell this state of the room from any other: name, time and size of each file."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return tuple((file.name, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+
+
+_STAMP = _stamp()
+
+
 class _TolerantCache:
-    """A numba cache that counts as empty when it is torn, unreadable or cannot be written."""
+    """A numba cache that counts as empty when it is torn, unreadable or cannot be written.
+
+    Numba itself looks only at the file that a kernel is in; helpers from other files are compiled into it, so
+    the cache is stale when any of them changes.
+    """
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
+        inner._cache_file._source_stamp = _STAMP
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:

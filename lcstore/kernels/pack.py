@@ -8,8 +8,11 @@ has several independent chains to follow.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.bits import put, put_escape, take_escape, window
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.jit import kernel
@@ -27,13 +30,13 @@ _16 = np.uint64(16)
 
 
 @kernel(inline=True)
-def _symbol(level, bits):  # type: ignore[no-untyped-def]
+def _symbol(level: Any, bits: int) -> Any:
     most = (1 << (bits - 1)) - 1
     return (level & ((1 << bits) - 1)) if -most <= level <= most else (1 << (bits - 1))
 
 
 @kernel(inline=True)
-def _pack4(levels, symbols):  # type: ignore[no-untyped-def]
+def _pack4(levels: Array, symbols: Array) -> None:
     # Levels -1, 0, 1 are their own low two bits; everything else is escaped as 2.
     for i in range(symbols.size):
         word = np.uint32(0)
@@ -45,13 +48,13 @@ def _pack4(levels, symbols):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=True)
-def _pack2(levels, bits, symbols):  # type: ignore[no-untyped-def]
+def _pack2(levels: Array, bits: int, symbols: Array) -> None:
     for i in range(symbols.size):
         symbols[i] = np.uint8(_symbol(levels[2 * i], bits) | (_symbol(levels[2 * i + 1], bits) << bits))
 
 
 @kernel
-def pack(levels: np.ndarray, bits: int, per: int, symbols: np.ndarray) -> int:
+def pack(levels: Array, bits: int, per: int, symbols: Array) -> int:
     """Make symbols of levels.
 
     Parameters
@@ -80,7 +83,7 @@ def pack(levels: np.ndarray, bits: int, per: int, symbols: np.ndarray) -> int:
 
 
 @kernel(inline=True)
-def _any_past(levels, most):  # type: ignore[no-untyped-def]
+def _any_past(levels: Array, most: np.int8) -> Any:
     """Say whether any level lies outside ``-most .. most``."""
     past = np.int8(0)
     for i in range(levels.size):
@@ -89,7 +92,7 @@ def _any_past(levels, most):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def any_level(levels: np.ndarray) -> int:
+def any_level(levels: Array) -> int:
     """Say whether any of the ``int8`` `levels` is not zero: 1 or 0."""
     for low in range(0, levels.size, _SPAN):
         if _any_past(levels[low : low + _SPAN], np.int8(0)):
@@ -98,7 +101,7 @@ def any_level(levels: np.ndarray) -> int:
 
 
 @kernel(inline=True)
-def _emit(symbols, codes, words):  # type: ignore[no-untyped-def]
+def _emit(symbols: Array, codes: Array, words: Array) -> Any:
     """Write the codes of `symbols`; give the number of bytes."""
     acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
     fours = symbols.size // 4
@@ -119,7 +122,7 @@ def _emit(symbols, codes, words):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=True)
-def _emit_escapes(levels, escapes, taken, most, words):  # type: ignore[no-untyped-def]
+def _emit_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Array) -> tuple[Any, int]:
     """Write the side stream of a segment; give its bytes and how many of `escapes` are taken now."""
     acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
     for low in range(0, levels.size, _LOOK):
@@ -142,15 +145,15 @@ def _emit_escapes(levels, escapes, taken, most, words):  # type: ignore[no-untyp
 
 @kernel
 def encode_pack(
-    levels: np.ndarray,
-    escapes: np.ndarray,
+    levels: Array,
+    escapes: Array,
     bits: int,
     per: int,
     streams: int,
     segment: int,
-    codes: np.ndarray,
-    payload: np.ndarray,
-    directory: np.ndarray,
+    codes: Array,
+    payload: Array,
+    directory: Array,
 ) -> int:
     """Code all segments of a frame.
 
@@ -206,7 +209,7 @@ def encode_pack(
 
 
 @kernel(inline=True, checked=True)
-def _decode1(words, position, table, sizes, out):  # type: ignore[no-untyped-def]
+def _decode1(words: Array, position: np.uint64, table: Array, sizes: Array, out: Array) -> np.uint64:
     for i in range(out.size):
         code = window(words, position) & _MASK
         out[i] = table[code]
@@ -215,7 +218,17 @@ def _decode1(words, position, table, sizes, out):  # type: ignore[no-untyped-def
 
 
 @kernel(inline=True, checked=True)
-def _decode4(words, p0, p1, p2, p3, table, sizes, out, each):  # type: ignore[no-untyped-def]
+def _decode4(
+    words: Array,
+    p0: np.uint64,
+    p1: np.uint64,
+    p2: np.uint64,
+    p3: np.uint64,
+    table: Array,
+    sizes: Array,
+    out: Array,
+    each: int,
+) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
     """Follow four streams side by side, four codes to a window."""
     last = out.size - 3 * each
     common = max(last, 0) & ~3
@@ -227,7 +240,8 @@ def _decode4(words, p0, p1, p2, p3, table, sizes, out, each):  # type: ignore[no
         w0, w1, w2, w3 = window(words, p0), window(words, p1), window(words, p2), window(words, p3)
         for j in range(4):
             c0, c1, c2, c3 = w0 & _MASK, w1 & _MASK, w2 & _MASK, w3 & _MASK
-            n0, n1, n2, n3 = np.uint64(sizes[c0]), np.uint64(sizes[c1]), np.uint64(sizes[c2]), np.uint64(sizes[c3])
+            n0, n1 = np.uint64(sizes[c0]), np.uint64(sizes[c1])
+            n2, n3 = np.uint64(sizes[c2]), np.uint64(sizes[c3])
             a[i + j] = table[c0]
             b[i + j] = table[c1]
             c[i + j] = table[c2]
@@ -248,18 +262,18 @@ def _decode4(words, p0, p1, p2, p3, table, sizes, out, each):  # type: ignore[no
 
 
 @kernel(inline=True, checked=True)
-def _at_end(position, end):  # type: ignore[no-untyped-def]
+def _at_end(position: np.uint64, end: Any) -> Any:
     return (position + _7) >> _3 == np.uint64(end)
 
 
 @kernel(checked=True)
 def decode_pack(
-    words: np.ndarray,
+    words: Array,
     start: int,
-    directory: np.ndarray,
-    table: np.ndarray,
-    sizes: np.ndarray,
-    packed: np.ndarray,
+    directory: Array,
+    table: Array,
+    sizes: Array,
+    packed: Array,
     per_segment: int,
 ) -> int:
     """Decode the symbols of some segments, each to the levels that it stands for.
@@ -294,8 +308,8 @@ def decode_pack(
             e2 = e1 + directory[s, 2]
             e3 = e2 + directory[s, 3]
             each = (out.size + 3) // 4
-            p0, p1, p2, p3 = np.uint64(e0) << _3, np.uint64(e1) << _3, np.uint64(e2) << _3, np.uint64(e3) << _3
-            p0, p1, p2, p3 = _decode4(words, first, p0, p1, p2, table, sizes, out, each)
+            p1, p2, p3 = np.uint64(e0) << _3, np.uint64(e1) << _3, np.uint64(e2) << _3
+            p0, p1, p2, p3 = _decode4(words, first, p1, p2, p3, table, sizes, out, each)
             if not (_at_end(p0, e0) and _at_end(p1, e1) and _at_end(p2, e2) and _at_end(p3, e3)):
                 return LENGTH
             start = e3 + directory[s, 4]
@@ -308,14 +322,14 @@ def decode_pack(
 
 @kernel(checked=True)
 def decode_escapes(
-    words: np.ndarray,
+    words: Array,
     start: int,
-    directory: np.ndarray,
-    levels: np.ndarray,
+    directory: Array,
+    levels: Array,
     segment: int,
     least: int,
-    places: np.ndarray,
-    values: np.ndarray,
+    places: Array,
+    values: Array,
 ) -> int:
     """Read the side streams of some segments and set the escaped places of `levels` to zero.
 

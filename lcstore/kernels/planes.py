@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import OK
 
 
 @kernel
-def split_planes(words: np.ndarray, turn: int, planes: np.ndarray) -> int:
+def split_planes(words: Array, turn: int, planes: Array) -> int:
     """Spread words over byte planes.
 
     Parameters
@@ -41,7 +42,7 @@ def split_planes(words: np.ndarray, turn: int, planes: np.ndarray) -> int:
 
 
 @kernel
-def join_plane(plane: np.ndarray, index: int, words: np.ndarray) -> int:
+def join_plane(plane: Array, index: int, words: Array) -> int:
     """Put one byte plane into place: ``words |= plane << 8 * index`` (plane 0 sets)."""
     kind = words.dtype.type
     shift = np.uint64(8 * index)
@@ -55,7 +56,7 @@ def join_plane(plane: np.ndarray, index: int, words: np.ndarray) -> int:
 
 
 @kernel
-def turn_back(words: np.ndarray) -> int:
+def turn_back(words: Array) -> int:
     """Turn each word right by one bit."""
     kind = words.dtype.type
     width = np.uint64(8 * words.itemsize - 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import OK, RANGE
 
@@ -16,7 +17,7 @@ MOST = 1 << 61
 
 
 @kernel
-def linear_levels(values: np.ndarray, scales: np.ndarray, block: int, rounding: float, levels: np.ndarray) -> int:
+def linear_levels(values: Array, scales: Array, block: int, rounding: float, levels: Array) -> int:
     """Round values to multiples of their block's step.
 
     Parameters
@@ -52,8 +53,8 @@ def linear_levels(values: np.ndarray, scales: np.ndarray, block: int, rounding: 
 
 
 @kernel
-def linear_values(levels: np.ndarray, steps: np.ndarray, block: int, out: np.ndarray) -> int:
-    """Fill ``float32`` or ``float64`` `out` with ``level * step``, rounded once; `steps` as ``float64`` per block."""
+def linear_values(levels: Array, steps: Array, block: int, out: Array) -> int:
+    """Fill ``float32`` or ``float64`` `out` with ``level * step``, rounded once; a step per block."""
     kind = out.dtype.type
     for b in range(steps.size):
         step = steps[b]
@@ -64,7 +65,7 @@ def linear_values(levels: np.ndarray, steps: np.ndarray, block: int, out: np.nda
 
 
 @kernel
-def integer_values(levels: np.ndarray, shifts: np.ndarray, block: int, out: np.ndarray) -> int:
+def integer_values(levels: Array, shifts: Array, block: int, out: Array) -> int:
     """Fill ``int32`` or ``int64`` `out` with ``level << shift``; `shifts` as ``int16`` per block."""
     kind = out.dtype.type
     for b in range(shifts.size):
@@ -76,7 +77,7 @@ def integer_values(levels: np.ndarray, shifts: np.ndarray, block: int, out: np.n
 
 
 @kernel
-def common_shifts(values: np.ndarray, block: int, shifts: np.ndarray) -> int:
+def common_shifts(values: Array, block: int, shifts: Array) -> int:
     """Find how many low bits are zero in every integer of a block (at most 62; 0 for a block of zeros).
 
     Parameters
@@ -101,7 +102,7 @@ def common_shifts(values: np.ndarray, block: int, shifts: np.ndarray) -> int:
 
 
 @kernel
-def log_levels(patterns: np.ndarray, drop: int, top: int, block: int, bases: np.ndarray, levels: np.ndarray) -> int:
+def log_levels(patterns: Array, drop: int, top: int, block: int, bases: Array, levels: Array) -> int:
     """Cut the bit patterns of values that are not negative to a logarithmic scale, against a base per block.
 
     A value that is not zero never becomes zero.
@@ -136,7 +137,7 @@ def log_levels(patterns: np.ndarray, drop: int, top: int, block: int, bases: np.
                 return RANGE
             code = min((pattern + half) >> drop, most)
             if pattern != 0:
-                code = max(code, 1)
+                code = max(code, np.int64(1))
                 low = min(low, code)
                 high = max(high, code)
             levels[i] = code
@@ -148,7 +149,7 @@ def log_levels(patterns: np.ndarray, drop: int, top: int, block: int, bases: np.
 
 
 @kernel
-def log_values(levels: np.ndarray, drop: int, top: int, block: int, bases: np.ndarray, out: np.ndarray) -> int:
+def log_values(levels: Array, drop: int, top: int, block: int, bases: Array, out: Array) -> int:
     """Fill ``int32`` or ``int64`` `out` with the bit patterns that `log_levels` stands for.
 
     Returns
@@ -170,9 +171,7 @@ def log_values(levels: np.ndarray, drop: int, top: int, block: int, bases: np.nd
 
 
 @kernel
-def bucket_statistics(
-    patterns: np.ndarray, mantissa: int, counts: np.ndarray, lows: np.ndarray, highs: np.ndarray
-) -> int:
+def bucket_statistics(patterns: Array, mantissa: int, counts: Array, lows: Array, highs: Array) -> int:
     """Count the values of each bucket (sign and exponent) and find their smallest and largest magnitude.
 
     Parameters
@@ -201,7 +200,7 @@ def bucket_statistics(
 
 
 @kernel
-def bucket_levels(patterns: np.ndarray, mantissa: int, ids: np.ndarray, levels: np.ndarray) -> int:
+def bucket_levels(patterns: Array, mantissa: int, ids: Array, levels: Array) -> int:
     """Give each value the id of its bucket: ``levels[i] = ids[sign and exponent]``; ``int8`` both."""
     for i in range(patterns.size):
         levels[i] = ids[np.int64(np.uint64(patterns[i]) >> np.uint64(mantissa))]
@@ -209,7 +208,7 @@ def bucket_levels(patterns: np.ndarray, mantissa: int, ids: np.ndarray, levels: 
 
 
 @kernel(checked=True)
-def table_values(levels: np.ndarray, values: np.ndarray, out: np.ndarray) -> int:
+def table_values(levels: Array, values: Array, out: Array) -> int:
     """Fill `out` with ``values[level]``.
 
     Returns
@@ -222,13 +221,13 @@ def table_values(levels: np.ndarray, values: np.ndarray, out: np.ndarray) -> int
         level = np.int64(levels[i])
         if level < 0 or level >= values.size:
             bad += 1
-            level = 0
+            level = np.int64(0)
         out[i] = values[level]
     return RANGE if bad > 0 else OK
 
 
 @kernel
-def linear_errors(values: np.ndarray, restored: np.ndarray, out: np.ndarray) -> int:
+def linear_errors(values: Array, restored: Array, out: Array) -> int:
     """Find the largest ``abs(value - restored)`` in float64; `out` is ``float64[1]``."""
     worst = 0.0
     for i in range(values.size):

@@ -7,8 +7,11 @@ escaped. `END` says that the rest of the segment is zero. One stream per segment
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.bits import bit_length, put, put_escape, window
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.ints import trailing_zeros
@@ -31,7 +34,7 @@ _16 = np.uint64(16)
 
 
 @kernel(inline=True)
-def _run_class(run):  # type: ignore[no-untyped-def]
+def _run_class(run: Any) -> tuple[Any, Any]:
     """Give the class of a run and the number of its extra bits."""
     if run < 16:
         return run, 0
@@ -42,7 +45,7 @@ def _run_class(run):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline=True)
-def _level_class(level):  # type: ignore[no-untyped-def]
+def _level_class(level: Any) -> int:
     if level == 1:
         return 0
     if level == -1:
@@ -53,9 +56,7 @@ def _level_class(level):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def tokenize(
-    levels: np.ndarray, segment: int, symbols: np.ndarray, extras: np.ndarray, counts: np.ndarray
-) -> int:
+def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts: Array) -> int:
     """Turn levels into tokens.
 
     Parameters
@@ -81,7 +82,7 @@ def tokenize(
         low = s * segment
         high = min(low + segment, levels.size)
         begin = at
-        expected = low
+        expected: Any = low
         if at + (high - low) + 1 > symbols.size:
             # Only as much as is needed: count what is not zero before giving up.
             need = 1
@@ -94,7 +95,7 @@ def tokenize(
             while word != 0:
                 j = np.int64(trailing_zeros(word) >> _3)
                 word &= ~(np.uint64(255) << np.uint64(8 * j))
-                i = w * 8 + j
+                i = int(w * 8 + j)
                 run = i - expected
                 kind, bits = _run_class(run)
                 symbols[at] = np.uint8(kind * LEVELS + _level_class(levels[i]))
@@ -119,7 +120,7 @@ def tokenize(
 
 
 @kernel
-def extra_bits(bits: np.ndarray) -> int:
+def extra_bits(bits: Array) -> int:
     """Fill ``uint8[256]`` with the number of extra bits behind each symbol."""
     bits[:] = 0
     for kind in range(CLASSES):
@@ -136,15 +137,15 @@ def extra_bits(bits: np.ndarray) -> int:
 
 @kernel
 def encode_runs(
-    levels: np.ndarray,
-    escapes: np.ndarray,
+    levels: Array,
+    escapes: Array,
     segment: int,
-    symbols: np.ndarray,
-    extras: np.ndarray,
-    counts: np.ndarray,
-    codes: np.ndarray,
-    payload: np.ndarray,
-    directory: np.ndarray,
+    symbols: Array,
+    extras: Array,
+    counts: Array,
+    codes: Array,
+    payload: Array,
+    directory: Array,
 ) -> int:
     """Code the tokens of all segments.
 
@@ -169,13 +170,13 @@ def encode_runs(
     words = np.empty(2 * segment // 4 + 64, np.uint64)
     side = np.empty(segment // 2 + 64, np.uint64)
     source, side_source = words.view(np.uint8), side.view(np.uint8)
-    at = 0
+    at = np.int64(0)
     token = 0
     taken = 0
     for s in range(counts.size):
         acc, used, to = np.uint64(0), np.uint64(0), np.uint64(0)
         side_acc, side_used, side_to = np.uint64(0), np.uint64(0), np.uint64(0)
-        place = s * segment
+        place = np.int64(s * segment)
         for t in range(token, token + counts[s]):
             if np.int64(to) + 4 > words.size or np.int64(side_to) + 4 > side.size:
                 return SPACE
@@ -208,11 +209,11 @@ def encode_runs(
         at += side_size
         directory[s, 0] = size
         directory[s, 1] = side_size
-    return at
+    return int(at)
 
 
 @kernel(inline=True)
-def _run_base(kind, bits):  # type: ignore[no-untyped-def]
+def _run_base(kind: Any, bits: Any) -> Any:
     """Give the shortest run of a class that has `bits` extra bits."""
     if kind < 16:
         return kind
@@ -223,12 +224,12 @@ def _run_base(kind, bits):  # type: ignore[no-untyped-def]
 
 @kernel(checked=True)
 def decode_runs(
-    words: np.ndarray,
+    words: Array,
     start: int,
-    directory: np.ndarray,
-    table: np.ndarray,
-    sizes: np.ndarray,
-    levels: np.ndarray,
+    directory: Array,
+    table: Array,
+    sizes: Array,
+    levels: Array,
     segment: int,
 ) -> int:
     """Decode the tokens of some segments.
@@ -280,5 +281,5 @@ def decode_runs(
             place += 1
         if (position + _7) >> _3 != end >> _3:
             return LENGTH
-        start += np.int64(directory[s, 0]) + np.int64(directory[s, 1])
+        start = int(start + np.int64(directory[s, 0]) + np.int64(directory[s, 1]))
     return OK

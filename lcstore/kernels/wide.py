@@ -7,8 +7,11 @@ One stream per segment.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.kernels.bits import bit_length, put, window
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.jit import kernel
@@ -30,7 +33,7 @@ _16 = np.uint64(16)
 
 
 @kernel(inline=True)
-def _split(level):  # type: ignore[no-untyped-def]
+def _split(level: np.int64) -> tuple[Any, np.uint64, np.uint64]:
     """Give symbol, extra bits and their number."""
     z = np.uint64(level << 1) ^ np.uint64(level >> 63)
     if z < _16:
@@ -40,7 +43,7 @@ def _split(level):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def count_wide(levels: np.ndarray, counts: np.ndarray) -> int:
+def count_wide(levels: Array, counts: Array) -> int:
     """Add how often each symbol occurs to ``int64[256]`` `counts`."""
     for i in range(levels.size):
         symbol, _extra, _n = _split(np.int64(levels[i]))
@@ -49,9 +52,7 @@ def count_wide(levels: np.ndarray, counts: np.ndarray) -> int:
 
 
 @kernel
-def encode_wide(
-    levels: np.ndarray, segment: int, codes: np.ndarray, payload: np.ndarray, directory: np.ndarray
-) -> int:
+def encode_wide(levels: Array, segment: int, codes: Array, payload: Array, directory: Array) -> int:
     """Code ``int64`` levels, each of a magnitude below 2**62.
 
     Parameters
@@ -70,7 +71,7 @@ def encode_wide(
     """
     words = np.empty(segment * 10 // 8 + 16, np.uint64)
     source = words.view(np.uint8)
-    at = 0
+    at = np.int64(0)
     for s in range(directory.shape[0]):
         acc, used, to = np.uint64(0), np.uint64(0), np.uint64(0)
         part = levels[s * segment : (s + 1) * segment]
@@ -87,17 +88,17 @@ def encode_wide(
         directory[s, 0] = size
         directory[s, 1] = 0
         at += size
-    return at
+    return int(at)
 
 
 @kernel(checked=True)
 def decode_wide(
-    words: np.ndarray,
+    words: Array,
     start: int,
-    directory: np.ndarray,
-    table: np.ndarray,
-    sizes: np.ndarray,
-    levels: np.ndarray,
+    directory: Array,
+    table: Array,
+    sizes: Array,
+    levels: Array,
     segment: int,
 ) -> int:
     """Decode some segments to ``int64`` levels.
@@ -131,7 +132,7 @@ def decode_wide(
                 z |= window(words, position) & ((_1 << n) - _1)
                 position += n
             out[i] = np.int64(z >> _1) ^ -np.int64(z & _1)
-        start += np.int64(directory[s, 0])
+        start = int(start + np.int64(directory[s, 0]))
         if (position + _7) >> _3 != np.uint64(start):
             return LENGTH
         if directory[s, 1] != 0:

@@ -1,0 +1,9 @@
+"""The one alias for arrays: dtypes and shapes are said in words, where they matter."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]

@@ -1,0 +1,130 @@
+"""Levels to values: what each quantizer's levels stand for, computed the same on every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec import format as f
+from lcstore.codec.dtypes import LOSSY_DTYPES
+from lcstore.codec.frame import Frame
+from lcstore.codec.scales import unpack_scales
+from lcstore.errors import CorruptionError
+from lcstore.kernels import quantize
+
+#: Bits of mantissa, and the pattern of infinity, of the two floats that levels are made from.
+MANTISSA = {4: 23, 8: 52}
+_INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
+#: float16 is computed in float32, where this pattern (65536) is the first that it does not hold.
+_INFINITY_OF_HALF = 0x47800000
+MOST_MANTISSA = 7
+#: log2 of a step must stay here, so that a step and its reciprocal are normal float64 numbers.
+MIN_EXPONENT, MAX_EXPONENT = -1022, 1000
+_Fill: TypeAlias = Callable[[Array, Array, int, Array], int]
+
+
+def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype that values of `dtype` are computed in: float32 for narrower floats."""
+    return dtype if dtype.itemsize >= 4 else np.dtype(np.float32)
+
+
+def working(values: Array) -> Array:
+    """Give values in their `working_dtype`."""
+    return values.astype(working_dtype(values.dtype), copy=False)
+
+
+def log_top(dtype: np.dtype[Any]) -> int:
+    """Return the pattern, in the working dtype, that values must stay below to be finite in `dtype`."""
+    return _INFINITY_OF_HALF if dtype == np.float16 else _INFINITY[working_dtype(dtype).itemsize]
+
+
+def base_unit(wide: np.dtype[Any], mantissa: int) -> int:
+    """Return log2 of what a base is counted in: float64 has more codes than a 16-bit scale can tell apart."""
+    return max(mantissa - 4, 0) if wide.itemsize == 8 else 0
+
+
+@dataclass(frozen=True)
+class Filler:
+    """Turns levels into values: `fill` is given levels, the scale of each block, the block and the output."""
+
+    fill: _Fill
+    scales: Array
+    block: int
+    wide: np.dtype[Any]
+    dtype: np.dtype[Any]
+
+    def run(self, start: int, levels: Array, out: Array) -> None:
+        """Fill `out` with the values of neighbours; `start` begins a block."""
+        first = start >> self.block
+        scales = self.scales[first : first - (-levels.size >> self.block)]
+        same = self.wide == self.dtype
+        values = out if same else np.empty(levels.size, self.wide)
+        self._fill(levels, scales, 1 << self.block, values)
+        if not same:
+            out[:] = values
+
+    def few(self, places: Array, levels: Array) -> Array:
+        """Give the values of scattered elements."""
+        values = np.empty(levels.size, self.wide)
+        self._fill(levels, self.scales[places >> self.block] if self.scales.size else self.scales, 1, values)
+        return values.astype(self.dtype, copy=False)
+
+    def _fill(self, levels: Array, scales: Array, block: int, out: Array) -> None:
+        if self.fill(levels, scales, block, out) < 0:
+            raise CorruptionError("a level of the frame stands for no value")
+
+
+def make_filler(frame: Frame) -> Filler:
+    """Choose how levels become values, and check the scales."""
+    dtype = frame.dtype
+    integers = dtype.kind == "i" and dtype.itemsize >= 4
+    if not integers and dtype.name not in LOSSY_DTYPES:
+        raise CorruptionError(f"a quantized frame cannot hold {dtype}")
+    wide = working_dtype(dtype)
+    if frame.quantizer == f.LINEAR:
+        fill, scales = _linear_fill(frame, unpack_scales(frame.scales, frame.blocks), integers)
+    elif integers:
+        raise CorruptionError(f"a frame of this quantizer cannot hold {dtype}")
+    elif frame.quantizer == f.LOG:
+        fill, scales = _log_fill(frame, unpack_scales(frame.scales, frame.blocks), wide)
+    else:
+        fill, scales = _table_fill(frame, wide), np.empty(0)
+    return Filler(fill, scales, frame.block, wide, dtype)
+
+
+def _linear_fill(frame: Frame, scales: Array, integers: bool) -> tuple[_Fill, Array]:
+    low, high = (0, 62) if integers else (MIN_EXPONENT, MAX_EXPONENT)
+    if scales.size and not low <= scales.min() <= scales.max() <= high:
+        raise CorruptionError("the frame's steps are out of range")
+    if integers:
+        return quantize.integer_values, scales
+    return quantize.linear_values, np.ldexp(1.0, scales.astype(np.int64))
+
+
+def _log_fill(frame: Frame, scales: Array, wide: np.dtype[Any]) -> tuple[_Fill, Array]:
+    mantissa = frame.parameter
+    if mantissa > MOST_MANTISSA or (scales.size and scales.min() < 0):
+        raise CorruptionError("a logarithmic frame's parameter or bases are out of range")
+    drop = MANTISSA[wide.itemsize] - mantissa
+    top = log_top(frame.dtype)
+
+    def fill(levels: Array, bases: Array, block: int, out: Array) -> int:
+        return quantize.log_values(levels, drop, top, block, bases, out.view(f"i{wide.itemsize}"))
+
+    return fill, scales.astype(np.int64) << base_unit(wide, mantissa)
+
+
+def _table_fill(frame: Frame, wide: np.dtype[Any]) -> _Fill:
+    data = bytes(frame.scales)
+    table = np.frombuffer(data, wide).copy() if len(data) % wide.itemsize == 0 else np.empty(0)
+    if not 1 <= table.size <= 128 or not np.isfinite(table).all() or any(data[: wide.itemsize]):
+        raise CorruptionError("the frame's bucket values are malformed")
+
+    def fill(levels: Array, _scales: Array, _block: int, out: Array) -> int:
+        return quantize.table_values(levels, table, out)
+
+    return fill

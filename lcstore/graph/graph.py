@@ -1,0 +1,210 @@
+"""The set of nodes and edges that a listing showed, and the questions that the store asks of it."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import defaultdict, deque
+from collections.abc import Iterable
+
+from lcstore.errors import CorruptionError, NotFoundError
+from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
+from lcstore.graph.routes import Route, better, cheapest_routes, extend
+
+
+class Graph:
+    """Nodes and edges, by name only.
+
+    Adding (`add`, `add_edge`) changes the graph in place; callers that share one between threads lock it.
+    Routes are found for all nodes at once when first asked for, and kept up to date as a run goes on.
+
+    Parameters
+    ----------
+    nodes
+        Every committed node. The same name twice is one node.
+    edges
+        The edges that maintenance added. Those to nodes that are gone are kept and never used.
+
+    Raises
+    ------
+    CorruptionError
+        Two different names claim one node, a node is called root, or a size is negative.
+    """
+
+    def __init__(self, nodes: Iterable[NodeName] = (), edges: Iterable[EdgeName] = ()) -> None:
+        self.nodes: dict[str, NodeName] = {}
+        self.edges: dict[str, EdgeName] = {}
+        self._outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        self._incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        self._revisions: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        self._run_ids: defaultdict[int, set[str]] = defaultdict(set)
+        self._latest: dict[int | str | None, NodeName] = {}
+        self._routes: dict[str, Route] | None = None
+        for node in nodes:
+            self.add(node)
+        for edge in edges:
+            self.add_edge(edge)
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def __contains__(self, node: object) -> bool:
+        return node in self.nodes
+
+    def add(self, node: NodeName) -> None:
+        """Add a committed node and the edge that it was saved with."""
+        known = self.nodes.get(node.node)
+        if known == node:
+            return
+        if known is not None:
+            raise CorruptionError(f"two different names claim node {node.node}")
+        if node.node == ROOT:
+            raise CorruptionError("a stored node is called root")
+        _check_size(node.nbytes, node.node)
+        self.nodes[node.node] = node
+        insort(self._revisions[node.step], node.order)
+        self._run_ids[node.run].add(node.run_id)
+        for run in (None, node.run, node.run_id):
+            latest = self._latest.get(run)
+            if latest is None or latest.order < node.order:
+                self._latest[run] = node
+        if node.node in self._incoming or node.node in self._outgoing:
+            # Edges that were waiting for this node come alive with it.
+            self._routes = None
+        self._link(EdgeRef(node.base, node.node, None, node.nbytes))
+
+    def add_edge(self, edge: EdgeName) -> None:
+        """Add an edge that maintenance made."""
+        known = self.edges.get(edge.edge)
+        if known == edge:
+            return
+        if known is not None:
+            raise CorruptionError(f"two different names claim edge {edge.edge}")
+        _check_size(edge.nbytes, edge.edge)
+        self.edges[edge.edge] = edge
+        self._link(EdgeRef(edge.base, edge.target, edge.edge, edge.nbytes))
+
+    def _link(self, edge: EdgeRef) -> None:
+        self._outgoing[edge.base].append(edge)
+        self._incoming[edge.target].append(edge)
+        base = self._routes.get(edge.base) if self._routes is not None else None
+        if self._routes is None or base is None or edge.target not in self.nodes:
+            return
+        route = extend(base, edge)
+        if not better(route, self._routes.get(edge.target)):
+            return
+        if edge.target in self._outgoing:
+            # Others go on from the target, and theirs may change: find all routes anew when next asked.
+            self._routes = None
+        else:
+            self._routes[edge.target] = route
+
+    def latest(self, run: str | int | None = None) -> NodeName | None:
+        """Return the latest node: the greatest (run, seq, id), whatever its step.
+
+        Parameters
+        ----------
+        run
+            Look only at the nodes of this run number, or of this run id.
+        """
+        return self._latest.get(run)
+
+    def steps(self) -> list[int]:
+        """Return every step that has a node, in rising order."""
+        return sorted(self._revisions)
+
+    def revisions(self, step: int) -> list[NodeName]:
+        """Return the nodes of a step, the newest last."""
+        return [self.nodes[node] for _, _, node in self._revisions.get(step, ())]
+
+    def at_step(self, step: int) -> NodeName | None:
+        """Return the newest node of a step."""
+        revisions = self._revisions.get(step)
+        return self.nodes[revisions[-1][2]] if revisions else None
+
+    def runs(self) -> list[int]:
+        """Return every run number, in rising order."""
+        return sorted(self._run_ids)
+
+    def next_run(self) -> int:
+        """Return the number for a handle that opens for writing now; the first is 1."""
+        return max(self._run_ids, default=0) + 1
+
+    def ambiguous_runs(self) -> list[int]:
+        """Return the run numbers that two handles or more took at the same time, in rising order."""
+        return sorted(run for run, run_ids in self._run_ids.items() if len(run_ids) > 1)
+
+    def path(self, node: str) -> list[EdgeRef]:
+        """Return the edges from the root to `node` that are the fewest bytes to read.
+
+        Of paths of equal bytes it is the one of fewer edges; then, looking back from the node, the one
+        whose last edge is the node's own, or has the smallest id.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such node.
+        CorruptionError
+            Nothing leads from the root to it; the message names the node that is missing.
+        """
+        if node not in self.nodes:
+            raise NotFoundError(f"there is no node {node}")
+        routes = self._all_routes()
+        if node not in routes:
+            raise CorruptionError(self._why_unreachable(node))
+        path = []
+        last = routes[node].last
+        while last is not None:
+            path.append(last)
+            last = routes[last.base].last
+        path.reverse()
+        return path
+
+    def path_bytes(self, node: str) -> int:
+        """Return how many bytes the path to `node` has to read; errors as for `path`."""
+        if node not in self.nodes or node not in self._all_routes():
+            self.path(node)
+        return self._all_routes()[node].nbytes
+
+    def _all_routes(self) -> dict[str, Route]:
+        if self._routes is None:
+            self._routes = cheapest_routes(self._outgoing, self.nodes)
+        return self._routes
+
+    def _why_unreachable(self, node: str) -> str:
+        above = self.ancestors(node)
+        missing = sorted(
+            {edge.base for name in (node, *above) for edge in self._incoming.get(name, ())}
+            - above
+            - {node, ROOT}
+        )
+        if not missing:
+            return f"node {node} cannot be restored: the names above it form a circle"
+        return f"node {node} cannot be restored: node {missing[0]}, which it stands on, is missing"
+
+    def ancestors(self, node: str) -> set[str]:
+        """Return the nodes from which any edges lead to `node`, itself and the root left out."""
+        return self._reach(node, upward=True)
+
+    def descendants(self, node: str) -> set[str]:
+        """Return the nodes to which any edges lead from `node` (or from `ROOT`), itself left out."""
+        return self._reach(node, upward=False)
+
+    def _reach(self, start: str, *, upward: bool) -> set[str]:
+        if start not in self.nodes and start != ROOT:
+            raise NotFoundError(f"there is no node {start}")
+        links = self._incoming if upward else self._outgoing
+        found = {start}
+        queue = deque([start])
+        while queue:
+            for edge in links.get(queue.popleft(), ()):
+                other = edge.base if upward else edge.target
+                if other in self.nodes and other not in found:
+                    found.add(other)
+                    queue.append(other)
+        found.discard(start)
+        return found
+
+
+def _check_size(nbytes: int, name: str) -> None:
+    if nbytes < 0:
+        raise CorruptionError(f"the name of {name} claims {nbytes} bytes")

@@ -1,0 +1,70 @@
+"""The words of the graph: what a name says about a node or an edge before its record is read.
+
+Names are hints, records verify. So nothing here is trusted further than a wrong answer that a record refutes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: The base of an anchor: the empty state.
+ROOT: Final = "root"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeName:
+    """A committed state, and the edge that it was saved with.
+
+    Attributes
+    ----------
+    step
+        The training step, an attribute: two nodes of one step are revisions of it.
+    run, run_id, seq
+        The number of the writing handle, its random name (which tells two handles of one number apart), and
+        the place of the commit among those of the handle.
+    node
+        The node's id.
+    base
+        Where its own edge comes from: the id of a node, or `ROOT`.
+    nbytes
+        Bytes to read for its own edge.
+    """
+
+    step: int
+    run: int
+    run_id: str
+    seq: int
+    node: str
+    base: str
+    nbytes: int
+
+    @property
+    def order(self) -> tuple[int, int, str]:
+        """What decides which of two nodes is later. Not the step: a run that was rolled back is later."""
+        return (self.run, self.seq, self.node)
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeName:
+    """An edge that maintenance added: a shortcut, or an anchor where `base` is `ROOT`."""
+
+    target: str
+    base: str
+    edge: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeRef:
+    """One edge of a path. `edge` is None for the edge that the target was saved with."""
+
+    base: str
+    target: str
+    edge: str | None
+    nbytes: int
+
+    @property
+    def rank(self) -> tuple[str, str]:
+        """What decides between edges of one cost into one node: its own edge first, then the smaller id."""
+        return (self.edge or "", self.base)

@@ -1,0 +1,298 @@
+"""Arrays of other libraries, to numpy and back: the one file that knows that other libraries exist.
+
+A library is never imported to look at an object: what came from it has imported it already. Only giving an
+array back to a library (`from_host`, `convert_like`) imports it.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
+from lcstore.errors import InvalidInputError
+
+__all__ = [
+    "FRAMEWORKS",
+    "Framework",
+    "HostArray",
+    "cast_array",
+    "convert_like",
+    "dtype_from_name",
+    "dtype_name",
+    "from_host",
+    "is_array",
+    "to_host",
+]
+
+Framework: TypeAlias = Literal["numpy", "numpy-scalar", "torch", "jax", "dlpack"]
+FRAMEWORKS: Final[tuple[Framework, ...]] = ("numpy", "numpy-scalar", "torch", "jax", "dlpack")
+
+_PROTOCOLS: Final = ("__array__", "__array_interface__", "__dlpack__")
+
+
+@dataclass(frozen=True, slots=True)
+class HostArray:
+    """An array in this machine's memory, and the library that it came from.
+
+    Attributes
+    ----------
+    array
+        The values, in the machine's byte order; strides are as they came. It may share memory with the
+        user's object, so it is to be read at once or copied, and never written to.
+    framework
+        What `from_host` needs to give back the same kind of object.
+    """
+
+    array: Array
+    framework: Framework
+
+
+def _torch() -> Any:
+    return sys.modules.get("torch")
+
+
+def _instance(obj: object, module: str, name: str) -> bool:
+    # A module that is only half imported has no such class yet, and then nothing can be of it.
+    cls = getattr(sys.modules.get(module), name, None)
+    return isinstance(cls, type) and isinstance(obj, cls)
+
+
+def is_array(obj: object) -> bool:
+    """Tell whether `obj` is an array, or an array scalar, of any library."""
+    if isinstance(obj, np.ndarray | np.generic) or _instance(obj, "torch", "Tensor"):
+        return True
+    cls = type(obj)
+    return not isinstance(obj, type) and any(hasattr(cls, name) for name in _PROTOCOLS)
+
+
+def to_host(obj: object) -> HostArray:
+    """Return the values of the array `obj` in this machine's memory, shared with it where that is possible.
+
+    Raises
+    ------
+    InvalidInputError
+        There are no plain values to have (sparse, meta, sharded, traced, masked, deleted) or their dtype
+        has no exact form in a store. The caller names the path.
+    """
+    if isinstance(obj, np.ndarray):
+        if isinstance(obj, np.ma.MaskedArray):
+            raise InvalidInputError("a masked array would lose its mask: store its .data and .mask")
+        return HostArray(_checked(np.asarray(obj)), "numpy")
+    if isinstance(obj, np.generic):
+        return HostArray(_checked(np.asarray(obj)), "numpy-scalar")
+    try:
+        if _instance(obj, "torch", "Tensor"):
+            return HostArray(_checked(_from_torch(obj)), "torch")
+        if _instance(obj, "jax", "Array"):
+            return HostArray(_checked(_from_jax(obj)), "jax")
+        return _from_protocol(obj)
+    except InvalidInputError:
+        raise
+    except Exception as exc:
+        # Libraries raise many types here (TypeError, RuntimeError, NotImplementedError, ...): all of them
+        # mean that this object has no values to store, and their texts say why.
+        raise InvalidInputError(f"no values can be read from this {_class_name(obj)}: {exc}") from exc
+
+
+def _class_name(obj: object) -> str:
+    cls = type(obj)
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _checked(array: Array) -> Array:
+    dtype_name(array.dtype)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _from_torch(tensor: Any) -> Array:
+    torch = _torch()
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
+        raise InvalidInputError("a sparse, quantized or nested tensor cannot be stored: store its parts")
+    if tensor.is_meta:
+        raise InvalidInputError("a tensor on the meta device has no values")
+    if hasattr(tensor, "full_tensor"):
+        raise InvalidInputError("a DTensor is only a shard here: store .full_tensor(), or save through DCP")
+    tensor = tensor.detach()
+    if tensor.device.type != "cpu":
+        tensor = tensor.cpu()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    bits = _bits_of(tensor.dtype)
+    if bits is None:
+        return cast(Array, tensor.numpy())
+    # The view keeps strides, and works for 0-d.
+    return cast(Array, tensor.view(getattr(torch, bits)).numpy().view(_numpy_dtype(str(tensor.dtype))))
+
+
+@lru_cache
+def _bits_of(dtype: Any) -> str | None:
+    """Return the name of torch's integers of the same width, for a torch dtype that numpy has not."""
+    name = str(dtype).removeprefix("torch.")
+    if not dtype.is_floating_point or name not in DTYPE_NAMES or storage_dtype(name) == dtype_from_name(name):
+        return None
+    return "int16" if dtype.itemsize == 2 else "uint8"
+
+
+def _from_jax(array: Any) -> Array:
+    if not getattr(array, "is_fully_addressable", True):
+        raise InvalidInputError("this array lies partly on other hosts: gather it first")
+    return np.asarray(array)
+
+
+def _from_protocol(obj: Any) -> HostArray:
+    if hasattr(type(obj), "__array__") or hasattr(type(obj), "__array_interface__"):
+        try:
+            return HostArray(_checked(np.asarray(obj)), "numpy")
+        except Exception:
+            # Some libraries refuse __array__ for what DLPack can still hand over.
+            if not hasattr(type(obj), "__dlpack__"):
+                raise
+    return HostArray(_checked(np.from_dlpack(obj)), "dlpack")
+
+
+def from_host(array: Array, framework: Framework) -> Any:
+    """Return `array` as an object of `framework`, importing it if needed.
+
+    ``"numpy"`` and ``"dlpack"`` give the array itself, ``"numpy-scalar"`` its only element as a numpy scalar,
+    ``"torch"`` a CPU tensor that shares memory where it can, ``"jax"`` a copy on the default device.
+
+    Raises
+    ------
+    InvalidInputError
+        The library is not installed, or cannot hold these values exactly.
+    """
+    if framework in ("numpy", "dlpack"):
+        return array
+    if framework == "numpy-scalar":
+        if array.ndim:
+            raise InvalidInputError(f"an array of shape {array.shape} is not a scalar")
+        return array[()]
+    try:
+        if framework == "torch":
+            return _to_torch(array)
+        if framework == "jax":
+            return _to_jax(array)
+    except ImportError as exc:
+        raise InvalidInputError(f"{framework} is not installed: restore to numpy arrays instead") from exc
+    raise InvalidInputError(f"unknown framework {framework!r}: one of {', '.join(FRAMEWORKS)}")
+
+
+def _to_torch(array: Array) -> Any:
+    import torch
+
+    name = dtype_name(array.dtype)
+    dtype = getattr(torch, name, None)
+    # torch names an int4, but has no operation for it.
+    if dtype is None or name in ("int4", "uint4"):
+        raise InvalidInputError(f"torch has no dtype {name}: restore to numpy arrays instead")
+    # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
+    if not array.dtype.isnative or not array.flags.writeable or not array.flags.c_contiguous:
+        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
+    bits = storage_dtype(name)
+    if bits == array.dtype:
+        return torch.from_numpy(array)
+    signed = array.view(np.int16) if bits.itemsize == 2 else array.view(np.uint8)
+    return torch.from_numpy(signed).view(dtype)
+
+
+def _to_jax(array: Array) -> Any:
+    import jax
+
+    if array.dtype.itemsize >= 8 and jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
+        raise InvalidInputError(
+            f"JAX would cut {array.dtype} to 32 bits: set jax_enable_x64, or restore to numpy arrays instead"
+        )
+    # A copy, because JAX arrays are immutable and numpy's memory is not.
+    return jax.numpy.array(array)
+
+
+def convert_like(array: Array, like_leaf: Any) -> Any:
+    """Return `array` as the library, device and dtype of `like_leaf` have it.
+
+    Parameters
+    ----------
+    array
+        The restored values.
+    like_leaf
+        A tensor of any library, or something abstract with ``shape`` and ``dtype``: a
+        ``jax.ShapeDtypeStruct`` (its sharding is followed), or a torch tensor on the meta device (which
+        gives a CPU tensor). Whatever else has these two attributes gives a numpy array.
+
+    Returns
+    -------
+    object
+        A new tensor; torch tensors come without grad.
+
+    Raises
+    ------
+    InvalidInputError
+        Shapes differ, or the cast would lose more than precision: a float to an integer, an integer out of
+        range, complex to real, anything but a boolean to a boolean.
+    """
+    shape, dtype = getattr(like_leaf, "shape", None), getattr(like_leaf, "dtype", None)
+    if shape is None or dtype is None:
+        raise InvalidInputError(f"{_class_name(like_leaf)} has no shape and dtype to follow")
+    if tuple(shape) != array.shape:
+        raise InvalidInputError(f"shape {array.shape} is stored, but {tuple(shape)} is asked for")
+    if _instance(like_leaf, "torch", "Tensor"):
+        tensor = _to_torch(cast_array(array, _numpy_dtype(str(dtype))))
+        return tensor if like_leaf.is_meta else tensor.to(like_leaf.device)
+    wanted = cast_array(array, _numpy_dtype(dtype))
+    if _instance(like_leaf, "jax", "Array") or _instance(like_leaf, "jax", "ShapeDtypeStruct"):
+        result = _to_jax(wanted)
+        sharding = getattr(like_leaf, "sharding", None)
+        return result if sharding is None else sys.modules["jax"].device_put(result, sharding)
+    return wanted[()] if isinstance(like_leaf, np.generic) else wanted
+
+
+def _numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    name = dtype.removeprefix("torch.") if isinstance(dtype, str) else ""
+    if name in DTYPE_NAMES:
+        return dtype_from_name(name)
+    try:
+        return dtype_from_name(dtype_name(np.dtype(dtype)))
+    except TypeError as exc:
+        raise InvalidInputError(f"dtype {dtype} has no counterpart among stored dtypes") from exc
+
+
+def cast_array(array: Array, dtype: np.dtype[Any]) -> Array:
+    """Return `array` with `dtype`, itself if it has it already.
+
+    Precision may be lost (float64 to bfloat16, integers to floats), meaning may not: see `convert_like`.
+    A float past the range of a narrower float becomes infinite, as everywhere.
+    """
+    if array.dtype == dtype:
+        return array
+    have, want = _family(array.dtype), _family(dtype)
+    if want == "integer" and have == "integer":
+        info_min, info_max = _integer_range(dtype)
+        if array.size and (int(array.min()) < info_min or int(array.max()) > info_max):
+            raise InvalidInputError(f"values of dtype {array.dtype} do not fit {dtype}")
+    elif _ORDER[have] > _ORDER[want] or "bool" in (have, want) or want == "integer":
+        raise InvalidInputError(f"casting stored {array.dtype} to {dtype} would lose more than precision")
+    with np.errstate(over="ignore", invalid="ignore"):
+        return array.astype(dtype)
+
+
+_ORDER: Final = {"bool": 0, "integer": 1, "float": 2, "complex": 3}
+
+
+def _family(dtype: np.dtype[Any]) -> str:
+    name = dtype_name(dtype)
+    if name == "bool":
+        return "bool"
+    if name.startswith("complex"):
+        return "complex"
+    return "integer" if name.startswith(("int", "uint")) else "float"
+
+
+def _integer_range(dtype: np.dtype[Any]) -> tuple[int, int]:
+    name = dtype_name(dtype)
+    bits = int(name.lstrip("uint"))
+    return (0, (1 << bits) - 1) if name.startswith("u") else (-(1 << bits - 1), (1 << bits - 1) - 1)

@@ -1,0 +1,89 @@
+"""A restored state in the shape of another: the containers of a `like` tree around the values of a store.
+
+A store gives named tuples and dataclasses back as dicts, because data never names code. A caller who has
+such a tree at hand, real or abstract, gets its own types back here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from lcstore.errors import InvalidInputError
+from lcstore.limits import MAX_TREE_DEPTH, check
+from lcstore.state.containers import dynamic_fields, open_object, to_object, where
+from lcstore.state.frameworks import is_array
+from lcstore.state.leaves import is_leaf
+from lcstore.state.paths import Path
+
+
+def is_abstract(obj: object) -> bool:
+    """Tell whether `obj` is a tensor without values as far as a `like` tree goes: it has shape and dtype."""
+    return hasattr(obj, "shape") and hasattr(obj, "dtype") and not isinstance(obj, type)
+
+
+def fill_like(like: Any, fill: Callable[[Path, Any], Any]) -> Any:
+    """Return a tree with the containers of `like` and the leaves that `fill` gives.
+
+    Parameters
+    ----------
+    like
+        A state as `flatten` takes it; tensors may be abstract (``jax.ShapeDtypeStruct``, meta tensors).
+        Named tuples, dataclasses and mappings keep their type (static fields of a dataclass are taken
+        over); an object with ``state_dict()`` becomes the dict that it returns.
+    fill
+        Is given path and leaf, a tensor or a plain value, and returns what belongs there.
+
+    Raises
+    ------
+    InvalidInputError
+        `like` holds something that is no container, tensor or plain value, or holds itself.
+    """
+    return _fill(like, (), fill)
+
+
+def like_leaves(like: Any) -> dict[Path, Any]:
+    """Return the leaves of a `like` tree, abstract or not, by path."""
+    leaves: dict[Path, Any] = {}
+    fill_like(like, leaves.__setitem__)
+    return leaves
+
+
+def _fill(obj: Any, path: Path, fill: Callable[[Path, Any], Any]) -> Any:
+    if is_leaf(obj) or is_array(obj):
+        return fill(path, obj)
+    check(len(path), MAX_TREE_DEPTH - 1, "nesting of the like tree")
+    found = open_object(obj, path)
+    if found is None:
+        if is_abstract(obj):
+            return fill(path, obj)
+        raise InvalidInputError(f"a {type(obj).__qualname__} at {where(path)} of the like tree is no tensor")
+    items = zip(found.keys, found.children, strict=True)
+    children = [_fill(child, (*path, key), fill) for key, child in items]
+    plain = to_object(found.kind, found.keys, children)
+    if type(obj) in (dict, OrderedDict, list, tuple) or callable(getattr(obj, "state_dict", None)):
+        return plain
+    if isinstance(obj, Mapping):
+        return _rebuild_mapping(type(obj), plain)
+    if isinstance(obj, tuple) and hasattr(type(obj), "_fields"):
+        return cast(Any, type(obj))._make(children)
+    return _rebuild_dataclass(obj, children, path) if dataclasses.is_dataclass(obj) else plain
+
+
+def _rebuild_dataclass(obj: Any, children: list[Any], path: Path) -> Any:
+    try:
+        return dataclasses.replace(obj, **dict(zip(dynamic_fields(obj), children, strict=True)))
+    except (TypeError, ValueError) as exc:
+        kind = type(obj).__qualname__
+        raise InvalidInputError(f"no {kind} can be made for {where(path)} of the like tree: {exc}") from exc
+
+
+def _rebuild_mapping(cls: Any, items: dict[Any, Any]) -> Any:
+    # A mapping type need not be constructible from a dict (defaultdict is not): then a dict has to do.
+    try:
+        rebuilt = cls(items)
+    except Exception:
+        return items
+    return rebuilt if isinstance(rebuilt, Mapping) and rebuilt.keys() == items.keys() else items

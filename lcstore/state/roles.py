@@ -1,0 +1,204 @@
+"""What a tensor is, guessed from its name: only what is recognised positively may be stored lossily.
+
+A wrong "exact" costs bytes, a wrong "weights" costs a run. So every rule here names what it accepts, anything
+that looks like statistics, masks or scales is refused first, and all that is left over is exact. Calling
+something an optimizer is a promise too: a reader may strip it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_name
+from lcstore.state.paths import Part, Path
+
+Role: TypeAlias = Literal["weights", "first_moment", "second_moment", "exact"]
+ROLES: Final[tuple[Role, ...]] = ("weights", "first_moment", "second_moment", "exact")
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+#: Names that mean "a layer's weight" wherever they stand: torch, LoRA, Flax, Haiku, Keras, experts.
+_WEIGHT_NAME: Final = re.compile(
+    r"weights?|weight_(?:[ih]h|hr)_l\d+(?:_reverse)?|(?:in|q|k|v)_proj_weight|weight_(?:v|orig)"
+    r"|(?:recurrent_|depthwise_|pointwise_)?kernel|embeddings?|lora_(?:embedding_)?[ab]"
+    r"|gate_up_proj|(?:gate|up|down)_proj|(?:cls|mask|class)_token"
+    r"|(?:absolute_|relative_)?pos(?:ition)?(?:al)?_?(?:embed|embedding|embeddings)"
+)
+#: torch's parametrizations keep the weight under these names. `original0` of weight norm is a scale of shape
+#: (n, 1, ...), which costs nothing to keep exact.
+_PARAMETRIZED_NAME: Final = re.compile(r"original1?")
+#: Short names, accepted only where a part above says "model": elsewhere `w` may be the vertical wind.
+_SHORT_NAME: Final = re.compile(
+    r"w_?(?:q|k|v|o|x|h|i|e|qkv|kv|in|out|up|down|gate|xh|hh|hy|hx|ih|ho|te|pe|emb)?(?:_?\d)*"
+    r"|(?:fc|lin|linear|dense|conv|layer|proj|emb|embed|head|mlp)(?:_?\d)*(?:_?w(?:eight)?)?"
+)
+_MODEL_WORDS: Final = _names(
+    "model models net nets network module params parameters weights policy actor critic encoder decoder "
+    "generator discriminator backbone student teacher"
+)
+#: Flax's collection of trainable parameters, and what plain code calls the same: all in it are parameters.
+_PARAMETER_PARTS: Final = frozenset({"params", "parameters", "weights", "trainable_variables"})
+#: Inside such a collection, names with one of these words are still no weights.
+_EXACT_WORDS: Final = _names(
+    "absmax alibi amax beta bias biases buffer buffers cache codes cos count counter freq freqs gamma id "
+    "ids index indices key mask masks max mean min num positions quant qweight rng rope running scale "
+    "scales seed shift sin slopes stat stats std step temperature var variance zero zeros"
+)
+#: Whatever lies below one of these is not the weights of a model.
+_EXACT_PARTS: Final = _names(
+    "batch_stats buffers cache data dataset grad grad_accum gradient gradients grads history kv_cache "
+    "loader loss_scaler main_grad mask masks metrics non_trainable_variables observer replay "
+    "replay_buffer rng rngs sampler scaler statistics stats"
+)
+
+_TAIL: Final = r"(?:[_-](?:states?|dicts?|sd|vars?|[a-z]|gen|disc|actor|critic|policy|main|\d)|\d)*"
+_OPTIMIZER_PART: Final = re.compile(
+    rf"opts?{_TAIL}|(?:[a-z0-9]+[_-])?(?:opts?[_-]states?{_TAIL}|optims?{_TAIL}|optimi[sz]ers?{_TAIL})"
+    # A prefix and a bare "opt" is more often an optimum (`theta_opt`) than an optimizer.
+    r"|(?:actor|critic|policy|value|gen|disc|generator|discriminator|encoder|decoder|main|[dgq])[_-]opt"
+)
+_ALGORITHM_PART: Final = re.compile(
+    rf"(?:adam|adamw|adamax|nadam|radam|adagrad|rmsprop|sgd|lion|muon|lamb|lars)(?:[_-]opt)?{_TAIL}"
+)
+#: The first word of a path flattened into one key, as torch's distributed checkpoints write it.
+_OPTIMIZER_HEAD: Final = frozenset({"optim", "optimizer", "optimizers", "optimizer_state"})
+#: Names that nothing but an optimizer has: they make an optimizer of a tree that is not called one.
+_TORCH_MOMENTS: Final[dict[str, Role]] = {
+    "exp_avg": "first_moment",
+    "momentum_buffer": "first_moment",
+    "exp_avg_sq": "second_moment",
+    "max_exp_avg_sq": "second_moment",
+    "square_avg": "second_moment",
+}
+_TORCH_OTHERS: Final = frozenset({"exp_inf", "acc_delta", "grad_avg", "exp_avg_sq_row", "exp_avg_sq_col"})
+#: Fields of Optax states; the path of the parameter follows them.
+_OPTAX_MOMENTS: Final[dict[Part, Role]] = {
+    "mu": "first_moment",
+    "nu": "second_moment",
+    "trace": "first_moment",
+}
+#: Fields that are believed only right below the part that names the optimizer.
+_SHORT_MOMENTS: Final[dict[Part, Role]] = {
+    "m": "first_moment",
+    "v": "second_moment",
+    "momentum": "first_moment",
+}
+_MOMENT_PARTS: Final = frozenset({*_OPTAX_MOMENTS, *_SHORT_MOMENTS, *_TORCH_MOMENTS, "velocity"})
+
+
+@lru_cache(maxsize=1 << 17)
+def guess_role(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role:
+    """Return the role of the tensor at `path`; ``"exact"`` unless it is recognised.
+
+    Weights and moments are floating (16 to 64 bits) with two dimensions or more. Weights carry an agreed
+    name (``weight``, ``kernel``, ``embedding``, ``in_proj_weight``, ``lora_A``, ...), lie in a ``params``
+    collection, or have a short name (``W1``, ``fc2``) below a part such as ``model`` or ``net``. Moments lie
+    in an optimizer (see `is_optimizer`) under the names of torch (``exp_avg``, ``exp_avg_sq``,
+    ``momentum_buffer``), Optax (``mu``, ``nu``, ``trace``), or ``m``, ``v`` and ``momentum`` right below the
+    optimizer's part.
+
+    A moving average of weights (``ema``) is weights: it is used as they are, it moves less than they do, and
+    its error is measured against its own movement. Gradients, batch statistics, buffers, masks, scales,
+    moments outside a recognised optimizer and optimizer state of any other name are exact.
+    """
+    if len(shape) < 2 or dtype_name(dtype) not in LOSSY_DTYPES:
+        return "exact"
+    if is_optimizer(path):
+        return _moment(path)
+    return "weights" if _is_weight(path) else "exact"
+
+
+@lru_cache(maxsize=1 << 17)
+def is_optimizer(path: Path) -> bool:
+    """Tell whether `path` lies in the state of an optimizer, which a reader can do without.
+
+    It does if a key above it is named like one (``optimizer``, ``opt_state``, ``d_optim``; ``adam`` and the
+    like only with a moment's name below), if a flattened key begins with ``optim.`` or ``optimizer.``, or
+    if its own name is one that only optimizers use (``exp_avg``). An attribute inside a dotted module path
+    does not count: ``opt.decoder.weight`` belongs to a model called OPT.
+    """
+    words = _words(path)
+    if words and (words[-1] in _TORCH_MOMENTS or words[-1] in _TORCH_OTHERS):
+        return True
+    return _optimizer_place(path) is not None
+
+
+def _optimizer_place(path: Path) -> int | None:
+    """Return the place of the first part that names an optimizer with something below it."""
+    for place, part in enumerate(path):
+        if isinstance(part, int):
+            continue
+        head, dotted, _ = part.lower().partition(".")
+        if dotted:
+            if head in _OPTIMIZER_HEAD:
+                return place
+        elif place + 1 < len(path):
+            if _OPTIMIZER_PART.fullmatch(head):
+                return place
+            # Runs are compared under such names too ("sgd": {"model": ...}), so a moment has to follow.
+            if _ALGORITHM_PART.fullmatch(head) and not _MOMENT_PARTS.isdisjoint(path[place + 1 :]):
+                return place
+    return None
+
+
+def _words(path: Path) -> list[str]:
+    """Return the names on a path in lower case: dotted and slashed keys (torch, Haiku, Keras) taken apart."""
+    words = [word for part in path for word in re.split(r"[./]", str(part).lower()) if word and word != "~"]
+    if words:
+        # Keras numbers its variables: "kernel:0".
+        words[-1] = words[-1].partition(":")[0]
+    return words
+
+
+def _is_weight(path: Path) -> bool:
+    words = _words(path)
+    if not words or any(word in _EXACT_PARTS for word in words[:-1]) or _is_stray_moment(path):
+        return False
+    *above, name = words
+    # An adapter's name follows the parameter's: "lora_A.default.weight", "lora_embedding_A.default".
+    owner = above[-1] if above and above[-1].startswith("lora_") else name
+    if _WEIGHT_NAME.fullmatch(name) or _WEIGHT_NAME.fullmatch(owner):
+        return True
+    if _PARAMETRIZED_NAME.fullmatch(name):
+        return "parametrizations" in above
+    if not _EXACT_WORDS.isdisjoint(name.split("_")):
+        return False
+    return not _PARAMETER_PARTS.isdisjoint(above) or _is_short_name(above, name)
+
+
+def _is_short_name(above: Sequence[str], name: str) -> bool:
+    in_model = any(not _MODEL_WORDS.isdisjoint(word.split("_")) for word in above)
+    return in_model and _SHORT_NAME.fullmatch(name) is not None
+
+
+def _is_stray_moment(path: Path) -> bool:
+    """Tell whether a moment's field stands above the parameter, as in the state ``(params, opt_state)``.
+
+    A layer may have such a name too; it is believed where a collection of parameters stands above it.
+    """
+    for part in path:
+        if part in _PARAMETER_PARTS:
+            return False
+        if part in _MOMENT_PARTS:
+            return True
+    return False
+
+
+def _moment(path: Path) -> Role:
+    name = _words(path)[-1]
+    if name in _TORCH_MOMENTS:
+        return _TORCH_MOMENTS[name]
+    place = _optimizer_place(path)
+    below = path[place + 1 :] if place is not None else ()
+    if below and below[0] in _SHORT_MOMENTS:
+        return _SHORT_MOMENTS[below[0]]
+    # The first such field decides: what follows it is the path of a parameter, which may be named anything.
+    return next((_OPTAX_MOMENTS[part] for part in below if part in _OPTAX_MOMENTS), "exact")

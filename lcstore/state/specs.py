@@ -1,0 +1,133 @@
+"""One tensor's place, one pool, and the rules of size and alignment that both follow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lcstore.codec.dtypes import dtype_from_name, storage_dtype
+from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check
+from lcstore.state.frameworks import Framework
+from lcstore.state.paths import Path
+from lcstore.state.roles import Role
+
+#: A tensor in a lossy pool starts on a block of the codec, so that it has a step of its own.
+ALIGN: Final = 1024
+#: In an exact pool a tensor starts on a multiple of 16 elements: small values are many, and cost no padding.
+EXACT_ALIGN: Final = 16
+#: Chunks are whole blocks.
+CHUNK_MULTIPLE: Final = 1024
+MIN_CHUNK_BYTES: Final = 4 << 20
+MAX_CHUNK_BYTES: Final = 64 << 20
+#: From here on a pool would have too many objects with chunks of the usual size.
+HUGE_POOL_BYTES: Final = 16 << 30
+HUGE_CHUNK_BYTES: Final = 512 << 20
+
+#: First word of a pool's name, and the role of all that lies in it. Optimizer state can be stripped, so it
+#: shares no pool with anything else.
+POOL_ROLES: Final[Mapping[str, Role]] = {
+    "weights": "weights",
+    "first": "first_moment",
+    "second": "second_moment",
+    "exact": "exact",
+    "exact_optim": "exact",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """A tensor and its place: elements ``offset`` to ``offset + size`` of its pool, in C order."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: str
+    role: Role
+    framework: Framework
+    pool: str
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return dtype_from_name(self.dtype).itemsize
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.size * self.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSpec:
+    """A flat array that holds tensors of one role and dtype.
+
+    Attributes
+    ----------
+    name
+        ``"<first word of POOL_ROLES>-<dtype>"``.
+    dtype
+        The logical dtype; `storage_dtype` is what Zarr sees.
+    size, chunk
+        In elements. The size is a multiple of the pool's alignment and only grows; the chunk is fixed when
+        the pool is created, and may be larger than the pool.
+    """
+
+    name: str
+    dtype: str
+    size: int
+    chunk: int
+
+    @property
+    def role(self) -> Role:
+        """The role of every tensor in the pool."""
+        return POOL_ROLES[self.name.partition("-")[0]]
+
+    @property
+    def align(self) -> int:
+        """Every tensor starts on a multiple of this many elements."""
+        return pool_align(self.role)
+
+    @property
+    def is_optimizer(self) -> bool:
+        """Whether all that the pool holds is the state of an optimizer, which a reader can do without."""
+        return self.name.partition("-")[0] in ("first", "second", "exact_optim")
+
+    @property
+    def storage_dtype(self) -> str:
+        """Name of the dtype that Zarr sees: ``"uint16"`` for bfloat16."""
+        return str(storage_dtype(self.dtype))
+
+
+def pool_align(role: Role) -> int:
+    """Return the alignment, in elements, of tensors in pools of `role`."""
+    return EXACT_ALIGN if role == "exact" else ALIGN
+
+
+def check_shape(shape: Sequence[int]) -> int:
+    """Return the number of elements of `shape`, or raise `LimitError`."""
+    check(len(shape), MAX_DIMS, "number of dimensions of a tensor")
+    # numpy counts the other dimensions even where one is zero, so they are bounded together.
+    check(math.prod(size or 1 for size in shape), MAX_POOL_ELEMENTS, "number of elements of a tensor")
+    return math.prod(shape)
+
+
+def chunk_elements(size: int, dtype: str) -> int:
+    """Return the chunk length of a new pool of `size` elements.
+
+    A quarter of the pool, at least 4 MiB and at most 64 MiB of raw values, so that small states are few
+    objects and large ones are coded in parallel; above 16 GiB, one part in 256, at most 512 MiB.
+    """
+    itemsize = dtype_from_name(dtype).itemsize
+    nbytes = size * itemsize
+    if nbytes > HUGE_POOL_BYTES:
+        chunk = min(max(nbytes // 256, MAX_CHUNK_BYTES), HUGE_CHUNK_BYTES)
+    else:
+        chunk = min(max(nbytes // 4, MIN_CHUNK_BYTES), MAX_CHUNK_BYTES)
+    return chunk // itemsize // CHUNK_MULTIPLE * CHUNK_MULTIPLE

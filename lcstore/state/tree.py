@@ -1,0 +1,239 @@
+"""A nested state to a flat list of tensors and one of plain values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.limits import MAX_TENSORS, MAX_TREE_DEPTH, check
+from lcstore.state.containers import (
+    LEAF,
+    TENSOR,
+    Structure,
+    open_object,
+    open_structure,
+    to_object,
+    to_structure,
+    walk_structure,
+    where,
+)
+from lcstore.state.frameworks import HostArray, is_array, to_host
+from lcstore.state.leaves import Leaf, is_leaf
+from lcstore.state.paths import Path
+
+
+class _Missing:
+    """The type of `MISSING`."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+#: Stands for a tensor that is not there: `unflatten` leaves its place out.
+MISSING: Final = _Missing()
+_EMPTY: Final[Structure] = ["dict", [], []]
+_END: Final = object()
+
+
+@dataclass(slots=True)
+class FlatState:
+    """A state, taken apart.
+
+    Attributes
+    ----------
+    structure
+        A JSON value: everything about the state but its values. Equal for equal trees of equal kinds.
+    tensors
+        Path and values of each tensor, in the order of the structure.
+    leaves
+        The plain values, in the order of the structure.
+    """
+
+    structure: Structure = None
+    tensors: list[tuple[Path, HostArray]] = field(default_factory=list)
+    leaves: list[Leaf] = field(default_factory=list)
+
+
+class Selection(NamedTuple):
+    """Part of a structure, and which tensors and plain values (by position in the whole) belong to it."""
+
+    structure: Structure
+    tensors: list[int]
+    leaves: list[int]
+
+
+def flatten(state: Any) -> FlatState:
+    """Take `state` apart.
+
+    A state is any nesting of dicts, lists and tuples with arrays and plain values (int, float, complex, str,
+    bytes, bool, None) as leaves; it may also be one such leaf. Named tuples, dataclass instances, other
+    mappings and objects with ``state_dict()`` are taken as dicts and come back as dicts; `OrderedDict` comes
+    back as itself, subclasses of list and tuple as list and tuple. The same tensor at two places
+    (tied weights) is two tensors.
+
+    Raises
+    ------
+    InvalidInputError
+        Something is none of these, a key is neither string nor 64-bit integer, or a container holds itself.
+        The message names the path.
+    LimitError
+        Nesting or number of leaves is past the limits.
+    """
+    flat = FlatState()
+    flat.structure = _Flattener(flat).take(state, ())
+    return flat
+
+
+class _Flattener:
+    """One walk over a live state."""
+
+    def __init__(self, flat: FlatState) -> None:
+        self.flat = flat
+        self.open: set[int] = set()
+        self.count = 0
+
+    def take(self, obj: Any, path: Path) -> Structure:
+        self.count += 1
+        if self.count > MAX_TENSORS:
+            # Also what ends a small tree of shared lists that would unfold into 2**64 leaves.
+            check(self.count, MAX_TENSORS, "number of values in the state")
+        if is_leaf(obj):
+            self.flat.leaves.append(obj)
+            return LEAF
+        if is_array(obj):
+            return self.tensor(obj, path)
+        return self.container(obj, path)
+
+    def tensor(self, obj: Any, path: Path) -> Structure:
+        try:
+            host = to_host(obj)
+        except InvalidInputError as exc:
+            raise InvalidInputError(f"the tensor at {where(path)} cannot be stored: {exc.message}") from exc
+        self.flat.tensors.append((path, host))
+        return TENSOR
+
+    def container(self, obj: Any, path: Path) -> Structure:
+        if id(obj) in self.open:
+            raise InvalidInputError(f"the container at {where(path)} holds itself")
+        if len(path) >= MAX_TREE_DEPTH:
+            check(len(path) + 1, MAX_TREE_DEPTH, f"nesting of the state at {where(path[:4])}...")
+        found = open_object(obj, path)
+        if found is None:
+            cls = type(obj)
+            raise InvalidInputError(
+                f"a {cls.__module__}.{cls.__qualname__} at {where(path)} cannot be stored: a state holds "
+                "arrays, plain values (int, float, complex, str, bytes, bool, None), and dicts, lists and "
+                "tuples of them"
+            )
+        self.open.add(id(obj))
+        children = [
+            self.take(child, (*path, key)) for key, child in zip(found.keys, found.children, strict=True)
+        ]
+        self.open.discard(id(obj))
+        return to_structure(found.kind, found.keys, children)
+
+
+def unflatten(structure: Structure, tensors: Sequence[Any], leaves: Sequence[Any]) -> Any:
+    """Put a state together again.
+
+    Parameters
+    ----------
+    structure
+        As `flatten` or `select` made it. It is taken as untrusted.
+    tensors, leaves
+        One object for each tensor and plain value of the structure, in its order. Where a tensor is
+        `MISSING` its place is left out, by the rules of `select`.
+
+    Raises
+    ------
+    CorruptionError
+        The structure is malformed, or does not have as many tensors and plain values as are given.
+    LimitError
+        The structure is nested too deeply.
+    """
+    builder = _Builder(iter(tensors), iter(leaves))
+    state = builder.build(structure, 0)
+    if next(builder.tensors, _END) is not _END or next(builder.leaves, _END) is not _END:
+        raise CorruptionError("there are more tensors or plain values than the tree structure has places")
+    return {} if state is MISSING else state
+
+
+class _Builder:
+    """One walk over a stored structure."""
+
+    def __init__(self, tensors: Iterator[Any], leaves: Iterator[Any]) -> None:
+        self.tensors = tensors
+        self.leaves = leaves
+
+    def build(self, node: Structure, depth: int) -> Any:
+        if node in (TENSOR, LEAF):
+            try:
+                return next(self.tensors if node == TENSOR else self.leaves)
+            except StopIteration:
+                raise CorruptionError(f"the tree structure has more places than there are {node}s") from None
+        check(depth, MAX_TREE_DEPTH - 1, "depth of a stored tree structure")
+        kind, keys, nodes = open_structure(node)
+        children = [self.build(child, depth + 1) for child in nodes]
+        if not any(child is MISSING for child in children):
+            return to_object(kind, keys, children)
+        kept = {key: child for key, child in zip(keys, children, strict=True) if child is not MISSING}
+        if not kept:
+            return MISSING
+        return to_object("odict" if kind == "odict" else "dict", list(kept), kept.values())
+
+
+def structure_paths(structure: Structure) -> tuple[list[Path], list[Path]]:
+    """Return the paths of the tensors and of the plain values of a structure, each in order.
+
+    Raises
+    ------
+    CorruptionError, LimitError
+        As for `unflatten`.
+    """
+    paths: dict[str, list[Path]] = {TENSOR: [], LEAF: []}
+
+    def visit(path: Path, node: Structure) -> None:
+        if isinstance(node, str):
+            paths[node].append(path)
+
+    walk_structure(structure, visit)
+    return paths[TENSOR], paths[LEAF]
+
+
+def select(structure: Structure, predicate: Callable[[Path], bool]) -> Selection:
+    """Return the part of a structure whose paths satisfy `predicate`.
+
+    The predicate is asked for each tensor, plain value and empty container. A container that loses all of
+    its items is dropped; a list or tuple that loses some becomes a dict from the place to the item, so
+    that what is left keeps its path. If nothing is left, the structure is that of an empty dict.
+    """
+    kept: dict[str, list[int]] = {TENSOR: [], LEAF: []}
+    seen = {TENSOR: 0, LEAF: 0}
+
+    def prune(node: Structure, path: Path) -> Structure | None:
+        if node in (TENSOR, LEAF):
+            place = seen[node]
+            seen[node] += 1
+            if not predicate(path):
+                return None
+            kept[node].append(place)
+            return node
+        check(len(path), MAX_TREE_DEPTH - 1, "depth of a stored tree structure")
+        kind, keys, nodes = open_structure(node)
+        if not nodes:
+            return node if predicate(path) else None
+        children = {
+            key: child
+            for key, node in zip(keys, nodes, strict=True)
+            if (child := prune(node, (*path, key))) is not None
+        }
+        if not children:
+            return None
+        if len(children) < len(nodes) and kind != "odict":
+            kind = "dict"
+        return to_structure(kind, list(children), list(children.values()))
+
+    pruned = prune(structure, ())
+    return Selection(_EMPTY if pruned is None else pruned, kept[TENSOR], kept[LEAF])

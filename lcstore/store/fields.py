@@ -1,0 +1,253 @@
+"""Reading the fields of a record, each checked, each error naming the object and the field."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import math
+import re
+import reprlib
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, TypeVar
+
+from lcstore.errors import (
+    CorruptionError,
+    InvalidInputError,
+    LcstoreError,
+    LimitError,
+    UnsupportedFormatError,
+)
+from lcstore.limits import MAX_RECORD_BYTES
+
+T = TypeVar("T")
+
+#: Version of every record's format. 0 is the format under development: releases refuse it.
+FORMAT: Final = 0
+#: Features that a record may require of its reader, and that this version has.
+FEATURES: Final[frozenset[str]] = frozenset()
+
+#: Greatest magnitude of an integer among named numbers.
+MAX_NUMBER: Final = (1 << 63) - 1
+
+ID: Final = re.compile("[0-9a-f]{32}")
+RUN_ID: Final = re.compile("[0-9a-f]{8}")
+SHA256: Final = re.compile("[0-9a-f]{64}")
+NAME: Final = re.compile("[a-z0-9][a-z0-9_.-]{0,99}")
+_TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
+#: JSON has no other word for these, and a loss may well be one of them.
+_NOT_FINITE: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class Fields:
+    """The fields of one JSON object. Take each once, then call `done`, which refuses any left over."""
+
+    def __init__(self, value: object, *, key: str, where: str = "") -> None:
+        self.key = key
+        self.where = where
+        self.kind = ""
+        if not isinstance(value, dict):
+            raise self.wrong("", "an object", value)
+        self._left: dict[str, object] = dict(value)
+
+    def wrong(self, name: str, expected: str, value: object) -> CorruptionError:
+        """Return the error for a field that is not what it must be."""
+        field = ".".join(part for part in (self.where, name) if part) or "record"
+        return CorruptionError(
+            f"{field} must be {expected}, not {type(value).__name__} {reprlib.repr(value)}", key=self.key
+        )
+
+    def take(self, name: str) -> object:
+        """Return the value of a field that must be there."""
+        if name not in self._left:
+            raise CorruptionError(f"{'.'.join(filter(None, (self.where, name)))} is missing", key=self.key)
+        return self._left.pop(name)
+
+    def integer(self, name: str, limit: int) -> int:
+        """Return an integer from 0 to `limit`."""
+        value = self.take(name)
+        if type(value) is not int or value < 0:
+            raise self.wrong(name, "a non-negative integer", value)
+        if value > limit:
+            raise LimitError(f"{name} is {reprlib.repr(value)}, past the limit of {limit}", key=self.key)
+        return value
+
+    def boolean(self, name: str) -> bool:
+        """Return a boolean."""
+        value = self.take(name)
+        if type(value) is not bool:
+            raise self.wrong(name, "true or false", value)
+        return value
+
+    def text(self, name: str, limit: int, *, least: int = 0) -> str:
+        """Return a text of `least` to `limit` characters."""
+        value = self.take(name)
+        if not isinstance(value, str) or not least <= len(value) <= limit:
+            raise self.wrong(name, f"a text of {least} to {limit} characters", value)
+        return value
+
+    def form(self, name: str, form: re.Pattern[str], *others: str) -> str:
+        """Return a text of the given form, or one of `others`."""
+        value = self.take(name)
+        if not isinstance(value, str) or (value not in others and form.fullmatch(value) is None):
+            raise self.wrong(name, " or ".join([f"of the form {form.pattern}", *map(repr, others)]), value)
+        return value
+
+    def checked(self, name: str, check: Callable[[str], str]) -> str:
+        """Return a text that `check` takes."""
+        return self._checked(name, self.take(name), check)
+
+    def all_checked(self, name: str, check: Callable[[str], str]) -> tuple[str, ...]:
+        """Return a list of texts, each of which `check` takes."""
+        return tuple(self._checked(name, value, check) for value in self.items(name))
+
+    def _checked(self, name: str, value: object, check: Callable[[str], str]) -> str:
+        if not isinstance(value, str):
+            raise self.wrong(name, "a text", value)
+        try:
+            return check(value)
+        except InvalidInputError as error:
+            raise CorruptionError(f"{name}: {error.message}", key=self.key) from error
+
+    def one_of(self, name: str, *values: str) -> str:
+        """Return one of a few words."""
+        value = self.take(name)
+        if not isinstance(value, str) or value not in values:
+            raise self.wrong(name, f"one of {', '.join(values)}", value)
+        return value
+
+    def time(self, name: str) -> str:
+        """Return a moment in ISO 8601, UTC, as the text that it is."""
+        value = self.take(name)
+        if not isinstance(value, str) or not is_time(value):
+            raise self.wrong(name, "a time such as 2026-11-21T05:39:00Z", value)
+        return value
+
+    def items(self, name: str) -> list[object]:
+        """Return a list."""
+        value = self.take(name)
+        if not isinstance(value, list):
+            raise self.wrong(name, "a list", value)
+        return value
+
+    def mapping(self, name: str) -> dict[str, object]:
+        """Return a JSON object, whatever it holds."""
+        value = self.take(name)
+        if not isinstance(value, dict):
+            raise self.wrong(name, "an object", value)
+        return value
+
+    def nullable(self, name: str, read: Callable[[str], T]) -> T | None:
+        """Return None where the field is null, and what `read` makes of it otherwise."""
+        if self._left.get(name, ...) is None:
+            self._left.pop(name)
+            return None
+        return read(name)
+
+    def numbers(self, name: str) -> dict[str, int | float]:
+        """Return named numbers, infinities and NaN among them."""
+        found: dict[str, int | float] = {}
+        for label, value in self.mapping(name).items():
+            if isinstance(value, str) and value in _NOT_FINITE:
+                found[label] = _NOT_FINITE[value]
+            elif type(value) is float or (type(value) is int and abs(value) <= MAX_NUMBER):
+                found[label] = value
+            else:
+                raise self.wrong(f"{name}.{label[:100]}", "a number", value)
+        return found
+
+    def columns(self, name: str) -> dict[str, bytes]:
+        """Return named strings of bytes, base64 in JSON."""
+        found: dict[str, bytes] = {}
+        for label, value in self.mapping(name).items():
+            if NAME.fullmatch(label) is None:
+                raise self.wrong(name, f"labelled by {NAME.pattern}", label)
+            if not isinstance(value, str):
+                raise self.wrong(f"{name}.{label}", "base64", value)
+            found[label] = self._unbase64(f"{name}.{label}", value)
+        return found
+
+    def _unbase64(self, name: str, value: str) -> bytes:
+        try:
+            data = base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise self.wrong(name, "base64", value) from error
+        # Unused low bits and odd padding would give one value several spellings.
+        if base64.b64encode(data).decode() != value:
+            raise self.wrong(name, "canonical base64", value)
+        return data
+
+    def done(self) -> None:
+        """Refuse fields that nobody took."""
+        for name in self._left:
+            raise CorruptionError(f"unknown field {name[:100]!r} in {self.where or 'record'}", key=self.key)
+
+
+def open_fields(value: object, *, kind: str | tuple[str, ...], key: str) -> Fields:
+    """Return the fields of a record of this kind, if its format and required features are ours."""
+    fields = Fields(value, key=key)
+    number = fields.take("format")
+    if type(number) is not int or number < 0:
+        raise fields.wrong("format", "a non-negative integer", number)
+    if number != FORMAT:
+        raise UnsupportedFormatError(
+            f"format {reprlib.repr(number)}; this lcstore reads format {FORMAT}: upgrade lcstore", key=key
+        )
+    features = fields.items("features")
+    if not all(isinstance(feature, str) for feature in features):
+        raise fields.wrong("features", "a list of texts", features)
+    unknown = sorted(str(feature)[:100] for feature in features if feature not in FEATURES)
+    if unknown:
+        raise UnsupportedFormatError(f"needs {', '.join(unknown[:5])}: upgrade lcstore", key=key)
+    fields.kind = fields.one_of("kind", *((kind,) if isinstance(kind, str) else kind))
+    return fields
+
+
+def header(kind: str) -> dict[str, object]:
+    """Return the fields with which every record begins."""
+    return {"format": FORMAT, "features": [], "kind": kind}
+
+
+def record_id(data: bytes) -> str:
+    """Return the id of a record: the first half of the sha256 of its bytes, in hex."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def written(data: bytes, read: Callable[..., object]) -> bytes:
+    """Return `data` if `read` takes it: what could not be read back is refused before it is stored."""
+    if len(data) > MAX_RECORD_BYTES:
+        raise InvalidInputError(f"record of {len(data)} bytes, past the limit of {MAX_RECORD_BYTES}")
+    try:
+        read(data, key="a new record")
+    except InvalidInputError:
+        raise
+    except LcstoreError as error:
+        raise InvalidInputError(f"not a valid record: {error.message}") from error
+    return data
+
+
+def columns_to_json(columns: dict[str, bytes]) -> dict[str, str]:
+    """Return columns as JSON has them."""
+    return {name: base64.b64encode(data).decode() for name, data in columns.items()}
+
+
+def numbers_to_json(numbers: dict[str, float] | dict[str, int | float]) -> dict[str, int | float | str]:
+    """Return numbers as JSON has them; NaN and infinities become words."""
+    found: dict[str, int | float | str] = {}
+    for name, value in numbers.items():
+        if type(value) is not int and type(value) is not float:
+            raise InvalidInputError(f"{name!r:.100} must be an int or a float, not {type(value).__name__}")
+        found[name] = value if type(value) is int or math.isfinite(value) else str(value)
+    return found
+
+
+def is_time(text: str) -> bool:
+    """Return whether `text` is a moment as records write it."""
+    if _TIME.fullmatch(text) is None:
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,223 @@
+"""Restoring: the records on the cheapest path, the chunks that are needed, and the values they compose to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.graph.names import NodeName
+from lcstore.limits import MAX_LEAVES_BYTES
+from lcstore.state.leaves import decode_leaf
+from lcstore.state.plan import Plan
+from lcstore.store import keys
+from lcstore.store.backend import Backend
+from lcstore.store.catalog import Catalog
+from lcstore.store.records import NodeRecord, ObjectRef
+from lcstore.store.strictjson import loads
+from lcstore.track.columns import EXACT, Columns
+from lcstore.track.compose import Composer, Edge
+from lcstore.track.draft import OpName
+from lcstore.track.frames import values_of_frame
+from lcstore.track.layout import PoolMap, pool_maps
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with its record and plan read."""
+
+    name: NodeName
+    key: str
+    record: NodeRecord
+    plan: Plan
+    columns: Columns
+
+
+class Reader:
+    """Reads nodes. Thread-safe.
+
+    Parameters
+    ----------
+    backend, catalog, executor
+        Where from; what is there; threads to read and decode with.
+    """
+
+    def __init__(self, backend: Backend, catalog: Catalog, executor: Executor) -> None:
+        self.backend = backend
+        self.catalog = catalog
+        self.executor = executor
+
+    def node(self, name: NodeName) -> Node:
+        """Read a node's record and plan."""
+        record = self.catalog.record(name.node)
+        key = keys.node_key(name)
+        plan = self.catalog.plan(record.plan)
+        return Node(name, key, record, plan, Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key))
+
+    def leaves(self, node: Node) -> list[object]:
+        """Return the plain values of a node."""
+        ref = node.record.leaves_object
+        if ref is None:
+            stored: object = node.record.leaves
+        else:
+            stored = loads(fetch_object(self.backend, ref), key=ref.key, max_bytes=MAX_LEAVES_BYTES)
+        if not isinstance(stored, list):
+            raise CorruptionError("a node has no plain values", key=node.key)
+        try:
+            return [decode_leaf(value) for value in stored]
+        except LcstoreError as error:
+            error.key = error.key or (node.key if ref is None else ref.key)
+            raise
+
+    def values(self, node: Node, wanted: Iterable[int]) -> dict[int, Array]:
+        """Return flat values of tensors, by their place in the plan: the exact ones while they are kept."""
+        exact, tracked = self._divide(node, wanted)
+        out = self._exact_values(node, exact)
+        if tracked:
+            composer = self.compose(node, tracked)
+            out |= dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
+        return out
+
+    def window(self, node: Node, tensor: int, low: int, high: int) -> Array:
+        """Return elements ``low:high`` of one tensor, decoding little else."""
+        exact, _tracked = self._divide(node, [tensor])
+        if exact:
+            return self._exact_values(node, exact)[tensor][low:high]
+        return self.compose(node, [tensor], window=(low, high)).values(tensor)
+
+    def compose(
+        self, node: Node, wanted: Sequence[int], *, window: tuple[int, int] | None = None
+    ) -> Composer:
+        """Compose the track of tensors along the cheapest path."""
+        composer = Composer(self._edges(node, wanted), node.plan, node.columns, wanted, window=window)
+        self._run(composer.jobs())
+        return composer
+
+    def _run(self, jobs: Sequence[Callable[[], None]]) -> None:
+        futures = [self.executor.submit(job) for job in jobs]
+        for future in futures:
+            future.result()
+
+    def _edges(self, node: Node, wanted: Sequence[int]) -> list[Edge]:
+        own = self._edge(node)
+        if all(node.columns.op[t] >= 2 for t in wanted):
+            return [own]  # the node's own edge sets all of them: nothing before it matters
+        path = self.catalog.graph.path(node.name.node)
+        names = [self.catalog.graph.nodes[ref.target] for ref in path]
+        if any(ref.edge is not None for ref in path):
+            raise CorruptionError("the path has edges of a maintenance this version does not know: upgrade lcstore")
+        self.catalog.records([name.node for name in names[:-1]], self.executor)
+        return [self._edge(self.node(name)) for name in names[:-1]] + [own]
+
+    def _edge(self, node: Node) -> Edge:
+        edge = node.record.edge
+        refs = {ref.key: ref for ref in edge.objects}
+        fetch = _Fetch(self.backend, edge.id, refs)
+        return Edge(node.plan, node.columns, fetch, fetch.locate)
+
+    @staticmethod
+    def _divide(node: Node, wanted: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Divide tensors into those whose exact value the node keeps, and the rest."""
+        exact, tracked = [], []
+        for tensor in wanted:
+            (exact if Reader.keeps_exact(node, tensor) else tracked).append(tensor)
+        return exact, tracked
+
+    @staticmethod
+    def keeps_exact(node: Node, tensor: int) -> bool:
+        """Say whether a node keeps the exact value of a lossy tensor."""
+        lossy = node.plan.tensors[tensor].role != "exact"
+        return lossy and (bool(node.columns.op[tensor] == EXACT) or node.record.exact is not None)
+
+    def _exact_values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
+        refs = {ref.key: ref for ref in node.record.edge.objects}
+        refs |= {ref.key: ref for ref in (node.record.exact.objects if node.record.exact else ())}
+        fetch = _Fetch(self.backend, node.record.edge.id, refs)
+        out = {
+            t: np.zeros(node.plan.tensors[t].size, dtype_from_name(node.plan.tensors[t].dtype)) for t in wanted
+        }
+        maps = pool_maps(node.plan)
+        jobs = []
+        for name, tensors in maps.items():
+            mine = {t for t in wanted if node.plan.tensors[t].pool == name}
+            for chunk in tensors.chunks_of(mine):
+                jobs.append(lambda m=tensors, c=chunk: _exact_chunk(m, c, fetch, out))  # type: ignore[misc]
+        self._run(jobs)
+        return out
+
+
+def _exact_chunk(tensors: PoolMap, chunk: int, fetch: _Fetch, out: dict[int, Array]) -> None:
+    pool = tensors.pool
+    data = fetch(pool.name, "exact", chunk)
+    if data is None:
+        return
+    low, high = tensors.bounds(chunk)
+    try:
+        values = values_of_frame(data, high - low, dtype_from_name(pool.dtype))
+    except LcstoreError as error:
+        error.key = error.key or fetch.locate(pool.name, "exact", chunk)
+        raise
+    for piece in tensors.pieces(chunk):
+        if piece.tensor in out:
+            out[piece.tensor][piece.first : piece.first + piece.size] = values[piece.at : piece.at + piece.size]
+
+
+class _Fetch:
+    """Gets chunks of one edge, checked; a chunk that no record lists is zero."""
+
+    def __init__(self, backend: Backend, edge: str, refs: dict[str, ObjectRef]) -> None:
+        self.backend = backend
+        self.edge = edge
+        self.refs = refs
+
+    def locate(self, pool: str, op: OpName, chunk: int) -> str:
+        """Return the key of a chunk."""
+        return keys.chunk_key(self.edge, pool, op, chunk)
+
+    def __call__(self, pool: str, op: OpName, chunk: int) -> bytes | None:
+        ref = self.refs.get(self.locate(pool, op, chunk))
+        return None if ref is None else fetch_object(self.backend, ref)
+
+
+def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:
+    """Return a stored object that is what its record says.
+
+    What fails the check is read once more: a bit may have flipped on the way.
+
+    Raises
+    ------
+    CorruptionError
+        It is missing or differs.
+    """
+    try:
+        try:
+            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
+        except CorruptionError:
+            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
+    except NotFoundError as error:
+        raise CorruptionError("an object that a record needs is missing", key=ref.key) from error
+
+
+def row_window(shape: tuple[int, ...], sel: Any) -> tuple[int, int, Any] | None:
+    """Return first and last element, and what is left to select, where `sel` begins with a range of rows.
+
+    None where the selection has to be made on the whole tensor.
+    """
+    first = sel[0] if isinstance(sel, tuple) and sel else sel
+    if not shape or not isinstance(first, slice | int | np.integer) or isinstance(first, bool):
+        return None
+    row = int(np.prod(shape[1:], dtype=np.int64))
+    rest = sel[1:] if isinstance(sel, tuple) else ()
+    if not isinstance(first, slice):
+        at = int(first) + (shape[0] if first < 0 else 0)
+        return (at * row, (at + 1) * row, (0, *rest)) if 0 <= at < shape[0] else None
+    start, stop, step = first.indices(shape[0])
+    if step != 1 or stop <= start:
+        return None
+    return start * row, stop * row, (slice(None), *rest)

@@ -1,0 +1,430 @@
+"""`Store`: a store opened at a URL. What users touch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from threading import RLock
+from types import TracebackType
+from typing import Any, Final, Literal, Self, TypeAlias, get_args
+
+import numpy as np
+
+from lcstore.errors import ClosedError, ConflictError, InvalidInputError, NotFoundError
+from lcstore.limits import MAX_STEP
+from lcstore.state.paths import Path, format_path, matcher, parse_path
+from lcstore.state.tree import flatten, select, structure_paths, unflatten
+from lcstore.store import keys
+from lcstore.store.backend import Backend, read_capped
+from lcstore.store.catalog import Catalog
+from lcstore.store.convert import fill, patterns, shaped
+from lcstore.store.info import SaveInfo, StepInfo, step_info
+from lcstore.store.reader import Node, Reader, row_window
+from lcstore.store.records import StoreRecord
+from lcstore.store.strictjson import dumps
+from lcstore.store.targets import open_backend
+from lcstore.store.view import StepView
+from lcstore.store.writer import Labels, Writer, default_threads
+from lcstore.track.policy import Policy, policy_of
+from lcstore.track.track import Track, pool_dtype
+
+At: TypeAlias = int | str | None
+Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
+
+#: Tags that would be taken for something else.
+_RESERVED_TAGS: Final = frozenset({"latest", "best", "root"})
+_MAX_STORE_RECORD: Final = 1 << 16
+
+
+def open_store(
+    url: str | os.PathLike[str] | Backend,
+    mode: Mode = "a",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    policy: str | Policy = "balanced",
+    threads: int | None = None,
+) -> Store:
+    """Open a store.
+
+    Parameters
+    ----------
+    url
+        A local path, ``memory://name``, or any URL that fsspec opens (``s3://bucket/run1``).
+    mode
+        ``"r"``: read only. ``"r+"``: read and write a store that exists. ``"a"``: the same, created on the
+        first save if there is none. ``"w-"``: create; there must be none.
+    storage_options
+        Passed on to the target: credentials, endpoints.
+    policy
+        Quality of what is saved: ``"exact"``, ``"high"``, ``"balanced"``, ``"small"``, or a `Policy`.
+    threads
+        Threads to code with; one per core by default.
+
+    Raises
+    ------
+    NotFoundError
+        Modes ``r`` and ``r+``: there is no store.
+    ConflictError
+        Mode ``w-``: there is one already.
+    UnsupportedFormatError
+        It was written by a newer lcstore.
+    """
+    if mode not in get_args(Mode):
+        raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")
+    backend = open_backend(url, storage_options)
+    try:
+        StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+        exists = True
+    except NotFoundError:
+        exists = False
+    if not exists and mode in ("r", "r+"):
+        raise NotFoundError(f"there is no store at {backend.url}; mode 'a' creates one on the first save")
+    if exists and mode == "w-":
+        raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
+    return Store(backend, policy_of(policy), writable=mode != "r", exists=exists, threads=threads)
+
+
+class Store:
+    """A store of training states. Made by `lcstore.open`.
+
+    Saves are deltas to the handle's last commit; a fresh handle begins with an anchor, or goes on from a
+    node after `resume`. Looking at old states never moves that. A handle may be used by several threads; its
+    saves happen one after another. Other processes may write to the same store: each makes a branch.
+    """
+
+    def __init__(
+        self, backend: Backend, policy: Policy, *, writable: bool, exists: bool, threads: int | None
+    ) -> None:
+        self._backend = backend
+        self._writable = writable
+        self._exists = exists
+        self._executor = ThreadPoolExecutor(threads or default_threads(), thread_name_prefix="lcstore")
+        self._catalog = Catalog(backend)
+        self._reader = Reader(backend, self._catalog, self._executor)
+        self._writer = Writer(backend, self._catalog, self._executor, policy)
+        self._lock = RLock()
+        self._closed = False
+
+    # Saving ---------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tags: Sequence[str] = (),
+        exact: bool = False,
+    ) -> SaveInfo:
+        """Commit a state. When this returns, it is there (and durable, where the target can be).
+
+        Parameters
+        ----------
+        step
+            The training step, 0 or more. A step saved before gets another revision.
+        state
+            Any nesting of dicts, lists and tuples with arrays (numpy, torch, JAX, anything with
+            ``__array__`` or DLPack) and plain values; objects with ``state_dict()`` are asked for it.
+        metrics, metadata
+            Numbers, and JSON-like data, kept with the state.
+        tags
+            Names to find it by.
+        exact
+            Keep every bit of it (a full-size save); later saves go on as small deltas.
+
+        Raises
+        ------
+        InvalidInputError
+            Something in the state cannot be stored; the message names its path.
+        StorageError
+            The target failed; nothing was committed, and the handle goes on.
+        UnknownOutcomeError
+            The target failed such that the commit may have landed; the next save finds out first.
+        """
+        started = time.perf_counter()
+        step = _check_step(step)
+        labels = _check_labels(metrics, metadata, tags)
+        with self._lock:
+            self._check_writable()
+            flat = flatten(state)
+            self._create()
+            return self._writer.save(step, flat, labels, exact=exact, started=started)
+
+    def _create(self) -> None:
+        if not self._exists:
+            self._backend.put(keys.STORE_KEY, StoreRecord().to_bytes())
+            self._exists = True
+
+    # Restoring ------------------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        at: At = None,
+        *,
+        keys: str | Sequence[str] | None = None,
+        dtype: str | None = None,
+        like: Any = None,
+        to: str = "numpy",
+    ) -> Any:
+        """Return a saved state. This never moves the base of the next save.
+
+        Parameters
+        ----------
+        at
+            A step (its newest revision), ``"latest"`` (the default), a tag, or a node's id.
+        keys
+            Path globs of what to return: ``"model/**"``. A list that is returned in part comes as a dict.
+        dtype
+            Cast floating tensors to this.
+        like
+            A tree (of tensors, real or abstract): the result has its types, devices and dtypes.
+        to
+            ``"numpy"``; ``"torch"``, ``"jax"``; ``"saved"`` for each tensor as it came.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state.
+        CorruptionError
+            What is stored is not what was committed; the message names the object.
+        """
+        node = self._node(at)
+        chosen = select(node.plan.structure, matcher(patterns(keys)))
+        values = self._reader.values(node, chosen.tensors)
+        return self._tree(node, values, chosen.structure, chosen.tensors, chosen.leaves, dtype, like, to)
+
+    def resume(
+        self,
+        at: At = None,
+        *,
+        dtype: str | None = None,
+        like: Any = None,
+        to: str = "numpy",
+    ) -> Any:
+        """Return a saved state and go on from it: the next save is a delta to it.
+
+        The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
+        `restore`.
+        """
+        with self._lock:
+            self._check_writable()
+            self._writer.settle()
+            node = self._node(at)
+            everything = range(len(node.plan.tensors))
+            composer = self._reader.compose(node, everything)
+            tracked = dict(zip(everything, self._executor.map(composer.values, everything), strict=True))
+            values = tracked | self._reader.values(node, [t for t in everything if self._reader.keeps_exact(node, t)])
+            track = Track()
+            pools = {
+                name: composer.pools.get(name, np.zeros(pool.size, pool_dtype(pool)))
+                for name, pool in node.plan.pools.items()
+                if pool_dtype(pool) is not None
+            }
+            track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
+            edges = {
+                self._catalog.record(ref.target).edge.id if ref.edge is None else ref.edge
+                for ref in self._catalog.graph.path(node.name.node)
+            }
+            self._writer.stand_on(node.name, edges, track)
+            leaves = range(len(self._reader.leaves(node)))
+            return self._tree(node, values, node.plan.structure, everything, leaves, dtype, like, to)
+
+    def restore_into(self, at: At, targets: Mapping[str, Any]) -> None:
+        """Load a saved state into objects: each of `targets` gets what is saved under its name.
+
+        Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays are filled.
+        """
+        self._load(at, targets, resume=False)
+
+    def resume_into(self, at: At, targets: Mapping[str, Any]) -> None:
+        """Load a saved state into objects, and go on from it."""
+        self._load(at, targets, resume=True)
+
+    def _load(self, at: At, targets: Mapping[str, Any], *, resume: bool) -> None:
+        for name, target in targets.items():
+            if not callable(getattr(target, "load_state_dict", None)) and not isinstance(target, np.ndarray):
+                raise InvalidInputError(
+                    f"{name!r} is a {type(target).__qualname__}: it has no load_state_dict, and is no numpy array"
+                )
+        state = self.resume(at, to="saved") if resume else self.restore(at, to="saved")
+        missing = [name for name in targets if not isinstance(state, dict) or name not in state]
+        if missing:
+            has = ", ".join(map(repr, state)) if isinstance(state, dict) else "one value"
+            raise InvalidInputError(f"nothing is saved under {', '.join(map(repr, missing))}; the state has {has}")
+        for name, target in targets.items():
+            if isinstance(target, np.ndarray):
+                np.copyto(target, state[name])
+            else:
+                target.load_state_dict(state[name])
+
+    def read(self, at: At, path: str | Path, sel: Any = ()) -> Any:
+        """Return one tensor (or plain value), or a part of it, reading and decoding little else.
+
+        Parameters
+        ----------
+        at
+            As for `restore`.
+        path
+            ``"model/layers.0.weight"``, or a tuple of keys.
+        sel
+            What numpy takes as an index; a leading range of rows is decoded alone.
+        """
+        node = self._node(at)
+        where = parse_path(path) if isinstance(path, str) else tuple(path)
+        index = node.plan.index.get(where)
+        if index is None:
+            return self._leaf(node, where)
+        spec = node.plan.tensors[index]
+        window = row_window(spec.shape, sel)
+        if window is None:
+            flat = self._reader.values(node, [index])[index]
+            return np.asarray(flat.reshape(spec.shape)[sel])
+        low, high, rest = window
+        flat = self._reader.window(node, index, low, high)
+        return np.asarray(flat.reshape(-1, *spec.shape[1:])[rest])
+
+    def _leaf(self, node: Node, where: Path) -> Any:
+        _, leaves = structure_paths(node.plan.structure)
+        if where not in leaves:
+            raise NotFoundError(
+                f"step {node.record.step} has no {format_path(where)!r}: "
+                f"`lcstore show {self.url}@{node.record.step}` lists what it has"
+            )
+        return self._reader.leaves(node)[leaves.index(where)]
+
+    def _tree(
+        self,
+        node: Node,
+        values: Mapping[int, Any],
+        structure: Any,
+        tensors: Sequence[int],
+        leaves: Sequence[int],
+        dtype: str | None,
+        like: Any,
+        to: str,
+    ) -> Any:
+        all_leaves = self._reader.leaves(node)
+        specs = node.plan.tensors
+        if like is not None:
+            arrays = {specs[t].path: shaped(values[t], specs[t], dtype, "numpy") for t in tensors}
+            _, leaf_paths = structure_paths(node.plan.structure)
+            plain = {leaf_paths[i]: all_leaves[i] for i in leaves}
+            return fill(like, {path: np.asarray(array) for path, array in arrays.items()}, plain)
+        objects = [shaped(values[t], specs[t], dtype, to) for t in tensors]
+        return unflatten(structure, objects, [all_leaves[i] for i in leaves])
+
+    # Looking --------------------------------------------------------------------------------------------
+
+    def __getitem__(self, at: At) -> StepView:
+        """Return a view of one state: ``store[1000]["model/layers.0.weight"]``."""
+        return StepView(self, self._node(at).name.node)
+
+    def __contains__(self, step: object) -> bool:
+        """Say whether a step is there."""
+        return isinstance(step, int) and self._listed().at_step(step) is not None
+
+    def steps(self) -> list[int]:
+        """Return every step that can be restored, in rising order."""
+        return self._listed().steps()
+
+    def latest_step(self) -> int | None:
+        """Return the step of the latest commit (which need not be the greatest), or None."""
+        latest = self._listed().latest()
+        return None if latest is None else latest.step
+
+    def info(self, at: At = None) -> StepInfo:
+        """Return what is recorded of a state, without reading any of its tensors."""
+        self._check_open()
+        self._catalog.refresh()
+        name = self._catalog.resolve(_check_at(at))
+        return step_info(name.node, self._catalog.record(name.node))
+
+    def paths(self, at: At = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
+        """Return shape, dtype and role of each tensor of a state by its path."""
+        node = self._node(at)
+        return {format_path(s.path): (s.shape, s.dtype, s.role) for s in node.plan.tensors}
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self._backend.url
+
+    @property
+    def backend(self) -> Backend:
+        """What keeps its bytes."""
+        return self._backend
+
+    def _listed(self) -> Any:
+        self._check_open()
+        return self._catalog.refresh()
+
+    def _node(self, at: At) -> Node:
+        self._check_open()
+        self._catalog.refresh(edges=True)
+        return self._reader.node(self._catalog.resolve(_check_at(at)))
+
+    # The handle -----------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """End the handle; closing twice is fine. What was saved is committed already."""
+        self._closed = True
+        self._executor.shutdown(wait=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<lcstore.Store {self.url!r}{' closed' if self._closed else ''}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"this handle of {self.url} is closed: open the store again")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if not self._writable:
+            raise InvalidInputError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'")
+
+
+def _check_step(step: object) -> int:
+    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= int(step) <= MAX_STEP:
+        raise InvalidInputError(f"a step is an integer from 0 up, not {step!r:.100}")
+    return int(step)
+
+
+def _check_at(at: object) -> At:
+    if at is None or isinstance(at, str):
+        return at
+    return _check_step(at)
+
+
+def _check_labels(
+    metrics: Mapping[str, float] | None, metadata: Mapping[str, Any] | None, tags: Sequence[str]
+) -> Labels:
+    """Refuse what a record cannot keep, before anything is written."""
+    numbers = {}
+    for name, value in (metrics or {}).items():
+        try:
+            numbers[str(name)] = float(value)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"metric {name!r} is {value!r:.100}, which is no number") from error
+    data = dict(metadata or {})
+    try:
+        dumps(data)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"metadata must be JSON-like: {error}") from error
+    if isinstance(tags, str):
+        raise InvalidInputError(f"tags is the string {tags!r}: give a list of tags")
+    for tag in tags:
+        keys.check_tag(tag)
+        if tag in _RESERVED_TAGS or tag.isdigit() or keys.is_id(tag):
+            raise InvalidInputError(f"{tag!r} cannot be a tag: it would be taken for something else")
+    return Labels(numbers, data, tuple(dict.fromkeys(tags)))

@@ -1,0 +1,193 @@
+"""JSON as records use it: one way to write a value, no surprises when reading anyone's bytes.
+
+Python's own parser takes duplicate keys, NaN and ``1e999``, fails with `RecursionError` on deep nesting and
+with `ValueError` on long integers. Here every such input is a `CorruptionError` or a `LimitError` that
+names the object.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from itertools import accumulate
+from typing import Final, NoReturn
+
+from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, LimitError
+from lcstore.limits import MAX_JSON_DEPTH, MAX_JSON_DIGITS, MAX_RECORD_BYTES
+
+_SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+_DIGITS: Final = bytes(ord("0") if chr(c) in "0123456789" else ord(" ") for c in range(256))
+_LONG_DIGITS: Final = b"0" * (MAX_JSON_DIGITS + 1)
+_NOT_BRACKETS: Final = bytes(c for c in range(256) if chr(c) not in "[]{}")
+#: An opening bracket counts +1, a closing one -1 (255 as a signed byte).
+_NESTING: Final = bytes(1 if chr(c) in "[{" else 255 for c in range(256))
+
+
+def dumps(value: object) -> bytes:
+    """Return the one canonical text of `value`: sorted keys, no blanks, ASCII, exact floats.
+
+    Parameters
+    ----------
+    value
+        Nested dict (string keys), list or tuple, str, int, finite float, bool and None. Subclasses are
+        refused, because they would not come back as what they were.
+
+    Raises
+    ------
+    InvalidInputError
+        If `value` has no exact JSON text, or is nested deeper than `MAX_JSON_DEPTH`.
+    """
+    _check_writable(value)
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    if _SURROGATE.search(text) and _has_lone_surrogate(value):
+        raise InvalidInputError("a text holds half of a surrogate pair, which JSON cannot carry")
+    return text
+
+
+def loads(data: bytes, *, key: str, max_bytes: int = MAX_RECORD_BYTES) -> object:
+    """Parse `data` strictly.
+
+    Parameters
+    ----------
+    data
+        The whole object.
+    key
+        Its key, for messages.
+    max_bytes
+        The longest text that is parsed.
+
+    Raises
+    ------
+    CorruptionError
+        If `data` is not one JSON value in UTF-8, repeats a key in an object, or holds NaN, an infinity, a
+        float out of range or half of a surrogate pair.
+    LimitError
+        If `data` is too long, nested too deep, or has an integer of too many digits.
+    """
+    if len(data) > max_bytes:
+        raise LimitError(f"JSON of {len(data)} bytes, past the limit of {max_bytes}", key=key)
+    try:
+        text = str(data, "utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptionError(f"not UTF-8: {error.reason} at byte {error.start}", key=key) from error
+    if nesting(data) > MAX_JSON_DEPTH:
+        raise LimitError(f"JSON nested deeper than {MAX_JSON_DEPTH}", key=key)
+    value = _parse(text, key, long_digits=_LONG_DIGITS in data.translate(_DIGITS))
+    if _SURROGATE.search(data) and _has_lone_surrogate(value):
+        raise CorruptionError("a text holds half of a surrogate pair", key=key)
+    return value
+
+
+def nesting(data: bytes) -> int:
+    """Return how deep the brackets of a JSON text are nested, or a little more, without parsing it."""
+    if data.count(b"[") + data.count(b"{") <= MAX_JSON_DEPTH:
+        return data.count(b"[") + data.count(b"{")
+    if b"\\" in data:
+        # Pairs of backslashes first: what is left before a quote then decides whether the quote is escaped.
+        data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
+    outside_texts = b" ".join(data.split(b'"')[::2])
+    steps = outside_texts.translate(_NESTING, _NOT_BRACKETS)
+    return max(accumulate(memoryview(steps).cast("b")), default=0)
+
+
+def _parse(text: str, key: str, *, long_digits: bool) -> object:
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            # A call per integer is worth its time only where some run of digits is too long.
+            parse_int=_short_int if long_digits else None,
+        )
+    except LcstoreError as error:
+        error.key = key
+        raise
+    except RecursionError as error:
+        raise LimitError("JSON nested deeper than this thread's stack allows", key=key) from error
+    except ValueError as error:
+        raise CorruptionError(f"not JSON: {error}", key=key) from error
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise CorruptionError(f"JSON object with two values for {name[:100]!r}")
+            seen.add(name)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise CorruptionError(f"JSON with {name}")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise CorruptionError(f"JSON with a float out of range: {text[:40]}")
+    return value
+
+
+def _short_int(text: str) -> int:
+    if len(text) > MAX_JSON_DIGITS + text.startswith("-"):
+        raise LimitError(f"JSON with an integer of {len(text)} digits, past the limit of {MAX_JSON_DIGITS}")
+    return int(text)
+
+
+def _check_writable(value: object) -> None:
+    pending: list[tuple[object, int]] = [(value, 1)]
+    while pending:
+        item, depth = pending.pop()
+        kind = type(item)
+        if kind is dict or kind is list or kind is tuple:
+            if depth > MAX_JSON_DEPTH:
+                raise InvalidInputError(f"value nested deeper than {MAX_JSON_DEPTH}, or inside itself")
+            _push_children(item, depth, pending)
+        else:
+            _check_scalar(item)
+
+
+def _push_children(item: object, depth: int, pending: list[tuple[object, int]]) -> None:
+    if isinstance(item, dict):
+        for name in item:
+            if type(name) is not str:
+                raise InvalidInputError(f"JSON keys are strings, not {type(name).__name__}: {name!r:.100}")
+        pending.extend((child, depth + 1) for child in item.values())
+    elif isinstance(item, list | tuple):
+        pending.extend((child, depth + 1) for child in item)
+
+
+def _check_scalar(item: object) -> None:
+    kind = type(item)
+    if item is None or kind is str or kind is bool:
+        return
+    if kind is float:
+        if not math.isfinite(item):  # type: ignore[arg-type]
+            raise InvalidInputError(f"JSON has no {item}")
+    elif kind is int:
+        if abs(item) >= _TOO_LONG:  # type: ignore[arg-type]
+            raise InvalidInputError(f"integer of more than {MAX_JSON_DIGITS} digits")
+    else:
+        raise InvalidInputError(f"no JSON for {kind.__name__}: {item!r:.100}")
+
+
+_TOO_LONG: Final = 10**MAX_JSON_DIGITS
+
+
+def _has_lone_surrogate(value: object) -> bool:
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            if any("\ud800" <= char <= "\udfff" for char in item):
+                return True
+        elif isinstance(item, dict):
+            pending.extend(item)
+            pending.extend(item.values())
+        elif isinstance(item, list | tuple):
+            pending.extend(item)
+    return False

@@ -1,0 +1,429 @@
+"""Saving: one edge's objects, then one record, then one look at what was condemned meanwhile."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import LcstoreError, UnknownOutcomeError
+from lcstore.graph.names import ROOT, NodeName
+from lcstore.limits import MAX_LEAVES_BYTES, check
+from lcstore.state.leaves import encode_leaf
+from lcstore.state.paths import Path
+from lcstore.state.plan import Plan, make_plan
+from lcstore.state.tree import FlatState
+from lcstore.store import keys
+from lcstore.store.backend import Backend
+from lcstore.store.catalog import Catalog
+from lcstore.store.commit import put_record
+from lcstore.store.entries import plan_entries
+from lcstore.store.info import SaveInfo
+from lcstore.store.marks import TagRecord
+from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
+from lcstore.store.strictjson import dumps
+from lcstore.store.zarrmeta import GROUP, array_metadata
+from lcstore.track.columns import EXACT, SET
+from lcstore.track.draft import Chunk, Draft, Job
+from lcstore.track.grid import exponent_of, track_dtype
+from lcstore.track.policy import Policy
+from lcstore.track.track import Track, largest
+from lcstore.version import SOFTWARE
+
+#: Leaves of more than this many bytes go into an object of their own.
+_INLINE_LEAVES = 1 << 16
+
+
+@dataclass
+class Labels:
+    """What a user says about a state besides the state."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+
+
+@dataclass
+class _Pending:
+    """A commit whose outcome is not known yet: the record is to be written again, with the same bytes."""
+
+    key: str
+    data: bytes
+    draft: Draft
+    record: NodeRecord
+    name: NodeName
+
+
+class Writer:
+    """Writes states one after another, each as a delta to the one before. One save at a time.
+
+    Parameters
+    ----------
+    backend, catalog, executor
+        Where to; what is there; threads to code and write with.
+    policy
+        The quality.
+    """
+
+    def __init__(self, backend: Backend, catalog: Catalog, executor: Executor, policy: Policy) -> None:
+        self.backend = backend
+        self.catalog = catalog
+        self.executor = executor
+        self.policy = policy
+        self.track = Track()
+        self.head: NodeName | None = None
+        self.run: int | None = None
+        self.run_id = secrets.token_hex(4)
+        self.seq = 0
+        self._path_edges: set[str] = set()
+        self._exact: set[Path] = set()
+        self._plans: dict[int, tuple[Plan, str]] = {}
+        self._pending: _Pending | None = None
+        self._sound = True
+
+    def stand_on(self, head: NodeName, edges: set[str], track: Track) -> None:
+        """Go on from a node: `edges` are those on its path, `track` what was rebuilt from them."""
+        self.settle()
+        self.head, self._path_edges, self.track = head, set(edges), track
+        self._exact, self._sound = set(), True
+
+    def settle(self) -> None:
+        """Find out about a commit that was left open, by writing the same record again.
+
+        Raises
+        ------
+        UnknownOutcomeError, StorageError
+            It is still open.
+        """
+        if self._pending is None:
+            return
+        pending = self._pending
+        try:
+            put_record(self.backend, pending.key, pending.data)
+        except UnknownOutcomeError:
+            raise
+        except LcstoreError as error:
+            raise UnknownOutcomeError(
+                "the last commit is still open: save again once the storage answers", key=pending.key
+            ) from error
+        self._accept(pending)
+        self._pending = None
+
+    def save(self, step: int, flat: FlatState, labels: Labels, *, exact: bool, started: float) -> SaveInfo:
+        """Commit a state.
+
+        Raises
+        ------
+        StorageError
+            Nothing was committed, and nothing changed.
+        UnknownOutcomeError
+            The commit is open; the next save settles it.
+        """
+        self.settle()
+        if self.run is None:
+            self.run = self.catalog.refresh().next_run()
+        flattened = time.perf_counter()
+        arrays = [flat_array(host.array) for _, host in flat.tensors]
+        saving = _Saving(self, step, flat, arrays, labels, exact)
+        anchor = self.head is None or not self._sound
+        for _ in range(3):
+            info = saving.attempt(anchor, started, flattened)
+            if not self._condemned():
+                return info
+            anchor = True  # what the new node stands on is being deleted: it is not acknowledged
+        raise LcstoreError("a collector keeps condemning what is being saved: stop it, and save again", step=step)
+
+    def next_seq(self) -> int:
+        """Return the number of the next commit; every attempt takes one."""
+        self.seq += 1
+        return self.seq
+
+    def _accept(self, pending: _Pending) -> None:
+        pending.draft.commit()
+        if pending.name.base == ROOT:
+            self._path_edges = set()
+            self._sound = True
+        self._path_edges.add(pending.record.edge.id)
+        self.head = pending.name
+        self.catalog.add(pending.name, pending.record)
+
+    def _condemned(self) -> bool:
+        """Say whether anything on the path of the node just committed is condemned."""
+        condemned = (keys.parse_condemned_key(key) for key in self.backend.list(keys.CONDEMNED))
+        return any(name.edge in self._path_edges and name.scope != keys.EXACT_VALUE for name in condemned)
+
+    def plan_digest(self, plan: Plan) -> tuple[str, int]:
+        """Return the digest of a plan, stored if this handle has not yet done so, and the bytes written."""
+        known = self._plans.get(id(plan))
+        if known is not None and known[0] is plan:
+            return known[1], 0
+        data = dumps(plan.to_json())
+        digest = hashlib.sha256(data).hexdigest()
+        self.backend.put(keys.plan_key(digest), data)
+        self._plans[id(plan)] = (plan, digest)
+        return digest, len(data)
+
+
+class _Saving:
+    """One state on its way into the store."""
+
+    def __init__(
+        self, writer: Writer, step: int, flat: FlatState, arrays: list[Array], labels: Labels, exact: bool
+    ) -> None:
+        self.writer = writer
+        self.step = step
+        self.flat = flat
+        self.arrays = arrays
+        self.labels = labels
+        self.exact = exact
+        self.written = _Written(writer.backend)
+
+    def attempt(self, anchor: bool, started: float, flattened: float) -> SaveInfo:
+        """Code, write and commit; on any failure the track is as it was."""
+        writer = self.writer
+        edge = secrets.token_hex(16)
+        self.written = _Written(writer.backend)
+        reset: set[Path] = set()
+        while True:
+            draft = self._draft(anchor, reset)
+            try:
+                if not draft.off_grid:
+                    self._run(draft.jobs, edge)
+                if not draft.off_grid:
+                    coded = time.perf_counter()
+                    pending = self._commit(draft, edge, anchor)
+                    break
+            except BaseException:
+                self._roll_back(draft)
+                raise
+            self._roll_back(draft)
+            self._off_grid(draft, reset)
+            edge = secrets.token_hex(16)  # names are unique: nothing is ever written over
+            self.written = _Written(writer.backend)
+        error, lag = draft.tracking()
+        writer._accept(pending)
+        ended = time.perf_counter()
+        return self._info(pending, error, lag, _phases(started, flattened, coded, ended))
+
+    def _draft(self, anchor: bool, reset: set[Path]) -> Draft:
+        writer = self.writer
+        if anchor:
+            writer._exact = set() if not reset else writer._exact
+        entries = plan_entries(self.flat.tensors, writer.policy, writer._exact)
+        plan = make_plan(self.flat.structure, entries, writer.track.plan, fresh=anchor)
+        return writer.track.draft(plan, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset)
+
+    def _roll_back(self, draft: Draft) -> None:
+        try:
+            draft.roll_back()
+        except BaseException:
+            self.writer._sound = False  # the next save sets everything anew
+            raise
+
+    def _off_grid(self, draft: Draft, reset: set[Path]) -> None:
+        """Decide about tensors that did not fit their grids: a new grid if there is one, exact if not."""
+        for tensor in draft.off_grid:
+            spec = draft.plan.tensors[tensor]
+            fits = exponent_of(largest(self.arrays[tensor], spec.dtype), spec.dtype) is not None
+            if not fits or spec.path in reset:
+                self.writer._exact.add(spec.path)
+            reset.add(spec.path)
+
+    def _run(self, jobs: Sequence[Job], edge: str) -> None:
+        """Run the jobs side by side, each chunk written as soon as it is coded."""
+        def one(job: Job) -> None:
+            chunk = job()
+            if chunk is not None:
+                self.written.put_chunk(edge, chunk)
+
+        for future in [self.writer.executor.submit(one, job) for job in jobs]:
+            future.result()
+
+    def _commit(self, draft: Draft, edge: str, anchor: bool) -> _Pending:
+        writer = self.writer
+        written = self.written
+        written.put_metadata(edge, draft.plan)
+        digest, plan_bytes = writer.plan_digest(draft.plan)
+        written.extra += plan_bytes
+        written.objects += plan_bytes > 0
+        leaves, leaves_object = self._leaves(edge)
+        edge_objects, exact_objects = written.split(draft)
+        error, _lag = draft.tracking()
+        assert writer.run is not None
+        for tensor, step in draft.steps.items():
+            draft.columns.shift[tensor] = step.shift
+        record = NodeRecord(
+            step=self.step,
+            run=writer.run,
+            run_id=writer.run_id,
+            seq=writer.next_seq(),
+            parent=writer.head.node if writer.head is not None else None,
+            plan=digest,
+            created=utc_now(),
+            edge=EdgeBody(
+                edge,
+                ROOT if anchor or writer.head is None else writer.head.node,
+                tuple(edge_objects),
+                draft.columns.to_bytes(),
+            ),
+            exact=ExactBody(tuple(exact_objects)) if self.exact else None,
+            leaves=leaves,
+            leaves_object=leaves_object,
+            metrics={str(k): float(v) for k, v in self.labels.metrics.items()},
+            metadata=dict(self.labels.metadata),
+            tags=tuple(self.labels.tags),
+            stats=self._stats(draft, error),
+            software=SOFTWARE,
+        )
+        data = record.to_bytes()
+        name = record.name(node_id(data))
+        for tag in self.labels.tags:  # a tag of a node that does not come to exist says nothing
+            mark = TagRecord(tag, name.node, record.seq, record.created)
+            written.put_mark(mark.key(), mark.to_bytes())
+        pending = _Pending(keys.node_key(name), data, draft, record, name)
+        written.extra += len(data)
+        written.objects += 1
+        self._put_record(pending)
+        return pending
+
+    def _put_record(self, pending: _Pending) -> None:
+        try:
+            put_record(self.writer.backend, pending.key, pending.data)
+        except UnknownOutcomeError:
+            # The track stays where it is: the next save writes this very record again.
+            self.writer._pending = pending
+            pending.draft = _kept(pending.draft)
+            raise
+
+    def _leaves(self, edge: str) -> tuple[list[object] | None, ObjectRef | None]:
+        leaves: list[object] = [encode_leaf(leaf) for leaf in self.flat.leaves]
+        data = dumps(leaves)
+        check(len(data), MAX_LEAVES_BYTES, "the plain values of the state, in bytes")
+        if len(data) <= _INLINE_LEAVES:
+            return leaves, None
+        return None, self.written.put(keys.leaves_key(edge), data)
+
+    def _stats(self, draft: Draft, error: float) -> dict[str, int | float]:
+        stats: dict[str, int | float] = {
+            "bytes_raw": sum(array.nbytes for array in self.arrays),
+            "tensors": len(self.arrays),
+            "exact": int(self.exact or self._comes_back_exactly(draft)),
+        }
+        return stats | ({"error": float(error)} if np.isfinite(error) else {})
+
+    def _comes_back_exactly(self, draft: Draft) -> bool:
+        """Say whether the edge alone gives back every bit."""
+        return all(
+            spec.role == "exact"
+            or op == EXACT
+            or (op == SET and spec.role == "weights" and not array.view(np.uint8).any())
+            for spec, op, array in zip(draft.plan.tensors, draft.columns.op, self.arrays, strict=True)
+        )
+
+    def _info(self, pending: _Pending, error: float, lag: float, seconds: dict[str, float]) -> SaveInfo:
+        record = pending.record
+        anchor = record.edge.base == ROOT
+        return SaveInfo(
+            step=self.step,
+            node=pending.name.node,
+            base=None if anchor else record.edge.base,
+            kind="anchor" if anchor else "delta",
+            exact=bool(record.stats["exact"]),
+            bytes_raw=int(record.stats["bytes_raw"]),
+            bytes_stored=self.written.nbytes,
+            objects=self.written.objects,
+            error=float(error) if np.isfinite(error) else None,
+            lag=float(lag) if np.isfinite(lag) else None,
+            seconds=seconds,
+        )
+
+
+class _Written:
+    """The objects written for one edge. Thread-safe."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.refs: list[tuple[ObjectRef, str | None, keys.Op | None]] = []
+        self.extra = 0
+        self.objects = 0
+        self._lock = Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes written, records included."""
+        return self.extra + sum(ref.nbytes for ref, _, _ in self.refs)
+
+    def put(self, key: str, data: bytes, pool: str | None = None, op: keys.Op | None = None) -> ObjectRef:
+        """Write an object and remember it."""
+        self.backend.put(key, data)
+        ref = ObjectRef.of(key, data)
+        with self._lock:
+            self.refs.append((ref, pool, op))
+            self.objects += 1
+        return ref
+
+    def put_chunk(self, edge: str, chunk: Chunk) -> None:
+        """Write a coded chunk."""
+        self.put(keys.chunk_key(edge, chunk.pool, chunk.op, chunk.index), chunk.data, chunk.pool, chunk.op)
+
+    def put_mark(self, key: str, data: bytes) -> None:
+        """Write a record about the node to come."""
+        self.backend.put(key, data)
+        self.extra += len(data)
+        self.objects += 1
+
+    def put_metadata(self, edge: str, plan: Plan) -> None:
+        """Write the Zarr metadata of the arrays that have chunks."""
+        arrays = sorted({(pool, op) for _, pool, op in self.refs if pool is not None and op is not None})
+        if not arrays:
+            return
+        self.put(keys.group_key(edge), GROUP)
+        for pool, op in arrays:
+            spec = plan.pools[pool]
+            integer = str(track_dtype(spec.dtype)) if op != "exact" and spec.role == "weights" else None
+            data = array_metadata(spec.size, spec.chunk, spec.dtype, op, integer=integer, storage=spec.storage_dtype)
+            self.put(keys.array_key(edge, pool, op), data, pool, op)
+
+    def split(self, draft: Draft) -> tuple[list[ObjectRef], list[ObjectRef]]:
+        """Return the objects that the edge needs, and those of the exact value alone."""
+        needed = {
+            spec.pool for spec, op in zip(draft.plan.tensors, draft.columns.op, strict=True) if op == EXACT
+        }
+        edge, exact = [], []
+        for ref, pool, op in sorted(self.refs, key=lambda item: item[0].key):
+            (exact if op == "exact" and pool not in needed else edge).append(ref)
+        return [ref for ref in edge if not ref.key.endswith("/leaves.json")], exact
+
+
+def flat_array(array: Array) -> Array:
+    """Return the elements of an array in C order, flat; shares memory where it can."""
+    return np.ascontiguousarray(array).reshape(-1)
+
+
+def _kept(draft: Draft) -> Draft:
+    """Return a draft that a rollback no longer touches: its outcome is open."""
+    draft.keep()
+    return draft
+
+
+def _phases(started: float, flattened: float, coded: float, ended: float) -> dict[str, float]:
+    return {
+        "flatten": flattened - started,
+        "code": coded - flattened,
+        "commit": ended - coded,
+        "total": ended - started,
+    }
+
+
+def default_threads() -> int:
+    """Return how many threads a handle codes with: one per core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

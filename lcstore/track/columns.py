@@ -1,0 +1,87 @@
+"""What an edge says of each tensor, as columns of plain bytes: field by field in docs/format/records.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import CorruptionError
+
+#: The tensor is as the base has it.
+KEEP: Final = 0
+#: Add a delta.
+ADD: Final = 1
+#: Here is the value that readers get.
+SET: Final = 2
+#: Here is the exact value; the track is that, rounded to the grid (for tensors that have one).
+EXACT: Final = 3
+#: As `SET`, on the grid: the integers themselves are stored.
+SET_GRID: Final = 4
+
+#: Grid exponent of a tensor that has none: it was all zero, or is not tracked on a grid.
+NO_GRID: Final = -32768
+
+_FIELDS: Final = (("op", "<u1"), ("grid", "<i2"), ("shift", "<u1"), ("digest", "<u8"), ("scale", "<f4"))
+
+
+@dataclass
+class Columns:
+    """One entry per tensor of the plan, in its order.
+
+    Attributes
+    ----------
+    op
+        ``uint8``: `KEEP`, `ADD`, `SET`, `EXACT` or `SET_GRID`.
+    grid
+        ``int16``: log2 of the grid's unit, or `NO_GRID`.
+    shift
+        ``uint8``: log2 of the quantizer's step in grid units (where `ADD`).
+    digest
+        ``uint64``: digest of the target's track value.
+    scale
+        ``float32``: the size of an update (root mean square), from the sample; 0 where not known.
+    """
+
+    op: Array
+    grid: Array
+    shift: Array
+    digest: Array
+    scale: Array
+
+    @classmethod
+    def empty(cls, count: int) -> Self:
+        """Make columns that say `KEEP` for `count` tensors."""
+        columns = cls(*(np.zeros(count, dtype) for _, dtype in _FIELDS))
+        columns.grid[:] = NO_GRID
+        return columns
+
+    def to_bytes(self) -> dict[str, bytes]:
+        """Give the columns as bytes by name, little-endian."""
+        return {name: getattr(self, name).astype(dtype).tobytes() for name, dtype in _FIELDS}
+
+    @classmethod
+    def from_bytes(cls, columns: dict[str, bytes], count: int, *, key: str) -> Self:
+        """Read the columns of a record.
+
+        Raises
+        ------
+        CorruptionError
+            A column is missing, too many, or does not have `count` entries.
+        """
+        if set(columns) != {name for name, _ in _FIELDS}:
+            raise CorruptionError("the record's columns are not those of this format", key=key)
+        arrays = []
+        for name, dtype in _FIELDS:
+            if len(columns[name]) != count * np.dtype(dtype).itemsize:
+                raise CorruptionError(f"the record's column {name!r} does not fit {count} tensors", key=key)
+            arrays.append(np.frombuffer(columns[name], dtype).copy())
+        read = cls(*arrays)
+        if read.op.size and int(read.op.max()) > SET_GRID:
+            raise CorruptionError("the record's column 'op' holds an unknown operation", key=key)
+        grids = read.grid[read.grid != NO_GRID]
+        if grids.size and (int(grids.min()) < -1000 or int(grids.max()) > 1000):
+            raise CorruptionError("the record's column 'grid' is out of range", key=key)
+        return read

@@ -1,0 +1,255 @@
+"""One save in the making: what each tensor does, the jobs that code the chunks, and the way back.
+
+Coding moves the track. A draft that is not committed is rolled back: coded deltas are subtracted (integers, so
+exactly), overwritten values are put back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.kernels import grid as kernels
+from lcstore.kernels.digest import digest
+from lcstore.kernels.status import RANGE
+from lcstore.state.plan import ALIGN, Plan
+from lcstore.track import grid, samples, steps
+from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
+from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
+from lcstore.track.layout import Piece, PoolMap
+from lcstore.track.policy import Policy
+
+if TYPE_CHECKING:
+    from lcstore.track.track import Track
+
+OpName: TypeAlias = Literal["add", "set", "exact"]
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A coded chunk: which array of the edge, which of its chunks, its bytes."""
+
+    pool: str
+    op: OpName
+    index: int
+    data: bytes
+
+
+#: Codes one chunk; None where there is nothing to store. Jobs of a draft may run side by side.
+Job: TypeAlias = Callable[[], Chunk | None]
+
+
+@dataclass
+class Draft:
+    """A save that is not committed yet. Made by `Track.draft`.
+
+    Attributes
+    ----------
+    plan, columns
+        Of the new node. The columns' digests are complete once every job has run.
+    jobs
+        Run each once, in any order or side by side; then `commit` or `roll_back`.
+    off_grid
+        Tensors found not to fit their grid. If there are any, the draft can only be rolled back.
+    """
+
+    track: Track
+    plan: Plan
+    arrays: Sequence[Array]
+    columns: Columns
+    pools: dict[str, Array]
+    maps: dict[str, PoolMap]
+    policy: Policy
+    jobs: list[Job] = field(default_factory=list)
+    steps: dict[int, steps.Step] = field(default_factory=dict)
+    samples: dict[int, Array] = field(default_factory=dict)
+    off_grid: set[int] = field(default_factory=set)
+    _moved: list[tuple[Array, bytes]] = field(default_factory=list)
+    _replaced: list[tuple[Array, Array]] = field(default_factory=list)
+    _lock: Lock = field(default_factory=Lock)
+
+    def commit(self) -> None:
+        """Make the draft the track's state: what it coded is committed."""
+        self.track.accept(self)
+
+    def roll_back(self) -> None:
+        """Put the track back to where it was before the draft."""
+        for part, data in reversed(self._moved):
+            apply_delta(data, part, -1)
+        for part, before in reversed(self._replaced):
+            part[:] = before
+        self._moved.clear()
+        self._replaced.clear()
+
+    def keep(self) -> None:
+        """Forget the way back: whether the draft is committed will be found out later."""
+        self._moved.clear()
+        self._replaced.clear()
+
+    def tracking(self) -> tuple[float, float]:
+        """Estimate tracking error and lag on the samples, both in intervals (NaN where nothing moved)."""
+        error = moved = along = 0.0
+        for tensor, now in self.samples.items():
+            before = self.track.samples.get(self.plan.tensors[tensor].path)
+            if self.columns.op[tensor] != ADD or before is None or not now.size:
+                continue
+            spec = self.plan.tensors[tensor]
+            pool = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
+            tracked = pool[samples.positions(spec.size)] * math.ldexp(1.0, int(self.columns.grid[tensor]))
+            weight = spec.size / now.size
+            error += weight * float(np.sum((now - tracked) ** 2))
+            moved += weight * float(np.sum((now - before) ** 2))
+            along += weight * float(np.sum((now - tracked) * (now - before)))
+        return (math.sqrt(error / moved), along / moved) if moved > 0 else (math.nan, math.nan)
+
+    # Jobs -----------------------------------------------------------------------------------------------
+
+    def code_deltas(self, pool: str, chunk: int) -> Chunk | None:
+        """Code the tensors of a chunk that are added to, and move the track with them."""
+        tensors, (low, high) = self.maps[pool], self.maps[pool].bounds(chunk)
+        track = self.pools[pool][low:high]
+        levels = np.zeros(high - low, np.int8)
+        escapes = np.empty(high - low + kernels.RUN, np.int64)
+        shifts = np.zeros(-(-(high - low) // ALIGN), np.int16)
+        escaped = 0
+        out = np.zeros(4, np.uint64)
+        for piece in tensors.pieces(chunk):
+            if self.columns.op[piece.tensor] != ADD:
+                continue
+            shift = self.steps[piece.tensor].shift
+            shifts[piece.at // ALIGN : -(-(piece.at + piece.size) // ALIGN)] = shift
+            out[:] = 0
+            escaped = self._advance(piece, track, levels, escapes, max(escaped, 0), out)
+            if escaped == RANGE:
+                done = piece.at + int(out[1])
+                levels[done:] = 0
+                self._undo(levels, escapes, shifts, track)
+                with self._lock:
+                    self.off_grid.add(piece.tensor)
+                return None
+            self._add_digest(piece.tensor, out[0])
+        data = frame_of_levels(levels, escapes[:escaped], shifts, track.dtype, self.track.tables)
+        if data is None:
+            return None
+        with self._lock:
+            self._moved.append((track, data))
+        return Chunk(pool, "add", chunk, data)
+
+    def _advance(self, piece: Piece, track: Array, levels: Array, escapes: Array, escaped: int, out: Array) -> int:
+        spec = self.plan.tensors[piece.tensor]
+        state = grid.as_working(self.arrays[piece.tensor][piece.first : piece.first + piece.size], spec.dtype)
+        kind = state.dtype.type
+        step = self.steps[piece.tensor]
+        where = slice(piece.at, piece.at + piece.size)
+        return int(
+            kernels.advance(
+                state,
+                track[where],
+                levels[where],
+                escapes,
+                escaped,
+                kind(2.0 ** -int(self.columns.grid[piece.tensor])),
+                kind(grid.limit_of(spec.dtype)),
+                step.shift,
+                step.rounding,
+                piece.first,
+                out,
+            )
+        )
+
+    @staticmethod
+    def _undo(levels: Array, escapes: Array, shifts: Array, track: Array) -> None:
+        places = np.flatnonzero(levels == kernels.ESCAPE)
+        moves = escapes[: places.size] << shifts[places // ALIGN].astype(np.int64)
+        levels[places] = 0
+        kernels.add_levels(levels, shifts, ALIGN, -1, track)
+        track[places] -= moves.astype(track.dtype)
+
+    def code_values(self, pool: str, chunk: int, op: OpName, tensors: set[int], precision: float | None) -> Chunk | None:
+        """Code those of `tensors` that a chunk holds as values; set the track to them where they have one."""
+        spec, (low, high) = self.plan.pools[pool], self.maps[pool].bounds(chunk)
+        pieces = [p for p in self.maps[pool].pieces(chunk) if p.tensor in tensors]
+        dtype = dtype_from_name(spec.dtype)
+        values = gather([(self._part(p), p.at) for p in pieces], high - low, dtype)
+        data = frame_of_values(values, spec.role, precision, self.track.tables)
+        if spec.role == "weights" and op == "exact":
+            for piece in pieces:
+                if self.columns.op[piece.tensor] == EXACT:
+                    self._set_grid(piece, self.pools[pool][low:high])
+        elif op == "set":
+            coded = values if precision is None else values_of_frame(data, values.size, dtype)
+            for piece in pieces:
+                part = coded[piece.at : piece.at + piece.size]
+                self._digest_values(piece, part)
+                if pool in self.pools:
+                    self._replace(self.pools[pool][low + piece.at : low + piece.at + piece.size], part)
+        return Chunk(pool, op, chunk, data) if values.view(np.uint8).any() else None
+
+    def _part(self, piece: Piece) -> Array:
+        return self.arrays[piece.tensor][piece.first : piece.first + piece.size]
+
+    def _set_grid(self, piece: Piece, track: Array) -> None:
+        name = self.plan.tensors[piece.tensor].dtype
+        out = np.empty(piece.size, track.dtype)
+        if not grid.to_grid(self._part(piece), int(self.columns.grid[piece.tensor]), out, name):
+            with self._lock:
+                self.off_grid.add(piece.tensor)
+            return
+        self._replace(track[piece.at : piece.at + piece.size], out)
+        total = np.zeros(1, np.uint64)
+        digest(out, piece.first, total)
+        self._add_digest(piece.tensor, total[0])
+
+    def _digest_values(self, piece: Piece, values: Array) -> None:
+        total = np.zeros(1, np.uint64)
+        digest_bits(values, piece.first, total)
+        self._add_digest(piece.tensor, total[0])
+
+    def _replace(self, part: Array, values: Array) -> None:
+        before = part.copy()
+        with self._lock:
+            self._replaced.append((part, before))
+        part[:] = values
+
+    def _add_digest(self, tensor: int, amount: np.uint64) -> None:
+        with self._lock, np.errstate(over="ignore"):
+            self.columns.digest[tensor] += amount
+
+    # Making the list of jobs ------------------------------------------------------------------------------
+
+    def list_jobs(self, exact: bool) -> None:
+        """List the jobs for what the columns say; with `exact`, also those for the exact values."""
+        ops = self.columns.op
+        for name, tensors in self.maps.items():
+            role = self.plan.pools[name].role
+            of = {op: {t for t in tensors.tensors if ops[t] == op} for op in (ADD, SET, EXACT)}
+            for chunk in tensors.chunks_of(of[ADD]):
+                self.jobs.append(lambda n=name, c=chunk: self.code_deltas(n, c))  # type: ignore[misc]
+            rest = {t for t in tensors.tensors if ops[t] in (ADD, SET, KEEP)} if exact and role != "exact" else set()
+            whole = of[EXACT] | rest
+            for chunk in tensors.chunks_of(whole):
+                self.jobs.append(lambda n=name, c=chunk, w=whole: self.code_values(n, c, "exact", w, None))  # type: ignore[misc]
+            precision = {"first_moment": self.policy.first_moment, "second_moment": self.policy.second_moment}.get(role)
+            for chunk in tensors.chunks_of(of[SET]) if role != "weights" else ():
+                self.jobs.append(
+                    lambda n=name, c=chunk, w=of[SET], p=precision: self.code_values(n, c, "set", w, p)  # type: ignore[misc]
+                )
+
+
+def digest_bits(values: Array, start: int, out: Array) -> None:
+    """Add the digest of the bit patterns of `values` (of any dtype), whose first has position `start`."""
+    size = values.dtype.itemsize
+    if size == 16:
+        digest(np.ascontiguousarray(values).view(np.uint64), 2 * start, out)
+    else:
+        digest(np.ascontiguousarray(values).view(f"u{size}"), start, out)
+
+
+__all__ = ["NO_GRID", "Chunk", "Draft", "Job", "digest_bits"]

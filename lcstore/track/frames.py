@@ -1,0 +1,135 @@
+"""Chunks of a pool to frames, and frames onto pools: where the track meets the codec."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec import format as f
+from lcstore.codec.decode import spans
+from lcstore.codec.entropy import encode_levels, encode_wide
+from lcstore.codec.exact import encode_exact
+from lcstore.codec.frame import Frame, build_frame, parse_frame
+from lcstore.codec.scales import pack_scales, unpack_scales
+from lcstore.codec.tables import TableCache
+from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, encode_linear, encode_log
+from lcstore.errors import CorruptionError
+from lcstore.kernels import grid as kernels
+from lcstore.state.plan import ALIGN
+from lcstore.state.roles import Role
+
+#: Threshold of first moments: a slightly wide zero costs little and saves bits.
+_MOMENT_THRESHOLD = 0.55
+
+
+def frame_of_levels(
+    levels: Array, escapes: Array, shifts: Array, integer: np.dtype, cache: TableCache  # type: ignore[type-arg]
+) -> bytes | None:
+    """Make the frame of a chunk of grid deltas; None where every level is zero (such a chunk is not stored)."""
+    coded = encode_levels(levels, escapes, cache=cache)
+    if coded is None:
+        wide = levels.astype(np.int64)
+        wide[levels == kernels.ESCAPE] = escapes
+        coded = encode_wide(wide, cache=cache)
+    if coded.coder == f.ZERO:
+        return None
+    return build_frame(
+        coded,
+        count=levels.size,
+        dtype=integer,
+        quantizer=f.LINEAR,
+        scales=pack_scales(shifts),
+        block=f.BLOCK,
+    )
+
+
+def apply_delta(data: bytes, track: Array, sign: int = 1, part: tuple[int, int] | None = None) -> None:
+    """Add a frame of grid deltas to the piece of a pool that it covers, or take it back with `sign` -1.
+
+    With `part`, at least these elements (first, and behind the last); others may be left as they are.
+
+    Raises
+    ------
+    CorruptionError
+        It is not such a frame, or does not decode; the track may then be changed in part.
+    """
+    frame = delta_frame(data, track)
+    shifts = delta_shifts(frame)
+    low, high = part or (0, frame.count)
+    for span in spans(frame, low, high):
+        piece = track[span.start : span.start + span.levels.size]
+        kernels.add_levels(span.levels, shifts[span.start // ALIGN :], ALIGN, sign, piece)
+        if span.places.size:
+            moves = span.values << shifts[(span.start + span.places) // ALIGN].astype(np.int64)
+            piece[span.places] += (sign * moves).astype(track.dtype)
+
+
+def delta_frame(data: bytes, track: Array) -> Frame:
+    """Parse a frame of grid deltas for `track`."""
+    frame = parse_frame(data, expected=track.size)
+    if frame.dtype != track.dtype or frame.quantizer != f.LINEAR or 1 << frame.block != ALIGN:
+        raise CorruptionError(f"the frame does not hold deltas of a grid of {track.dtype}")
+    return frame
+
+
+def delta_shifts(frame: Frame) -> Array:
+    """Return log2 of the step of each block of a frame of grid deltas."""
+    if frame.coder == f.ZERO:
+        return np.zeros(0, np.int16)
+    shifts = unpack_scales(frame.scales, frame.blocks)
+    if shifts.size and (shifts.min() < 0 or shifts.max() >= 8 * frame.dtype.itemsize):
+        raise CorruptionError("the frame's steps are outside its grid")
+    return shifts
+
+
+def frame_of_values(values: Array, role: Role, precision: float | None, cache: TableCache) -> bytes:
+    """Make the frame of a chunk of values that have no track.
+
+    Parameters
+    ----------
+    values
+        The chunk, in its logical dtype.
+    role, precision
+        How it is coded: first moments linearly at about `precision` bits, second ones on a logarithmic scale
+        with `precision` bits of mantissa, everything else (and what does not fit these) exactly.
+    """
+    frame = None
+    if precision is not None and role == "first_moment":
+        frame = encode_linear(values, _exponents(values, precision), threshold=_MOMENT_THRESHOLD, cache=cache)
+    elif precision is not None and role == "second_moment":
+        frame = encode_log(values, int(precision), cache=cache)
+    return frame if frame is not None else encode_exact(values)
+
+
+def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+    """Decode a frame of `count` values of `dtype`."""
+    frame = parse_frame(data, expected=count)
+    if frame.dtype != dtype:
+        raise CorruptionError(f"the frame holds {frame.dtype}, not {dtype}")
+    return decode_values(frame)
+
+
+def _exponents(values: Array, bits: float) -> Array:
+    """Choose log2 of the step of each block so that normal values take about `bits` bits."""
+    wide = values.astype(np.float32 if values.dtype.itemsize < 8 else np.float64, copy=False)
+    blocks = -(-wide.size // ALIGN)
+    if wide.size % ALIGN:
+        wide = np.concatenate((wide, np.zeros(blocks * ALIGN - wide.size, wide.dtype)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        energy = np.einsum("ij,ij->i", wide.reshape(blocks, ALIGN), wide.reshape(blocks, ALIGN), dtype=np.float64)
+    offset = math.log2(math.sqrt(2 * math.pi * math.e)) - bits
+    with np.errstate(divide="ignore", invalid="ignore"):
+        exponents = np.floor(0.5 * np.log2(energy / ALIGN) + offset + 0.5)
+    exponents = np.where(np.isfinite(exponents), exponents, 0)
+    return np.clip(exponents, MIN_EXPONENT, MAX_EXPONENT).astype(np.int16)
+
+
+def gather(pieces: Sequence[tuple[Array, int]], count: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+    """Lay flat arrays into a zero-filled chunk of `count` elements, each at its place."""
+    out = np.zeros(count, dtype)
+    for values, at in pieces:
+        out[at : at + values.size] = values
+    return out

@@ -1,0 +1,76 @@
+"""Integers for floats: the unit of a tensor's grid, and the values that grid integers stand for."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.kernels import grid as kernels
+
+#: Bits of the largest magnitude when a grid is chosen, by bytes of the integer.
+GRID_BITS: Final = {4: 26, 8: 56}
+#: A tensor may grow to eight times that before it is set on a new grid.
+HEADROOM: Final = 3
+#: Magnitudes (log2) for which a grid is possible: beyond them unit or reciprocal leave the normal floats.
+_LOWEST: Final = {4: -90, 8: -900}
+_HIGHEST: Final = {4: 120, 8: 1000}
+
+
+def track_dtype(name: str) -> np.dtype:  # type: ignore[type-arg]
+    """Return the integers that a tensor of dtype `name` is tracked in."""
+    return np.dtype(np.int64 if name == "float64" else np.int32)
+
+
+def working_dtype(name: str) -> np.dtype:  # type: ignore[type-arg]
+    """Return the float that the arithmetic of dtype `name` is done in."""
+    return np.dtype(np.float64 if name == "float64" else np.float32)
+
+
+def exponent_of(magnitude: float, name: str) -> int | None:
+    """Return log2 of the grid's unit for values up to `magnitude`; None where no grid fits."""
+    if not math.isfinite(magnitude) or magnitude <= 0:
+        return None
+    top = math.frexp(magnitude)[1]
+    size = working_dtype(name).itemsize
+    limit = {"float16": 15, "bfloat16": 120}.get(name, _HIGHEST[size])
+    if not _LOWEST[size] <= top <= limit:
+        return None
+    return top - GRID_BITS[size]
+
+
+def limit_of(name: str) -> float:
+    """Return the largest magnitude allowed on the grid."""
+    return float(1 << (GRID_BITS[working_dtype(name).itemsize] + HEADROOM))
+
+
+def as_working(values: Array, name: str) -> Array:
+    """Give values in the float that arithmetic is done in; no copy where they are in it already."""
+    return np.ascontiguousarray(values, dtype=working_dtype(name))
+
+
+def to_grid(values: Array, grid: int, out: Array, name: str) -> bool:
+    """Round `values` to the grid, into `out`; say whether all of them fit."""
+    kind = working_dtype(name).type
+    return bool(kernels.to_grid(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), out) == 0)
+
+
+def from_grid(track: Array, grid: int, name: str, out: Array) -> None:
+    """Give the values that grid integers stand for, rounded once to dtype `name`, into `out` of that dtype."""
+    scale = math.ldexp(1.0, grid)
+    if name == "bfloat16":
+        kernels.from_grid_bfloat16(track, scale, out.view(np.uint16))
+    elif name == "float16":
+        wide = np.empty(track.size, np.float64)
+        kernels.from_grid(track, scale, wide)
+        out[:] = wide.astype(np.float16)  # numpy rounds float64 to float16 once
+    else:
+        kernels.from_grid(track, scale, out)
+
+
+def empty_values(count: int, name: str) -> Array:
+    """Allocate `count` values of dtype `name`."""
+    return np.empty(count, dtype_from_name(name))

@@ -1,0 +1,189 @@
+"""The track: per pool the integers (or bytes) that a reader of the last commit would have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.codec.tables import TableCache
+from lcstore.kernels import grid as kernels
+from lcstore.state.paths import Path
+from lcstore.state.plan import Plan, PoolSpec, TensorSpec
+from lcstore.track import grid, samples, steps
+from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
+from lcstore.track.draft import Draft
+from lcstore.track.layout import PoolMap, pool_maps
+from lcstore.track.policy import Policy
+
+
+class Track:
+    """What a reader of the last commit has, and what the next delta needs to know besides.
+
+    Not thread-safe: one save at a time. The jobs of one draft may run side by side.
+
+    Attributes
+    ----------
+    plan, columns
+        Of the node that the track stands on; None before the first commit.
+    pools
+        By name: ``int32`` or ``int64`` for weights, values in their dtype for exact pools. Moments are not
+        held: they are set afresh in each edge.
+    samples
+        By path: what the sampled elements of each tensor of weights were at the last commit.
+    """
+
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.columns: Columns | None = None
+        self.pools: dict[str, Array] = {}
+        self.samples: dict[Path, Array] = {}
+        self.tables = TableCache()
+        self._maps: tuple[Plan, dict[str, PoolMap]] | None = None
+
+    def draft(
+        self,
+        plan: Plan,
+        arrays: Sequence[Array],
+        policy: Policy,
+        *,
+        anchor: bool,
+        exact: bool = False,
+        reset: set[Path] = frozenset(),  # type: ignore[assignment]
+    ) -> Draft:
+        """Begin a save.
+
+        Parameters
+        ----------
+        plan
+            Of the new state; extends the track's own unless `anchor`.
+        arrays
+            The tensors in the order of the plan: flat, contiguous, in their logical dtype.
+        policy
+            The quality.
+        anchor
+            Set everything, on new grids.
+        exact
+            Store the exact value of everything besides.
+        reset
+            Tensors of weights to set on a new grid.
+        """
+        base = None if anchor else self.plan
+        draft = Draft(
+            track=self,
+            plan=plan,
+            arrays=arrays,
+            columns=Columns.empty(len(plan.tensors)),
+            pools=self._pools_for(plan, fresh=anchor),
+            maps=self._maps_for(plan),
+            policy=policy,
+        )
+        for index, spec in enumerate(plan.tensors):
+            before = base.index.get(spec.path) if base is not None else None
+            if before is not None and base is not None and base.tensors[before].pool != spec.pool:
+                before = None
+            if before is not None and base is not None and base.tensors[before].offset != spec.offset:
+                before = None
+            if spec.role == "weights":
+                self._decide_weights(draft, index, spec, before if spec.path not in reset else None)
+            elif spec.role == "exact":
+                self._decide_exact(draft, index, spec, before, exact)
+            else:
+                draft.columns.op[index] = SET
+        draft.list_jobs(exact)
+        return draft
+
+    def accept(self, draft: Draft) -> None:
+        """Take over a committed draft."""
+        for tensor, step in draft.steps.items():
+            draft.columns.shift[tensor] = step.shift
+        self.plan, self.columns, self.pools = draft.plan, draft.columns, draft.pools
+        self.samples = {draft.plan.tensors[t].path: sample for t, sample in draft.samples.items()}
+
+    def stand_on(self, plan: Plan, columns: Columns, pools: dict[str, Array], values: Sequence[Array]) -> None:
+        """Stand on a restored node, whose user goes on from `values`."""
+        self.plan, self.columns, self.pools = plan, columns, pools
+        self.samples = {
+            spec.path: samples.take(flat)
+            for spec, flat in zip(plan.tensors, values, strict=True)
+            if spec.role == "weights"
+        }
+
+    def _decide_weights(self, draft: Draft, index: int, spec: TensorSpec, before: int | None) -> None:
+        columns, flat = draft.columns, draft.arrays[index]
+        draft.samples[index] = now = samples.take(flat)
+        known = int(self.columns.grid[before]) if before is not None and self.columns is not None else NO_GRID
+        if known == NO_GRID:
+            magnitude = largest(flat, spec.dtype)
+            unit = grid.exponent_of(magnitude, spec.dtype)
+            columns.op[index] = SET if unit is None else EXACT
+            columns.grid[index] = NO_GRID if unit is None else unit
+            if unit is None and magnitude != 0:
+                draft.off_grid.add(index)
+            return
+        assert before is not None
+        assert self.columns is not None
+        last = self.samples.get(spec.path)
+        previous = float(self.columns.scale[before])
+        scale = steps.follow(previous, samples.rms(now - last)) if last is not None else previous
+        shift = int(self.columns.shift[before]) if self.columns.op[before] == ADD else None
+        most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
+        assert draft.policy.error is not None
+        draft.steps[index] = step = steps.choose_step(scale, draft.policy.error, known, shift, most)
+        columns.op[index] = ADD
+        columns.grid[index] = known
+        columns.shift[index] = step.shift
+        columns.digest[index] = self.columns.digest[before]
+        columns.scale[index] = scale
+
+    def _decide_exact(self, draft: Draft, index: int, spec: TensorSpec, before: int | None, exact: bool) -> None:
+        if before is not None and self.columns is not None and not exact:
+            held = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
+            if same_bits(held, draft.arrays[index]):
+                draft.columns.op[index] = KEEP
+                draft.columns.digest[index] = self.columns.digest[before]
+                return
+        draft.columns.op[index] = SET
+
+    def _pools_for(self, plan: Plan, *, fresh: bool) -> dict[str, Array]:
+        pools = {}
+        for name, spec in plan.pools.items():
+            held = None if fresh else self.pools.get(name)
+            dtype = pool_dtype(spec)
+            if dtype is None:
+                continue
+            if held is None:
+                held = np.zeros(spec.size, dtype)
+            elif held.size < spec.size:
+                held = np.concatenate((held, np.zeros(spec.size - held.size, dtype)))
+            pools[name] = held
+        return pools
+
+    def _maps_for(self, plan: Plan) -> dict[str, PoolMap]:
+        if self._maps is None or self._maps[0] is not plan:
+            self._maps = (plan, pool_maps(plan))
+        return self._maps[1]
+
+
+def pool_dtype(pool: PoolSpec) -> np.dtype | None:  # type: ignore[type-arg]
+    """Return what the track holds of a pool; None where it holds nothing."""
+    if pool.role == "weights":
+        return grid.track_dtype(pool.dtype)
+    return dtype_from_name(pool.dtype) if pool.role == "exact" else None
+
+
+def largest(flat: Array, name: str) -> float:
+    """Return the largest magnitude of a flat tensor; infinity where a value is not finite."""
+    out = np.zeros(1)
+    kernels.magnitude(grid.as_working(flat, name), out)
+    return float(out[0])
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Say whether two flat arrays of one dtype hold the same bits."""
+    if a.size != b.size:
+        return False
+    size = min(a.dtype.itemsize, 8)
+    return bool(np.array_equal(a.view(f"u{size}"), b.view(f"u{size}")))

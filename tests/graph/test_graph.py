@@ -1,0 +1,292 @@
+"""Paths, revisions and runs, against a slow and simple search, and with names that storage made up."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcstore.errors import CorruptionError, NotFoundError
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
+
+
+def node(name, base=ROOT, nbytes=1, *, step=0, run=1, run_id="r1", seq=0):
+    return NodeName(step=step, run=run, run_id=run_id, seq=seq, node=name, base=base, nbytes=nbytes)
+
+
+def chain(length, nbytes=1):
+    return [node(f"n{i}", f"n{i - 1}" if i else ROOT, nbytes, step=10 * i, seq=i) for i in range(length)]
+
+
+def hops(path):
+    return [(edge.base, edge.target) for edge in path]
+
+
+def test_a_chain_is_walked_from_the_root():
+    graph = Graph(chain(4))
+    assert graph.path("n2") == [
+        EdgeRef(ROOT, "n0", None, 1),
+        EdgeRef("n0", "n1", None, 1),
+        EdgeRef("n1", "n2", None, 1),
+    ]
+    assert graph.path_bytes("n2") == 3
+
+
+def test_fewest_bytes_win_then_fewest_edges_then_the_own_edge_then_the_id():
+    nodes = [node("a", nbytes=5), node("b", "a", 5), node("c", "b", 5)]
+    assert hops(Graph(nodes).path("c")) == [(ROOT, "a"), ("a", "b"), ("b", "c")]
+    cheaper = Graph(nodes, [EdgeName("c", "a", "e1", 9)])
+    assert hops(cheaper.path("c")) == [(ROOT, "a"), ("a", "c")]
+    same_bytes = Graph(nodes, [EdgeName("c", "a", "e1", 10)])
+    assert hops(same_bytes.path("c")) == [(ROOT, "a"), ("a", "c")]
+    dearer = Graph(nodes, [EdgeName("c", "a", "e1", 11)])
+    assert hops(dearer.path("c")) == [(ROOT, "a"), ("a", "b"), ("b", "c")]
+    equal = Graph(nodes, [EdgeName("c", "b", "e0", 5), EdgeName("b", "a", "e3", 5)])
+    assert [edge.edge for edge in equal.path("c")] == [None, None, None]
+    shortcuts = [EdgeName("c", "a", "e2", 3), EdgeName("c", "a", "e1", 3)]
+    assert Graph(nodes, shortcuts).path("c")[-1].edge == "e1"
+    assert Graph(nodes, shortcuts[::-1]).path("c")[-1].edge == "e1"
+
+
+def brute_force(nodes, edges):
+    """Bytes and edges of the cheapest way to each node, by going over all edges until nothing changes."""
+    names = {item.node for item in nodes}
+    links = [(item.base, item.node, item.nbytes) for item in nodes]
+    links += [(item.base, item.target, item.nbytes) for item in edges if item.target in names]
+    best = {ROOT: (0, 0)}
+    changed = True
+    while changed:
+        changed = False
+        for base, target, nbytes in links:
+            if base in best:
+                new = (best[base][0] + nbytes, best[base][1] + 1)
+                if target not in best or new < best[target]:
+                    best[target] = new
+                    changed = True
+    return best
+
+
+names = st.sampled_from([f"n{i}" for i in range(8)])
+bases = names | st.just(ROOT) | st.just("gone")
+node_names = st.builds(
+    node,
+    names,
+    bases,
+    st.integers(0, 4),
+    step=st.integers(0, 3),
+    run=st.integers(0, 2),
+    run_id=st.sampled_from(["r1", "r2"]),
+    seq=st.integers(0, 3),
+)
+node_lists = st.lists(node_names, max_size=8, unique_by=lambda item: item.node)
+edge_lists = st.lists(
+    st.builds(
+        EdgeName,
+        target=names | st.sampled_from(["gone", ROOT]),
+        base=bases,
+        edge=st.integers(0, 99).map("e{:02}".format),
+        nbytes=st.integers(0, 4),
+    ),
+    max_size=8,
+    unique_by=lambda item: item.edge,
+)
+
+
+@given(node_lists, edge_lists)
+def test_paths_are_the_cheapest(nodes, edges):
+    graph = Graph(nodes, edges)
+    best = brute_force(nodes, edges)
+    for item in nodes:
+        if item.node not in best:
+            with pytest.raises(CorruptionError):
+                graph.path(item.node)
+            with pytest.raises(CorruptionError):
+                graph.path_bytes(item.node)
+            continue
+        path = graph.path(item.node)
+        assert (sum(edge.nbytes for edge in path), len(path)) == best[item.node]
+        assert graph.path_bytes(item.node) == best[item.node][0]
+        assert path[0].base == ROOT
+        assert path[-1].target == item.node
+        assert all(one.target == other.base for one, other in itertools.pairwise(path))
+
+
+def answer(graph, name):
+    """The path to a node, or why there is none."""
+    try:
+        return graph.path(name)
+    except CorruptionError as exc:
+        return str(exc)
+
+
+@given(node_lists, edge_lists, st.randoms(use_true_random=False))
+def test_order_of_adding_and_of_asking_changes_nothing(nodes, edges, rng):
+    whole = Graph(nodes, edges)
+    grown = Graph()
+    pieces = [*nodes, *edges]
+    rng.shuffle(pieces)
+    for piece in pieces:
+        if isinstance(piece, NodeName):
+            grown.add(piece)
+        else:
+            grown.add_edge(piece)
+        if grown.nodes and rng.random() < 0.7:
+            with contextlib.suppress(CorruptionError):
+                grown.path(rng.choice(sorted(grown.nodes)))
+    for item in nodes:
+        assert answer(grown, item.node) == answer(whole, item.node)
+    assert grown.latest() == whole.latest()
+    assert grown.steps() == whole.steps()
+    assert [grown.revisions(step) for step in grown.steps()] == [
+        whole.revisions(step) for step in whole.steps()
+    ]
+
+
+@given(node_lists)
+def test_latest_steps_and_runs(nodes):
+    graph = Graph(nodes)
+    assert len(graph) == len(nodes)
+
+    def newest(items):
+        return max(items, key=lambda item: (item.run, item.seq, item.node), default=None)
+
+    assert graph.latest() == newest(nodes)
+    for run in (0, 1, 2):
+        assert graph.latest(run) == newest([item for item in nodes if item.run == run])
+    for run_id in ("r1", "r2", "r3"):
+        assert graph.latest(run_id) == newest([item for item in nodes if item.run_id == run_id])
+    assert graph.steps() == sorted({item.step for item in nodes})
+    for step in range(5):
+        same = [item for item in nodes if item.step == step]
+        assert graph.revisions(step) == sorted(same, key=lambda item: (item.run, item.seq, item.node))
+        assert graph.at_step(step) == newest(same)
+    assert graph.next_run() == max((item.run for item in nodes), default=0) + 1
+    pairs = {(item.run, item.run_id) for item in nodes}
+    assert graph.ambiguous_runs() == [run for run in (0, 1, 2) if {(run, "r1"), (run, "r2")} <= pairs]
+    assert graph.runs() == sorted({item.run for item in nodes})
+
+
+def test_a_run_that_rolled_back_is_the_latest():
+    graph = Graph([node("a", step=1000, run=1, seq=9), node("b", step=500, run=2, seq=1)])
+    assert graph.latest().node == "b"
+    assert graph.at_step(1000).node == "a"
+
+
+def test_an_empty_graph():
+    graph = Graph()
+    assert graph.latest() is None
+    assert graph.steps() == []
+    assert graph.at_step(3) is None
+    assert graph.revisions(3) == []
+    assert graph.next_run() == 1
+    # Asking does not add what was asked for.
+    assert graph.steps() == []
+    assert graph.descendants(ROOT) == set()
+
+
+def test_ancestors_and_descendants_follow_every_edge():
+    nodes = [node("a"), node("b", "a"), node("c", "b"), node("fork", "a"), node("lost", "gone")]
+    graph = Graph(nodes, [EdgeName("fork", "c", "e1", 1), EdgeName("c", ROOT, "e2", 1)])
+    assert graph.ancestors("c") == {"a", "b"}
+    assert graph.ancestors("fork") == {"a", "b", "c"}
+    assert graph.descendants("a") == {"b", "c", "fork"}
+    assert graph.descendants("b") == {"c", "fork"}
+    assert graph.descendants(ROOT) == {"a", "b", "c", "fork"}
+    assert graph.ancestors("lost") == set()
+    for ask in (graph.ancestors, graph.descendants, graph.path, graph.path_bytes):
+        with pytest.raises(NotFoundError):
+            ask("gone")
+
+
+def test_a_missing_parent_is_named():
+    graph = Graph([node("a", "gone"), node("b", "a")])
+    with pytest.raises(CorruptionError, match="gone"):
+        graph.path("b")
+    graph.add(node("gone"))
+    assert hops(graph.path("b")) == [(ROOT, "gone"), ("gone", "a"), ("a", "b")]
+
+
+def test_no_path_leads_through_a_node_that_was_not_committed():
+    graph = Graph([node("b", "ghost")], [EdgeName("ghost", ROOT, "e1", 1)])
+    with pytest.raises(CorruptionError, match="ghost"):
+        graph.path("b")
+
+
+def test_circles_do_not_hang():
+    graph = Graph([node("a", "c", 0), node("b", "a", 0), node("c", "b", 0), node("self", "self", 0)])
+    for name in ("a", "b", "c", "self"):
+        with pytest.raises(CorruptionError, match="circle"):
+            graph.path(name)
+    assert graph.ancestors("a") == {"b", "c"}
+    assert graph.descendants("self") == set()
+    graph.add_edge(EdgeName("b", ROOT, "e1", 7))
+    assert hops(graph.path("a")) == [(ROOT, "b"), ("b", "c"), ("c", "a")]
+
+
+def test_adding_the_same_again_is_nothing():
+    graph = Graph(chain(3))
+    edge = EdgeName("n2", ROOT, "e1", 1)
+    graph.add(chain(3)[1])
+    graph.add_edge(edge)
+    graph.add_edge(edge)
+    assert len(graph) == 3
+    assert graph.revisions(10) == [chain(3)[1]]
+    assert hops(graph.path("n2")) == [(ROOT, "n2")]
+
+
+def test_hostile_names():
+    good = node("a")
+    for bad in (dataclasses.replace(good, base="b"), dataclasses.replace(good, nbytes=2)):
+        with pytest.raises(CorruptionError, match="claim node a"):
+            Graph([good, bad])
+    with pytest.raises(CorruptionError, match="root"):
+        Graph([node(ROOT)])
+    with pytest.raises(CorruptionError, match="-1 bytes"):
+        Graph([node("a", nbytes=-1)])
+    with pytest.raises(CorruptionError, match="-1 bytes"):
+        Graph([good], [EdgeName("a", ROOT, "e", -1)])
+    with pytest.raises(CorruptionError, match="claim edge e"):
+        Graph([good], [EdgeName("a", ROOT, "e", 1), EdgeName("a", ROOT, "e", 2)])
+    assert Graph([good], [EdgeName(ROOT, "a", "e", 0)]).path_bytes("a") == 1
+
+
+def test_a_refused_name_changes_nothing():
+    graph = Graph(chain(2))
+    for bad in (node("n1", "elsewhere"), node(ROOT), node("x", nbytes=-1)):
+        with pytest.raises(CorruptionError):
+            graph.add(bad)
+    assert graph.latest().node == "n1"
+    assert graph.steps() == [0, 10]
+    assert graph.path_bytes("n1") == 2
+
+
+def test_a_hundred_thousand_nodes():
+    count = 100_000
+    nodes = chain(count, nbytes=3)
+    edges = [EdgeName(f"n{i}", f"n{i - 64}", f"e{i}", 70) for i in range(64, count, 64)]
+    start = time.perf_counter()
+    graph = Graph(nodes, edges)
+    built = time.perf_counter()
+    path = graph.path(f"n{count - 1}")
+    found = time.perf_counter()
+    assert sum(edge.nbytes for edge in path) == graph.path_bytes(f"n{count - 1}")
+    assert len(path) < count / 60 + 64
+    assert len(graph.ancestors(f"n{count - 1}")) == count - 1
+    # Half a second and a quarter on two shared cores; the bounds only catch something quadratic.
+    assert built - start < 5
+    assert found - built < 5
+
+
+def test_a_growing_run_stays_quick():
+    graph = Graph()
+    start = time.perf_counter()
+    for item in chain(20_000):
+        graph.add(item)
+        assert graph.path_bytes(item.node) == item.seq + 1
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,104 @@
+"""The containers of one tree around the values of another."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import types
+import typing
+
+import numpy as np
+import pytest
+
+from lcstore.errors import InvalidInputError, LimitError
+from lcstore.state.like import fill_like, like_leaves
+
+
+class Adam(typing.NamedTuple):
+    count: object
+    mu: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Train:
+    params: object
+    opt: object
+    apply: object = dataclasses.field(default=print, metadata={"static": True})
+
+
+class Abstract:
+    shape = (2,)
+    dtype = np.dtype("float32")
+
+
+def test_containers_keep_their_types():
+    like = {
+        "train": Train({"w": Abstract()}, (Adam(0, [np.zeros(1)]), ())),
+        "frozen": types.MappingProxyType({"a": 1}),
+        "ordered": collections.OrderedDict(b=2),
+        "default": collections.defaultdict(list, {"c": 3}),
+    }
+    seen = like_leaves(like)
+    assert list(seen) == [
+        *[("train", "params", "w"), ("train", "opt", 0, "count"), ("train", "opt", 0, "mu", 0)],
+        *[("frozen", "a"), ("ordered", "b"), ("default", "c")],
+    ]
+    filled = fill_like(like, lambda path, leaf: path)
+    assert filled["train"] == Train(
+        {"w": ("train", "params", "w")},
+        (Adam(("train", "opt", 0, "count"), [("train", "opt", 0, "mu", 0)]), ()),
+    )
+    assert filled["train"].apply is print
+    assert type(filled["frozen"]) is types.MappingProxyType
+    assert type(filled["ordered"]) is collections.OrderedDict
+    assert filled["default"] == {"c": ("default", "c")}
+
+
+def test_the_leaf_is_given_to_the_filler():
+    leaf = Abstract()
+    assert fill_like([leaf], lambda path, obj: obj)[0] is leaf
+
+
+def test_what_is_no_tensor_is_an_error_that_names_the_path():
+    with pytest.raises(InvalidInputError, match="'a/#0'"):
+        like_leaves({"a": [object()]})
+
+
+def test_a_circle_ends():
+    loop = []
+    loop.append(loop)
+    with pytest.raises(LimitError):
+        like_leaves(loop)
+
+
+def test_objects_with_a_state_dict_become_what_it_returns():
+    @dataclasses.dataclass
+    class Module:
+        weight: object
+
+        def state_dict(self):
+            return collections.OrderedDict(w=self.weight)
+
+    back = fill_like({"model": Module(1)}, lambda path, leaf: leaf + 1)
+    assert back == {"model": collections.OrderedDict(w=2)}
+    assert type(back["model"]) is collections.OrderedDict
+
+
+def test_a_named_tuple_may_have_a_constructor_of_its_own():
+    class Pair(Adam):
+        def __new__(cls, both):
+            return super().__new__(cls, both, both)
+
+    back = fill_like([Pair(1)], lambda path, leaf: leaf + 1)
+    assert type(back[0]) is Pair
+    assert back[0] == (2, 2)
+
+
+def test_a_dataclass_that_cannot_be_made_is_named():
+    @dataclasses.dataclass
+    class Derived:
+        x: object
+        y: object = dataclasses.field(default=0, init=False)
+
+    with pytest.raises(InvalidInputError, match=r"'a'.*init=False"):
+        fill_like({"a": Derived(1)}, lambda path, leaf: leaf)

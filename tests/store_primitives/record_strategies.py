@@ -1,0 +1,106 @@
+"""Hypothesis strategies for names and records."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from lcstore.graph.names import ROOT, EdgeName, NodeName
+from lcstore.limits import MAX_CHUNK_BYTES, MAX_STEP
+from lcstore.store import keys
+from lcstore.store.keys import CondemnedName, RetiredName, TagName
+from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.store.records import EdgeBody, EdgeRecord, ExactBody, NodeRecord, ObjectRef
+
+
+def hexes(count: int) -> st.SearchStrategy[str]:
+    return st.binary(min_size=count // 2, max_size=count // 2).map(bytes.hex)
+
+
+ids = hexes(32)
+bases = st.just(ROOT) | ids
+pools = st.from_regex("[a-z0-9][a-z0-9_-]{0,20}", fullmatch=True)
+tags = st.text(min_size=1, max_size=30).filter(lambda text: text.isprintable() and len(text.encode()) < 48)
+steps = st.integers(0, MAX_STEP)
+runs = st.integers(0, keys.MAX_RUN)
+seqs = st.integers(0, keys.MAX_SEQ)
+
+node_names = st.builds(NodeName, steps, runs, hexes(8), seqs, ids, bases, st.integers(0, keys.MAX_BYTES))
+edge_names = st.builds(EdgeName, ids, bases, ids, st.integers(0, keys.MAX_BYTES))
+tag_names = st.builds(TagName, st.sampled_from(["tag", "pin"]), tags, seqs, st.none() | ids, ids)
+retired_names = st.builds(RetiredName, ids, st.sampled_from(["state", "exact"]), ids)
+condemned_names = st.builds(
+    CondemnedName, ids, st.just("edge") | st.just("exact") | pools.map("pool.{}".format), ids
+)
+
+times = st.datetimes().map(lambda moment: moment.isoformat() + "Z")
+columns = st.dictionaries(
+    st.from_regex("[a-z0-9][a-z0-9_.-]{0,10}", fullmatch=True), st.binary(max_size=20), max_size=3
+)
+numbers = st.integers(-(1 << 60), 1 << 60) | st.floats(allow_nan=False)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**30), 10**30)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@st.composite
+def object_refs(draw: st.DrawFn, edge: str) -> ObjectRef:
+    op = draw(st.sampled_from(keys.OPS))
+    key = draw(
+        st.sampled_from([keys.group_key(edge), keys.leaves_key(edge)])
+        | pools.map(lambda pool: keys.array_key(edge, pool, op))
+        | st.tuples(pools, st.integers(0, 1 << 40)).map(
+            lambda pair: keys.chunk_key(edge, pair[0], op, pair[1])
+        )
+    )
+    return ObjectRef(key, draw(st.integers(0, MAX_CHUNK_BYTES)), draw(hexes(64)))
+
+
+def objects(edge: str) -> st.SearchStrategy[tuple[ObjectRef, ...]]:
+    return st.lists(object_refs(edge), max_size=4, unique_by=lambda ref: ref.key).map(tuple)
+
+
+@st.composite
+def edge_bodies(draw: st.DrawFn) -> EdgeBody:
+    edge = draw(ids)
+    return EdgeBody(edge, draw(bases), draw(objects(edge)), draw(columns))
+
+
+@st.composite
+def node_records(draw: st.DrawFn) -> NodeRecord:
+    edge = draw(edge_bodies())
+    in_record = draw(st.booleans())
+    return NodeRecord(
+        step=draw(steps),
+        run=draw(runs),
+        run_id=draw(hexes(8)),
+        seq=draw(seqs),
+        parent=draw(st.none() | ids),
+        plan=draw(hexes(64)),
+        created=draw(times),
+        edge=edge,
+        exact=draw(st.none() | st.builds(ExactBody, objects(edge.id), columns)),
+        leaves=draw(st.lists(json_values, max_size=3)) if in_record else None,
+        leaves_object=None if in_record else draw(st.none() | object_refs(edge.id)),
+        metrics=draw(st.dictionaries(texts, st.floats(allow_nan=False), max_size=3)),
+        metadata=draw(st.dictionaries(texts, json_values, max_size=3)),
+        tags=tuple(draw(st.lists(tags, max_size=2))),
+        stats=draw(st.dictionaries(texts, numbers, max_size=3)),
+        software=draw(texts),
+    )
+
+
+edge_records = st.builds(
+    EdgeRecord, ids, edge_bodies(), times, st.dictionaries(texts, numbers, max_size=3), texts
+)
+tag_records = st.builds(TagRecord, tags, st.none() | ids, seqs, times, st.sampled_from(["tag", "pin"]))
+retired_records = st.builds(RetiredRecord, ids, texts, times, st.sampled_from(["state", "exact"]))
+condemned_records = st.builds(CondemnedRecord, ids, times, st.none() | pools) | st.builds(
+    CondemnedRecord, ids, times, st.none(), st.just(True)
+)

@@ -1,0 +1,128 @@
+"""From URLs to backends."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+
+import pytest
+
+from lcstore.errors import InvalidInputError
+from lcstore.store.backend import Backend, read_capped, storage_clock
+from lcstore.store.local import LocalBackend
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.remote import FsspecBackend
+from lcstore.store.targets import open_backend
+
+
+@pytest.mark.parametrize(
+    "form", [str, lambda path: path, lambda path: f"file://{path}", lambda path: f"local://{path}"]
+)
+def test_local_paths(tmp_path, form):
+    backend = open_backend(form(tmp_path / "a b"))
+    assert isinstance(backend, LocalBackend)
+    backend.put("x", b"x")
+    assert (tmp_path / "a b" / "x").read_bytes() == b"x"
+
+
+def test_a_local_url_can_be_opened_again(tmp_path):
+    backend = open_backend(tmp_path / "ä b%20#")
+    backend.put("x", b"x")
+    assert open_backend(backend.url).get("x") == b"x"
+
+
+def test_relative_and_home_paths(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    open_backend("run").put("x", b"1")
+    open_backend("~/run").put("x", b"2")
+    assert (tmp_path / "run/x").read_bytes() == b"1"
+    assert (tmp_path / "home/run/x").read_bytes() == b"2"
+
+
+def test_a_relative_path_stays_where_it_was_opened(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    backend = open_backend("run")
+    monkeypatch.chdir("/")
+    backend.put("x", b"1")
+    assert (tmp_path / "run/x").exists()
+
+
+def test_memory_is_shared_by_name():
+    open_backend("memory://one").put("x", b"x")
+    assert open_backend("memory://one/").get("x") == b"x"
+    assert isinstance(open_backend("memory://two"), MemoryBackend)
+    assert open_backend("memory://two").list("") == []
+    assert pickle.loads(pickle.dumps(MemoryBackend("one"))).get("x") == b"x"
+
+
+def test_a_fresh_memory_backend_belongs_to_nobody_else():
+    one, other = MemoryBackend.fresh({"x": b"1"}), MemoryBackend.fresh()
+    assert (one.list(""), other.list("")) == (["x"], [])
+    snapshot = one.snapshot()
+    one.put("y", b"2")
+    assert snapshot == {"x": b"1"}
+    with pytest.raises(InvalidInputError):
+        pickle.dumps(one)
+
+
+def test_a_backend_is_returned_as_it_is():
+    backend = MemoryBackend.fresh()
+    assert open_backend(backend) is backend
+    assert isinstance(backend, Backend)
+
+
+@pytest.mark.parametrize("url", ["", "nosuchprotocol://x", 3, None, b"/x", object()])
+def test_what_cannot_be_opened(url):
+    with pytest.raises(InvalidInputError):
+        open_backend(url)
+
+
+def test_options_for_targets_that_take_none(tmp_path):
+    for url in (str(tmp_path), "memory://x"):
+        with pytest.raises(InvalidInputError, match="key"):
+            open_backend(url, {"key": "secret"})
+
+
+def test_chains_and_archives_are_only_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "store.zip", "w") as archive:
+        archive.writestr("run/nodes/x", b"x")
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain/x").write_bytes(b"x")
+    archived = open_backend(f"zip://run::file://{tmp_path}/store.zip")
+    assert (archived.list("nodes"), archived.get("nodes/x")) == (["nodes/x"], b"x")
+    cached = open_backend(
+        f"simplecache::file://{tmp_path}/plain", {"simplecache": {"cache_storage": str(tmp_path / "c")}}
+    )
+    assert cached.get("x") == b"x"
+    for backend in (archived, cached):
+        assert isinstance(backend, FsspecBackend)
+        assert not backend.writable
+        with pytest.raises(InvalidInputError, match="only be read"):
+            backend.put("y", b"y")
+
+
+def test_a_capped_read_never_asks_for_more():
+    backend = MemoryBackend.fresh({"x": b"12345"})
+    assert read_capped(backend, "x", 5) == b"12345"
+    with pytest.raises(Exception, match="longer than the limit of 4"):
+        read_capped(backend, "x", 4)
+
+
+def test_the_storage_s_clock_leaves_nothing_behind(tmp_path):
+    import time
+
+    for backend in (MemoryBackend.fresh(), LocalBackend(tmp_path)):
+        assert abs(storage_clock(backend) - time.time()) < 5
+        assert backend.list("") == []
+
+
+def test_buffers_that_are_none():
+    backend = MemoryBackend.fresh()
+    for data in ("text", 3, None, io.BytesIO(b"x"), memoryview(bytes(8))[::2]):
+        with pytest.raises(InvalidInputError):
+            backend.put("x", data)
+    for start, end in ((-1, None), (2, 1), (None, -1)):
+        with pytest.raises(InvalidInputError):
+            backend.get("x", start, end)
