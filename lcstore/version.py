@@ -2,5 +2,5 @@
 
 from typing import Final
 
-__version__: Final = "0.1.0"
+__version__ = "0.1.0"
 SOFTWARE: Final = f"lcstore {__version__}"
