@@ -4,32 +4,43 @@
     store = lcstore.open("s3://bucket/run1")
     store.save(1000, {"model": model, "optim": optimizer})
     state = store.resume()
+
+The public names are loaded when they are first used, so that importing the package costs next to nothing.
 """
 
-from lcstore.errors import (
-    ClosedError,
-    ConflictError,
-    CorruptionError,
-    InvalidInputError,
-    LcstoreError,
-    LimitError,
-    NotFoundError,
-    StorageError,
-    TruncatedError,
-    UnknownOutcomeError,
-    UnsupportedFormatError,
-)
-from lcstore.store.info import SaveInfo, StepInfo
-from lcstore.store.store import Store
-from lcstore.store.store import open_store as open
-from lcstore.track.policy import Policy
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
 from lcstore.version import __version__
+
+if TYPE_CHECKING:
+    from lcstore.codec.lc import LCCodec
+    from lcstore.errors import (
+        ClosedError,
+        ConflictError,
+        CorruptionError,
+        InvalidInputError,
+        LcstoreError,
+        LimitError,
+        NotFoundError,
+        StorageError,
+        TruncatedError,
+        UnknownOutcomeError,
+        UnsupportedFormatError,
+    )
+    from lcstore.store.info import SaveInfo, StepInfo
+    from lcstore.store.store import Store
+    from lcstore.store.store import open_store as open
+    from lcstore.track.policy import Policy
 
 __all__ = [
     "ClosedError",
     "ConflictError",
     "CorruptionError",
     "InvalidInputError",
+    "LCCodec",
     "LcstoreError",
     "LimitError",
     "NotFoundError",
@@ -44,3 +55,25 @@ __all__ = [
     "__version__",
     "open",
 ]
+
+_HOMES: Final = {
+    "LCCodec": "lcstore.codec.lc",
+    "Policy": "lcstore.track.policy",
+    "SaveInfo": "lcstore.store.info",
+    "StepInfo": "lcstore.store.info",
+    "Store": "lcstore.store.store",
+    "open": "lcstore.store.store:open_store",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'lcstore' has no attribute {name!r}")
+    module, _, other = _HOMES.get(name, "lcstore.errors").partition(":")
+    value = getattr(import_module(module), other or name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,7 +1,7 @@
 """Levels to bits: which coder suits a chunk, and running it.
 
-A sample of the chunk's segments decides. Dense levels go several to a code, sparse ones as run-level tokens,
-fine ones one by one; the bits each would take are counted, not guessed.
+A sample of the chunk decides. Dense levels go several to a code, sparse ones as run-level tokens, fine ones
+one by one; the bits each would take are counted, not guessed. The table is made for the whole chunk.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from lcstore.codec import format as f
 from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
 from lcstore.kernels import huffman, pack, runs, wide
 
-#: Segments that are looked at before a coder is chosen.
-_SAMPLE = 24
+#: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
+_PIECES, _PIECE = 64, 1 << 12
 #: Tokens are chosen only where they save this much: they are slower to decode than packed symbols.
 _TOKENS_MUST_SAVE = 0.015
 
@@ -58,17 +58,11 @@ def encode_levels(
     """
     if not pack.any_level(levels):
         return Coded(f.ZERO)
-    segments = -(-levels.size // (1 << f.SEGMENT))
-    picked, whole = _sample(levels, segments)
-    plans = [p for p in (_plan_packs(picked, entropy) + _plan_runs(picked, entropy)) if p is not None]
+    picked = _sample(levels)
+    plans = _plan_packs(picked, entropy) + _plan_runs(picked, entropy)
     for plan in sorted(plans, key=lambda p: p.cost):
-        counts = plan.counts if whole else plan.counts + 1
-        table = cache.table(plan.key, counts) if cache is not None else CodeTable.from_counts(counts)
-        coded = (
-            _run_runs(levels, escapes, segments, table)
-            if plan.key == "runs"
-            else _run_pack(levels, escapes, segments, plan, table)
-        )
+        run = _run_runs if plan.per == 0 else _run_pack
+        coded = run(levels, escapes, plan, plan.size == levels.size, cache)
         if coded is not None:
             return coded
     return None
@@ -76,21 +70,26 @@ def encode_levels(
 
 @dataclass(frozen=True)
 class _Plan:
-    key: object
+    """A coder and the bits that it would take, from the counts of its symbols among `size` levels."""
+
     bits: int
     per: int
     counts: Array
     cost: float
+    size: int
+    tokens: _Tokens | None = None
 
 
-def _sample(levels: Array, segments: int) -> tuple[Array, bool]:
-    """Give some segments' levels, and whether they are all of them."""
-    if segments <= _SAMPLE:
-        return levels, True
-    size = 1 << f.SEGMENT
-    whole = levels[: (levels.size // size) * size].reshape(-1, size)
-    chosen = np.linspace(0, whole.shape[0] - 1, _SAMPLE).astype(int)
-    return whole[chosen].reshape(-1), False
+def _sample(levels: Array) -> Array:
+    """Give the levels by which a coder is chosen: some pieces from all over, or all of them."""
+    if levels.size < 2 * _PIECES * _PIECE:
+        return levels
+    stride = levels.size // _PIECES
+    return levels[: stride * _PIECES].reshape(_PIECES, stride)[:, :_PIECE].reshape(-1)
+
+
+def _table(cache: TableCache | None, key: object, counts: Array) -> CodeTable:
+    return cache.table(key, counts) if cache is not None else CodeTable.from_counts(counts)
 
 
 def _plan_packs(levels: Array, entropy: str) -> list[_Plan]:

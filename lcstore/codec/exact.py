@@ -106,7 +106,7 @@ def _encode_plane(plane: Array) -> tuple[Coded, int]:
 
 
 def _turn(counts: Array) -> int:
-    """Choose the byte that becomes level 0: the commonest, unless the one that becomes the escape is common."""
+    """Choose the byte that becomes level 0: the commonest, unless that makes a common one the escape."""
     common = int(np.argmax(counts))
     return common if 256 * counts[common ^ 0x80] <= counts.sum() else int(np.argmin(counts)) ^ 0x80
 

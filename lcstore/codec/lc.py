@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
+from numcodecs.registry import register_codec
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
@@ -255,3 +256,6 @@ def _positive(name: str, value: float | None) -> float | None:
     if not (math.isfinite(value) and value > 0):
         raise InvalidInputError(f"{name} is {value}; it must be positive and finite")
     return float(value)
+
+
+register_codec(LCCodec)

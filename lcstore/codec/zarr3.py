@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
+from zarr.registry import register_codec
 
 from lcstore.codec.lc import LCCodec
+from lcstore.errors import CorruptionError
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,10 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
         data = memoryview(chunk_bytes.as_numpy_array()).cast("B")
         count = int(np.prod(chunk_spec.shape, dtype=object)) if chunk_spec.shape else 1
         values = LCCodec(**self.configuration).decode_frame(data, count, shorter=True)
-        values = values.astype(chunk_spec.dtype.to_native_dtype(), copy=False).reshape(chunk_spec.shape)
+        native = chunk_spec.dtype.to_native_dtype()
+        if values.dtype != native.newbyteorder("="):
+            raise CorruptionError(f"the chunk holds {values.dtype}, its array {native}")
+        values = values.astype(native, copy=False).reshape(chunk_spec.shape)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(values)
 
     async def _encode_single(self, chunk_array: Any, chunk_spec: Any) -> Any:
@@ -66,3 +71,6 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
 
     async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         return await asyncio.to_thread(self._decode_sync, chunk_bytes, chunk_spec)
+
+
+register_codec(LCCodec.codec_id, LCZarrCodec)

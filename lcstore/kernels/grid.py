@@ -21,6 +21,8 @@ from lcstore.kernels.status import OK, RANGE, SPACE
 RUN = 1024
 #: In a level buffer: the level is in the list of escapes.
 ESCAPE = np.int8(-128)
+#: The smallest normal bfloat16, and a float64 whose last place is that of the subnormal ones.
+_NORMAL, _SUBNORMAL_STEPS = 2.0**-126, 1.5 * 2.0 ** (52 - 133)
 #: The largest magnitude that a level buffer holds itself.
 MAX_LEVEL = 127
 
@@ -207,8 +209,13 @@ def from_grid_bfloat16(track: Array, scale: float, out: Array) -> int:
     pattern = single.view(np.uint32)
     drop = np.uint64(45)
     half = np.uint64((1 << 44) - 1)
+    fine = scale < _NORMAL
     for i in range(track.size):
-        buffer[0] = np.float64(track[i]) * scale
+        value = np.float64(track[i]) * scale
+        if fine and abs(value) < _NORMAL:
+            # Below the normal numbers the last place stays where it is: adding rounds to it.
+            value = np.copysign((value + _SUBNORMAL_STEPS) - _SUBNORMAL_STEPS, value)
+        buffer[0] = value
         odd = (bits[0] >> drop) & np.uint64(1)
         bits[0] = ((bits[0] + half + odd) >> drop) << drop
         single[0] = np.float32(buffer[0])

@@ -31,6 +31,10 @@ _3 = np.uint64(3)
 _7 = np.uint64(7)
 _8 = np.uint64(8)
 _16 = np.uint64(16)
+_56 = np.uint64(56)
+#: The low seven bits of each byte; and what brings the lowest bits of all bytes together in the top one.
+_LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
+_GATHER = np.uint64(0x0102040810204080)
 
 
 @kernel(inline=True)
@@ -45,14 +49,14 @@ def _run_class(run: Any) -> tuple[Any, Any]:
 
 
 @kernel(inline=True)
-def _level_class(level: Any) -> int:
-    if level == 1:
-        return 0
-    if level == -1:
-        return 1
-    if level == 2:
-        return 2
-    return 3 if level == -2 else 4
+def _used(words: Array) -> Any:
+    """Give one bit for each byte of at most eight words: whether it is not zero."""
+    mask = np.uint64(0)
+    for k in range(words.size):
+        word = words[k]
+        used = ((((word & _LOW_SEVEN) + _LOW_SEVEN) | word) & ~_LOW_SEVEN) >> _7
+        mask |= ((used * _GATHER) >> _56) << np.uint64(8 * k)
+    return mask
 
 
 @kernel
@@ -78,6 +82,8 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
     at = 0
     whole = (levels.size // 8) * 8
     words = levels[:whole].view(np.uint64)
+    classes = np.full(256, 4, np.uint8)
+    classes[1], classes[255], classes[2], classes[254] = 0, 1, 2, 3
     for s in range(counts.size):
         low = s * segment
         high = min(low + segment, levels.size)
@@ -90,15 +96,15 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
                 need += levels[i] != 0
             if at + need > symbols.size:
                 return SPACE
-        for w in range(low // 8, min(high, whole) // 8):
-            word = words[w]
-            while word != 0:
-                j = np.int64(trailing_zeros(word) >> _3)
-                word &= ~(np.uint64(255) << np.uint64(8 * j))
-                i = int(w * 8 + j)
+        last = min(high, whole) // 8
+        for w in range(low // 8, last, 8):
+            mask = _used(words[w : min(w + 8, last)])
+            while mask != 0:
+                i = w * 8 + np.int64(trailing_zeros(mask))
+                mask &= mask - _1
                 run = i - expected
                 kind, bits = _run_class(run)
-                symbols[at] = np.uint8(kind * LEVELS + _level_class(levels[i]))
+                symbols[at] = np.uint8(kind * LEVELS + classes[np.uint8(levels[i])])
                 extras[at] = np.uint32(run & ((1 << bits) - 1))
                 at += 1
                 expected = i + 1
@@ -107,7 +113,7 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
                 continue
             run = i - expected
             kind, bits = _run_class(run)
-            symbols[at] = np.uint8(kind * LEVELS + _level_class(levels[i]))
+            symbols[at] = np.uint8(kind * LEVELS + classes[np.uint8(levels[i])])
             extras[at] = np.uint32(run & ((1 << bits) - 1))
             at += 1
             expected = i + 1

@@ -9,39 +9,45 @@ from lcstore.store.backend import Backend
 def put_record(backend: Backend, key: str, data: bytes) -> None:
     """Store a record; on return it is there.
 
-    A failed write is settled by reading back: the name is unique and the bytes are known, so what is there
-    under it either is this record or nothing.
+    A write with an unknown outcome is settled: the name is unique and the bytes are known, so writing them
+    again is always right, and what is found under the name is this record or nothing.
 
     Raises
     ------
     UnknownOutcomeError
-        Whether the record is there could not be found out. Writing the same bytes again is always right.
+        Whether the record is there could not be found out. Writing the same bytes again is still right.
     StorageError
         It is not there.
     """
     try:
         backend.put(key, data)
     except LcstoreError as error:
-        if _landed(backend, key, data, error):
+        _settle(backend, key, data, error)
+
+
+def _settle(backend: Backend, key: str, data: bytes, error: LcstoreError) -> None:
+    unknown = isinstance(error, StorageError) and error.outcome_unknown
+    if unknown:
+        try:
+            backend.put(key, data)  # on a durable target this also makes it so, where a read would only see it
+        except LcstoreError:
+            pass
+        else:
             return
-        raise
-
-
-def _landed(backend: Backend, key: str, data: bytes, error: LcstoreError) -> bool:
-    """Say whether the record is there in spite of `error`."""
     try:
         found = backend.get(key, 0, len(data) + 1)
     except NotFoundError:
-        if isinstance(error, StorageError) and error.outcome_unknown:
-            raise UnknownOutcomeError(
-                "the write of the record may still land: save again, which settles it first", key=key
-            ) from error
-        return False
+        if not unknown:
+            raise error from None
+        raise UnknownOutcomeError(
+            "the write of the record may still land: save again, which settles it first", key=key
+        ) from error
     except LcstoreError:
+        if not unknown:
+            raise error from None
         raise UnknownOutcomeError(
             "the record was sent, but whether it arrived cannot be read: save again, which settles it first",
             key=key,
         ) from error
-    if found == data:
-        return True
-    raise UnknownOutcomeError("another record lies under this record's own name", key=key) from error
+    if found != data or backend.durable:
+        raise UnknownOutcomeError("the record's name is taken, but not surely by it", key=key) from error

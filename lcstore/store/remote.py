@@ -251,7 +251,8 @@ class FsspecBackend(BaseBackend):
         return len(self._get(key, 0, None)) if size is None else int(size)
 
     def _created(self, key: str) -> float | None:
-        self._info(key)
+        if not self._flat:
+            self._info(key)
         try:
             with self._ready() as fs:
                 moment = fs.modified(self._path(key))

@@ -179,6 +179,9 @@ def test_a_server_that_ignores_ranges_is_noticed(root):
     assert backend.get("x", 0, 2) == b"ab"
     with pytest.raises(StorageError):
         backend.get("x", 1, 3)
+    assert backend.get("x", 3, 3) == b""
+    with pytest.raises(NotFoundError):
+        backend.get("y", 3, 3)
     web = FsspecBackend(Whole("http"), backend._root)
     assert web.get("x", 1, 3) == b"bc"
 

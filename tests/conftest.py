@@ -1,0 +1,58 @@
+"""Profiles for property tests, and small states that many tests use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+
+_QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("default", max_examples=50, **_QUIET)
+settings.register_profile("ci", max_examples=50, derandomize=True, **_QUIET)
+settings.register_profile("soak", max_examples=1000, **_QUIET)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+
+class Run:
+    """A pretend training run: every call of `step` moves the weights a little and remakes the moments."""
+
+    def __init__(self, seed: int = 0, scale: float = 1e-3) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.scale = scale
+        self.count = 0
+        shapes = {"embed.weight": (96, 32), "fc1.weight": (128, 32), "fc2.weight": (10, 128)}
+        self.weights = {name: self._normal(shape) * 0.05 for name, shape in shapes.items()}
+        self.bias = np.zeros(10, np.float32)
+
+    def _normal(self, shape: tuple[int, ...]) -> np.ndarray:
+        return self.rng.standard_normal(shape).astype(np.float32)
+
+    def step(self) -> dict:
+        """Train one interval and return the state."""
+        self.count += 1
+        for name, weight in self.weights.items():
+            self.weights[name] = weight + self._normal(weight.shape) * np.float32(self.scale)
+        self.bias = self.bias + np.float32(0.01)
+        moments = {
+            i: {
+                "step": np.float32(self.count),
+                "exp_avg": self._normal(weight.shape) * 1e-3,
+                "exp_avg_sq": self.rng.random(weight.shape).astype(np.float32) * 1e-6,
+            }
+            for i, weight in enumerate(self.weights.values())
+        }
+        return {
+            "model": {**self.weights, "fc2.bias": self.bias, "bn.running_mean": self.bias * 2},
+            "optim": {"state": moments, "param_groups": [{"lr": 1e-3, "params": [0, 1, 2]}]},
+            "epoch": self.count,
+            "rng": b"\x00\x01" * 8,
+        }
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    """A fresh pretend run."""
+    return Run()

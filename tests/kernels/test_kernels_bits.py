@@ -1,0 +1,133 @@
+"""Bit streams, digests and byte planes against their twins."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+import twins
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from lcstore.kernels import bits, planes
+from lcstore.kernels.digest import digest
+
+FAST = settings(deadline=None, max_examples=60)
+u64 = np.uint64
+fields = st.integers(0, 63).flatmap(lambda n: st.tuples(st.integers(0, (1 << n) - 1), st.just(n)))
+
+
+def write(parts):
+    words = np.zeros(len(parts) * 3 + 4, np.uint64)
+    state = u64(0), u64(0), u64(0)
+    for value, n in parts:
+        acc, used, at = bits.put(words, *state, u64(value), u64(n))
+        state = u64(acc), u64(used), u64(at)
+    words[int(state[2])] = state[0]
+    return words, int(state[2]) * 64 + int(state[1])
+
+
+@FAST
+@given(st.lists(fields, max_size=40))
+def test_put_appends_bits_and_window_finds_them(parts):
+    words, size = write(parts)
+    twin = twins.BitWriter()
+    for value, n in parts:
+        twin.put(value, n)
+    assert size == twin.size
+    assert words.tobytes()[: (size + 7) // 8] == twin.to_bytes()
+    whole = np.append(words, u64(0))
+    for at in range(0, size, 13):
+        assert int(bits.window(whole, u64(at))) == (twin.value >> at) & twins.MASK64
+
+
+def test_a_put_of_nothing_changes_nothing():
+    words, size = write([(0, 0)] * 5)
+    assert size == 0
+    assert not words.any()
+
+
+@FAST
+@given(st.integers(0, (1 << 64) - 1))
+def test_bit_length(value):
+    assert int(bits.bit_length(u64(value))) == value.bit_length()
+
+
+@FAST
+@given(st.lists(st.integers(-(1 << 61), 1 << 61), min_size=1, max_size=12), st.sampled_from([2, 3, 4, 8, 128]))
+def test_escapes_are_written_and_read_back(levels, least):
+    levels = [v if abs(v) >= least else least for v in levels]
+    words = np.zeros(len(levels) * 3 + 4, np.uint64)
+    acc = used = at = u64(0)
+    twin = twins.BitWriter()
+    for level in levels:
+        acc, used, at = map(u64, bits.put_escape(words, acc, used, at, level, least))
+        twins.put_escape(twin, level, least)
+    words[int(at)] = acc
+    data = twin.to_bytes()
+    assert words.tobytes()[: len(data)] == data
+    position, reader, padded = u64(0), twins.BitReader(data), twins.words_of(data)
+    for level in levels:
+        found, position = bits.take_escape(padded, u64(position), least)
+        assert int(found) == level == twins.take_escape(reader, least)
+    assert int(position) == twin.size
+
+
+def test_an_escape_without_an_end_is_malformed():
+    assert int(bits.take_escape(np.zeros(8, np.uint64), u64(0), 3)[0]) == 0
+
+
+@FAST
+@given(
+    npst.arrays(st.sampled_from([np.int8, np.int32, np.int64]), st.integers(0, 70)),
+    st.sampled_from([0, 1, 1023, 1 << 20, (1 << 40) + 7]),
+)
+def test_digest_is_its_twin(values, start):
+    out = np.zeros(1, np.uint64)
+    digest(values, start, out)
+    assert int(out[0]) == twins.digest(values, start)
+
+
+@FAST
+@given(npst.arrays(np.int64, 33), npst.arrays(np.int64, 33), st.integers(0, 1 << 40))
+def test_digest_is_linear_and_adds_up_over_pieces(a, b, start):
+    def of(values, at=start):
+        out = np.zeros(1, np.uint64)
+        digest(values, at, out)
+        return int(out[0])
+
+    with np.errstate(over="ignore"):
+        total = a + b
+    assert of(total) == (of(a) + of(b)) & twins.MASK64
+    assert of(a) == (of(a[:10]) + of(a[10:], start + 10)) & twins.MASK64
+
+
+def test_digest_tells_positions_apart():
+    weights = {twins.weight(j) for j in range(100_000)}
+    assert len(weights) == 100_000
+
+
+@FAST
+@given(
+    st.sampled_from([np.uint16, np.uint32, np.uint64]).flatmap(lambda t: npst.arrays(t, st.integers(0, 40))),
+    st.sampled_from([0, 1]),
+)
+def test_planes_are_their_twin_and_come_back(words, turn):
+    split = np.full((words.itemsize, words.size), 0xAA, np.uint8)
+    planes.split_planes(words, turn, split)
+    np.testing.assert_array_equal(split, twins.split_planes(words, turn))
+    joined = np.full(words.size, 0xAA, words.dtype)
+    for index in range(words.itemsize):
+        planes.join_plane(split[index], index, joined)
+    if turn:
+        planes.turn_back(joined)
+    np.testing.assert_array_equal(joined, words)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_turning_puts_a_floats_exponent_in_one_plane(dtype):
+    values = np.array([1.0, -1.0, 1.5, -1.25]).astype(dtype)
+    words = values.view(f"u{values.itemsize}")
+    top = twins.split_planes(words, 1)[-1]
+    assert len(set(top.tolist())) == 1 or dtype == np.float16  # five bits of exponent leave room for mantissa

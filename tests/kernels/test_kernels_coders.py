@@ -1,0 +1,253 @@
+"""The three coders: the bits are those of their twins, and they come back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import twins
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from lcstore.kernels import huffman, pack, runs, wide
+from lcstore.kernels.status import LENGTH, SPACE, SYMBOL
+
+FAST = settings(deadline=None, max_examples=50)
+PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
+seeds = st.integers(0, 1 << 30)
+sizes = st.sampled_from([1, 3, 7, 8, 63, 64, 65, 200, 1000])
+
+
+def some_levels(seed, size, spread, zeros):
+    """Give int8 levels with escapes: the largest are in a list."""
+    rng = np.random.default_rng(seed)
+    levels = np.rint(rng.standard_t(2, size) * spread).astype(np.int64)
+    levels[rng.random(size) < zeros] = 0
+    far = np.abs(levels) > 127
+    narrow = np.where(far, -128, levels).astype(np.int8)
+    return levels, narrow, levels[far]
+
+
+def code_for(symbols):
+    """Give the kernel's codes, the twin's, and look-up tables, for the symbols that occur."""
+    counts = np.bincount(symbols, minlength=256).astype(np.int64)
+    if not counts.any():
+        counts[0] = 1
+    lengths, codes = np.zeros(256, np.uint8), np.zeros(256, np.uint32)
+    huffman.code_lengths(counts, lengths)
+    huffman.assign_codes(lengths, codes)
+    return codes, twins.codes(lengths)
+
+
+def tables(codes, values):
+    table, code_sizes = np.zeros(4096, values.dtype), np.zeros(4096, np.uint8)
+    huffman.fill_table(codes, values, table, code_sizes)
+    return table, code_sizes
+
+
+def restored(levels, places, values, found):
+    out = levels.astype(np.int64)
+    out[places[:found]] = values[:found]
+    return out
+
+
+def pack_values(bits, per):
+    """Give what each symbol stands for, as one integer of `per` bytes."""
+    fields = np.stack([(np.arange(256) >> (bits * j)) & ((1 << bits) - 1) for j in range(per)], axis=1)
+    levels = np.where(fields >= 1 << (bits - 1), fields - (1 << bits), fields)
+    levels[fields == 1 << (bits - 1)] = -128
+    return levels.astype(np.int8).view(f"u{per}").reshape(-1)
+
+
+@FAST
+@given(st.lists(st.integers(-128, 127), max_size=70), st.sampled_from(PACKINGS))
+def test_pack_is_its_twin(levels, packing):
+    bits, per = packing
+    symbols = np.full(-(-len(levels) // per), 99, np.uint8)
+    pack.pack(np.array(levels, np.int8), bits, per, symbols)
+    np.testing.assert_array_equal(symbols, twins.pack(levels, bits, per))
+
+
+@FAST
+@given(st.integers(0, 200_000), st.integers(-128, 127), st.integers(0, 200_000))
+def test_any_level_finds_one(size, level, at):
+    levels = np.zeros(size, np.int8)
+    if at < size:
+        levels[at] = level
+    assert pack.any_level(levels) == int(levels.any())
+
+
+@FAST
+@given(
+    seed=seeds,
+    size=sizes,
+    spread=st.sampled_from([0.3, 3.0, 60.0]),
+    zeros=st.sampled_from([0.0, 0.9]),
+    packing=st.sampled_from(PACKINGS),
+    streams=st.sampled_from([1, 4]),
+    segment=st.sampled_from([8, 64, 256]),
+)
+def test_pack_streams_are_their_twin_and_come_back(seed, size, spread, zeros, packing, streams, segment):
+    bits, per = packing
+    levels, narrow, escapes = some_levels(seed, size, spread, zeros)
+    codes, book = code_for(twins.pack(narrow, bits, per))
+    payload = np.zeros(16 * size + 64, np.uint8)
+    directory = np.zeros((-(-size // segment), streams + 1), np.uint16)
+    used = pack.encode_pack(narrow, escapes, bits, per, streams, segment, codes, payload, directory)
+    wanted, wanted_directory = twins.encode_pack(narrow, escapes, bits, per, streams, segment, book)
+    np.testing.assert_array_equal(directory, wanted_directory)
+    assert payload[:used].tobytes() == wanted
+    words = twins.words_of(wanted)
+    table, code_sizes = tables(codes, pack_values(bits, per))
+    room = np.zeros(-(-size // per) * per, np.int8)
+    assert pack.decode_pack(words, 0, directory, table, code_sizes, room.view(table.dtype), segment // per) == 0
+    back, places, values = room[:size], np.zeros(size, np.int64), np.zeros(size, np.int64)
+    found = pack.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
+    assert found == np.count_nonzero(np.abs(levels) >= 1 << (bits - 1))
+    np.testing.assert_array_equal(restored(back, places, values, found), levels)
+
+
+@pytest.mark.parametrize("room", [0, 1, 5])
+def test_pack_says_when_there_is_no_room(room):
+    narrow = np.arange(-60, 60).astype(np.int8)
+    codes, _ = code_for(twins.pack(narrow, 8, 1))
+    directory = np.zeros((1, 2), np.uint16)
+    args = (narrow, np.empty(0, np.int64), 8, 1, 1, 256, codes)
+    assert pack.encode_pack(*args, np.zeros(room, np.uint8), directory) == SPACE
+
+
+def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
+    levels, narrow, escapes = some_levels(1, 300, 3.0, 0.0)
+    codes, _ = code_for(twins.pack(narrow, 4, 2))
+    payload, directory = np.zeros(4000, np.uint8), np.zeros((2, 5), np.uint16)
+    used = pack.encode_pack(narrow, escapes, 4, 2, 4, 256, codes, payload, directory)
+    words, (table, code_sizes) = twins.words_of(payload[:used]), tables(codes, pack_values(4, 2))
+    for j in range(4):
+        wrong = directory.copy()
+        wrong[0, j] += 1
+        packed = np.zeros(300, np.int8).view(np.uint16)
+        assert pack.decode_pack(words, 0, wrong, table, code_sizes, packed, 128) == LENGTH
+    wrong = directory.copy()
+    wrong[0, 4] += 1
+    packed = np.zeros(300, np.int8)
+    assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
+    room = np.zeros(300, np.int64)
+    assert pack.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
+    assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
+    assert pack.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
+
+
+@FAST
+@given(seed=seeds, size=sizes, zeros=st.sampled_from([0.0, 0.7, 0.99, 1.0]), segment=st.sampled_from([8, 64, 1024]))
+def test_tokens_are_their_twin(seed, size, zeros, segment):
+    _, narrow, _ = some_levels(seed, size, 1.5, zeros)
+    symbols, extras = np.zeros(2 * size + 2, np.uint8), np.zeros(2 * size + 2, np.uint32)
+    counts = np.zeros(-(-size // segment), np.int64)
+    used = runs.tokenize(narrow, segment, symbols, extras, counts)
+    wanted = twins.tokenize(narrow, segment)
+    np.testing.assert_array_equal(symbols[:used], wanted[0])
+    np.testing.assert_array_equal(extras[:used], wanted[1])
+    np.testing.assert_array_equal(counts, wanted[2])
+    exact = np.zeros(max(used, 1), np.uint8), np.zeros(max(used, 1), np.uint32)
+    assert runs.tokenize(narrow, segment, *exact, counts) in (used, SPACE)
+    if used > 1:
+        assert runs.tokenize(narrow, segment, symbols[: used - 1], extras, counts) == SPACE
+
+
+def test_run_classes_cover_every_run_of_a_segment():
+    classes = twins.run_classes()
+    assert len(classes) == runs.CLASSES
+    for (base, bits), (following, _) in zip(classes, [*classes[1:], (1 << 16, 0)], strict=True):
+        assert base + (1 << bits) == following
+    extra = np.full(256, 9, np.uint8)
+    runs.extra_bits(extra)
+    assert extra.tolist() == [bits for _, bits in classes for _ in range(5)] + [0] * 16
+
+
+@FAST
+@given(
+    seed=seeds,
+    size=sizes,
+    spread=st.sampled_from([0.7, 3.0, 90.0]),
+    zeros=st.sampled_from([0.0, 0.7, 0.99, 1.0]),
+    segment=st.sampled_from([8, 64, 1024]),
+)
+def test_run_streams_are_their_twin_and_come_back(seed, size, spread, zeros, segment):
+    levels, narrow, escapes = some_levels(seed, size, spread, zeros)
+    symbols, extras, counts = twins.tokenize(narrow, segment)
+    codes, book = code_for(symbols)
+    payload, directory = np.zeros(32 * size + 64, np.uint8), np.zeros((counts.size, 2), np.uint16)
+    used = runs.encode_runs(narrow, escapes, segment, symbols, extras, counts, codes, payload, directory)
+    assume(used != SPACE or segment > 8)  # tiny segments have little room for their side stream
+    wanted, wanted_directory = twins.encode_runs(narrow, escapes, segment, book)
+    np.testing.assert_array_equal(directory, wanted_directory)
+    assert payload[:used].tobytes() == wanted
+    words, back = twins.words_of(wanted), np.full(size, 55, np.int8)
+    table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
+    assert runs.decode_runs(words, 0, directory, table, code_sizes, back, segment) == 0
+    places, values = np.zeros(size, np.int64), np.zeros(size, np.int64)
+    found = pack.decode_escapes(words, 0, directory, back, segment, runs.LEAST, places, values)
+    np.testing.assert_array_equal(restored(back, places, values, found), levels)
+
+
+def test_long_runs_come_back():
+    levels = np.zeros(1 << 16, np.int8)
+    levels[[0, 255, 256, 511, 4000, 65535]] = [1, -1, 2, -2, 1, -1]
+    symbols, extras, counts = twins.tokenize(levels, 1 << 16)
+    codes, book = code_for(symbols)
+    payload, directory = np.zeros(1000, np.uint8), np.zeros((1, 2), np.uint16)
+    none = np.empty(0, np.int64)
+    used = runs.encode_runs(levels, none, 1 << 16, symbols, extras, counts, codes, payload, directory)
+    assert payload[:used].tobytes() == twins.encode_runs(levels, none, 1 << 16, book)[0]
+    table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
+    back = np.ones_like(levels)
+    assert runs.decode_runs(twins.words_of(payload[:used]), 0, directory, table, code_sizes, back, 1 << 16) == 0
+    np.testing.assert_array_equal(back, levels)
+
+
+@pytest.mark.parametrize("symbol", [240, 254])
+def test_symbols_that_no_token_has_are_refused(symbol):
+    codes, _ = code_for(np.array([symbol, 0]))
+    table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
+    words, directory = np.full(4, (1 << 64) - 1, np.uint64), np.array([[8, 0]], np.uint16)
+    assert runs.decode_runs(words, 0, directory, table, code_sizes, np.zeros(64, np.int8), 64) == SYMBOL
+
+
+def test_runs_past_the_segment_are_refused():
+    codes, _ = code_for(np.array([75, 76]))  # both skip 15
+    table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
+    words, directory = np.zeros(4, np.uint64), np.array([[8, 0]], np.uint16)
+    assert runs.decode_runs(words, 0, directory, table, code_sizes, np.zeros(40, np.int8), 40) == SYMBOL
+
+
+wide_levels = st.one_of(
+    st.integers(-9, 9), st.integers(-(1 << 20), 1 << 20), st.integers(-(1 << 61) + 1, (1 << 61) - 1)
+)
+
+
+@FAST
+@given(st.lists(wide_levels, min_size=1, max_size=80), st.sampled_from([8, 32, 4096]))
+def test_wide_streams_are_their_twin_and_come_back(levels, segment):
+    array = np.array(levels, np.int64)
+    counts = np.zeros(256, np.int64)
+    wide.count_wide(array, counts)
+    symbols = np.array([twins.wide_symbol(v)[0] for v in levels])
+    np.testing.assert_array_equal(counts, np.bincount(symbols, minlength=256))
+    codes, book = code_for(symbols)
+    payload, directory = np.zeros(12 * len(levels) + 64, np.uint8), np.zeros((-(-len(levels) // segment), 2), np.uint16)
+    used = wide.encode_wide(array, segment, codes, payload, directory)
+    wanted, wanted_directory = twins.encode_wide(levels, segment, book)
+    np.testing.assert_array_equal(directory, wanted_directory)
+    assert payload[:used].tobytes() == wanted
+    table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
+    back = np.zeros(len(levels), np.int64)
+    assert wide.decode_wide(twins.words_of(wanted), 0, directory, table, code_sizes, back, segment) == 0
+    np.testing.assert_array_equal(back, array)
+    directory[0, 1] = 1
+    assert wide.decode_wide(twins.words_of(wanted), 0, directory, table, code_sizes, back, segment) == LENGTH
+
+
+def test_wide_symbols_past_the_last_are_refused():
+    codes, _ = code_for(np.array([252, 255]))
+    table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
+    words, directory = np.zeros(8, np.uint64), np.array([[1, 0]], np.uint16)
+    assert wide.decode_wide(words, 0, directory, table, code_sizes, np.zeros(1, np.int64), 8) == SYMBOL

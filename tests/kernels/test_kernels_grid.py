@@ -1,0 +1,184 @@
+"""The grid pass against its twin, and its laws: what moved can be taken back, and additions wrap."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import twins
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from lcstore.kernels import grid
+from lcstore.kernels.digest import digest
+
+FAST = settings(deadline=None, max_examples=60)
+KINDS = [(np.float32, np.int32, 28), (np.float64, np.int64, 58)]
+SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 1e-45, 5e-324, 3e38]
+
+
+def a_state(rng, size, kind, spread, outliers, special):
+    """Values near a track, of which a few are far and a few are strange."""
+    float_type, int_type, top = kind
+    track = rng.integers(-(1 << (top - 1)), 1 << (top - 1), size).astype(int_type)
+    state = (track + np.rint(rng.normal(0, spread, size))).astype(float_type)
+    if outliers and size:
+        state[rng.integers(0, size, outliers)] = float_type(1 << (top - 1))
+    if special is not None and size:
+        state[rng.integers(0, size)] = special
+    return state, track
+
+
+def run_advance(state, track, room, shift, rounding, start, inverse=1.0, limit=None, escaped=0):
+    track, levels = track.copy(), np.zeros(state.size, np.int8)
+    escapes, out = np.zeros(room, np.int64), np.zeros(4, np.uint64)
+    kind = state.dtype.type
+    result = grid.advance(
+        state, track, levels, escapes, escaped, kind(inverse), kind(limit), shift, rounding, start, out
+    )
+    return result, track, levels, escapes, out
+
+
+@FAST
+@given(
+    seed=st.integers(0, 1 << 30),
+    size=st.sampled_from([0, 1, 2, 1023, 1024, 1025, 2500]),
+    kind=st.sampled_from(KINDS),
+    spread=st.sampled_from([0.0, 0.6, 40.0, 5e4]),
+    outliers=st.sampled_from([0, 0, 1, 5]),
+    special=st.sampled_from([None, None, *SPECIAL]),
+    shift=st.integers(0, 12),
+    zone=st.floats(0.5, 1),
+    room=st.sampled_from([0, 1, 1024, 5000]),
+    start=st.sampled_from([0, 5, 1 << 33]),
+)
+def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, shift, zone, room, start):
+    state, track = a_state(np.random.default_rng(seed), size, kind, spread, outliers, special)
+    limit = float(1 << kind[2])
+    rounding = (1 << shift) - round(zone * (1 << shift))
+    result, moved, levels, escapes, out = run_advance(state, track, room, shift, rounding, start, limit=limit)
+    wanted = twins.advance(state, track, room, 0, kind[0](1), limit, shift, rounding, start)
+    done = wanted[5]
+    assert result == wanted[0]
+    np.testing.assert_array_equal(moved, wanted[1])
+    np.testing.assert_array_equal(levels[:done], wanted[2][:done])
+    if result >= 0:
+        assert escapes[:result].tolist() == wanted[3]
+    assert (int(out[0]), int(out[1])) == (wanted[4], done)
+
+
+@FAST
+@given(
+    seed=st.integers(0, 1 << 30),
+    kind=st.sampled_from(KINDS),
+    spread=st.sampled_from([0.6, 40.0, 5e4]),
+    outliers=st.sampled_from([0, 3]),
+    special=st.sampled_from([None, np.nan]),
+    shift=st.integers(0, 12),
+)
+def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, special, shift):
+    state, track = a_state(np.random.default_rng(seed), 3000, kind, spread, outliers, special)
+    result, moved, levels, escapes, out = run_advance(
+        state, track, 4096, shift, 1 << shift >> 1, 0, limit=float(1 << kind[2])
+    )
+    done = int(out[1])
+    far = np.flatnonzero(levels[:done] == grid.ESCAPE)
+    assert result == grid.RANGE or result == far.size
+    plain = levels[:done].copy()
+    plain[far] = 0
+    shifts = np.full(-(-max(done, 1) // 1024), shift, np.int16)
+    before, after = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
+    digest(track, 0, before)
+    digest(moved, 0, after)
+    assert (int(before[0]) + int(out[0])) & twins.MASK64 == int(after[0])
+    grid.add_levels(plain, shifts, 1024, -1, moved[:done])
+    moved[far] -= (escapes[: far.size] << shift).astype(moved.dtype)
+    np.testing.assert_array_equal(moved, track)
+
+
+@FAST
+@given(st.integers(0, 1 << 30), st.integers(0, 3000), st.sampled_from([0.5, 0.75, 1.0]), st.integers(1, 10))
+def test_the_error_left_is_below_the_dead_zone(seed, size, zone, shift):
+    state, track = a_state(np.random.default_rng(seed), size, KINDS[1], 300.0, 0, None)
+    step = 1 << shift
+    _, moved, *_ = run_advance(state, track, size, shift, step - int(zone * step), 0, limit=2.0**58)
+    assert np.all(np.abs(state.astype(np.int64) - moved) <= max(zone, 0.5) * step)
+
+
+def test_a_grid_below_one_uses_the_states_own_precision():
+    state = np.array([0.1, -0.3, 0.7], np.float32)
+    track = np.zeros(3, np.int32)
+    result, moved, *_ = run_advance(state, track, 8, 0, 0, 0, inverse=2.0**20, limit=2.0**28)
+    assert result == 3
+    np.testing.assert_array_equal(moved, np.rint(state * np.float32(2**20)).astype(np.int32))
+
+
+@FAST
+@given(
+    seed=st.integers(0, 1 << 30),
+    size=st.sampled_from([0, 1, 31, 32, 33, 100]),
+    wide=st.booleans(),
+    kind=st.sampled_from([np.int32, np.int64]),
+    sign=st.sampled_from([1, -1]),
+)
+def test_add_levels_is_its_twin_and_wraps(seed, size, wide, kind, sign):
+    rng = np.random.default_rng(seed)
+    info = np.iinfo(kind)
+    track = rng.integers(info.min, info.max, size, kind, endpoint=True)
+    levels = rng.integers(-(1 << 61), 1 << 61, size) if wide else rng.integers(-127, 128, size).astype(np.int8)
+    shifts = rng.integers(0, info.bits - 1, -(-size // 32)).astype(np.int16)
+    moved = track.copy()
+    assert grid.add_levels(levels, shifts, 32, sign, moved) == 0
+    np.testing.assert_array_equal(moved, twins.add_levels(levels, shifts, 32, sign, track))
+    grid.add_levels(levels, shifts, 32, -sign, moved)
+    np.testing.assert_array_equal(moved, track)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("special", [None, *SPECIAL])
+def test_to_grid_is_its_twin(kind, special):
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=100).astype(kind[0])
+    if special is not None:
+        with np.errstate(over="ignore"):
+            values[17] = special
+    track = np.zeros(100, kind[1])
+    inverse, limit = kind[0](2.0**20), kind[0](2.0 ** kind[2])
+    wanted = twins.to_grid(values, inverse, limit)
+    assert grid.to_grid(values, inverse, limit, track) == (grid.RANGE if wanted is None else 0)
+    if wanted is not None:
+        assert track.tolist() == wanted
+
+
+@FAST
+@given(npst.arrays(st.sampled_from([np.int32, np.int64]), st.integers(0, 50)), st.integers(-160, 60))
+def test_from_grid_is_its_twin(track, exponent):
+    scale = 2.0**exponent
+    for dtype in (np.float32, np.float64):
+        out = np.zeros(track.size, dtype)
+        grid.from_grid(track, scale, out)
+        np.testing.assert_array_equal(out, twins.from_grid(track, scale, dtype))
+    patterns = np.zeros(track.size, np.uint16)
+    grid.from_grid_bfloat16(track, scale, patterns)
+    np.testing.assert_array_equal(patterns, twins.bfloat16_bits(track * scale))
+
+
+def test_bfloat16_ties_go_to_even_and_the_largest_overflow():
+    track = np.array([0b1_0000_0001 << 8, 0b1_0000_0011 << 8, -(0b1_0000_0001 << 8)], np.int64)
+    out = np.zeros(3, np.uint16)
+    grid.from_grid_bfloat16(track, 1.0, out)
+    assert (out & 1).tolist() == [0, 0, 0]
+    grid.from_grid_bfloat16(np.full(3, (1 << 31) - 1, np.int64), 2.0**97, out)
+    assert out.tolist() == [0x7F80] * 3
+
+
+@FAST
+@given(
+    st.sampled_from([np.float32, np.float64]).flatmap(
+        lambda t: npst.arrays(t, st.integers(0, 30), elements=st.floats(width=8 * np.dtype(t).itemsize))
+    )
+)
+def test_magnitude_is_its_twin(values):
+    out = np.zeros(1)
+    grid.magnitude(values, out)
+    assert out[0] == twins.magnitude(values)

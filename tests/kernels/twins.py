@@ -1,0 +1,401 @@
+"""A plain twin of every kernel: slow, in numpy and Python integers, and written to be read.
+
+A kernel must give what its twin gives, bit for bit. Bit streams are Python integers here, so that no twin
+shares a trick with its kernel.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+MASK64 = (1 << 64) - 1
+
+
+class BitWriter:
+    """A stream of bits, the first one least significant."""
+
+    def __init__(self):
+        self.value = 0
+        self.size = 0
+
+    def put(self, value, bits):
+        assert 0 <= value < 1 << bits
+        self.value |= value << self.size
+        self.size += bits
+
+    def to_bytes(self):
+        return self.value.to_bytes((self.size + 7) // 8, "little")
+
+
+class BitReader:
+    def __init__(self, data):
+        self.value = int.from_bytes(data, "little")
+        self.at = 0
+
+    def take(self, bits):
+        value = (self.value >> self.at) & ((1 << bits) - 1)
+        self.at += bits
+        return value
+
+    def used_bytes(self):
+        return (self.at + 7) // 8
+
+
+def words_of(payload, padding=1 << 12):
+    """Lay bytes into words with zeros behind them."""
+    words = np.zeros((len(payload) + padding + 7) // 8, np.uint64)
+    words.view(np.uint8)[: len(payload)] = np.frombuffer(bytes(payload), np.uint8)
+    return words
+
+
+# bits --------------------------------------------------------------------------------------------------------
+
+
+def put_escape(writer, level, least):
+    size = abs(level) - least + 1
+    n = size.bit_length() - 1
+    writer.put(int(level < 0), 1)
+    writer.put(0, n)
+    writer.put(1, 1)
+    writer.put(size - (1 << n), n)
+
+
+def take_escape(reader, least):
+    negative = reader.take(1)
+    n = 0
+    while reader.take(1) == 0:
+        n += 1
+        if n == 62:
+            return 0
+    size = (reader.take(n) | 1 << n) - 1 + least
+    return -size if negative else size
+
+
+# digest ------------------------------------------------------------------------------------------------------
+
+
+def weight(j):
+    w = ((j + 1) * 0x9E3779B97F4A7C15) & MASK64
+    return w ^ (w >> 29)
+
+
+def digest(values, start):
+    return sum(weight(start + i) * int(v) for i, v in enumerate(values)) & MASK64
+
+
+# grid --------------------------------------------------------------------------------------------------------
+
+RANGE, SPACE = -5, -4
+
+
+def wrap(values, dtype):
+    """Reduce Python integers to a width."""
+    bits = 8 * np.dtype(dtype).itemsize
+    return np.array([((int(v) + (1 << bits - 1)) % (1 << bits)) - (1 << bits - 1) for v in values], dtype)
+
+
+def advance(state, track, escapes_room, escaped, inverse, limit, shift, rounding, start):
+    """Give (result, track, levels, escapes, digest, done); the track as far as it moved."""
+    track, levels, escapes = track.copy(), np.zeros(state.size, np.int8), []
+    total = done = 0
+    for low in range(0, state.size, 1024):
+        high = min(low + 1024, state.size)
+        scaled = state[low:high] * inverse
+        if not np.all(np.abs(scaled) <= limit):
+            return RANGE, track, levels, escapes, total, done
+        wanted = [int(v) for v in np.rint(scaled)]
+        differences = [w - int(t) for w, t in zip(wanted, track[low:high], strict=True)]
+        coded = [((abs(d) + rounding) >> shift) * (1 if d >= 0 else -1) for d in differences]
+        if max(map(abs, coded)) > 127 and escaped + len(escapes) + high - low > escapes_room:
+            return SPACE, track, levels, escapes, total, done
+        for i, level in enumerate(coded):
+            far = abs(level) > 127
+            levels[low + i] = -128 if far else level
+            if far:
+                escapes.append(level)
+            total = (total + weight(start + low + i) * (level << shift)) & MASK64
+        track[low:high] = wrap([int(t) + (v << shift) for t, v in zip(track[low:high], coded, strict=True)], track.dtype)
+        done += high - low
+    return escaped + len(escapes), track, levels, escapes, total, done
+
+
+def add_levels(levels, shifts, block, sign, track):
+    moves = [int(v) * sign << int(shifts[i // block]) for i, v in enumerate(levels)]
+    return wrap([int(t) + m for t, m in zip(track, moves, strict=True)], track.dtype)
+
+
+def to_grid(values, inverse, limit):
+    with np.errstate(over="ignore"):
+        scaled = values * inverse
+    return None if not np.all(np.abs(scaled) <= limit) else [int(v) for v in np.rint(scaled)]
+
+
+def from_grid(track, scale, dtype):
+    return (track.astype(np.float64) * scale).astype(dtype)
+
+
+def bfloat16_bits(values):
+    """Round float64 to bfloat16 once, ties to even: in units of the last place, which end at 2**-133."""
+    _, exponents = np.frexp(values)
+    unit = np.ldexp(1.0, np.maximum(exponents - 8, -133))
+    with np.errstate(over="ignore"):
+        rounded = (np.rint(values / unit) * unit).astype(np.float32)
+    return (rounded.view(np.uint32) >> 16).astype(np.uint16)
+
+
+def magnitude(values):
+    if not np.all(np.isfinite(values)):
+        return np.inf
+    return float(np.max(np.abs(values), initial=0))
+
+
+# huffman -----------------------------------------------------------------------------------------------------
+
+
+def code_lengths(counts, limit=12):
+    """Package-merge with explicit packages: each is its weight and the symbols in it."""
+    used = sorted((int(c), s) for s, c in enumerate(counts) if c)
+    lengths = [0] * len(counts)
+    if len(used) == 1:
+        only = used[0][1]
+        lengths[only] = lengths[1 if only == 0 else 0] = 1
+        return lengths
+    leaves = [(c, [s]) for c, s in used]
+    row = leaves
+    for _ in range(limit - 1):
+        pairs = [(a[0] + b[0], a[1] + b[1]) for a, b in zip(row[0::2], row[1::2], strict=False)]
+        row = sorted(leaves + pairs, key=lambda item: item[0])  # stable: leaves first among equals
+    for _, symbols in row[: 2 * len(used) - 2]:
+        for s in symbols:
+            lengths[s] += 1
+    return lengths
+
+
+def codes(lengths):
+    """Give {symbol: (code in stream order, length)}: canonical codes count up, and are written from the top."""
+    out, code, last = {}, 0, 0
+    for length, symbol in sorted((int(n), s) for s, n in enumerate(lengths) if n):
+        code <<= length - last
+        out[symbol] = (int(f"{code:0{length}b}"[::-1], 2), length)
+        code, last = code + 1, length
+    return out
+
+
+def lookup(book, values):
+    """Give for each window of 12 bits what it decodes to, and the bits that takes."""
+    table, sizes = np.zeros(4096, values.dtype), np.zeros(4096, np.uint8)
+    for window in range(4096):
+        hits = [(s, n) for s, (code, n) in book.items() if window & ((1 << n) - 1) == code]
+        assert len(hits) == 1
+        table[window], sizes[window] = values[hits[0][0]], hits[0][1]
+    return table, sizes
+
+
+def take_symbol(reader, by_code):
+    code = n = 0
+    while (code, n) not in by_code:
+        code |= reader.take(1) << n
+        n += 1
+        if n > 12:
+            raise AssertionError("no such code")
+    return by_code[code, n]
+
+
+def inverse(book):
+    return {code: symbol for symbol, code in book.items()}
+
+
+# pack --------------------------------------------------------------------------------------------------------
+
+
+def pack(levels, bits, per):
+    """Put `per` levels into each symbol, the first one lowest; what does not fit is the lowest pattern."""
+    most = (1 << (bits - 1)) - 1
+    symbols = []
+    for i in range(0, len(levels), per):
+        symbol = 0
+        for j, level in enumerate(levels[i : i + per]):
+            field = int(level) % (1 << bits) if -most <= level <= most else 1 << (bits - 1)
+            symbol |= field << (bits * j)
+        symbols.append(symbol)
+    return np.array(symbols, np.uint8)
+
+
+def split_streams(symbols, streams):
+    each = -(-len(symbols) // streams)
+    return [symbols[j * each : (j + 1) * each] for j in range(streams)]
+
+
+def encode_pack(levels, escapes, bits, per, streams, segment, book):
+    """Give payload and directory."""
+    most = (1 << (bits - 1)) - 1
+    payload, directory, escapes = b"", [], list(escapes)
+    for low in range(0, len(levels), segment):
+        part, row = levels[low : low + segment], []
+        for symbols in split_streams(pack(part, bits, per), streams):
+            writer = BitWriter()
+            for symbol in symbols:
+                writer.put(*book[int(symbol)])
+            payload += writer.to_bytes()
+            row.append(len(writer.to_bytes()))
+        side = BitWriter()
+        for level in part:
+            if abs(int(level)) > most:
+                put_escape(side, escapes.pop(0) if level == -128 else int(level), most + 1)
+        payload += side.to_bytes()
+        directory.append([*row, len(side.to_bytes())])
+    return payload, np.array(directory, np.uint16).reshape(-1, streams + 1)
+
+
+# runs --------------------------------------------------------------------------------------------------------
+
+END, LEAST = 255, 3
+
+
+def run_classes():
+    """Give (shortest run, extra bits) of each class."""
+    classes = [(run, 0) for run in range(16)]
+    classes += [((4 + k) << (e - 2), e - 2) for e in range(4, 8) for k in range(4)]
+    classes += [((2 + k) << (e - 1), e - 1) for e in range(8, 16) for k in range(2)]
+    return classes
+
+
+def tokenize(levels, segment):
+    """Give symbols, extras and how many of them each segment has."""
+    classes = run_classes()
+    symbols, extras, counts = [], [], []
+    for low in range(0, len(levels), segment):
+        begin, expected, part = len(symbols), 0, levels[low : low + segment]
+        for i in np.flatnonzero(part):
+            run = int(i) - expected
+            kind = max(c for c, (base, _) in enumerate(classes) if base <= run)
+            symbols.append(5 * kind + {1: 0, -1: 1, 2: 2, -2: 3}.get(int(part[i]), 4))
+            extras.append(run - classes[kind][0])
+            expected = int(i) + 1
+        if len(symbols) > begin and expected < len(part):
+            symbols.append(END)
+            extras.append(0)
+        counts.append(len(symbols) - begin)
+    return np.array(symbols, np.uint8), np.array(extras, np.uint32), np.array(counts, np.int64)
+
+
+def encode_runs(levels, escapes, segment, book):
+    classes, escapes = run_classes(), list(escapes)
+    symbols, extras, counts = tokenize(levels, segment)
+    payload, directory, token = b"", [], 0
+    for s, count in enumerate(counts):
+        main, side, at = BitWriter(), BitWriter(), s * segment
+        for symbol, extra in zip(symbols[token : token + count], extras[token : token + count], strict=True):
+            main.put(*book[int(symbol)])
+            if symbol == END:
+                continue
+            base, bits = classes[symbol // 5]
+            main.put(int(extra), bits)
+            at += base + int(extra)
+            if symbol % 5 == 4:
+                put_escape(side, escapes.pop(0) if levels[at] == -128 else int(levels[at]), LEAST)
+            at += 1
+        token += count
+        payload += main.to_bytes() + side.to_bytes()
+        directory.append([len(main.to_bytes()), len(side.to_bytes())])
+    return payload, np.array(directory, np.uint16).reshape(-1, 2)
+
+
+# wide --------------------------------------------------------------------------------------------------------
+
+
+def wide_symbol(level):
+    """Give symbol, extra and its bits: the sign is folded into the lowest bit first."""
+    z = 2 * level if level >= 0 else -2 * level - 1
+    if z < 16:
+        return z, 0, 0
+    n = z.bit_length() - 3
+    return 16 + (n - 2) * 4 + ((z >> n) & 3), z & ((1 << n) - 1), n
+
+
+def encode_wide(levels, segment, book):
+    payload, directory = b"", []
+    for low in range(0, len(levels), segment):
+        writer = BitWriter()
+        for level in levels[low : low + segment]:
+            symbol, extra, n = wide_symbol(int(level))
+            writer.put(*book[symbol])
+            writer.put(extra, n)
+        payload += writer.to_bytes()
+        directory.append([len(writer.to_bytes()), 0])
+    return payload, np.array(directory, np.uint16).reshape(-1, 2)
+
+
+# planes ------------------------------------------------------------------------------------------------------
+
+
+def turn_left(words):
+    bits = 8 * words.itemsize
+    return np.array([((int(w) << 1) | (int(w) >> (bits - 1))) % (1 << bits) for w in words], words.dtype)
+
+
+def split_planes(words, turn):
+    words = turn_left(words) if turn else words
+    return words.astype(words.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, words.itemsize).T
+
+
+# quantize ----------------------------------------------------------------------------------------------------
+
+
+def linear_levels(values, scales, block, rounding):
+    wide = values.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sizes = np.abs(wide) * np.repeat(scales, block)[: values.size] + rounding
+    good = sizes < 2.0**61
+    levels = np.trunc(np.where(good, sizes, 0)).astype(np.int64)
+    return (0 if good.all() else RANGE), np.where(values < 0, -levels, levels)
+
+
+def linear_values(levels, steps, block, dtype):
+    with np.errstate(over="ignore"):
+        return (levels.astype(np.float64) * np.repeat(steps, block)[: levels.size]).astype(dtype)
+
+
+def integer_values(levels, shifts, block, dtype):
+    return wrap([int(v) << int(shifts[i // block]) for i, v in enumerate(levels)], dtype)
+
+
+def common_shifts(values, block):
+    shifts = []
+    for low in range(0, values.size, block):
+        every = int(np.bitwise_or.reduce(values[low : low + block].astype(np.int64)))
+        shifts.append(min((every & -every).bit_length() - 1, 62) if every else 0)
+    return np.array(shifts, np.int16)
+
+
+def log_levels(patterns, drop, top, block):
+    """Give bases and levels, or None."""
+    if patterns.size and (patterns.min() < 0 or patterns.max() >= top):
+        return None
+    most = (top >> drop) - 1
+    rounded = [min((int(p) + (1 << (drop - 1))) >> drop, most) for p in patterns]
+    rounded = [max(c, 1) if p else 0 for c, p in zip(rounded, patterns, strict=True)]
+    bases, levels = [], []
+    for low in range(0, len(rounded), block):
+        part = rounded[low : low + block]
+        used = [c for c in part if c]
+        bases.append((min(used) + max(used)) // 2 if used else 0)
+        levels += [c - bases[-1] for c in part]
+    return np.array(bases, np.int64), np.array(levels, np.int64)
+
+
+def log_values(levels, drop, top, block, bases, dtype):
+    found = [int(v) + int(bases[i // block]) for i, v in enumerate(levels)]
+    good = [0 <= c < top >> drop for c in found]
+    values = np.array([c << drop if g else 0 for c, g in zip(found, good, strict=True)], dtype)
+    return (0 if all(good) else RANGE), values
+
+
+def bucket_statistics(patterns, mantissa, buckets):
+    counts, lows, highs = np.zeros(buckets, np.int64), np.zeros(buckets, np.int64), np.zeros(buckets, np.int64)
+    rests = patterns & patterns.dtype.type((1 << mantissa) - 1)
+    which = (patterns >> patterns.dtype.type(mantissa)).astype(np.int64)
+    for b in np.unique(which):
+        counts[b] = (which == b).sum()
+        lows[b], highs[b] = rests[which == b].min(), rests[which == b].max()
+    return counts, lows, highs

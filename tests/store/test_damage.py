@@ -1,0 +1,126 @@
+"""Every flipped bit and every missing end of every object: an error that names it, or the committed bytes."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from conftest import Run
+from states import same
+
+import lcstore
+from lcstore import LcstoreError
+from lcstore.store.memory import MemoryBackend
+
+TENTH = 10
+
+
+def small_run(step: int) -> dict:
+    rng = np.random.default_rng(step)
+    return {
+        "model": {"w.weight": (rng.standard_normal((40, 30)) * 0.01 * (step + 1)).astype(np.float32)},
+        "optim": {"state": {0: {"exp_avg": rng.standard_normal((40, 30)).astype(np.float32)}}},
+        "epoch": step,
+    }
+
+
+@pytest.fixture(scope="module")
+def small() -> tuple[dict[str, bytes], list]:
+    backend = MemoryBackend.fresh()
+    store = lcstore.open(backend)
+    for step in range(3):
+        store.save(step, small_run(step), tags=["end"] if step == 2 else ())
+    return backend.snapshot(), [store.restore(step) for step in range(3)]
+
+
+def check(objects: dict[str, bytes], key: str, seen: list) -> bool:
+    """Restore every step of a damaged store; whether the damage was noticed."""
+    noticed = False
+    for step, good in enumerate(seen):
+        try:
+            back = lcstore.open(MemoryBackend.fresh(objects), "r", threads=1).restore(step)
+        except LcstoreError as error:
+            noticed = True
+            assert error.key == key, (key, error)
+        else:
+            assert same(back, good)
+    return noticed
+
+
+def damage(small, key: str, every: int, seed: int) -> None:
+    objects, seen = small
+    data = objects[key]
+    rng = random.Random(seed)
+    bits = [bit for bit in range(8 * len(data)) if rng.randrange(every) == 0]
+    for bit in bits:
+        flipped = bytearray(data)
+        flipped[bit // 8] ^= 1 << bit % 8
+        noticed = check({**objects, key: bytes(flipped)}, key, seen)
+        assert noticed or not key.startswith(("nodes/", "plans/", "lcstore.json"))
+    for end in [end for end in range(len(data)) if rng.randrange(every) == 0]:
+        check({**objects, key: data[:end]}, key, seen)
+
+
+def keys_of(small) -> list[str]:
+    return sorted(small[0])
+
+
+def test_a_part_of_all_bits_and_prefixes(small):
+    total = sum(map(len, small[0].values()))
+    for key in keys_of(small):
+        damage(small, key, max(1, total * 8 // 400), seed=1)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_all_bits_and_prefixes(small):
+    for key in keys_of(small):
+        damage(small, key, 1, seed=1)
+
+
+def test_a_missing_object_is_named(small):
+    objects, seen = small
+    for key in objects:
+        rest = {k: v for k, v in objects.items() if k != key}
+        for step, good in enumerate(seen):
+            try:
+                back = lcstore.open(MemoryBackend.fresh(rest), "r").restore(step)
+            except LcstoreError as error:
+                assert key == "lcstore.json" or key.startswith("nodes/") or error.key == key
+            else:
+                assert same(back, good)
+
+
+def test_a_flip_on_the_way_is_read_again(small):
+    from lcstore.testing.faults import FaultBackend
+
+    objects, seen = small
+    for number in range(40):
+        faulty = FaultBackend(MemoryBackend.fresh(objects), {number: "bit_flip"}, seed=number)
+        try:
+            assert same(lcstore.open(faulty, "r", threads=1).restore(2), seen[2])
+        except LcstoreError as error:
+            assert error.key is not None
+            assert not error.key.startswith("data/")  # chunks are read twice before they are given up
+
+
+def test_a_record_that_is_not_one_is_reported(small):
+    objects, _ = small
+    for name in ("nodes/readme.txt", "nodes/0000000000000000001-x.json"):
+        store = lcstore.open(MemoryBackend.fresh({**objects, name: b"{}"}), "r")
+        with pytest.raises(lcstore.CorruptionError) as caught:
+            store.steps()
+        assert caught.value.key == name
+
+
+def test_swapped_chunks_are_noticed(small):
+    objects, _ = small
+    chunks = sorted(k for k in objects if k.endswith("weights-float32.add/c.0"))
+    swapped = {**objects, chunks[0]: objects[chunks[1]], chunks[1]: objects[chunks[0]]}
+    with pytest.raises(lcstore.CorruptionError):
+        lcstore.open(MemoryBackend.fresh(swapped), "r").restore(2)
+
+
+def test_run_helper_is_deterministic():
+    assert same(Run(3).step(), Run(3).step())

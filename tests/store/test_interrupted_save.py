@@ -1,0 +1,186 @@
+"""A save that dies, fails or hears nothing back, at every operation it makes: the state before, or after."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Run
+from states import same, tracked
+
+import lcstore
+from lcstore import LcstoreError, StorageError, UnknownOutcomeError
+from lcstore.store.memory import MemoryBackend
+from lcstore.testing.faults import Crash, FaultBackend, every_point
+
+KINDS = ["crash_before", "crash_after", "eio", "enospc", "lost_reply", "lost_request"]
+
+
+class History:
+    """A store with some saves in it, and a handle that is to make one more."""
+
+    def __init__(self, saves: int, fork: bool = False) -> None:
+        backend = MemoryBackend.fresh()
+        run = Run()
+        self.states = [run.step() for _ in range(saves)]
+        self.next, self.after = run.step(), run.step()
+        store = lcstore.open(backend)
+        for step, state in enumerate(self.states):
+            store.save(step, state)
+        if fork:
+            store.resume(saves // 2)
+            store.save(saves, self.states[-1])
+        self.steps = store.steps()
+        self.objects = backend.snapshot()
+        self.seen = {step: store.restore(step) for step in self.steps}
+
+    def backend(self) -> MemoryBackend:
+        return MemoryBackend.fresh(self.objects)
+
+
+HISTORIES = {"fresh": History(0), "deep": History(4), "forked": History(4, fork=True)}
+
+
+def open_at_head(history: History, backend) -> lcstore.Store:
+    store = lcstore.open(backend)
+    if history.steps:
+        store.resume()
+    return store
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", HISTORIES)
+def test_every_operation(name, kind, exact):
+    history = HISTORIES[name]
+    new = 100
+    handles: list[lcstore.Store] = []
+
+    def save(backend):
+        store = open_at_head(history, backend)
+        handles.append(store)
+        return store.save(new, history.next, exact=exact, tags=["t"])
+
+    points = 0
+    for point in every_point(history.backend, save, [kind]):
+        points += 1
+        backend = point.backend
+        # A new process sees the state before or after, and everything that was there.
+        other = lcstore.open(backend)
+        assert other.steps() in (history.steps, [*history.steps, new])
+        landed = new in other.steps()
+        if point.error is None:
+            assert landed
+        for step in history.steps:
+            assert same(other.restore(step), history.seen[step])
+        assert other.verify(level="checksum").ok
+        first = other.restore(new) if landed else None
+        if isinstance(point.error, Crash):
+            # The retry of a new process succeeds.
+            retry = open_at_head(history, backend)
+            retry.save(new, history.next)
+            assert retry.restore(new)["epoch"] == history.next["epoch"]
+        elif len(handles) and not handles[-1]._closed and point.error is not None:
+            # The handle that lived on goes on rightly: its retry, then another save.
+            store = handles[-1]
+            store.save(new, history.next, exact=exact)
+            store.save(new + 1, history.after)
+            seen = lcstore.open(backend, "r").restore(new + 1)
+            agree(store, seen)
+            assert seen["epoch"] == history.after["epoch"]
+        if landed:
+            assert same(lcstore.open(backend, "r").restore(other.info(new).node), first)
+        assert lcstore.open(backend, "r").verify(level="checksum").ok
+    assert points >= (5 if kind == "crash_after" else 8)
+
+
+def agree(store: lcstore.Store, seen: dict) -> None:
+    """What the writer holds as its track is what a reader got."""
+    from states import leaves
+
+    values = leaves(seen)
+    for path, held in tracked(store).items():
+        if store.info().kind == "delta":
+            assert values[path].tobytes() == held, path
+
+
+def test_unknown_outcome_is_settled_by_the_next_save():
+    history = HISTORIES["deep"]
+    faulty = FaultBackend(history.backend())
+    store = open_at_head(history, faulty)
+    blind = {"on": True}
+
+    real_get, real_put = faulty.inner.get, faulty.inner.put
+
+    class Half:
+        """Puts of records land, but neither the reply nor a read comes through."""
+
+        url, durable, writable = "half", False, True
+
+        def put(self, key, data):
+            real_put(key, data)
+            if key.startswith("nodes/") and blind["on"]:
+                raise UnknownOutcomeError("no reply", key=key)
+
+        def get(self, key, start=None, end=None):
+            if key.startswith("nodes/") and blind["on"]:
+                raise StorageError("unreachable", key=key)
+            return real_get(key, start, end)
+
+        def __getattr__(self, name):
+            return getattr(faulty.inner, name)
+
+    store._writer.backend = Half()
+    with pytest.raises(UnknownOutcomeError):
+        store.save(100, history.next)
+    with pytest.raises(UnknownOutcomeError):
+        store.save(101, history.after)  # still open
+    blind["on"] = False
+    info = store.save(101, history.after)
+    assert store.steps() == [*history.steps, 100, 101]  # the first commit was there all along, and counted
+    assert info.base == store.info(100).node
+    agree(store, lcstore.open(faulty.inner, "r").restore(101))
+
+
+def test_interrupt_from_the_keyboard_leaves_the_handle_right():
+    history = HISTORIES["deep"]
+    backend = history.backend()
+    store = open_at_head(history, backend)
+    before = tracked(store)
+    put = backend.put
+
+    def interrupted(key, data):
+        if key.endswith("c.0"):
+            raise KeyboardInterrupt
+        put(key, data)
+
+    backend.put = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        store.save(100, history.next)
+    del backend.put
+    assert tracked(store) == before
+    store.save(100, history.next)
+    agree(store, lcstore.open(backend, "r").restore(100))
+
+
+def test_a_condemned_base_is_not_built_upon():
+    from lcstore.store.marks import CondemnedRecord
+    from lcstore.store.records import utc_now
+
+    history = HISTORIES["deep"]
+    backend = history.backend()
+    store = open_at_head(history, backend)
+    edge = store._catalog.record(store.info(1).node).edge.id
+    mark = CondemnedRecord(edge=edge, created=utc_now(), pool=None, exact=False)
+    backend.put(mark.key(), mark.to_bytes())
+    info = store.save(100, history.next)
+    assert info.kind == "anchor"
+    for key in backend.list(f"data/{edge}"):
+        backend.delete(key)
+    assert same(lcstore.open(backend, "r").restore(100), lcstore.open(backend, "r").restore(info.node))
+    assert store.save(101, history.after).kind == "delta"
+
+
+def test_errors_are_ours(tmp_path):
+    target = tmp_path / "file"
+    target.write_text("not a folder")
+    with pytest.raises(LcstoreError):
+        lcstore.open(target / "below").save(0, {})

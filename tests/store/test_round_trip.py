@@ -1,0 +1,294 @@
+"""Saving, restoring, resuming: what a user of the store sees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from states import differing, leaves, same, tracked
+
+import lcstore
+from lcstore import ClosedError, ConflictError, InvalidInputError, NotFoundError
+
+
+def test_first_save_is_exact_but_for_moments(tmp_path, run):
+    state = run.step()
+    with lcstore.open(tmp_path / "s") as store:
+        info = store.save(0, state)
+        back = store.restore()
+    assert info.kind == "anchor"
+    assert not info.exact
+    assert info.base is None
+    assert all("exp_avg" in path for path in differing(state, back))
+    assert back["epoch"] == 1
+    assert back["rng"] == state["rng"]
+
+
+def test_deltas_follow_within_an_interval(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    states = [run.step() for _ in range(8)]
+    for step, state in enumerate(states):
+        info = store.save(step, state)
+    assert info.kind == "delta"
+    assert 0 < info.error < 2
+    assert info.ratio > 5
+    back = store.restore(7)
+    for path, value in leaves(states[7]).items():
+        if path.endswith("weight"):
+            moved = np.linalg.norm(value - leaves(states[6])[path])
+            assert np.linalg.norm(leaves(back)[path] - value) < 2 * moved
+        elif "exp_avg" not in path:
+            assert leaves(back)[path].tobytes() == value.tobytes()
+
+
+def test_every_step_is_the_same_from_another_handle(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    kept = {}
+    for step in range(6):
+        store.save(step, run.step(), exact=step == 3)
+        kept[step] = (tracked(store), store.restore(step))
+    other = lcstore.open(tmp_path / "s", "r")
+    for step, (track, seen) in kept.items():
+        again = other.restore(step)
+        assert same(again, seen)
+        if step not in (0, 3):
+            assert {p: leaves(again)[p].tobytes() for p in track} == track
+
+
+def test_exact_save_gives_every_bit_and_does_not_disturb_the_track(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    states = [run.step() for _ in range(5)]
+    infos = [store.save(step, state, exact=step == 2) for step, state in enumerate(states)]
+    assert [info.exact for info in infos] == [False, False, True, False, False]
+    assert same(store.restore(2), states[2])
+    assert infos[4].bytes_stored < infos[2].bytes_stored / 3
+
+
+def test_resume_goes_on_from_the_node(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    for step in range(4):
+        store.save(step, run.step())
+    before = tracked(store)
+    other = lcstore.open(tmp_path / "s")
+    state = other.resume(2)
+    assert state["epoch"] == 3
+    info = other.save(3, run.step())
+    assert info.base == store.info(2).node
+    assert len(other.steps()) == 4
+    assert other.info(3).node == info.node  # the newest revision
+    assert other.latest_step() == 3
+    assert tracked(store) == before
+
+
+def test_looking_never_moves_the_base(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    for step in range(3):
+        last = store.save(step, run.step())
+    store.restore(0)
+    store.read(1, "model/fc1.weight")
+    assert store.save(3, run.step()).base == last.node
+
+
+def test_keys_select_and_lists_come_in_part_as_dicts(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    store.save(0, run.step())
+    model = store.restore(0, keys="model/**")
+    assert list(model) == ["model"]
+    groups = store.restore(0, keys=["optim/param_groups/#0/params/#1"])
+    assert groups == {"optim": {"param_groups": [{"params": {1: 1}}]}}
+    assert store.restore(0, keys="nothing/**") == {}
+
+
+def test_read_decodes_a_part(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    for step in range(3):
+        store.save(step, run.step())
+    whole = store.restore(2)["model"]["embed.weight"]
+    for sel in (np.s_[:10], np.s_[5:7, 3:], np.s_[-1], np.s_[::2], np.s_[:, 4], (), 3, np.s_[90:200], np.s_[4:2]):
+        np.testing.assert_array_equal(store.read(2, "model/embed.weight", sel), whole[sel])
+    assert store.read(2, "epoch") == 3
+    with pytest.raises(NotFoundError, match="show"):
+        store.read(2, "model/absent")
+    view = store[2]
+    assert "model/embed.weight" in view
+    assert view["epoch"] == 3
+    np.testing.assert_array_equal(view["model/embed.weight"], whole)
+    assert view.info.step == 2
+    assert same(view.tree(), store.restore(2))
+
+
+def test_like_and_dtype(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    state = run.step()
+    store.save(0, state)
+    half = store.restore(0, dtype="float16", keys="model/**")
+    assert {v.dtype for v in half["model"].values()} == {np.dtype(np.float16)}
+    like = {"model": {"fc2.bias": np.zeros(10, np.float64)}, "epoch": 0}
+    back = store.restore(0, like=like)
+    assert back["model"]["fc2.bias"].dtype == np.float64
+    assert back["epoch"] == 1
+    with pytest.raises(InvalidInputError, match="absent"):
+        store.restore(0, like={"absent": np.zeros(3)})
+    with pytest.raises(InvalidInputError, match="shape"):
+        store.restore(0, like={"model": {"fc2.bias": np.zeros(11)}})
+
+
+def test_labels(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    store.save(0, run.step(), metrics={"loss": 1.5}, metadata={"host": "a", "n": [1, None]}, tags=["eval"])
+    store.save(5, run.step(), tags=("eval", "Größe 5"))
+    store.save(6, run.step())
+    assert store.info(0).metrics == {"loss": 1.5}
+    assert store.info(0).metadata == {"host": "a", "n": [1, None]}
+    assert store.info("eval").step == 5
+    assert store.restore("Größe 5")["epoch"] == 2
+    for tags in (["latest"], ["12"], "eval", [""], ["a" * 200]):
+        with pytest.raises(InvalidInputError):
+            store.save(7, run.step(), tags=tags)
+    with pytest.raises(InvalidInputError, match="loss"):
+        store.save(7, run.step(), metrics={"loss": "low"})
+    with pytest.raises(InvalidInputError, match="metadata"):
+        store.save(7, run.step(), metadata={"x": object()})
+    assert store.steps() == [0, 5, 6]
+
+
+@pytest.mark.parametrize("step", [-1, 1.5, "3", True, None, 1 << 63])
+def test_a_step_is_a_whole_number(tmp_path, run, step):
+    with pytest.raises(InvalidInputError, match="step"):
+        lcstore.open(tmp_path / "s").save(step, run.step())
+
+
+def test_modes(tmp_path, run):
+    for mode in ("r", "r+"):
+        with pytest.raises(NotFoundError, match="no store"):
+            lcstore.open(tmp_path / "s", mode)
+    store = lcstore.open(tmp_path / "s", "w-")
+    assert store.steps() == []
+    assert store.latest_step() is None
+    with pytest.raises(NotFoundError, match="holds none"):
+        store.restore()
+    store.save(1, run.step())
+    with pytest.raises(ConflictError):
+        lcstore.open(tmp_path / "s", "w-")
+    with pytest.raises(InvalidInputError, match="reading"):
+        lcstore.open(tmp_path / "s", "r").save(2, run.step())
+    with pytest.raises(NotFoundError, match="1 steps from 1 to 1"):
+        store.restore(2)
+    with pytest.raises(InvalidInputError):
+        lcstore.open(tmp_path / "s", "x")
+    store.close()
+    store.close()
+    with pytest.raises(ClosedError):
+        store.steps()
+    with pytest.raises(ClosedError):
+        store.save(2, run.step())
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {},
+        [],
+        None,
+        3,
+        np.arange(5),
+        np.float32(2.5),
+        {"a": np.zeros((0, 4), np.float32), "weight": np.zeros((4, 0), np.float32)},
+        {"weights": {"w": np.zeros((64, 64), np.float32)}},
+        {"weights": {"w": np.float64(0), "x/y~#": {0: b"", "0": "", "": [(), {}]}}},
+        {"model": {"weight": np.ones((40, 40), np.float64)[:, ::2]}},
+        {"model": {"weight": np.asfortranarray(np.arange(600.0).reshape(20, 30))}},
+        {"model": {"weight": np.full((32, 32), 1e-42, np.float32)}},
+        {"model": {"weight": np.full((32, 32), 3e38, np.float32)}},
+        {"model": {"weight": np.array([[np.nan, np.inf], [-np.inf, -0.0]], np.float32)}},
+        {"model": {"weight": np.full((32, 32), -0.0, np.float32)}},
+        {"flags": np.array([True, False]), "c": np.array([1 + 2j]), "i": np.array([2**63], np.uint64)},
+    ],
+    ids=lambda state: repr(state)[:40].replace("\n", " "),
+)
+def test_unusual_states_come_back(tmp_path, state):
+    store = lcstore.open(tmp_path / "s")
+    for step in range(3):
+        store.save(step, state)
+        back = store.restore(step)
+        if "-0." in repr(state):  # a zero tensor of weights has no sign
+            np.testing.assert_equal(back, state)
+        else:
+            assert same(back, state)
+    other = lcstore.open(tmp_path / "s")
+    other.resume()
+    other.save(3, state)
+    np.testing.assert_equal(other.restore(3), state)
+
+
+def test_what_cannot_be_stored_is_named(tmp_path):
+    store = lcstore.open(tmp_path / "s")
+    with pytest.raises(InvalidInputError, match="model/hook"):
+        store.save(0, {"model": {"hook": lambda: None}})
+    assert store.steps() == []
+
+
+def test_read_only_and_shared_memory_is_not_changed(tmp_path, run):
+    state = run.step()
+    for value in leaves(state).values():
+        value.setflags(write=False)
+    store = lcstore.open(tmp_path / "s")
+    copies = {path: value.copy() for path, value in leaves(state).items()}
+    for step in range(3):
+        store.save(step, state)
+    assert all(np.array_equal(copies[path], value) for path, value in leaves(state).items())
+
+
+def test_structure_may_change_between_saves(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    first = run.step()
+    store.save(0, {"model": first["model"]})
+    store.save(1, run.step())  # an optimizer appears
+    grown = run.step()
+    grown["model"]["head.weight"] = np.ones((64, 64), np.float32)
+    grown["model"]["fc1.weight"] = grown["model"]["fc1.weight"][:100]
+    del grown["model"]["fc2.weight"]
+    store.save(2, grown)
+    grown["model"]["fc2.weight"] = run.weights["fc2.weight"].astype(np.float64)
+    store.save(3, grown)
+    back = lcstore.open(tmp_path / "s", "r").restore(3)
+    assert leaves(back).keys() == leaves(grown).keys()
+    for path, value in leaves(grown).items():
+        assert leaves(back)[path].dtype == value.dtype
+        assert leaves(back)[path].shape == value.shape
+        if path.endswith("weight"):
+            np.testing.assert_allclose(leaves(back)[path], value, atol=0.02)
+
+
+def test_memory_target(run):
+    store = lcstore.open("memory://round-trip")
+    state = run.step()
+    store.save(0, state, exact=True)
+    assert same(lcstore.open("memory://round-trip", "r").restore(), state)
+
+
+def test_restore_into(tmp_path, run):
+    class Holder:
+        def load_state_dict(self, state):
+            self.state = state
+
+    store = lcstore.open(tmp_path / "s")
+    state = run.step()
+    store.save(0, {**state, "vector": np.arange(4.0)})
+    model, vector = Holder(), np.zeros(4)
+    store.restore_into(0, {"model": model, "vector": vector})
+    assert same(model.state, state["model"])
+    assert vector.tolist() == [0, 1, 2, 3]
+    other = lcstore.open(tmp_path / "s")
+    other.resume_into(None, {"model": Holder()})
+    assert other.save(1, {**run.step(), "vector": vector}).kind == "delta"
+    with pytest.raises(InvalidInputError, match="nothing is saved under 'absent'"):
+        store.restore_into(0, {"absent": Holder()})
+    with pytest.raises(InvalidInputError, match="load_state_dict"):
+        store.restore_into(0, {"model": 3})
+
+
+def test_a_path_is_a_tuple_or_a_text(tmp_path):
+    store = lcstore.open(tmp_path / "s")
+    store.save(0, {"a/b": [np.arange(3)]})
+    assert store.read(0, "a~1b/#0").tolist() == [0, 1, 2]
+    assert store.read(0, ("a/b", 0)).tolist() == [0, 1, 2]
