@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,8 @@ class Reader:
     @staticmethod
     def _divide(node: Node, wanted: Iterable[int]) -> tuple[list[int], list[int]]:
         """Divide tensors into those whose exact value the node keeps, and the rest."""
-        exact, tracked = [], []
+        exact: list[int] = []
+        tracked: list[int] = []
         for tensor in wanted:
             (exact if Reader.keeps_exact(node, tensor) else tracked).append(tensor)
         return exact, tracked
@@ -147,7 +149,7 @@ class Reader:
         for name, tensors in maps.items():
             mine = {t for t in wanted if node.plan.tensors[t].pool == name}
             for chunk in tensors.chunks_of(mine):
-                jobs.append(lambda m=tensors, c=chunk: _exact_chunk(m, c, fetch, out))  # type: ignore[misc]
+                jobs.append(partial(_exact_chunk, tensors, chunk, fetch, out))
         self._run(jobs)
         return out
 

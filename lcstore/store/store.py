@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, Self, TypeAlias, get_args
 import numpy as np
 
 from lcstore.errors import ClosedError, ConflictError, InvalidInputError, NotFoundError
+from lcstore.graph.graph import Graph
 from lcstore.limits import MAX_STEP
 from lcstore.state.paths import Path, format_path, matcher, parse_path
 from lcstore.state.tree import flatten, select, structure_paths, unflatten
@@ -357,7 +358,7 @@ class Store:
         """What keeps its bytes."""
         return self._backend
 
-    def _listed(self) -> Any:
+    def _listed(self) -> Graph:
         self._check_open()
         return self._catalog.refresh()
 

@@ -398,7 +398,8 @@ class _Written:
         needed = {
             spec.pool for spec, op in zip(draft.plan.tensors, draft.columns.op, strict=True) if op == EXACT
         }
-        edge, exact = [], []
+        edge: list[ObjectRef] = []
+        exact: list[ObjectRef] = []
         for ref, pool, op in sorted(self.refs, key=lambda item: item[0].key):
             (exact if op == "exact" and pool not in needed else edge).append(ref)
         return [ref for ref in edge if not ref.key.endswith("/leaves.json")], exact

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -96,7 +97,7 @@ class Composer:
     def jobs(self) -> list[Callable[[], None]]:
         """List the jobs, one per chunk that holds a wanted tensor; they may run side by side."""
         return [
-            lambda n=name, c=chunk: self._compose(n, c)  # type: ignore[misc]
+            partial(self._compose, name, chunk)
             for name, tensors in self._by_pool.items()
             for chunk in self.maps[name].chunks_of(tensors)
             if self._touches(name, chunk)
@@ -230,6 +231,6 @@ class Composer:
                 raise CorruptionError(f"tensor {edge.plan.tensors[piece.tensor].path!r} does not fit its grid")
 
 
-def composed_dtype(pool: PoolSpec) -> np.dtype:  # type: ignore[type-arg]
+def composed_dtype(pool: PoolSpec) -> np.dtype:
     """Return what a pool is composed in: the integers of its grid, or the values themselves."""
     return grid.track_dtype(pool.dtype) if pool.role == "weights" else dtype_from_name(pool.dtype)

@@ -1,7 +1,7 @@
 """One save in the making: what each tensor does, the jobs that code the chunks, and the way back.
 
-Coding moves the track. A draft that is not committed is rolled back: coded deltas are subtracted (integers, so
-exactly), overwritten values are put back.
+Coding moves the track. A draft that is not committed is rolled back: coded deltas are subtracted (integers,
+so exactly), overwritten values are put back.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -231,16 +232,14 @@ class Draft:
             role = self.plan.pools[name].role
             of = {op: {t for t in tensors.tensors if ops[t] == op} for op in (ADD, SET, EXACT)}
             for chunk in tensors.chunks_of(of[ADD]):
-                self.jobs.append(lambda n=name, c=chunk: self.code_deltas(n, c))  # type: ignore[misc]
+                self.jobs.append(partial(self.code_deltas, name, chunk))
             rest = {t for t in tensors.tensors if ops[t] in (ADD, SET, KEEP)} if exact and role != "exact" else set()
             whole = of[EXACT] | rest
             for chunk in tensors.chunks_of(whole):
-                self.jobs.append(lambda n=name, c=chunk, w=whole: self.code_values(n, c, "exact", w, None))  # type: ignore[misc]
+                self.jobs.append(partial(self.code_values, name, chunk, "exact", whole, None))
             precision = {"first_moment": self.policy.first_moment, "second_moment": self.policy.second_moment}.get(role)
             for chunk in tensors.chunks_of(of[SET]) if role != "weights" else ():
-                self.jobs.append(
-                    lambda n=name, c=chunk, w=of[SET], p=precision: self.code_values(n, c, "set", w, p)  # type: ignore[misc]
-                )
+                self.jobs.append(partial(self.code_values, name, chunk, "set", of[SET], precision))
 
 
 def digest_bits(values: Array, start: int, out: Array) -> None:

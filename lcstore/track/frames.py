@@ -26,7 +26,7 @@ _MOMENT_THRESHOLD = 0.55
 
 
 def frame_of_levels(
-    levels: Array, escapes: Array, shifts: Array, integer: np.dtype, cache: TableCache  # type: ignore[type-arg]
+    levels: Array, escapes: Array, shifts: Array, integer: np.dtype, cache: TableCache
 ) -> bytes | None:
     """Make the frame of a chunk of grid deltas; None where every level is zero (such a chunk is not stored)."""
     coded = encode_levels(levels, escapes, cache=cache)
@@ -104,7 +104,7 @@ def frame_of_values(values: Array, role: Role, precision: float | None, cache: T
     return frame if frame is not None else encode_exact(values)
 
 
-def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:
     """Decode a frame of `count` values of `dtype`."""
     frame = parse_frame(data, expected=count)
     if frame.dtype != dtype:
@@ -119,7 +119,7 @@ def _exponents(values: Array, bits: float) -> Array:
     if wide.size % ALIGN:
         wide = np.concatenate((wide, np.zeros(blocks * ALIGN - wide.size, wide.dtype)))
     with np.errstate(over="ignore", invalid="ignore"):
-        energy = np.einsum("ij,ij->i", wide.reshape(blocks, ALIGN), wide.reshape(blocks, ALIGN), dtype=np.float64)
+        energy = np.square(wide.reshape(blocks, ALIGN), dtype=np.float64).sum(axis=1)
     offset = math.log2(math.sqrt(2 * math.pi * math.e)) - bits
     with np.errstate(divide="ignore", invalid="ignore"):
         exponents = np.floor(0.5 * np.log2(energy / ALIGN) + offset + 0.5)
@@ -127,7 +127,7 @@ def _exponents(values: Array, bits: float) -> Array:
     return np.clip(exponents, MIN_EXPONENT, MAX_EXPONENT).astype(np.int16)
 
 
-def gather(pieces: Sequence[tuple[Array, int]], count: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+def gather(pieces: Sequence[tuple[Array, int]], count: int, dtype: np.dtype) -> Array:
     """Lay flat arrays into a zero-filled chunk of `count` elements, each at its place."""
     out = np.zeros(count, dtype)
     for values, at in pieces:

@@ -20,12 +20,12 @@ _LOWEST: Final = {4: -90, 8: -900}
 _HIGHEST: Final = {4: 120, 8: 1000}
 
 
-def track_dtype(name: str) -> np.dtype:  # type: ignore[type-arg]
+def track_dtype(name: str) -> np.dtype:
     """Return the integers that a tensor of dtype `name` is tracked in."""
     return np.dtype(np.int64 if name == "float64" else np.int32)
 
 
-def working_dtype(name: str) -> np.dtype:  # type: ignore[type-arg]
+def working_dtype(name: str) -> np.dtype:
     """Return the float that the arithmetic of dtype `name` is done in."""
     return np.dtype(np.float64 if name == "float64" else np.float32)
 

@@ -18,7 +18,6 @@ RISE: Final = 1.25
 HYSTERESIS: Final = 0.7
 #: Bounds of the threshold from which a delta is rounded away from zero, in steps.
 LEAST_THRESHOLD, USUAL_THRESHOLD, MOST_THRESHOLD = 0.5, 0.72, 0.9
-MAX_SHIFT: Final = 40
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def choose_step(scale: float, error: float, grid: int, previous_shift: int | Non
     shift = round(wanted)
     if previous_shift is not None and abs(previous_shift - wanted) <= HYSTERESIS:
         shift = previous_shift
-    shift = max(0, min(shift, most, MAX_SHIFT))
+    shift = max(0, min(shift, most))
     # A step finer than wanted may have a wider zero, a coarser one a narrower: the same error, fewer bits.
     threshold = USUAL_THRESHOLD + 0.2 * (wanted - shift)
     return Step(shift, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), scale)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Track:
         *,
         anchor: bool,
         exact: bool = False,
-        reset: set[Path] = frozenset(),  # type: ignore[assignment]
+        reset: Set[Path] = frozenset(),
     ) -> Draft:
         """Begin a save.
 
@@ -167,7 +167,7 @@ class Track:
         return self._maps[1]
 
 
-def pool_dtype(pool: PoolSpec) -> np.dtype | None:  # type: ignore[type-arg]
+def pool_dtype(pool: PoolSpec) -> np.dtype | None:
     """Return what the track holds of a pool; None where it holds nothing."""
     if pool.role == "weights":
         return grid.track_dtype(pool.dtype)

@@ -1,0 +1,331 @@
+"""The track: it moves by what readers get, comes back when a draft is rolled back, and never runs away."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcstore.codec.dtypes import dtype_name
+from lcstore.state.plan import Plan, make_plan
+from lcstore.state.tree import flatten
+from lcstore.track.columns import ADD, EXACT, KEEP, SET, Columns
+from lcstore.track.compose import Composer, Edge
+from lcstore.track.policy import PRESETS, Policy
+from lcstore.track.track import Track
+
+BALANCED = PRESETS["balanced"]
+
+
+def plan_of(arrays: dict[str, np.ndarray], roles: dict[str, str], parent: Plan | None = None) -> Plan:
+    flat = flatten(arrays)
+    entries = [
+        (path, host.array.shape, dtype_name(host.array.dtype), roles.get(str(path[0]), "weights"), host.framework)
+        for path, host in flat.tensors
+    ]
+    return make_plan(flat.structure, entries, parent)
+
+
+class Saver:
+    """Runs drafts and keeps the edges, as a store would."""
+
+    def __init__(self, policy: Policy = BALANCED, roles: dict[str, str] | None = None) -> None:
+        self.track = Track()
+        self.policy = policy
+        self.roles = roles or {}
+        self.edges: list[Edge] = []
+        self.sizes: list[int] = []
+
+    def draft(self, arrays: dict[str, np.ndarray], *, anchor: bool = False, reset=frozenset(), exact=False):
+        plan = plan_of(arrays, self.roles, self.track.plan)
+        flat = [np.ascontiguousarray(a).reshape(-1) for a in arrays.values()]
+        anchor = anchor or not self.edges
+        return self.track.draft(plan, flat, self.policy, anchor=anchor, reset=reset, exact=exact)
+
+    def save(self, arrays: dict[str, np.ndarray], *, anchor: bool = False, exact: bool = False):
+        reset: set = set()
+        while True:
+            draft = self.draft(arrays, anchor=anchor, reset=reset, exact=exact)
+            chunks = [] if draft.off_grid else [job() for job in draft.jobs]
+            if not draft.off_grid:
+                break
+            draft.roll_back()
+            reset |= {draft.plan.tensors[t].path for t in draft.off_grid}
+        stored = {(c.pool, c.op, c.index): c.data for c in chunks if c is not None}
+        draft.commit()
+        edge = Edge(draft.plan, draft.columns, lambda p, o, c: stored.get((p, o, c)), lambda p, o, c: f"{p}.{o}/{c}")
+        self.edges = [edge] if anchor or not self.edges else [*self.edges, edge]
+        self.sizes.append(sum(map(len, stored.values())))
+        return draft
+
+    def restore(self) -> list[np.ndarray]:
+        plan = self.track.plan
+        everything = range(len(plan.tensors))
+        composer = Composer(self.edges, plan, self.track.columns, everything)
+        for job in composer.jobs():
+            job()
+        return [composer.values(t).reshape(plan.tensors[t].shape) for t in everything]
+
+
+def walk(rng, shape, dtype, scale=1e-3):
+    value = rng.standard_normal(shape) * 0.1
+    while True:
+        yield value.astype(dtype)
+        value = value + rng.standard_normal(shape) * scale
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_the_track_follows_in_every_dtype(dtype):
+    rng = np.random.default_rng(0)
+    saver, states = Saver(), walk(rng, (100, 70), dtype, 4e-3)
+    for _ in range(12):
+        state = next(states)
+        draft = saver.save({"w": state})
+    assert list(draft.columns.op) == [ADD]
+    (back,) = saver.restore()
+    assert back.dtype == state.dtype
+    gap = np.linalg.norm(back.astype(np.float64) - state.astype(np.float64))
+    assert gap < 2 * np.sqrt(state.size) * 4e-3
+    assert saver.sizes[-1] * 10 < state.size * 4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_grid_values_are_rounded_once(dtype):
+    from fractions import Fraction
+
+    from lcstore.track import grid
+
+    rng = np.random.default_rng(1)
+    name = dtype_name(np.dtype(dtype))
+    bits = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}[name]
+    integers = rng.integers(-(1 << 29), 1 << 29, 500).astype(grid.track_dtype(name))
+    integers[:40] = (1 << 28) + np.arange(40)  # close to ties
+    out = grid.empty_values(integers.size, name)
+    grid.from_grid(integers, -30, name, out)
+    for n, value in zip(integers.tolist(), out.astype(np.float64).tolist(), strict=True):
+        exact = Fraction(n, 1 << 30)
+        if name == "float16" and abs(exact) < Fraction(1, 1 << 13):
+            continue  # subnormal halves have fewer bits
+        unit = Fraction(2) ** (max(abs(n).bit_length(), 1) - 30 - bits)
+        assert abs(Fraction(value) - exact) <= unit / 2
+
+
+def test_rollback_is_exact():
+    rng = np.random.default_rng(2)
+    states = [walk(rng, shape, np.float32) for shape in ((300, 40), (50, 50), (7,))]
+    saver = Saver(roles={"c": "exact"})
+
+    def following():
+        return dict(zip("abc", (next(s) for s in states), strict=True))
+
+    for _ in range(3):
+        saver.save(following())
+    before = {name: pool.copy() for name, pool in saver.track.pools.items()}
+    for kwargs in ({}, {"exact": True}, {"reset": {("a",)}}):
+        draft = saver.draft(following(), **kwargs)
+        for job in draft.jobs:
+            job()
+        assert any((before[n] != p).any() for n, p in saver.track.pools.items())
+        draft.roll_back()
+        assert all((before[n] == p).all() for n, p in saver.track.pools.items())
+    last = following()
+    saver.save(last)
+    np.testing.assert_allclose(saver.restore()[0], last["a"], atol=0.01)
+    np.testing.assert_array_equal(saver.restore()[2], last["c"])
+
+
+def test_a_partly_run_draft_rolls_back_too():
+    rng = np.random.default_rng(3)
+    saver, states = Saver(), walk(rng, (2048, 1024), np.float32)
+    saver.save({"w": next(states)})
+    saver.save({"w": next(states)})
+    before = saver.track.pools["weights-float32"].copy()
+    draft = saver.draft({"w": next(states)})
+    assert len(draft.jobs) > 1
+    draft.jobs[0]()
+    draft.roll_back()
+    assert (saver.track.pools["weights-float32"] == before).all()
+
+
+def test_a_tensor_that_outgrows_its_grid_is_set_anew():
+    rng = np.random.default_rng(4)
+    saver = Saver()
+    a, b = (rng.standard_normal((80, 80)).astype(np.float32) for _ in range(2))
+    saver.save({"a": a, "b": b})
+    saver.save({"a": a + 0.01, "b": b})
+    draft = saver.save({"a": a * 100, "b": b + 0.01})
+    assert list(draft.columns.op) == [EXACT, ADD]
+    draft = saver.save({"a": a * 101, "b": b + 0.02})
+    assert list(draft.columns.op) == [ADD, ADD]
+    back = saver.restore()
+    assert np.linalg.norm(back[0] - a * 101) < 3 * np.linalg.norm(a)
+    assert np.linalg.norm(back[1] - b - 0.02) < 3 * 0.01 * 80
+
+
+def test_growth_that_the_sample_misses_is_met_while_coding():
+    rng = np.random.default_rng(5)
+    saver = Saver()
+    a = rng.standard_normal((300, 300)).astype(np.float32)
+    saver.save({"a": a})
+    b = a.copy()
+    b.flat[77_777] = 1e6
+    draft = saver.save({"a": b})
+    assert list(draft.columns.op) == [EXACT]
+    assert saver.restore()[0].flat[77_777] == np.float32(1e6)
+
+
+def test_an_outlier_is_escaped_and_does_not_starve_the_rest():
+    rng = np.random.default_rng(6)
+    saver = Saver()
+    a = rng.standard_normal((300, 300)).astype(np.float32)
+    noise = rng.standard_normal((4, 300, 300)).astype(np.float32) * 1e-4
+    saver.save({"a": a})
+    saver.save({"a": a + noise[0]})
+    b = a + noise[0] + noise[1]
+    b.flat[5] += 1.0
+    saver.save({"a": b})
+    (back,) = saver.restore()
+    assert abs(back.flat[5] - b.flat[5]) < 1e-2
+    assert np.linalg.norm((back - b).flat[6:]) < 2 * np.linalg.norm(noise[1])
+
+
+def test_zeros_begin_without_a_grid():
+    saver = Saver()
+    zero = np.zeros((64, 64), np.float32)
+    draft = saver.save({"a": zero})
+    assert list(draft.columns.op) == [SET]
+    assert saver.sizes == [0]
+    draft = saver.save({"a": zero})
+    assert saver.sizes == [0, 0]
+    value = np.full((64, 64), 0.5, np.float32)
+    assert list(saver.save({"a": value}).columns.op) == [EXACT]
+    np.testing.assert_array_equal(saver.restore()[0], value)
+
+
+def test_unchanged_exact_tensors_cost_nothing():
+    saver = Saver(roles={"e": "exact"})
+    e = np.arange(5000)
+    saver.save({"e": e})
+    draft = saver.save({"e": e.copy()})
+    assert list(draft.columns.op) == [KEEP]
+    assert saver.sizes[1] == 0
+    np.testing.assert_array_equal(saver.restore()[0], e)
+
+
+def test_an_unchanged_state_costs_about_nothing_and_its_residual_comes_in():
+    rng = np.random.default_rng(7)
+    saver, states = Saver(), walk(rng, (256, 256), np.float32)
+    for _ in range(4):
+        last = next(states)
+        saver.save({"w": last})
+    gaps = []
+    for _ in range(24):
+        saver.save({"w": last})
+        gaps.append(np.linalg.norm(saver.restore()[0] - last))
+    assert gaps[-1] < gaps[0] / 1000
+    assert max(saver.sizes[4:]) * 8 < 2.5 * last.size
+    assert saver.sizes[-1] * 8 < 0.05 * last.size
+
+
+def test_error_does_not_grow():
+    rng = np.random.default_rng(8)
+    saver, states = Saver(), walk(rng, (128, 128), np.float32)
+    errors = []
+    for i in range(120):
+        draft = saver.draft({"w": next(states)})
+        for job in draft.jobs:
+            job()
+        if i > 1:
+            errors.append(draft.tracking()[0])
+        draft.commit()
+        saver.edges.append(None)
+    assert np.mean(errors[-20:]) < 1.15 * np.mean(errors[10:30])
+    assert max(errors[5:]) < 1.6
+
+
+@pytest.mark.parametrize(("preset", "low", "high"), [("high", 0.2, 0.55), ("balanced", 0.7, 1.45), ("small", 1.4, 2.9)])
+def test_presets_keep_their_error(preset, low, high):
+    rng = np.random.default_rng(9)
+    saver, states = Saver(PRESETS[preset]), walk(rng, (200, 200), np.float32)
+    errors = []
+    for i in range(30):
+        draft = saver.draft({"w": next(states)})
+        for job in draft.jobs:
+            job()
+        if i > 8:
+            errors.append(draft.tracking()[0])
+        draft.commit()
+        saver.edges.append(None)
+    assert low < np.mean(errors) < high
+
+
+def test_update_scale_falls_at_once_and_rises_slowly():
+    from lcstore.track.steps import RISE, choose_step, follow
+
+    assert follow(1.0, 0.01) == 0.01
+    assert follow(1.0, 100.0) == RISE
+    assert follow(0.0, 3.0) == 3.0
+    assert 0 < follow(1.0, 0.0) < 1
+    kept = choose_step(1.0, 1.0, -20, None, 26).shift
+    for factor in (0.85, 1.0, 1.3):  # hysteresis: the step stays
+        assert choose_step(factor, 1.0, -20, kept, 26).shift == kept
+    assert choose_step(8.0, 1.0, -20, kept, 26).shift == kept + 3
+    assert choose_step(1e9, 1.0, -20, kept, 26).shift == 26
+    assert choose_step(1e-30, 1.0, -20, kept, 26).shift == 0
+
+
+def test_an_exact_policy_is_exact():
+    from lcstore.store.entries import plan_entries
+
+    flat = flatten({"model": {"a.weight": np.ones((64, 64), np.float32)}})
+    (entry,) = plan_entries(flat.tensors, PRESETS["exact"], set())
+    assert entry.role == "exact"
+
+
+def test_rules_go_before_names():
+    policy = Policy(rules={"ema/**": "exact", "x/*": "weights"})
+    assert policy.role(("ema", "w"), "weights") == "exact"
+    assert policy.role(("x", "w"), "exact") == "weights"
+    for kwargs in ({"error": 100.0}, {"first_moment": 0.1}, {"second_moment": 9}, {"rules": {"a": "lossy"}}):
+        with pytest.raises(ValueError, match="policy|rule"):
+            Policy(**kwargs)
+
+
+@given(st.data())
+def test_columns_round_trip(data):
+    count = data.draw(st.integers(0, 20))
+    columns = Columns.empty(count)
+    columns.op[:] = data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count))
+    columns.digest[:] = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=count, max_size=count))
+    back = Columns.from_bytes(columns.to_bytes(), count, key="k")
+    for name in ("op", "grid", "shift", "digest", "scale"):
+        np.testing.assert_array_equal(getattr(columns, name), getattr(back, name))
+
+
+def test_hostile_columns():
+    from lcstore import CorruptionError
+
+    good = Columns.empty(3).to_bytes()
+    for bad in (
+        {},
+        {**good, "op": b"\x00"},
+        {**good, "op": b"\x09\x00\x00"},
+        {**good, "more": b""},
+        {**good, "grid": np.full(3, 5000, "<i2").tobytes()},
+    ):
+        with pytest.raises(CorruptionError):
+            Columns.from_bytes(bad, 3, key="k")
+
+
+def test_a_wrong_digest_is_noticed():
+    from lcstore import CorruptionError
+
+    rng = np.random.default_rng(10)
+    saver, states = Saver(), walk(rng, (64, 64), np.float32)
+    saver.save({"w": next(states)})
+    saver.save({"w": next(states)})
+    saver.track.columns.digest[0] += 1
+    with pytest.raises(CorruptionError, match="digest"):
+        saver.restore()
