@@ -7,6 +7,7 @@ one by one; the bits each would take are counted, not guessed. The table is made
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -16,9 +17,9 @@ from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
 from lcstore.kernels import huffman, pack, runs, wide
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
-_PIECES, _PIECE = 64, 1 << 12
+_PIECES, _PIECE = 64, 1 << 11
 #: Tokens are chosen only where they save this much: they are slower to decode than packed symbols.
-_TOKENS_MUST_SAVE = 0.015
+_TOKENS_MUST_SAVE = 0.025
 
 
 @dataclass(frozen=True)
@@ -59,25 +60,50 @@ def encode_levels(
     if not pack.any_level(levels):
         return Coded(f.ZERO)
     picked = _sample(levels)
-    plans = _plan_packs(picked, entropy) + _plan_runs(picked, entropy)
-    for plan in sorted(plans, key=lambda p: p.cost):
-        run = _run_runs if plan.per == 0 else _run_pack
-        coded = run(levels, escapes, plan, plan.size == levels.size, cache)
+    plans = [*_plan_packs(picked, entropy), *_plan_runs(picked, entropy)]
+    for plan in sorted(plans, key=lambda p: p.cost(levels.size)):
+        run = _run_pack if plan.per else _run_runs
+        coded = run(levels, escapes, plan, cache)
         if coded is not None:
             return coded
     return None
 
 
 @dataclass(frozen=True)
+class _Tokens:
+    """Levels as run-level tokens: symbols, what their extra bits hold, tokens of each segment."""
+
+    symbols: Array
+    extras: Array
+    segments: Array
+
+    def counts(self) -> Array:
+        """Count the symbols."""
+        counts = np.zeros(SYMBOLS, np.int64)
+        huffman.histogram(self.symbols, counts)
+        if not self.symbols.size:
+            counts[runs.END] = 1
+        return counts
+
+
+@dataclass(frozen=True)
 class _Plan:
-    """A coder and the bits that it would take, from the counts of its symbols among `size` levels."""
+    """A way to code a chunk, tried on `size` of its levels: the bits that they and the table would take.
+
+    What was counted on the way is kept: it holds for the chunk where those levels are all of it.
+    """
 
     bits: int
     per: int
-    counts: Array
-    cost: float
     size: int
+    level_bits: float
+    table_bytes: int
+    counts: Array
     tokens: _Tokens | None = None
+
+    def cost(self, size: int) -> float:
+        """Return the bits that `size` levels would take."""
+        return self.level_bits * size / self.size + 8 * self.table_bytes
 
 
 def _sample(levels: Array) -> Array:
@@ -103,8 +129,8 @@ def _plan_packs(levels: Array, entropy: str) -> list[_Plan]:
 def _plan_pack(levels: Array, bits: int, per: int, singles: Array) -> _Plan:
     counts = singles if per == 1 else _count_symbols(levels, bits, per)
     table = CodeTable.from_counts(counts)
-    cost = table.bits(counts) + 8 * len(table.to_bytes()) + _escape_bits(singles, 1 << (bits - 1))
-    return _Plan((bits, per), bits, per, counts, cost)
+    level_bits = table.bits(counts) + _escape_bits(singles, 1 << (bits - 1))
+    return _Plan(bits, per, levels.size, level_bits, table.symbols // 2, counts)
 
 
 def _count_symbols(levels: Array, bits: int, per: int) -> Array:
@@ -117,47 +143,48 @@ def _count_symbols(levels: Array, bits: int, per: int) -> Array:
 
 def _escape_bits(singles: Array, least: int) -> float:
     """Give the bits that the side streams take, from the counts of the single levels."""
+    return float(singles @ _bits_of_escapes(least))
+
+
+@lru_cache
+def _bits_of_escapes(least: int) -> Array:
+    """Give what each byte takes as an escaped level of magnitude `least` or more; 0 for smaller ones."""
     magnitudes = np.abs(np.arange(SYMBOLS).astype(np.uint8).view(np.int8).astype(np.int64))
     magnitudes[128] = 4096 + least  # an escape above 127: its size is not known here
     over = magnitudes - least
-    each = np.where(over >= 0, 2 * np.floor(np.log2(np.maximum(over, 0) + 1)) + 2, 0)
-    return float(singles @ each)
+    return np.where(over >= 0, 2 * np.floor(np.log2(np.maximum(over, 0) + 1)) + 2, 0)
 
 
-def _plan_runs(levels: Array, entropy: str) -> list[_Plan | None]:
+def _plan_runs(levels: Array, entropy: str) -> list[_Plan]:
     if entropy not in ("auto", "runs"):
         return []
     most = levels.size // 2 + 64 if entropy == "auto" else levels.size + levels.size // 4096 + 64
     tokens = _tokenize(levels, most)
     if tokens is None:
         return []
-    symbols, _extras, _counts = tokens
-    counts = np.zeros(SYMBOLS, np.int64)
-    huffman.histogram(symbols, counts)
-    if not counts.any():
-        counts[runs.END] = 1
+    counts = tokens.counts()
     table = CodeTable.from_counts(counts)
     extra = np.zeros(SYMBOLS, np.uint8)
     runs.extra_bits(extra)
     escaped = int(counts[runs.LEVELS - 1 : runs.END : runs.LEVELS].sum())
-    cost = (
-        table.bits(counts)
-        + float(counts @ extra.astype(np.int64))
-        + 8 * len(table.to_bytes())
-        + 5.0 * escaped
-    )
-    return [_Plan("runs", 0, 0, counts, cost * (1 + _TOKENS_MUST_SAVE))]
+    level_bits = table.bits(counts) + float(counts @ extra.astype(np.int64)) + 5.0 * escaped
+    level_bits *= 1 + _TOKENS_MUST_SAVE
+    return [_Plan(0, 0, levels.size, level_bits, table.symbols // 2, counts, tokens)]
 
 
-def _tokenize(levels: Array, most: int) -> tuple[Array, Array, Array] | None:
+def _tokenize(levels: Array, most: int) -> _Tokens | None:
     segments = -(-levels.size // (1 << f.SEGMENT))
     symbols, extras = np.empty(most, np.uint8), np.empty(most, np.uint32)
     counts = np.zeros(segments, np.int64)
     used = runs.tokenize(levels, 1 << f.SEGMENT, symbols, extras, counts)
-    return None if used < 0 else (symbols[:used], extras[:used], counts)
+    return None if used < 0 else _Tokens(symbols[:used], extras[:used], counts)
 
 
-def _run_pack(levels: Array, escapes: Array, segments: int, plan: _Plan, table: CodeTable) -> Coded | None:
+def _run_pack(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | None) -> Coded | None:
+    whole = plan.size == levels.size
+    counts = plan.counts if whole else _count_symbols(levels, plan.bits, plan.per)
+    table = _table(cache, (plan.bits, plan.per), counts)
+    segments = -(-levels.size // (1 << f.SEGMENT))
     streams = 4 if min(levels.size, 1 << f.SEGMENT) // plan.per >= f.FOUR_STREAMS_FROM else 1
     directory = np.zeros((segments, streams + 1), np.uint16)
     payload = np.empty(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
@@ -177,15 +204,21 @@ def _run_pack(levels: Array, escapes: Array, segments: int, plan: _Plan, table: 
     )
 
 
-def _run_runs(levels: Array, escapes: Array, segments: int, table: CodeTable) -> Coded | None:
-    tokens = _tokenize(levels, levels.size // 2 + 4096) or _tokenize(levels, levels.size + segments + 64)
+def _run_runs(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | None) -> Coded | None:
+    tokens = plan.tokens if plan.size == levels.size else None
+    if tokens is None:
+        tokens = _tokenize(levels, levels.size // 2 + 4096)
+    if tokens is None:
+        tokens = _tokenize(levels, levels.size + levels.size // 4096 + 64)
     if tokens is None:
         return None
-    symbols, extras, counts = tokens
+    table = _table(cache, "runs", tokens.counts())
+    segments = tokens.segments.size
     directory = np.zeros((segments, 2), np.uint16)
-    payload = np.empty(4 * symbols.size + escapes.size * 16 + 64 * segments + 64, np.uint8)
+    payload = np.empty(4 * tokens.symbols.size + escapes.size * 16 + 64 * segments + 64, np.uint8)
     used = runs.encode_runs(
-        levels, escapes, 1 << f.SEGMENT, symbols, extras, counts, table.codes, payload, directory
+        *(levels, escapes, 1 << f.SEGMENT, tokens.symbols, tokens.extras, tokens.segments),
+        *(table.codes, payload, directory),
     )
     if used < 0:
         return None
@@ -198,7 +231,7 @@ def encode_wide(levels: Array, *, cache: TableCache | None = None) -> Coded:
         return Coded(f.ZERO)
     counts = np.zeros(SYMBOLS, np.int64)
     wide.count_wide(levels, counts)
-    table = cache.table("wide", counts) if cache is not None else CodeTable.from_counts(counts)
+    table = _table(cache, "wide", counts)
     segments = -(-levels.size // wide.SEGMENT)
     directory = np.zeros((segments, 2), np.uint16)
     payload = np.empty(levels.size * 10 + 64 * segments, np.uint8)

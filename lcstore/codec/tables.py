@@ -46,6 +46,11 @@ class CodeTable:
             raise CorruptionError("no symbol to code")
         return cls.from_lengths(lengths)
 
+    @property
+    def symbols(self) -> int:
+        """Number of symbols that have a code."""
+        return int(np.count_nonzero(self.lengths))
+
     def bits(self, counts: Array) -> float:
         """Give the bits that `counts` symbols take; infinity where one has no code."""
         if np.any((counts > 0) & (self.lengths == 0)):

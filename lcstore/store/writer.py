@@ -200,7 +200,8 @@ class _Saving:
                     self._run(draft.jobs, edge)
                 if not draft.off_grid:
                     coded = time.perf_counter()
-                    pending = self._commit(draft, edge, anchor)
+                    error, lag = draft.tracking()
+                    pending = self._commit(draft, edge, anchor, error)
                     break
             except BaseException:
                 self._roll_back(draft)
@@ -209,7 +210,6 @@ class _Saving:
             self._off_grid(draft, reset)
             edge = secrets.token_hex(16)  # names are unique: nothing is ever written over
             self.written = _Written(writer.backend)
-        error, lag = draft.tracking()
         writer._accept(pending)
         ended = time.perf_counter()
         return self._info(pending, error, lag, _phases(started, flattened, coded, ended))
@@ -248,7 +248,7 @@ class _Saving:
         for future in [self.writer.executor.submit(one, job) for job in jobs]:
             future.result()
 
-    def _commit(self, draft: Draft, edge: str, anchor: bool) -> _Pending:
+    def _commit(self, draft: Draft, edge: str, anchor: bool, error: float) -> _Pending:
         writer = self.writer
         written = self.written
         written.put_metadata(edge, draft.plan)
@@ -257,7 +257,6 @@ class _Saving:
         written.objects += plan_bytes > 0
         leaves, leaves_object = self._leaves(edge)
         edge_objects, exact_objects = written.split(draft)
-        error, _lag = draft.tracking()
         assert writer.run is not None
         for tensor, step in draft.steps.items():
             draft.columns.shift[tensor] = step.shift

@@ -103,11 +103,12 @@ class Draft:
                 continue
             spec = self.plan.tensors[tensor]
             pool = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
-            tracked = pool[samples.positions(spec.size)] * math.ldexp(1.0, int(self.columns.grid[tensor]))
+            left = now - samples.take(pool) * math.ldexp(1.0, int(self.columns.grid[tensor]))
+            step = now - before
             weight = spec.size / now.size
-            error += weight * float(np.sum((now - tracked) ** 2))
-            moved += weight * float(np.sum((now - before) ** 2))
-            along += weight * float(np.sum((now - tracked) * (now - before)))
+            error += weight * samples.inner(left, left)
+            moved += weight * samples.inner(step, step)
+            along += weight * samples.inner(left, step)
         return (math.sqrt(error / moved), along / moved) if moved > 0 else (math.nan, math.nan)
 
     # Jobs -----------------------------------------------------------------------------------------------

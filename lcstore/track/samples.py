@@ -17,7 +17,7 @@ SIZE: Final = 16_384
 _STRIDE_MIX: Final = 0x9E3779B97F4A7C15
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=256)  # 128 KiB each; most models have a few sizes of tensors
 def positions(count: int) -> Array:
     """Return where a tensor of `count` elements is sampled: everywhere if it is small, else spread over all.
 
@@ -39,6 +39,11 @@ def take(flat: Array) -> Array:
     return flat[positions(flat.size)].astype(np.float64)
 
 
+def inner(a: Array, b: Array) -> float:
+    """Return the sum of the products. Without BLAS, whose threads cost more than these few elements."""
+    return float(np.einsum("i,i->", a, b))
+
+
 def rms(values: Array) -> float:
     """Return the root mean square; 0 for nothing."""
-    return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
+    return float(np.sqrt(inner(values, values) / values.size)) if values.size else 0.0

@@ -1,0 +1,84 @@
+"""What commands share on their command lines: arguments, options, and how ``URL@STEP`` is read."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+from lcstore.store.keys import is_id
+
+Url: TypeAlias = Annotated[
+    str, typer.Argument(metavar="URL", help="A local path, or any URL that fsspec opens: s3://bucket/run1")
+]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Options: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--storage-options", metavar="JSON", help='Options for the target: \'{"anon": true}\''),
+]
+Pairs: TypeAlias = Annotated[
+    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="One option for the target; may be repeated.")
+]
+
+_WORDS = {"true": True, "false": False, "null": None}
+
+
+def storage_options(options: str | None, pairs: list[str] | None) -> dict[str, Any]:
+    """Return what ``--storage-options`` and ``-o`` say together; the pairs go before."""
+    return _from_json(options) | dict(map(_pair, pairs or ()))
+
+
+def _from_json(options: str | None) -> dict[str, Any]:
+    try:
+        value = json.loads(options or "{}")
+    except ValueError as error:
+        # The text itself may hold a secret: it is not repeated.
+        raise typer.BadParameter(f"--storage-options is no JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter('--storage-options must be a JSON object: {"key": "value"}')
+    return value
+
+
+def _pair(pair: str) -> tuple[str, Any]:
+    key, equals, value = pair.partition("=")
+    if not equals or not key:
+        raise typer.BadParameter("-o takes KEY=VALUE")
+    if value in _WORDS:
+        return key, _WORDS[value]
+    # Digits stay text: an access key may be made of them. `--storage-options` says numbers as numbers.
+    return key, json.loads(value) if value[:1] in ("{", "[") and _is_json(value) else value
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def split_at(target: str) -> tuple[str, int | str | None]:
+    """Take ``URL@STEP`` apart; what follows the last ``@`` is a step, ``latest``, a tag, or a node's id.
+
+    An ``@`` that belongs to the URL is left in it: in a path that exists, before a slash
+    (``/data/me@home/run``), or between user and host (``sftp://me@host``).
+    """
+    url, found, at = target.rpartition("@")
+    if not found or os.path.exists(target) or any(c in at for c in "/\\:") or _is_host(url):
+        return target, None
+    if not at or not url:
+        raise typer.BadParameter(f"{target!r} is not URL@STEP: write /data/run@1000, or /data/run alone")
+    return url, as_state(at)
+
+
+def _is_host(url: str) -> bool:
+    """Tell whether `url` ends within the part that names user and host."""
+    _, found, rest = url.rpartition("://")
+    return bool(found) and "/" not in rest
+
+
+def as_state(text: str) -> int | str:
+    """Return the name of a state: a number is a step, unless it has the form of an id."""
+    return int(text) if text.isascii() and text.isdigit() and not is_id(text) else text
