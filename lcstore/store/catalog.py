@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from threading import Lock
+from threading import RLock
 
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import NodeName
+from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
@@ -34,7 +34,7 @@ class Catalog:
         self._keys: set[str] = set()
         self._records: dict[str, NodeRecord] = {}
         self._plans: dict[str, Plan] = {}
-        self._lock = Lock()
+        self._lock = RLock()
 
     def refresh(self, *, edges: bool = False) -> Graph:
         """List the store's nodes anew, with `edges` also the edges that maintenance added; return the graph."""
@@ -78,20 +78,24 @@ class Catalog:
         NotFoundError
             There is no such node; the message says which steps there are.
         """
-        if at is None or at == "latest":
-            found = self.graph.latest(run)
-        elif isinstance(at, int):
-            found = self.graph.at_step(at)
-        elif isinstance(at, str) and keys.is_id(at) and at in self.graph.nodes:
-            found = self.graph.nodes[at]
-        elif isinstance(at, str):
-            found = self._tagged(at)
-        else:
-            raise InvalidInputError(f"a state is named by a step, 'latest', a tag or a node's id, not {at!r:.100}")
+        with self._lock:
+            if at is None or at == "latest":
+                found = self.graph.latest(run)
+            elif isinstance(at, int):
+                found = self.graph.at_step(at)
+            elif isinstance(at, str):
+                found = self.graph.nodes.get(at) or self._tagged(at)
+            else:
+                raise InvalidInputError(f"a state is named by step, 'latest', tag or node id, not {at!r:.100}")
         if found is None:
             what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
             raise NotFoundError(f"there is {what} in {self.backend.url}; {self._holds()}")
         return found
+
+    def path(self, node: str) -> list[EdgeRef]:
+        """Return the edges from the root to a node that are the fewest bytes to read."""
+        with self._lock:
+            return self.graph.path(node)
 
     def _holds(self) -> str:
         steps = self.graph.steps()

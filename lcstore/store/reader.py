@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +20,7 @@ from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
+from lcstore.store.jobs import run_all
 from lcstore.store.records import NodeRecord, ObjectRef
 from lcstore.store.strictjson import loads
 from lcstore.track.columns import EXACT, Columns
@@ -97,19 +98,14 @@ class Reader:
     ) -> Composer:
         """Compose the track of tensors along the cheapest path."""
         composer = Composer(self._edges(node, wanted), node.plan, node.columns, wanted, window=window)
-        self._run(composer.jobs())
+        run_all(self.executor, composer.jobs())
         return composer
-
-    def _run(self, jobs: Sequence[Callable[[], None]]) -> None:
-        futures = [self.executor.submit(job) for job in jobs]
-        for future in futures:
-            future.result()
 
     def _edges(self, node: Node, wanted: Sequence[int]) -> list[Edge]:
         own = self._edge(node)
         if all(node.columns.op[t] >= 2 for t in wanted):
             return [own]  # the node's own edge sets all of them: nothing before it matters
-        path = self.catalog.graph.path(node.name.node)
+        path = self.catalog.path(node.name.node)
         names = [self.catalog.graph.nodes[ref.target] for ref in path]
         if any(ref.edge is not None for ref in path):
             raise CorruptionError("the path has edges of a maintenance this version does not know: upgrade lcstore")
@@ -150,7 +146,7 @@ class Reader:
             mine = {t for t in wanted if node.plan.tensors[t].pool == name}
             for chunk in tensors.chunks_of(mine):
                 jobs.append(partial(_exact_chunk, tensors, chunk, fetch, out))
-        self._run(jobs)
+        run_all(self.executor, jobs)
         return out
 
 

@@ -227,7 +227,7 @@ class Store:
             track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
             edges = {
                 self._catalog.record(ref.target).edge.id if ref.edge is None else ref.edge
-                for ref in self._catalog.graph.path(node.name.node)
+                for ref in self._catalog.path(node.name.node)
             }
             self._writer.stand_on(node.name, edges, track)
             leaves = range(len(self._reader.leaves(node)))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -28,6 +29,7 @@ from lcstore.store.catalog import Catalog
 from lcstore.store.commit import put_record
 from lcstore.store.entries import plan_entries
 from lcstore.store.info import SaveInfo
+from lcstore.store.jobs import run_all
 from lcstore.store.marks import TagRecord
 from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
 from lcstore.store.strictjson import dumps
@@ -240,13 +242,13 @@ class _Saving:
 
     def _run(self, jobs: Sequence[Job], edge: str) -> None:
         """Run the jobs side by side, each chunk written as soon as it is coded."""
+
         def one(job: Job) -> None:
             chunk = job()
             if chunk is not None:
                 self.written.put_chunk(edge, chunk)
 
-        for future in [self.writer.executor.submit(one, job) for job in jobs]:
-            future.result()
+        run_all(self.writer.executor, [partial(one, job) for job in jobs])
 
     def _commit(self, draft: Draft, edge: str, anchor: bool, error: float) -> _Pending:
         writer = self.writer

@@ -6,14 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 import twins
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.kernels import bits, planes
 from lcstore.kernels.digest import digest
 
-FAST = settings(deadline=None, max_examples=60)
 u64 = np.uint64
 fields = st.integers(0, 63).flatmap(lambda n: st.tuples(st.integers(0, (1 << n) - 1), st.just(n)))
 
@@ -28,7 +27,6 @@ def write(parts):
     return words, int(state[2]) * 64 + int(state[1])
 
 
-@FAST
 @given(st.lists(fields, max_size=40))
 def test_put_appends_bits_and_window_finds_them(parts):
     words, size = write(parts)
@@ -48,14 +46,14 @@ def test_a_put_of_nothing_changes_nothing():
     assert not words.any()
 
 
-@FAST
 @given(st.integers(0, (1 << 64) - 1))
 def test_bit_length(value):
     assert int(bits.bit_length(u64(value))) == value.bit_length()
 
 
-@FAST
-@given(st.lists(st.integers(-(1 << 61), 1 << 61), min_size=1, max_size=12), st.sampled_from([2, 3, 4, 8, 128]))
+@given(
+    st.lists(st.integers(-(1 << 61), 1 << 61), min_size=1, max_size=12), st.sampled_from([2, 3, 4, 8, 128])
+)
 def test_escapes_are_written_and_read_back(levels, least):
     levels = [v if abs(v) >= least else least for v in levels]
     words = np.zeros(len(levels) * 3 + 4, np.uint64)
@@ -78,7 +76,6 @@ def test_an_escape_without_an_end_is_malformed():
     assert int(bits.take_escape(np.zeros(8, np.uint64), u64(0), 3)[0]) == 0
 
 
-@FAST
 @given(
     npst.arrays(st.sampled_from([np.int8, np.int32, np.int64]), st.integers(0, 70)),
     st.sampled_from([0, 1, 1023, 1 << 20, (1 << 40) + 7]),
@@ -89,7 +86,6 @@ def test_digest_is_its_twin(values, start):
     assert int(out[0]) == twins.digest(values, start)
 
 
-@FAST
 @given(npst.arrays(np.int64, 33), npst.arrays(np.int64, 33), st.integers(0, 1 << 40))
 def test_digest_is_linear_and_adds_up_over_pieces(a, b, start):
     def of(values, at=start):
@@ -108,7 +104,6 @@ def test_digest_tells_positions_apart():
     assert len(weights) == 100_000
 
 
-@FAST
 @given(
     st.sampled_from([np.uint16, np.uint32, np.uint64]).flatmap(lambda t: npst.arrays(t, st.integers(0, 40))),
     st.sampled_from([0, 1]),

@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import twins
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lcstore.kernels import huffman, pack, runs, wide
 from lcstore.kernels.status import LENGTH, SPACE, SYMBOL
 
-FAST = settings(deadline=None, max_examples=50)
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
 seeds = st.integers(0, 1 << 30)
 sizes = st.sampled_from([1, 3, 7, 8, 63, 64, 65, 200, 1000])
@@ -58,7 +57,6 @@ def pack_values(bits, per):
     return levels.astype(np.int8).view(f"u{per}").reshape(-1)
 
 
-@FAST
 @given(st.lists(st.integers(-128, 127), max_size=70), st.sampled_from(PACKINGS))
 def test_pack_is_its_twin(levels, packing):
     bits, per = packing
@@ -67,7 +65,6 @@ def test_pack_is_its_twin(levels, packing):
     np.testing.assert_array_equal(symbols, twins.pack(levels, bits, per))
 
 
-@FAST
 @given(st.integers(0, 200_000), st.integers(-128, 127), st.integers(0, 200_000))
 def test_any_level_finds_one(size, level, at):
     levels = np.zeros(size, np.int8)
@@ -76,7 +73,6 @@ def test_any_level_finds_one(size, level, at):
     assert pack.any_level(levels) == int(levels.any())
 
 
-@FAST
 @given(
     seed=seeds,
     size=sizes,
@@ -99,7 +95,9 @@ def test_pack_streams_are_their_twin_and_come_back(seed, size, spread, zeros, pa
     words = twins.words_of(wanted)
     table, code_sizes = tables(codes, pack_values(bits, per))
     room = np.zeros(-(-size // per) * per, np.int8)
-    assert pack.decode_pack(words, 0, directory, table, code_sizes, room.view(table.dtype), segment // per) == 0
+    assert (
+        pack.decode_pack(words, 0, directory, table, code_sizes, room.view(table.dtype), segment // per) == 0
+    )
     back, places, values = room[:size], np.zeros(size, np.int64), np.zeros(size, np.int64)
     found = pack.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
     assert found == np.count_nonzero(np.abs(levels) >= 1 << (bits - 1))
@@ -116,7 +114,7 @@ def test_pack_says_when_there_is_no_room(room):
 
 
 def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
-    levels, narrow, escapes = some_levels(1, 300, 3.0, 0.0)
+    _, narrow, escapes = some_levels(1, 300, 3.0, 0.0)
     codes, _ = code_for(twins.pack(narrow, 4, 2))
     payload, directory = np.zeros(4000, np.uint8), np.zeros((2, 5), np.uint16)
     used = pack.encode_pack(narrow, escapes, 4, 2, 4, 256, codes, payload, directory)
@@ -136,8 +134,12 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     assert pack.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
 
 
-@FAST
-@given(seed=seeds, size=sizes, zeros=st.sampled_from([0.0, 0.7, 0.99, 1.0]), segment=st.sampled_from([8, 64, 1024]))
+@given(
+    seed=seeds,
+    size=sizes,
+    zeros=st.sampled_from([0.0, 0.7, 0.99, 1.0]),
+    segment=st.sampled_from([8, 64, 1024]),
+)
 def test_tokens_are_their_twin(seed, size, zeros, segment):
     _, narrow, _ = some_levels(seed, size, 1.5, zeros)
     symbols, extras = np.zeros(2 * size + 2, np.uint8), np.zeros(2 * size + 2, np.uint32)
@@ -163,7 +165,6 @@ def test_run_classes_cover_every_run_of_a_segment():
     assert extra.tolist() == [bits for _, bits in classes for _ in range(5)] + [0] * 16
 
 
-@FAST
 @given(
     seed=seeds,
     size=sizes,
@@ -200,7 +201,9 @@ def test_long_runs_come_back():
     assert payload[:used].tobytes() == twins.encode_runs(levels, none, 1 << 16, book)[0]
     table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
     back = np.ones_like(levels)
-    assert runs.decode_runs(twins.words_of(payload[:used]), 0, directory, table, code_sizes, back, 1 << 16) == 0
+    assert (
+        runs.decode_runs(twins.words_of(payload[:used]), 0, directory, table, code_sizes, back, 1 << 16) == 0
+    )
     np.testing.assert_array_equal(back, levels)
 
 
@@ -224,7 +227,6 @@ wide_levels = st.one_of(
 )
 
 
-@FAST
 @given(st.lists(wide_levels, min_size=1, max_size=80), st.sampled_from([8, 32, 4096]))
 def test_wide_streams_are_their_twin_and_come_back(levels, segment):
     array = np.array(levels, np.int64)
@@ -233,7 +235,10 @@ def test_wide_streams_are_their_twin_and_come_back(levels, segment):
     symbols = np.array([twins.wide_symbol(v)[0] for v in levels])
     np.testing.assert_array_equal(counts, np.bincount(symbols, minlength=256))
     codes, book = code_for(symbols)
-    payload, directory = np.zeros(12 * len(levels) + 64, np.uint8), np.zeros((-(-len(levels) // segment), 2), np.uint16)
+    payload, directory = (
+        np.zeros(12 * len(levels) + 64, np.uint8),
+        np.zeros((-(-len(levels) // segment), 2), np.uint16),
+    )
     used = wide.encode_wide(array, segment, codes, payload, directory)
     wanted, wanted_directory = twins.encode_wide(levels, segment, book)
     np.testing.assert_array_equal(directory, wanted_directory)

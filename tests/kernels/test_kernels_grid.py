@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import twins
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.kernels import grid
 from lcstore.kernels.digest import digest
 
-FAST = settings(deadline=None, max_examples=60)
 KINDS = [(np.float32, np.int32, 28), (np.float64, np.int64, 58)]
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 1e-45, 5e-324, 3e38]
 
@@ -39,7 +38,6 @@ def run_advance(state, track, room, shift, rounding, start, inverse=1.0, limit=N
     return result, track, levels, escapes, out
 
 
-@FAST
 @given(
     seed=st.integers(0, 1 << 30),
     size=st.sampled_from([0, 1, 2, 1023, 1024, 1025, 2500]),
@@ -67,7 +65,6 @@ def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, shift,
     assert (int(out[0]), int(out[1])) == (wanted[4], done)
 
 
-@FAST
 @given(
     seed=st.integers(0, 1 << 30),
     kind=st.sampled_from(KINDS),
@@ -96,7 +93,6 @@ def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, spec
     np.testing.assert_array_equal(moved, track)
 
 
-@FAST
 @given(st.integers(0, 1 << 30), st.integers(0, 3000), st.sampled_from([0.5, 0.75, 1.0]), st.integers(1, 10))
 def test_the_error_left_is_below_the_dead_zone(seed, size, zone, shift):
     state, track = a_state(np.random.default_rng(seed), size, KINDS[1], 300.0, 0, None)
@@ -113,7 +109,6 @@ def test_a_grid_below_one_uses_the_states_own_precision():
     np.testing.assert_array_equal(moved, np.rint(state * np.float32(2**20)).astype(np.int32))
 
 
-@FAST
 @given(
     seed=st.integers(0, 1 << 30),
     size=st.sampled_from([0, 1, 31, 32, 33, 100]),
@@ -125,7 +120,9 @@ def test_add_levels_is_its_twin_and_wraps(seed, size, wide, kind, sign):
     rng = np.random.default_rng(seed)
     info = np.iinfo(kind)
     track = rng.integers(info.min, info.max, size, kind, endpoint=True)
-    levels = rng.integers(-(1 << 61), 1 << 61, size) if wide else rng.integers(-127, 128, size).astype(np.int8)
+    levels = (
+        rng.integers(-(1 << 61), 1 << 61, size) if wide else rng.integers(-127, 128, size).astype(np.int8)
+    )
     shifts = rng.integers(0, info.bits - 1, -(-size // 32)).astype(np.int16)
     moved = track.copy()
     assert grid.add_levels(levels, shifts, 32, sign, moved) == 0
@@ -150,7 +147,6 @@ def test_to_grid_is_its_twin(kind, special):
         assert track.tolist() == wanted
 
 
-@FAST
 @given(npst.arrays(st.sampled_from([np.int32, np.int64]), st.integers(0, 50)), st.integers(-160, 60))
 def test_from_grid_is_its_twin(track, exponent):
     scale = 2.0**exponent
@@ -172,7 +168,6 @@ def test_bfloat16_ties_go_to_even_and_the_largest_overflow():
     assert out.tolist() == [0x7F80] * 3
 
 
-@FAST
 @given(
     st.sampled_from([np.float32, np.float64]).flatmap(
         lambda t: npst.arrays(t, st.integers(0, 30), elements=st.floats(width=8 * np.dtype(t).itemsize))

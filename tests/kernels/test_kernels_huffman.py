@@ -7,13 +7,12 @@ import itertools
 import numpy as np
 import pytest
 import twins
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.kernels import huffman
 from lcstore.kernels.status import TABLE
 
-FAST = settings(deadline=None, max_examples=60)
 counts_of = st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 10, 1000, 1 << 40]), min_size=2, max_size=256)
 
 
@@ -33,7 +32,6 @@ def kraft(lengths):
     return sum(1 << (12 - int(n)) for n in lengths if n)
 
 
-@FAST
 @given(counts_of.filter(any))
 def test_code_lengths_are_their_twin_complete_and_within_the_limit(counts):
     used, lengths = lengths_of(counts)
@@ -54,14 +52,12 @@ def best_cost(counts, limit):
     return best
 
 
-@settings(deadline=None, max_examples=40)
 @given(st.lists(st.integers(1, 1000), min_size=2, max_size=6))
 def test_small_codes_are_optimal(counts):
     _, lengths = lengths_of(counts)
     assert int(np.dot(counts, lengths)) == best_cost(counts, len(counts))
 
 
-@FAST
 @given(st.lists(st.integers(1, 10_000), min_size=2, max_size=256))
 def test_codes_are_within_a_bit_of_the_entropy(counts):
     _, lengths = lengths_of(counts)
@@ -90,7 +86,6 @@ def test_no_symbol_no_code(counts):
     assert lengths_of(counts)[0] == TABLE
 
 
-@FAST
 @given(counts_of.filter(any))
 def test_codes_and_tables_are_their_twins(counts):
     lengths = lengths_of(counts)[1]
@@ -108,7 +103,6 @@ def test_codes_and_tables_are_their_twins(counts):
     assert sizes.min() >= 1
 
 
-@FAST
 @given(st.lists(st.integers(0, 255), min_size=2, max_size=12))
 def test_lengths_that_do_not_fill_the_space_are_refused(lengths):
     complete = max(lengths) <= 12 and kraft(lengths) == 4096
@@ -116,7 +110,6 @@ def test_lengths_that_do_not_fill_the_space_are_refused(lengths):
     assert huffman.assign_codes(np.array(lengths, np.uint8), codes) == (0 if complete else TABLE)
 
 
-@FAST
 @given(st.binary(max_size=50))
 def test_histogram_counts(data):
     counts = np.ones(256, np.int64)

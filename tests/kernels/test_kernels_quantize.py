@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import twins
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.kernels import quantize
 from lcstore.kernels.status import RANGE
 
-FAST = settings(deadline=None, max_examples=60)
 FLOATS = st.sampled_from([np.float32, np.float64])
 SIZES = st.sampled_from([0, 1, 31, 32, 33, 100])
 INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
@@ -23,8 +22,11 @@ def floats(dtype, **limits):
     return npst.arrays(dtype, SIZES, elements=st.floats(width=8 * np.dtype(dtype).itemsize, **limits))
 
 
-@FAST
-@given(FLOATS.flatmap(floats), st.lists(st.integers(-1000, 1022), min_size=4, max_size=4), st.sampled_from([0.5, 0.3, 0.0]))
+@given(
+    FLOATS.flatmap(floats),
+    st.lists(st.integers(-1000, 1022), min_size=4, max_size=4),
+    st.sampled_from([0.5, 0.3, 0.0]),
+)
 def test_linear_levels_are_their_twin(values, exponents, rounding):
     scales = np.ldexp(1.0, np.array(exponents[: -(-values.size // 32)], np.int64))
     levels = np.zeros(values.size, np.int64)
@@ -34,7 +36,6 @@ def test_linear_levels_are_their_twin(values, exponents, rounding):
     np.testing.assert_array_equal(levels, wanted[1])
 
 
-@FAST
 @given(
     npst.arrays(st.sampled_from([np.int8, np.int64]), SIZES),
     st.lists(st.integers(-1022, 1000), min_size=4, max_size=4),
@@ -52,7 +53,6 @@ def test_linear_and_integer_values_are_their_twins(levels, exponents):
         np.testing.assert_array_equal(out, twins.integer_values(levels, shifts, 32, dtype))
 
 
-@FAST
 @given(
     st.sampled_from([np.int32, np.int64]).flatmap(lambda t: npst.arrays(t, SIZES)),
     st.lists(st.integers(0, 31), min_size=4, max_size=4),
@@ -65,8 +65,9 @@ def test_common_shifts_are_their_twin(values, shifts):
     np.testing.assert_array_equal(found, twins.common_shifts(values, 32))
 
 
-@FAST
-@given(FLOATS.flatmap(lambda t: floats(t, min_value=0)), st.integers(0, 7), st.sampled_from([None, -1.0, np.nan]))
+@given(
+    FLOATS.flatmap(lambda t: floats(t, min_value=0)), st.integers(0, 7), st.sampled_from([None, -1.0, np.nan])
+)
 def test_log_levels_are_their_twin_and_come_back(values, kept, special):
     if special is not None and values.size:
         values = values.copy()
@@ -93,7 +94,6 @@ def test_log_levels_are_their_twin_and_come_back(values, kept, special):
     assert np.all(error <= 2.0 ** -(kept + 1))
 
 
-@FAST
 @given(st.lists(st.integers(-300, 600), min_size=1, max_size=40))
 def test_log_values_outside_are_refused(levels):
     array, bases = np.array(levels, np.int64), np.full(2, 40, np.int64)
@@ -104,7 +104,6 @@ def test_log_values_outside_are_refused(levels):
     np.testing.assert_array_equal(out, wanted[1])
 
 
-@FAST
 @given(FLOATS.flatmap(floats))
 def test_bucket_statistics_are_their_twin(values):
     mantissa = MANTISSA[values.itemsize]
@@ -120,7 +119,6 @@ def test_bucket_statistics_are_their_twin(values):
     np.testing.assert_array_equal(levels, ids[(patterns >> patterns.dtype.type(mantissa)).astype(np.int64)])
 
 
-@FAST
 @given(npst.arrays(st.sampled_from([np.int8, np.int64]), SIZES), st.integers(1, 128))
 def test_table_values_refuse_levels_outside(levels, size):
     table = np.arange(size, dtype=np.float32) + 1

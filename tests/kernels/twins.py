@@ -48,11 +48,11 @@ def words_of(payload, padding=1 << 12):
     return words
 
 
-# bits --------------------------------------------------------------------------------------------------------
+# bits --------------------
 
 
 def put_escape(writer, level, least):
-    size = abs(level) - least + 1
+    size = abs(int(level)) - least + 1
     n = size.bit_length() - 1
     writer.put(int(level < 0), 1)
     writer.put(0, n)
@@ -71,7 +71,7 @@ def take_escape(reader, least):
     return -size if negative else size
 
 
-# digest ------------------------------------------------------------------------------------------------------
+# digest --------------------
 
 
 def weight(j):
@@ -83,7 +83,7 @@ def digest(values, start):
     return sum(weight(start + i) * int(v) for i, v in enumerate(values)) & MASK64
 
 
-# grid --------------------------------------------------------------------------------------------------------
+# grid --------------------
 
 RANGE, SPACE = -5, -4
 
@@ -114,7 +114,9 @@ def advance(state, track, escapes_room, escaped, inverse, limit, shift, rounding
             if far:
                 escapes.append(level)
             total = (total + weight(start + low + i) * (level << shift)) & MASK64
-        track[low:high] = wrap([int(t) + (v << shift) for t, v in zip(track[low:high], coded, strict=True)], track.dtype)
+        track[low:high] = wrap(
+            [int(t) + (v << shift) for t, v in zip(track[low:high], coded, strict=True)], track.dtype
+        )
         done += high - low
     return escaped + len(escapes), track, levels, escapes, total, done
 
@@ -149,7 +151,7 @@ def magnitude(values):
     return float(np.max(np.abs(values), initial=0))
 
 
-# huffman -----------------------------------------------------------------------------------------------------
+# huffman --------------------
 
 
 def code_lengths(counts, limit=12):
@@ -172,7 +174,7 @@ def code_lengths(counts, limit=12):
 
 
 def codes(lengths):
-    """Give {symbol: (code in stream order, length)}: canonical codes count up, and are written from the top."""
+    """Give {symbol: (code in stream order, length)}: canonical codes count up, written from the top."""
     out, code, last = {}, 0, 0
     for length, symbol in sorted((int(n), s) for s, n in enumerate(lengths) if n):
         code <<= length - last
@@ -205,7 +207,7 @@ def inverse(book):
     return {code: symbol for symbol, code in book.items()}
 
 
-# pack --------------------------------------------------------------------------------------------------------
+# pack --------------------
 
 
 def pack(levels, bits, per):
@@ -247,7 +249,7 @@ def encode_pack(levels, escapes, bits, per, streams, segment, book):
     return payload, np.array(directory, np.uint16).reshape(-1, streams + 1)
 
 
-# runs --------------------------------------------------------------------------------------------------------
+# runs --------------------
 
 END, LEAST = 255, 3
 
@@ -301,7 +303,7 @@ def encode_runs(levels, escapes, segment, book):
     return payload, np.array(directory, np.uint16).reshape(-1, 2)
 
 
-# wide --------------------------------------------------------------------------------------------------------
+# wide --------------------
 
 
 def wide_symbol(level):
@@ -326,7 +328,7 @@ def encode_wide(levels, segment, book):
     return payload, np.array(directory, np.uint16).reshape(-1, 2)
 
 
-# planes ------------------------------------------------------------------------------------------------------
+# planes --------------------
 
 
 def turn_left(words):
@@ -339,7 +341,7 @@ def split_planes(words, turn):
     return words.astype(words.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, words.itemsize).T
 
 
-# quantize ----------------------------------------------------------------------------------------------------
+# quantize --------------------
 
 
 def linear_levels(values, scales, block, rounding):
@@ -392,7 +394,11 @@ def log_values(levels, drop, top, block, bases, dtype):
 
 
 def bucket_statistics(patterns, mantissa, buckets):
-    counts, lows, highs = np.zeros(buckets, np.int64), np.zeros(buckets, np.int64), np.zeros(buckets, np.int64)
+    counts, lows, highs = (
+        np.zeros(buckets, np.int64),
+        np.zeros(buckets, np.int64),
+        np.zeros(buckets, np.int64),
+    )
     rests = patterns & patterns.dtype.type((1 << mantissa) - 1)
     which = (patterns >> patterns.dtype.type(mantissa)).astype(np.int64)
     for b in np.unique(which):

@@ -1,0 +1,178 @@
+"""Rules that every kernel keeps, read from the source; and what a damaged cache of compiled code does."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lcstore.kernels
+from lcstore.kernels import jit
+
+ROOM = Path(lcstore.kernels.__file__).parent
+FILES = sorted(ROOM.glob("*.py"))
+#: Unchecked helpers of checked kernels, with what bounds their indices.
+BOUNDED_BY_THEMSELVES = {
+    "_any_past": "loops over its own array",
+    "extra_bits": "fills 256 entries that its caller made, from constants",
+}
+
+
+def functions():
+    for file in FILES:
+        if file.name == "jit.py":
+            continue
+        for node in ast.parse(file.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                yield file, node
+
+
+def kernel_options(node):
+    """Give the options of the project's decorator, or None where a function does not have it."""
+    for decorator in node.decorator_list:
+        call = decorator.func if isinstance(decorator, ast.Call) else decorator
+        if isinstance(call, ast.Name) and call.id == "kernel":
+            keywords = decorator.keywords if isinstance(decorator, ast.Call) else []
+            return {k.arg: ast.literal_eval(k.value) for k in keywords}
+    return None
+
+
+KERNELS = {
+    node.name: (node, options) for _, node in functions() if (options := kernel_options(node)) is not None
+}
+
+
+def calls(node):
+    return {n.func.id for n in ast.walk(node) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.name)
+def test_only_the_projects_decorator_compiles(file):
+    if file.name == "jit.py":
+        return
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            names = {a.name.rsplit(".")[-1] for a in node.names}
+            assert not names & {"njit", "jit", "vectorize", "guvectorize", "prange", "cfunc", "stencil"}, (
+                names
+            )
+
+
+def test_every_function_with_a_loop_is_compiled():
+    plain = [f"{file.name}:{node.name}" for file, node in functions() if kernel_options(node) is None]
+    assert plain == ["ints.py:_binary", "ints.py:trailing_zeros", "ints.py:_boolean"]
+
+
+def test_what_reads_stored_bytes_checks_every_index():
+    decoders = {
+        name for name in KERNELS if name.startswith(("decode", "_decode", "take", "window", "_at_end"))
+    }
+    assert {
+        "decode_pack",
+        "decode_escapes",
+        "decode_runs",
+        "decode_wide",
+        "_decode4",
+        "take_escape",
+    } <= decoders
+    decoders.add("table_values")
+    assert {name for name in decoders if not KERNELS[name][1].get("checked")} == set()
+
+
+def test_helpers_of_checked_kernels_are_checked_themselves():
+    """The check is not passed on to callees, so one that indexes without it would be a hole."""
+    for name, (node, options) in KERNELS.items():
+        if not options.get("checked"):
+            continue
+        for callee in calls(node) & KERNELS.keys():
+            helper, its_options = KERNELS[callee]
+            indexes = any(isinstance(n, ast.Subscript) for part in helper.body for n in ast.walk(part))
+            safe = its_options.get("checked") or not indexes or callee in BOUNDED_BY_THEMSELVES
+            assert safe, f"{name} is checked, but calls {callee}, which is not"
+
+
+def test_kernels_never_raise():
+    for name, (node, _) in KERNELS.items():
+        assert not any(isinstance(n, ast.Raise | ast.Assert | ast.Try) for n in ast.walk(node)), name
+
+
+def test_a_checked_kernel_notices_an_index_outside():
+    @jit.kernel(checked=True)
+    def read(values, at):
+        return values[at]
+
+    @jit.kernel(inline=True)
+    def helper(values, at):
+        return values[at] + 1
+
+    assert helper(np.arange(3), 1) == 2
+    with pytest.raises(IndexError):
+        read(np.arange(3), 3)
+
+
+SCRIPT = """
+import numpy as np
+from lcstore.kernels import huffman
+counts = np.zeros(256, np.int64)
+huffman.histogram(np.arange(256, dtype=np.uint8), counts)
+assert (counts == 1).all()
+print("read")
+"""
+
+
+def in_a_new_process(cache, home=None):
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(cache),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SCRIPT],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "read\n"
+
+
+@pytest.fixture(scope="module")
+def warm_cache(tmp_path_factory):
+    cache = tmp_path_factory.mktemp("numba")
+    in_a_new_process(cache)
+    return cache
+
+
+@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
+@pytest.mark.parametrize("damage", ["empty", "torn", "garbage"])
+def test_a_damaged_cache_is_only_a_slower_start(warm_cache, suffix, damage):
+    files = list(warm_cache.rglob(f"*{suffix}"))
+    assert files
+    for file in files:
+        data = file.read_bytes()
+        file.write_bytes(
+            {"empty": b"", "torn": data[: len(data) // 2], "garbage": b"\x80\x04garbage"}[damage]
+        )
+    in_a_new_process(warm_cache)
+    in_a_new_process(warm_cache)
+    assert all(len(file.read_bytes()) > 20 for file in warm_cache.rglob(f"*{suffix}"))
+
+
+def test_a_cache_that_cannot_be_written_is_only_a_slower_start(tmp_path):
+    file = tmp_path / "cache"
+    file.write_text("not a directory")
+    in_a_new_process(file)
+
+
+def test_a_change_in_any_file_of_the_room_makes_the_cache_stale(tmp_path, monkeypatch):
+    from lcstore.kernels.huffman import histogram
+
+    assert histogram._cache._cache_file._source_stamp == jit._stamp()
+    names = {name for name, _, _ in jit._stamp()}
+    assert {"bits.py", "pack.py", "jit.py"} <= names
