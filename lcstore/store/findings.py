@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 Level: TypeAlias = Literal["structure", "checksum"]
 
-_ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "info": 2}
+#: Commands that findings name; `{url}` is filled in when the report is made.
+UPGRADE: Final = "pip install --upgrade lcstore"
+DOCTOR: Final = "lcstore doctor {url}"
+
+_ORDER: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +91,33 @@ class Report:
     def count(self, severity: Severity) -> int:
         """Return how many findings there are of one severity."""
         return sum(finding.severity == severity for finding in self.findings)
+
+
+class Findings:
+    """Findings while they are made."""
+
+    def __init__(self) -> None:
+        self.made: list[Finding] = []
+
+    def add(
+        self,
+        severity: Severity,
+        check: str,
+        key: str | None,
+        message: str,
+        *,
+        step: int | None = None,
+        next: str | None = None,
+    ) -> None:
+        """Note something."""
+        self.made.append(Finding(severity, check, key, step, message, next))
+
+    def unreadable(
+        self, check: str, key: str, error: LcstoreError, *, step: int | None = None, severity: Severity = "error"
+    ) -> None:
+        """Note that an object could not be read, or is not what it should be."""
+        message = "it is missing" if isinstance(error, NotFoundError) else error.message
+        command = UPGRADE if isinstance(error, UnsupportedFormatError) else None
+        if isinstance(error, StorageError):
+            command = DOCTOR
+        self.add(severity, check, error.key or key, message, step=step, next=command)

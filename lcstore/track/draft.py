@@ -7,7 +7,7 @@ so exactly), overwritten values are put back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -115,14 +115,18 @@ class Draft:
 
     def code_deltas(self, pool: str, chunk: int) -> Chunk | None:
         """Code the tensors of a chunk that are added to, and move the track with them."""
-        tensors, (low, high) = self.maps[pool], self.maps[pool].bounds(chunk)
-        track = self.pools[pool][low:high]
-        levels = np.zeros(high - low, np.int8)
-        escapes = np.empty(high - low + kernels.RUN, np.int64)
-        shifts = np.zeros(-(-(high - low) // ALIGN), np.int16)
+        pieces, (low, high) = self.maps[pool].pieces(chunk), self.maps[pool].bounds(chunk)
+        with self.track.scratch.levels(high - low) as (levels, escapes):
+            data = self._code_levels(pieces, self.pools[pool][low:high], levels, escapes)
+        return None if data is None else Chunk(pool, "add", chunk, data)
+
+    def _code_levels(
+        self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array
+    ) -> bytes | None:
+        shifts = np.zeros(-(-levels.size // ALIGN), np.int16)
         escaped = 0
         out = np.zeros(4, np.uint64)
-        for piece in tensors.pieces(chunk):
+        for piece in pieces:
             if self.columns.op[piece.tensor] != ADD:
                 continue
             shift = self.steps[piece.tensor].shift
@@ -138,11 +142,10 @@ class Draft:
                 return None
             self._add_digest(piece.tensor, out[0])
         data = frame_of_levels(levels, escapes[:escaped], shifts, track.dtype, self.track.tables)
-        if data is None:
-            return None
-        with self._lock:
-            self._moved.append((track, data))
-        return Chunk(pool, "add", chunk, data)
+        if data is not None:
+            with self._lock:
+                self._moved.append((track, data))
+        return data
 
     def _advance(self, piece: Piece, track: Array, levels: Array, escapes: Array, escaped: int, out: Array) -> int:
         spec = self.plan.tensors[piece.tensor]

@@ -17,6 +17,7 @@ from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.draft import Draft
 from lcstore.track.layout import PoolMap, pool_maps
 from lcstore.track.policy import Policy
+from lcstore.track.scratch import Scratch
 
 
 class Track:
@@ -41,6 +42,7 @@ class Track:
         self.pools: dict[str, Array] = {}
         self.samples: dict[Path, Array] = {}
         self.tables = TableCache()
+        self.scratch = Scratch()
         self._maps: tuple[Plan, dict[str, PoolMap]] | None = None
 
     def draft(
@@ -122,6 +124,9 @@ class Track:
             columns.grid[index] = NO_GRID if unit is None else unit
             if unit is None and magnitude != 0:
                 draft.off_grid.add(index)
+            return
+        if not np.isfinite(now).all():
+            draft.off_grid.add(index)
             return
         assert before is not None
         assert self.columns is not None

@@ -72,7 +72,8 @@ def test_every_operation(name, kind, exact):
         for step in history.steps:
             assert same(other.restore(step), history.seen[step])
         assert other.verify(level="checksum").ok
-        first = other.restore(new) if landed else None
+        node = other.info(new).node if landed else None
+        first = other.restore(node) if landed else None
         if isinstance(point.error, Crash):
             # The retry of a new process succeeds.
             retry = open_at_head(history, backend)
@@ -87,7 +88,7 @@ def test_every_operation(name, kind, exact):
             agree(store, seen)
             assert seen["epoch"] == history.after["epoch"]
         if landed:
-            assert same(lcstore.open(backend, "r").restore(other.info(new).node), first)
+            assert same(lcstore.open(backend, "r").restore(node), first)
         assert lcstore.open(backend, "r").verify(level="checksum").ok
     assert points >= (5 if kind == "crash_after" else 8)
 

@@ -1,0 +1,438 @@
+"""`LCCodec`: what comes back, how close it is, and what it takes."""
+
+from __future__ import annotations
+
+import pickle
+
+import ml_dtypes
+import numcodecs
+import numpy as np
+import pytest
+from frame_builder import take_apart
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from lcstore.codec import LCCodec
+from lcstore.codec import format as f
+from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name
+from lcstore.errors import CorruptionError, InvalidInputError
+
+FLOATS = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64)]
+SETTINGS = [
+    {},
+    {"step": 0.25},
+    {"step": 2.0**-40},
+    {"max_error": 1e-3},
+    {"bits": 3, "scale": "block"},
+    {"dead_zone": 0.9},
+    {"entropy": "runs"},
+    {"entropy": "symbol", "bits": 2},
+    {"quantizer": "exponent", "bits": 2},
+    {"quantizer": "exponent", "bits": 7, "entropy": "auto"},
+    {"quantizer": "log", "bits": 0},
+    {"quantizer": "log", "bits": 7},
+    {"quantizer": "exact"},
+]
+finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+def there_and_back(codec, array):
+    return codec.decode(codec.encode(array))
+
+
+def bits_of(array):
+    return np.ascontiguousarray(array).reshape(-1).view(f"V{array.itemsize}")
+
+
+def assert_same_bits(a, b):
+    assert a.dtype == b.dtype
+    np.testing.assert_array_equal(bits_of(a), bits_of(b))
+
+
+# what comes back exactly
+
+
+@pytest.mark.parametrize("name", DTYPE_NAMES)
+@pytest.mark.parametrize("size", [0, 1, 5, 1000])
+def test_exact_gives_every_bit_of_every_dtype_back(name, size):
+    dtype = dtype_from_name(name)
+    raw = np.random.default_rng(size).integers(0, 256, size * dtype.itemsize).astype(np.uint8)
+    if name == "bool":
+        raw &= 1
+    values = raw.view(dtype)
+    back = there_and_back(LCCodec("exact"), values)
+    assert_same_bits(back, values)
+    assert back.flags.writeable
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize(
+    "name", ["int8", "uint16", "int32", "int64", "uint64", "bool", "complex64", "float8_e4m3fn"]
+)
+def test_what_is_not_a_float_is_exact_whatever_the_setting(settings, name):
+    rng = np.random.default_rng(1)
+    values = (rng.standard_t(1.5, 3000) * 50).clip(-(2**31), 2**31)
+    values = (values > 3) if name == "bool" else np.abs(values).astype(dtype_from_name(name))
+    assert_same_bits(there_and_back(LCCodec(**settings), values), values)
+
+
+@given(npst.arrays(st.sampled_from([np.int32, np.int64]), st.integers(0, 200)))
+def test_integers_of_any_size_come_back(values):
+    assert_same_bits(there_and_back(LCCodec(), values), values)
+
+
+def test_integers_with_a_common_factor_cost_no_more_for_it():
+    small = np.random.default_rng(0).integers(-3, 4, 100_000).astype(np.int64)
+    plain, shifted = (len(LCCodec().encode(v)) for v in (small, small << 40))
+    assert shifted <= plain + 8
+    assert plain < 100_000 * 3 / 8
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_make_a_frame_exact(dtype, settings, special):
+    values = np.random.default_rng(2).random(500).astype(dtype)
+    values[[3, 499]] = special
+    values[4] = -0.0
+    assert_same_bits(there_and_back(LCCodec(**settings), values), values)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_finite_values_never_come_back_infinite(dtype, settings):
+    top = ml_dtypes.finfo(dtype).max
+    values = np.array([top, top, 1.0, 0.0] * 50).astype(dtype)
+    assert np.isfinite(there_and_back(LCCodec(**settings), values).astype(np.float64)).all()
+    assert np.isfinite(there_and_back(LCCodec(**settings), -values).astype(np.float64)).all()
+
+
+def test_rounding_up_past_the_largest_value_is_not_done():
+    values = np.full(100, 65504, np.float16)
+    assert_same_bits(there_and_back(LCCodec(step=64.0), values), values)
+    values = np.full(100, np.finfo(np.float32).max)
+    assert_same_bits(there_and_back(LCCodec(step=2.0**110), values), values)
+
+
+# how close it comes back
+
+
+@given(
+    st.sampled_from(FLOATS).flatmap(
+        lambda t: npst.arrays(np.float32, st.integers(0, 300), elements=finite).map(lambda a: (a, t))
+    ),
+    st.floats(1e-30, 1e30) | st.sampled_from([5e-324, 1e-310, 1.7e308, 0.01, 1.0]),
+)
+def test_every_finite_value_comes_back_within_max_error(pair, bound):
+    values, dtype = pair
+    with np.errstate(over="ignore"):
+        values = values.astype(dtype)
+    back = there_and_back(LCCodec(max_error=bound), values)
+    assert back.dtype == dtype
+    finite_ones = np.isfinite(values.astype(np.float64))
+    error = np.abs(values[finite_ones].astype(np.float64) - back[finite_ones].astype(np.float64))
+    assert np.all(error <= bound)
+    assert_same_bits(back[~finite_ones], values[~finite_ones])
+
+
+@given(
+    npst.arrays(np.float64, st.integers(0, 300), elements=st.floats(allow_nan=False)),
+    st.floats(1e-300, 1e300),
+)
+def test_max_error_holds_for_every_float64(values, bound):
+    back = there_and_back(LCCodec(max_error=bound), values)
+    finite_ones = np.isfinite(values)
+    assert np.all(np.abs(values[finite_ones] - back[finite_ones]) <= bound)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_max_error_saves_what_it_may(dtype):
+    values = np.random.default_rng(0).normal(size=50_000).astype(dtype)
+    frame = LCCodec(max_error=0.05).encode(values)
+    assert take_apart(frame).quantizer == f.LINEAR
+    assert 8 * len(frame) / values.size < 6.2  # the entropy of normal values at this step is 6.05
+    assert np.abs(LCCodec().decode(frame).astype(np.float64) - values.astype(np.float64)).max() <= 0.05
+
+
+@given(
+    npst.arrays(np.float32, st.integers(0, 300), elements=st.floats(-1000, 1000, width=32)),
+    st.sampled_from([0.5, 0.6, 0.8, 1.0]),
+)
+def test_values_below_the_dead_zone_are_zero_and_others_are_near(values, zone):
+    back = there_and_back(LCCodec(step=0.5, dead_zone=zone), values).astype(np.float64)
+    if take_apart(LCCodec(step=0.5, dead_zone=zone).encode(values)).quantizer == f.EXACT:
+        return
+    assert np.all(back[np.abs(values) < zone * 0.5] == 0)
+    assert np.all(np.abs(back - values) <= max(zone, 0.5) * 0.5)
+    assert np.all(np.abs(back) <= np.abs(values) + 0.25)
+
+
+@pytest.mark.parametrize("step", [0.3, 0.25, 0.4999])
+def test_a_step_is_rounded_down_to_a_power_of_two(step):
+    values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
+    np.testing.assert_array_equal(there_and_back(LCCodec(step=step), values), np.rint(values * 4) / 4)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("bits", [0, 1, 3, 4, 5, 7])
+def test_log_keeps_its_relative_error_over_the_whole_range(dtype, bits):
+    info = ml_dtypes.finfo(dtype)
+    low, high = np.log2(float(info.tiny)), np.log2(float(info.max))
+    rng = np.random.default_rng(bits)
+    values = np.sort(2.0 ** rng.uniform(low + 1, high - 1e-6, 6000)).astype(dtype)
+    values[rng.random(values.size) < 0.05] = 0
+    frame = LCCodec("log", bits=bits).encode(values)
+    back = LCCodec().decode(frame)
+    np.testing.assert_array_equal(back == 0, values == 0)
+    wide = values.astype(np.float64)
+    assert np.all(np.abs(back.astype(np.float64) - wide) <= wide * 2.0 ** -(bits + 1))
+
+
+def test_log_codes_float64_with_all_its_bits_of_mantissa():
+    values = np.exp(np.random.default_rng(0).normal(size=20_000) * 3)
+    for bits in range(8):
+        frame = LCCodec("log", bits=bits).encode(values)
+        assert take_apart(frame).quantizer == f.LOG
+        assert 8 * len(frame) / values.size < 6 + bits
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_all_zeros_all_equal_and_one_value(dtype):
+    for settings in SETTINGS:
+        codec = LCCodec(**settings)
+        for size in (0, 1, 2, 70_000):
+            zeros = np.zeros(size, dtype)
+            assert_same_bits(there_and_back(codec, zeros), zeros)
+            ones = np.ones(size, dtype)
+            np.testing.assert_allclose(
+                there_and_back(codec, ones).astype(float), 1, atol=2.0 ** (3 - (codec.bits or 8))
+            )
+
+
+def test_negative_zero_comes_back_as_a_zero():
+    values = np.array([-0.0, 0.0, 1.0] * 100, np.float32)
+    for settings in SETTINGS:
+        np.testing.assert_array_equal(there_and_back(LCCodec(**settings), values)[:2], [0, 0])
+    assert_same_bits(there_and_back(LCCodec("exact"), values), values)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("outlier", [1.0, 1e3, 1e9, 1e30])
+def test_an_outlier_does_not_starve_the_bulk(dtype, outlier):
+    values = (np.random.default_rng(0).normal(size=100_000) * 1e-3).astype(dtype)
+    plain = len(LCCodec(bits=4).encode(values))
+    values[1234] = outlier
+    frame = LCCodec(bits=4).encode(values)
+    back = LCCodec().decode(frame)
+    assert np.abs(back - values)[values != outlier].max() < 2e-3 / 4
+    assert back[1234] == pytest.approx(outlier, rel=1e-3)
+    if outlier < 1e12:
+        assert len(frame) < 1.01 * plain + 100  # past 2**61 steps a frame is exact, and as large as that
+
+
+def test_a_few_small_values_among_zeros_are_not_lost():
+    values = np.zeros(1 << 20, np.float32)
+    values[1::7777] = 0.01
+    np.testing.assert_allclose(there_and_back(LCCodec(), values), values, atol=1e-4)
+
+
+def test_scale_per_block_keeps_small_blocks_beside_large_ones():
+    rng = np.random.default_rng(0)
+    values = (rng.normal(size=(20, 1024)) * (10.0 ** -np.arange(20))[:, None]).astype(np.float32).reshape(-1)
+    back = there_and_back(LCCodec(bits=6, scale="block"), values)
+    error = np.abs(back - values).reshape(20, 1024).max(axis=1) * 10.0 ** np.arange(20)
+    assert error.max() < 0.1
+
+
+# what it takes
+
+
+def test_memory_order_is_kept():
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    codec = LCCodec(step=1.0)
+    np.testing.assert_array_equal(there_and_back(codec, array), array.reshape(-1))
+    np.testing.assert_array_equal(there_and_back(codec, np.asfortranarray(array)), array.T.reshape(-1))
+    np.testing.assert_array_equal(there_and_back(codec, array[::2, ::3]), array[::2, ::3].reshape(-1))
+    np.testing.assert_array_equal(there_and_back(codec, array[:, ::-1]), array[:, ::-1].reshape(-1))
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_read_only_big_endian_and_0d_arrays_are_taken(settings):
+    codec = LCCodec(**settings)
+    values = np.arange(2000, dtype=np.float32)
+    wanted = there_and_back(codec, values)
+    locked = values.copy()
+    locked.setflags(write=False)
+    np.testing.assert_array_equal(there_and_back(codec, locked), wanted)
+    np.testing.assert_array_equal(there_and_back(codec, values.astype(">f4")), wanted)
+    np.testing.assert_array_equal(there_and_back(codec, np.frombuffer(values.tobytes(), np.float32)), wanted)
+    assert there_and_back(codec, np.float32(1)).shape == (1,)
+    assert there_and_back(codec, np.array(1.0)).shape == (1,)
+
+
+def test_bytes_are_bytes():
+    for data in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
+        assert there_and_back(LCCodec(), data).tobytes() == b"abc"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a"]),
+        np.array([object()]),
+        np.array([1], "M8[s]"),
+        np.zeros(2, [("a", "i4"), ("b", "f8")]),
+        np.zeros(2, np.longdouble),
+    ],
+    ids=lambda a: str(a.dtype),
+)
+def test_dtypes_that_cannot_be_stored_are_refused(array):
+    with pytest.raises(InvalidInputError, match="cannot be stored"):
+        LCCodec().encode(array)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_out_is_filled(order):
+    values = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
+    values = np.asarray(values, order=order)
+    codec = LCCodec(step=2.0**-10)
+    frame = codec.encode(values)
+    out = np.empty_like(values)
+    assert codec.decode(frame, out=out) is out
+    np.testing.assert_array_equal(out.reshape(-1, order="A"), codec.decode(frame))
+    buffer = bytearray(values.nbytes)
+    codec.decode(frame, out=buffer)
+    assert bytes(buffer) == codec.decode(frame).tobytes()
+
+
+@pytest.mark.parametrize(
+    "out", [np.empty(3, np.float32), np.empty(5, np.float32), np.empty(2, np.float64), bytearray(17)]
+)
+def test_out_must_fit(out):
+    frame = LCCodec(step=1.0).encode(np.ones(4, np.float32))
+    if memoryview(out).nbytes == 16:
+        LCCodec().decode(frame, out=out)
+    else:
+        with pytest.raises(CorruptionError):
+            LCCodec().decode(frame, out=out)
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, np.uint8)])
+def test_frames_may_lie_in_any_buffer(wrap):
+    values = np.arange(100, dtype=np.float32)
+    np.testing.assert_array_equal(LCCodec().decode(wrap(LCCodec(step=1.0).encode(values))), values)
+
+
+def test_decoding_needs_no_parameters():
+    values = np.abs(np.random.default_rng(0).normal(size=5000)).astype(np.float32)
+    for settings in SETTINGS:
+        frame = LCCodec(**settings).encode(values)
+        np.testing.assert_array_equal(LCCodec("exact").decode(frame), LCCodec(**settings).decode(frame))
+
+
+def test_the_same_array_gives_the_same_bytes():
+    values = np.random.default_rng(0).normal(size=300_000).astype(np.float32)
+    for settings in SETTINGS:
+        assert LCCodec(**settings).encode(values) == LCCodec(**settings).encode(values)
+
+
+def test_a_frame_is_never_much_larger_than_its_values():
+    rng = np.random.default_rng(0)
+    for dtype in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.uint8, np.int64):
+        values = rng.integers(0, 256, 80_000).astype(np.uint8).view(dtype)
+        for settings in SETTINGS:
+            assert len(LCCodec(**settings).encode(values)) <= values.nbytes + 48 * (1 + values.itemsize) + 64
+
+
+def test_sparse_masks_take_less_than_a_bit_a_byte():
+    mask = np.random.default_rng(0).random(1 << 18) < 0.01
+    assert 8 * len(LCCodec("exact").encode(mask)) / mask.size < 0.1
+    counts = np.where(mask, np.uint8(128), np.uint8(0))
+    assert 8 * len(LCCodec("exact").encode(counts)) / mask.size < 0.3
+
+
+# logical dtypes
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_bits_of_a_logical_dtype_are_coded_as_its_values(name):
+    values = np.random.default_rng(0).normal(size=5000).astype(dtype_from_name(name))
+    patterns = values.view(np.uint16)
+    codec = LCCodec(step=2.0**-6, logical=name)
+    frame = codec.encode(patterns)
+    back = codec.decode(frame)
+    assert back.dtype == np.uint16
+    assert len(frame) < patterns.nbytes * 0.6
+    np.testing.assert_array_equal(
+        back.view(values.dtype), LCCodec(step=2.0**-6).decode(LCCodec(step=2.0**-6).encode(values))
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.uint32, np.int16])
+def test_a_logical_dtype_leaves_others_alone(dtype):
+    values = np.arange(100).astype(dtype)
+    assert_same_bits(there_and_back(LCCodec(step=1.0, logical="bfloat16"), values), values)
+
+
+# numcodecs
+
+
+@pytest.mark.parametrize("settings", [*SETTINGS, {"logical": "bfloat16"}], ids=str)
+def test_configuration_and_pickle_round_trip(settings):
+    codec = LCCodec(**settings)
+    config = codec.get_config()
+    assert config["id"] == "lcstore.lc"
+    for other in (numcodecs.get_codec(dict(config)), pickle.loads(pickle.dumps(codec))):
+        assert other == codec
+        assert other.get_config() == config
+        assert repr(other) == repr(codec)
+        values = np.arange(50, dtype=np.float32)
+        assert other.encode(values) == codec.encode(values)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"quantizer": "cubic"},
+        {"bits": 0},
+        {"bits": 49},
+        {"quantizer": "exponent", "bits": 8},
+        {"quantizer": "log", "bits": 8},
+        {"quantizer": "log", "step": 1.0},
+        {"quantizer": "exact", "max_error": 1.0},
+        {"step": 0.0},
+        {"step": -1.0},
+        {"step": float("nan")},
+        {"max_error": float("inf")},
+        {"max_error": 1.0, "step": 1.0},
+        {"max_error": 1.0, "dead_zone": 0.7},
+        {"dead_zone": 0.4},
+        {"dead_zone": 1.1},
+        {"scale": "tensor"},
+        {"entropy": "lz"},
+        {"logical": "float17"},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(InvalidInputError):
+        LCCodec(**settings)
+
+
+@given(
+    st.sampled_from(SETTINGS),
+    st.sampled_from(FLOATS).flatmap(
+        lambda t: npst.arrays(np.float32, st.integers(0, 200), elements=st.floats(width=32)).map(
+            lambda a: (a, t)
+        )
+    ),
+)
+def test_any_array_goes_there_and_back(settings, pair):
+    values, dtype = pair
+    with np.errstate(over="ignore"):
+        values = values.astype(dtype)
+    back = there_and_back(LCCodec(**settings), values)
+    assert (back.dtype, back.size) == (values.dtype, values.size)
+    if not np.isfinite(values.astype(np.float64)).all():
+        assert_same_bits(back, values)

@@ -1,0 +1,144 @@
+"""Lossy only where it is known to be safe: everything else comes back bit for bit, whatever it holds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from states import leaves, same
+
+import lcstore
+from lcstore import Policy
+from lcstore.state.tree import flatten
+from lcstore.store.entries import SMALL_SHARE, plan_entries
+from lcstore.store.memory import MemoryBackend
+from lcstore.track.policy import PRESETS
+
+
+def roles_of(state, policy=PRESETS["balanced"]):
+    return {entry.path[-1]: entry.role for entry in plan_entries(flatten(state).tensors, policy, set())}
+
+
+def test_what_is_not_recognised_is_exact():
+    big = np.ones((200, 300), np.float32)
+    state = {
+        "model": {
+            "layer.weight": big,
+            "layer.bias": big[0],
+            "bn.running_mean": big,
+            "bn.running_var": big,
+            "bn.num_batches_tracked": np.array(3),
+            "attn.mask": big,
+            "quant.scales": big,
+            "embed.weight": big.astype(np.int64),
+            "pos_ids": big,
+        },
+        "something": {"unknown": big},
+    }
+    roles = roles_of(state)
+    assert {name for name, role in roles.items() if role != "exact"} == {"layer.weight"}
+
+
+def test_small_tensors_are_exact_while_they_are_few():
+    big = np.ones((2000, 500), np.float32)
+    small = np.ones((4, 8), np.float32)
+    few = {"model": {"a.weight": big, **{f"s{i}.weight": small for i in range(3)}}}
+    assert roles_of(few)["s0.weight"] == "exact"
+    many = {"model": {"a.weight": big, **{f"s{i}.weight": small for i in range(1000)}}}
+    roles = roles_of(many)
+    exact = sum(role == "exact" for role in roles.values())
+    assert 0 < exact < 1000
+    assert exact * small.nbytes <= SMALL_SHARE * 0.11 * (big.size + 1000 * small.size)
+
+
+def test_a_policy_widens_and_narrows():
+    big = np.ones((200, 300), np.float32)
+    state = {"model": {"layer.weight": big, "table": big}}
+    assert roles_of(state, Policy(rules={"model/layer.weight": "exact"}))["layer.weight"] == "exact"
+    assert roles_of(state, Policy(rules={"model/table": "weights"}))["table"] == "weights"
+
+
+def test_numbers_that_no_grid_holds_make_a_tensor_exact_until_the_next_anchor(run):
+    backend = MemoryBackend.fresh()
+    store = lcstore.open(backend)
+    for step in range(3):
+        store.save(step, run.step())
+    for step, poison in enumerate([np.nan, np.inf, 3e38, None, None], start=3):
+        state = run.step()
+        if poison is not None:
+            state["model"]["fc1.weight"][5, 7] = poison
+        info = store.save(step, state)
+        assert info.kind == "delta"
+        back = store.restore(step)
+        assert same(back["model"]["fc1.weight"], state["model"]["fc1.weight"])
+        np.testing.assert_allclose(back["model"]["embed.weight"], state["model"]["embed.weight"], atol=0.02)
+    other = lcstore.open(backend)
+    other.resume()
+    other.save(8, run.step())
+    assert store.paths(8)["model/fc1.weight"][2] == "weights"
+
+
+def test_moments_that_are_not_finite_or_negative_are_exact(run):
+    store = lcstore.open(MemoryBackend.fresh())
+    state = run.step()
+    state["optim"]["state"][0]["exp_avg"][0, 0] = np.nan
+    state["optim"]["state"][0]["exp_avg_sq"][0, 0] = -1.0
+    store.save(0, state)
+    back = leaves(store.restore(0))
+    for name in ("exp_avg", "exp_avg_sq"):
+        path = f"optim/state/#0/{name}"
+        assert back[path].tobytes() == leaves(state)[path].tobytes()
+
+
+def test_a_second_moment_is_never_zero_where_it_was_not(run):
+    store = lcstore.open(MemoryBackend.fresh(), policy="small")
+    state = run.step()
+    v = state["optim"]["state"][0]["exp_avg_sq"]
+    v[:] = np.float32(10.0) ** np.random.default_rng(0).uniform(-44, 3, v.shape).astype(np.float32)
+    v[3] = 0
+    store.save(0, state)
+    back = store.restore(0)["optim"]["state"][0]["exp_avg_sq"]
+    np.testing.assert_array_equal(back == 0, v == 0)
+    normal = v > 1e-37
+    assert np.all((back[normal] / v[normal] < 1.55) & (back[normal] / v[normal] > 0.64))
+
+
+arrays = hnp.arrays(
+    st.sampled_from([np.float32, np.float64, np.float16]),
+    hnp.array_shapes(min_dims=2, max_dims=3, max_side=12),
+    elements=st.sampled_from([0.0, -0.0, 1.5, -2.25, 1e-3, 6e4, 6e-8, np.inf, -np.inf, np.nan]),
+)
+
+
+@given(st.lists(arrays, min_size=1, max_size=4))
+def test_any_values_as_weights(values):
+    """Under the exact policy bits are kept; under any policy an anchor keeps them."""
+    for policy in ("exact", "balanced"):
+        store = lcstore.open(MemoryBackend.fresh(), policy=policy, threads=1)
+        for step, value in enumerate(values):
+            store.save(step, {"model": {"a.weight": value}})
+            back = store.restore(step)["model"]["a.weight"]
+            if policy == "exact":
+                assert back.tobytes() == value.tobytes()
+            elif step == 0 or value.shape != values[step - 1].shape or value.dtype != values[step - 1].dtype:
+                np.testing.assert_array_equal(back, value)
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@given(data=st.data())
+def test_exact_leaves_and_tensors_of_any_kind(exact, data):
+    state = {
+        "ints": data.draw(hnp.arrays(np.int64, st.integers(0, 50))),
+        "bools": data.draw(hnp.arrays(np.bool_, (3, 4))),
+        "floats": data.draw(hnp.arrays(np.float64, st.integers(0, 30))),
+        "value": data.draw(st.one_of(st.floats(), st.integers(), st.text(), st.binary(), st.none(), st.booleans())),
+    }
+    store = lcstore.open(MemoryBackend.fresh(), threads=1)
+    for step in range(2):
+        store.save(step, state, exact=exact)
+        back = store.restore(step)
+        for name in ("ints", "bools", "floats"):
+            assert back[name].tobytes() == state[name].tobytes()
+        assert back["value"] == state["value"] or state["value"] != state["value"]

@@ -1,0 +1,82 @@
+"""An edge is plain Zarr v3: any reader with the codec installed can open it."""
+
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+import zarr
+from zarr.registry import register_codec
+
+import lcstore
+from lcstore.codec.zarr3 import LCZarrCodec
+from lcstore.store.zarrmeta import GROUP, array_metadata
+
+register_codec("lcstore.lc", LCZarrCodec)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64", "float16", "bool", "uint16", "complex64"])
+@pytest.mark.parametrize("op", ["add", "set", "exact"])
+def test_templates_are_what_zarr_writes(tmp_path, dtype, op):
+    group = zarr.open_group(tmp_path, mode="w", zarr_format=3)
+    group.create_array(
+        "a",
+        shape=(5000,),
+        chunks=(2048,),
+        dtype=dtype,
+        serializer=LCZarrCodec(quantizer="exact") if op == "exact" else LCZarrCodec(),
+        filters=None,
+        compressors=None,
+        fill_value=0,
+        chunk_key_encoding={"name": "default", "separator": "."},
+    )
+    written = json.loads((tmp_path / "a" / "zarr.json").read_text())
+    assert json.loads(array_metadata(5000, 2048, dtype, op, integer=None, storage=dtype)) == written
+    assert json.loads(GROUP) == json.loads((tmp_path / "zarr.json").read_text())
+
+
+def test_edges_open_in_zarr(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    rng = np.random.default_rng(0)
+    states = []
+    for step in range(3):
+        state = run.step()
+        state["model"]["half.weight"] = rng.standard_normal((70, 30)).astype(ml_dtypes.bfloat16)
+        states.append(state)
+        store.save(step, state)
+    plan = store._writer.track.plan
+    pool = store._writer.track.pools["weights-float32"]
+    edges = [store._catalog.record(store.info(step).node).edge.id for step in range(3)]
+    groups = [zarr.open_group(tmp_path / "s" / "data" / edge, mode="r") for edge in edges]
+    exact = groups[0]["weights-float32.exact"][:]
+    for spec in plan.tensors:
+        if spec.pool == "weights-float32":
+            value = states[0]["model"][spec.path[1]].reshape(-1)
+            np.testing.assert_array_equal(exact[spec.offset : spec.offset + spec.size], value)
+        if spec.dtype == "bfloat16":
+            value = states[0]["model"]["half.weight"].reshape(-1).view(np.uint16)
+            stored = groups[0]["weights-bfloat16.exact"][:]
+            np.testing.assert_array_equal(stored[spec.offset : spec.offset + spec.size], value)
+    added = groups[1]["weights-float32.add"][:] + groups[2]["weights-float32.add"][:]
+    assert added.dtype == np.int32
+    spec = next(s for s in plan.tensors if s.path == ("model", "fc1.weight"))
+    here = slice(spec.offset, spec.offset + spec.size)
+    unit = int(store._writer.track.columns.grid[plan.index[spec.path]])
+    first = np.rint(exact[here].astype(np.float64) * 2.0**-unit).astype(np.int32)
+    np.testing.assert_array_equal(first + added[here], pool[here])
+
+
+def test_objects_per_save_do_not_grow_with_tensors(tmp_path):
+    counts = []
+    for tensors in (4, 200):
+        store = lcstore.open(tmp_path / str(tensors))
+        rng = np.random.default_rng(0)
+        state = {
+            "model": {f"layers.{i}.weight": rng.standard_normal((40, 64)).astype(np.float32) for i in range(tensors)}
+        }
+        store.save(0, state)
+        state = {"model": {k: v + 0.001 for k, v in state["model"].items()}}
+        counts.append(store.save(1, state).objects)
+    assert counts[0] == counts[1] <= 6
