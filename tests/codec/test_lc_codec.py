@@ -258,14 +258,13 @@ def test_memory_order_is_kept():
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_read_only_big_endian_and_0d_arrays_are_taken(settings):
+def test_read_only_and_0d_arrays_are_taken(settings):
     codec = LCCodec(**settings)
     values = np.arange(2000, dtype=np.float32)
     wanted = there_and_back(codec, values)
     locked = values.copy()
     locked.setflags(write=False)
     np.testing.assert_array_equal(there_and_back(codec, locked), wanted)
-    np.testing.assert_array_equal(there_and_back(codec, values.astype(">f4")), wanted)
     np.testing.assert_array_equal(there_and_back(codec, np.frombuffer(values.tobytes(), np.float32)), wanted)
     assert there_and_back(codec, np.float32(1)).shape == (1,)
     assert there_and_back(codec, np.array(1.0)).shape == (1,)
@@ -282,13 +281,14 @@ def test_bytes_are_bytes():
         np.array(["a"]),
         np.array([object()]),
         np.array([1], "M8[s]"),
+        np.array([1.0], np.dtype(np.float64).newbyteorder()),
         np.zeros(2, [("a", "i4"), ("b", "f8")]),
         np.zeros(2, np.longdouble),
     ],
     ids=lambda a: str(a.dtype),
 )
 def test_dtypes_that_cannot_be_stored_are_refused(array):
-    with pytest.raises(InvalidInputError, match="cannot be stored"):
+    with pytest.raises(InvalidInputError, match="cannot be stored|order"):
         LCCodec().encode(array)
 
 
