@@ -24,42 +24,10 @@ WIDTH = 140
 def arguments(description: str, **flags: str) -> argparse.Namespace:
     """Read the command line: `--quick`, and further flags by name and help."""
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--quick", action="store_true", help="smaller inputs, fewer repeats: to see that it runs")
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer: to see that it runs")
     for name, text in flags.items():
         parser.add_argument(f"--{name}", action="store_true", help=text)
     return parser.parse_args()
-
-
-@dataclass
-class Timed:
-    """Seconds of several runs of the same thing."""
-
-    seconds: list[float]
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
-
-    @property
-    def low(self) -> float:
-        return min(self.seconds)
-
-    @property
-    def high(self) -> float:
-        return max(self.seconds)
-
-
-def measure(run: Callable[[], Any], *, repeats: int, after: Callable[[], Any] | None = None) -> Timed:
-    """Time `run` several times, after one run that does not count; `after` undoes it, untimed."""
-    seconds = []
-    for i in range(repeats + 1):
-        began = time.perf_counter()
-        run()
-        if i:
-            seconds.append(time.perf_counter() - began)
-        if after is not None:
-            after()
-    return Timed(seconds)
 
 
 class Race:
@@ -122,7 +90,6 @@ class Report:
     name: str
     data: dict[str, Any] = field(default_factory=dict)
     _parts: list[str] = field(default_factory=list)
-    _failed: list[str] = field(default_factory=list)
 
     def table(self, title: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
         """Show a table."""
@@ -145,16 +112,16 @@ class Report:
     def bar(self, what: str, value: float, wanted: str, met: bool) -> None:
         """Show a figure next to what it has to reach."""
         self.say(f"{'ok  ' if met else 'FAIL'} {what}: {_number(value)} (bar: {wanted})")
-        self.data.setdefault("bars", []).append({"what": what, "value": value, "bar": wanted, "met": bool(met)})
-        if not met:
-            self._failed.append(what)
+        bar = {"what": what, "value": value, "bar": wanted, "met": bool(met)}
+        self.data.setdefault("bars", []).append(bar)
 
     def write(self) -> None:
         """Write the files, and say where."""
         RESULTS.mkdir(exist_ok=True)
         body = json.dumps(self.data, indent=1, default=float)
         (RESULTS / f"{self.name}.json").write_text(body + "\n", encoding="utf-8")
-        (RESULTS / f"{self.name}.md").write_text(f"# {self.name}\n\n" + "\n".join(self._parts), encoding="utf-8")
+        text = "\n".join([f"# {self.name}\n", *self._parts])
+        (RESULTS / f"{self.name}.md").write_text(text, encoding="utf-8")
         print(f"written: benchmarks/results/{self.name}.json and .md", flush=True)
 
 
@@ -172,4 +139,6 @@ def _number(value: object) -> str:
     number = float(value)
     if number != number:
         return "-"
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}" if abs(number) < 1 else f"{number:,.2f}"
+    if abs(number) < 1:
+        return f"{number:.3g}"
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:,.2f}"

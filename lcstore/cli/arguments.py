@@ -19,7 +19,7 @@ Options: TypeAlias = Annotated[
     typer.Option("--storage-options", metavar="JSON", help='Options for the target: \'{"anon": true}\''),
 ]
 Pairs: TypeAlias = Annotated[
-    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="One option for the target; may be repeated.")
+    list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="One option for the target; repeatable.")
 ]
 
 _WORDS = {"true": True, "false": False, "null": None}

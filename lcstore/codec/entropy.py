@@ -6,6 +6,7 @@ one by one; the bits each would take are counted, not guessed. The table is made
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -24,7 +25,10 @@ _TOKENS_MUST_SAVE = 0.025
 
 @dataclass(frozen=True)
 class Coded:
-    """The coded levels of a chunk: everything of a frame that does not depend on what levels stand for."""
+    """The coded levels of a chunk: everything of a frame that does not depend on what levels stand for.
+
+    The payload is in pieces, put together once, when the frame is.
+    """
 
     coder: int
     bits: int = 0
@@ -33,7 +37,7 @@ class Coded:
     segment: int = f.SEGMENT
     table: bytes = b""
     directory: bytes = b""
-    payload: bytes | memoryview = b""
+    payload: Sequence[bytes | memoryview] = ()
 
 
 def encode_levels(
@@ -200,7 +204,7 @@ def _run_pack(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | No
         streams,
         table=table.to_bytes(),
         directory=directory.tobytes(),
-        payload=payload[:used].data,
+        payload=[payload[:used].data],
     )
 
 
@@ -222,7 +226,7 @@ def _run_runs(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | No
     )
     if used < 0:
         return None
-    return Coded(f.RUNS, table=table.to_bytes(), directory=directory.tobytes(), payload=payload[:used].data)
+    return Coded(f.RUNS, table=table.to_bytes(), directory=directory.tobytes(), payload=[payload[:used].data])
 
 
 def encode_wide(levels: Array, *, cache: TableCache | None = None) -> Coded:
@@ -241,18 +245,17 @@ def encode_wide(levels: Array, *, cache: TableCache | None = None) -> Coded:
         segment=f.WIDE_SEGMENT,
         table=table.to_bytes(),
         directory=directory.tobytes(),
-        payload=payload[:used].data,
+        payload=[payload[:used].data],
     )
 
 
 def encode_any(levels: Array, *, entropy: str = "auto", cache: TableCache | None = None) -> Coded:
     """Code ``int64[n]`` levels with whichever coder suits them."""
-    narrow = np.clip(levels, -128, 127).astype(np.int8)
-    far = np.abs(levels) > 127
-    escapes = levels[far]
-    if escapes.size <= levels.size // 64 + 16:
-        narrow[far] = -128
-        coded = encode_levels(narrow, escapes, entropy=entropy, cache=cache)
+    narrow = np.empty(levels.size, np.int8)
+    escapes = np.empty(levels.size // 64 + 16, np.int64)
+    found = wide.narrow_levels(levels, narrow, escapes)
+    if found >= 0:
+        coded = encode_levels(narrow, escapes[:found], entropy=entropy, cache=cache)
         if coded is not None:
             return coded
     return encode_wide(levels, cache=cache)

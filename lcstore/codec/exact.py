@@ -10,7 +10,7 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.decode import spans
 from lcstore.codec.entropy import Coded, encode_levels
-from lcstore.codec.frame import Frame, build_frame, parse_frame, word_size
+from lcstore.codec.frame import About, Frame, build_frame, frame_pieces, parse_frame, word_size
 from lcstore.codec.tables import SYMBOLS, CodeTable
 from lcstore.errors import CorruptionError
 from lcstore.kernels import huffman, planes
@@ -34,12 +34,14 @@ def encode_exact(array: Array) -> bytes:
     turn = int(array.dtype.kind not in "iub")
     split = np.empty((words.itemsize, words.size), np.uint8)
     planes.split_planes(words, turn, split)
-    parts = []
+    sizes, pieces = [], []
     for plane in split:
         coded, parameter = _encode_plane(plane)
-        parts.append(_frame(coded, plane, parameter))
-    directory = struct.pack(f"<{len(parts)}Q", *map(len, parts))
-    return _frame(Coded(f.PLANES, directory=directory, payload=b"".join(parts)), array, turn)
+        frame = frame_pieces(coded, **_about(plane, parameter))
+        sizes.append(sum(map(len, frame)))
+        pieces += frame
+    directory = struct.pack(f"<{len(sizes)}Q", *sizes)
+    return _frame(Coded(f.PLANES, directory=directory, payload=pieces), array, turn)
 
 
 def decode_exact(frame: Frame) -> Array:
@@ -77,21 +79,24 @@ def _words(array: Array) -> Array:
 
 
 def _frame(coded: Coded, array: Array, parameter: int = 0) -> bytes:
-    return build_frame(
-        coded,
-        count=array.size,
-        dtype=array.dtype,
-        quantizer=f.EXACT,
-        scales=b"",
-        block=f.BLOCK,
-        parameter=parameter,
-    )
+    return build_frame(coded, **_about(array, parameter))
+
+
+def _about(array: Array, parameter: int) -> About:
+    return {
+        "count": array.size,
+        "dtype": array.dtype,
+        "quantizer": f.EXACT,
+        "scales": b"",
+        "block": f.BLOCK,
+        "parameter": parameter,
+    }
 
 
 def _encode_plane(plane: Array) -> tuple[Coded, int]:
     """Code bytes; give also what they are xor-ed with."""
     if plane.size > 4 * _SAMPLE and not _worth_it(plane[:: plane.size // _SAMPLE]):
-        return Coded(f.RAW, payload=plane.data), 0
+        return Coded(f.RAW, payload=[plane.data]), 0
     counts = _count(plane)
     used = np.flatnonzero(counts)
     if used.size == 1:
@@ -100,15 +105,15 @@ def _encode_plane(plane: Array) -> tuple[Coded, int]:
     levels = (plane ^ np.uint8(turn)).view(np.int8)
     escapes = np.full(int(counts[turn ^ 0x80]), -128, np.int64)
     coded = encode_levels(levels, escapes)
-    if coded is None or len(coded.payload) > (1 - _MUST_SAVE) * plane.size:
-        return Coded(f.RAW, payload=plane.data), 0
+    if coded is None or sum(map(len, coded.payload)) > (1 - _MUST_SAVE) * plane.size:
+        return Coded(f.RAW, payload=[plane.data]), 0
     return coded, turn
 
 
 def _turn(counts: Array) -> int:
     """Choose the byte that becomes level 0: the commonest, unless that makes a common one the escape."""
     common = int(np.argmax(counts))
-    return common if 256 * counts[common ^ 0x80] <= counts.sum() else int(np.argmin(counts)) ^ 0x80
+    return common if 64 * counts[common ^ 0x80] <= counts.sum() else int(np.argmin(counts)) ^ 0x80
 
 
 def _worth_it(sample: Array) -> bool:

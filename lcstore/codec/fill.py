@@ -34,7 +34,8 @@ def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def working(values: Array) -> Array:
     """Give values in their `working_dtype`."""
-    return values.astype(working_dtype(values.dtype), copy=False)
+    with np.errstate(invalid="ignore"):  # a NaN may be a signalling one
+        return values.astype(working_dtype(values.dtype), copy=False)
 
 
 def log_top(dtype: np.dtype[Any]) -> int:
@@ -65,13 +66,17 @@ class Filler:
         values = out if same else np.empty(levels.size, self.wide)
         self._fill(levels, scales, 1 << self.block, values)
         if not same:
-            out[:] = values
+            out[:] = self._narrow(values)
 
     def few(self, places: Array, levels: Array) -> Array:
         """Give the values of scattered elements."""
         values = np.empty(levels.size, self.wide)
         self._fill(levels, self.scales[places >> self.block] if self.scales.size else self.scales, 1, values)
-        return values.astype(self.dtype, copy=False)
+        return self._narrow(values)
+
+    def _narrow(self, values: Array) -> Array:
+        with np.errstate(over="ignore"):  # as the kernels do; nothing that was coded becomes infinite
+            return values.astype(self.dtype, copy=False)
 
     def _fill(self, levels: Array, scales: Array, block: int, out: Array) -> None:
         if self.fill(levels, scales, block, out) < 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict, Unpack
 
 import google_crc32c
 import numpy as np
@@ -48,35 +48,45 @@ class Frame:
         return -(-self.count // (1 << self.block))
 
 
-def build_frame(
-    coded: Coded,
-    *,
-    count: int,
-    dtype: np.dtype[Any],
-    quantizer: int,
-    scales: bytes,
-    block: int,
-    parameter: int = 0,
-) -> bytes:
-    """Put a frame together.
+class About(TypedDict):
+    """What a frame says besides its levels.
 
-    Parameters
-    ----------
-    coded
-        The coded levels.
-    count, dtype, quantizer, scales, block, parameter
-        Elements; dtype that they decode to; how levels stand for values; the scales section; log2 of the
-        block; the quantizer's parameter.
+    Elements; dtype that they decode to; how levels stand for values; the scales section; log2 of the block;
+    the quantizer's parameter.
     """
+
+    count: int
+    dtype: np.dtype[Any]
+    quantizer: int
+    scales: bytes
+    block: int
+    parameter: NotRequired[int]
+
+
+def build_frame(coded: Coded, **about: Unpack[About]) -> bytes:
+    """Put a frame together."""
+    return b"".join(frame_pieces(coded, **about))
+
+
+def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[bytes | memoryview]:
+    """Give a frame in pieces, for a frame that is a part of another: its bytes are copied only once."""
+    scales, dtype = about["scales"], f.DTYPES.index(dtype_name(about["dtype"]))
     header = f.HEADER.pack(
-        *(f.MAGIC, f.VERSION, 0, count, f.DTYPES.index(dtype_name(dtype)), quantizer),
-        *(coded.coder, coded.bits, coded.per, coded.streams, block, coded.segment, parameter, 0, 0),
-        *(len(scales), len(coded.table), len(coded.directory), len(coded.payload)),
+        *(f.MAGIC, f.VERSION, 0, about["count"], dtype, about["quantizer"]),
+        *(coded.coder, coded.bits, coded.per, coded.streams, about["block"], coded.segment),
+        *(about.get("parameter", 0), 0, 0),
+        *(len(scales), len(coded.table), len(coded.directory), sum(map(len, coded.payload))),
     )
-    parts = (header[f.CHECKED_FROM :], scales, coded.table, coded.directory)
-    crc = google_crc32c.value(b"".join(parts))
-    crc = google_crc32c.extend(crc, bytes(coded.payload))
-    return b"".join((header[:4], struct.pack("<I", crc), *parts, coded.payload))
+    parts = [header[f.CHECKED_FROM :], scales, coded.table, coded.directory, *coded.payload]
+    crc = 0
+    for part in parts:
+        crc = google_crc32c.extend(crc, _readable(part))
+    return [header[:4], struct.pack("<I", crc), *parts]
+
+
+def _readable(data: bytes | memoryview) -> Any:
+    """Give bytes as what the checksum takes: not a memoryview, and no copy."""
+    return np.frombuffer(data, np.uint8) if len(data) else b""
 
 
 def parse_frame(
@@ -124,7 +134,7 @@ def parse_frame(
         raise TruncatedError(f"the frame says {size} bytes, there are {len(view)}")
     if len(view) > size:
         raise CorruptionError(f"the frame says {size} bytes, there are {len(view)}")
-    if google_crc32c.value(bytes(view[f.CHECKED_FROM :])) != crc:
+    if google_crc32c.value(_readable(view[f.CHECKED_FROM :])) != crc:
         raise CorruptionError("the frame's checksum does not match its bytes")
     if features:
         raise UnsupportedFormatError("the frame needs features that are not known: upgrade lcstore")

@@ -126,12 +126,14 @@ class LCCodec(Codec):  # type: ignore[misc]
         Raises
         ------
         InvalidInputError
-            The dtype cannot be stored.
+            The dtype cannot be stored, or is not in the machine's byte order.
         """
         array = np.asarray(memoryview(buf) if isinstance(buf, bytes | bytearray) else buf)
         dtype_name(array.dtype)
+        if not array.dtype.isnative:
+            # Zarr v2 takes the bytes that come back for the array's own; a frame does not say their order.
+            raise InvalidInputError(f"dtype {array.dtype} has its bytes in the other order: convert it")
         flat = np.ascontiguousarray(array.reshape(-1, order="A"))
-        flat = flat.astype(flat.dtype.newbyteorder("="), copy=False)
         if self._logical is not None and flat.dtype == _bits_of(self._logical):
             flat = flat.view(self._logical)
         frame = self._lossy(flat)

@@ -241,8 +241,10 @@ def robust_scale(values: Array) -> float:
 
 def _sizes(values: Array) -> Array:
     """Give the magnitudes of the values that are neither zero nor infinite, cut to what a step can be."""
-    sizes: Array = np.abs(values[values != 0].astype(np.float64))
-    return np.minimum(sizes[np.isfinite(sizes)], 2.0**MAX_EXPONENT)
+    wide = working(values)
+    sizes: Array = np.abs(wide[np.isfinite(wide) & (wide != 0)].astype(np.float64))
+    np.minimum(sizes, 2.0**MAX_EXPONENT, out=sizes)
+    return sizes
 
 
 def exponent_for(scale: float, bits: float) -> int:

@@ -54,6 +54,7 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
     def _encode_sync(self, chunk_array: Any, chunk_spec: Any) -> Any:
         # Zarr v3 chunks are in C order, but may arrive as views of anything.
         array = np.ascontiguousarray(chunk_array.as_numpy_array())
+        array = array.astype(array.dtype.newbyteorder("="), copy=False)
         return chunk_spec.prototype.buffer.from_bytes(LCCodec(**self.configuration).encode(array))
 
     def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:

@@ -100,7 +100,7 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
         for w in range(low // 8, last, 8):
             mask = _used(words[w : min(w + 8, last)])
             while mask != 0:
-                i = w * 8 + np.int64(trailing_zeros(mask))
+                i = int(w * 8 + np.int64(trailing_zeros(mask)))
                 mask &= mask - _1
                 run = i - expected
                 kind, bits = _run_class(run)
@@ -277,6 +277,7 @@ def decode_runs(
             extra = np.uint64(bits[symbol])
             position += n + extra
             if symbol == END:
+                place = out.size
                 break
             if symbol >= CLASSES * LEVELS:
                 return SYMBOL
@@ -285,7 +286,7 @@ def decode_runs(
                 return SYMBOL
             out[place] = value[symbol]
             place += 1
-        if (position + _7) >> _3 != end >> _3:
+        if (position + _7) >> _3 != end >> _3 or (place < out.size and directory[s, 0] != 0):
             return LENGTH
         start = int(start + np.int64(directory[s, 0]) + np.int64(directory[s, 1]))
     return OK

@@ -41,16 +41,16 @@ class Damage:
         children: defaultdict[str, list[str]] = defaultdict(list)
         for node in graph.nodes.values():
             children[node.base].append(node.node)
-        for edge in graph.edges.values():
-            children[edge.base].append(edge.target)
+        for shortcut in graph.edges.values():
+            children[shortcut.base].append(shortcut.target)
         targets = [graph.edges[edge].target for edge in self._edges if edge in graph.edges]
         found: set[str] = set()
-        queue = [node for node in (*self._broken, *targets) if node in graph.nodes]
+        queue = [*self._broken, *targets]
         while queue:
-            node = queue.pop()
-            if node not in found and node in graph.nodes:
-                found.add(node)
-                queue.extend(children[node])
+            reached = queue.pop()
+            if reached not in found and reached in graph.nodes:
+                found.add(reached)
+                queue.extend(children[reached])
         return found
 
     def _on_path(self, graph: Graph, node: str) -> bool:

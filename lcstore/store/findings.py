@@ -24,8 +24,8 @@ class Finding:
     Attributes
     ----------
     severity
-        ``error``: something that was committed cannot be had. ``warning``: all can, but something is not as it
-        should be. ``info``: worth knowing, and harmless.
+        ``error``: something that was committed cannot be had. ``warning``: all can, but something is not
+        as it should be. ``info``: worth knowing, and harmless.
     check
         What was being checked: a short fixed word, for programs.
     key
@@ -112,12 +112,10 @@ class Findings:
         """Note something."""
         self.made.append(Finding(severity, check, key, step, message, next))
 
-    def unreadable(
-        self, check: str, key: str, error: LcstoreError, *, step: int | None = None, severity: Severity = "error"
-    ) -> None:
+    def unreadable(self, check: str, key: str, error: LcstoreError, *, step: int | None = None) -> None:
         """Note that an object could not be read, or is not what it should be."""
         message = "it is missing" if isinstance(error, NotFoundError) else error.message
         command = UPGRADE if isinstance(error, UnsupportedFormatError) else None
         if isinstance(error, StorageError):
             command = DOCTOR
-        self.add(severity, check, error.key or key, message, step=step, next=command)
+        self.add("error", check, error.key or key, message, step=step, next=command)

@@ -110,7 +110,7 @@ class Inventory:
             if folder in _PARSERS:
                 self._parse(key, _PARSERS[folder])
             elif key.startswith(_SCRATCH):
-                self.findings.add("info", "name", key, "left by a measurement that was cut off; nothing needs it")
+                self.findings.add("info", "name", key, "left by a measurement that was cut off")
             elif key != keys.STORE_KEY and not keys.is_data_key(key):
                 self.listed.discard(key)
                 self.findings.add("warning", "name", key, _FOREIGN)
@@ -120,7 +120,8 @@ class Inventory:
             parse(key)
         except LcstoreError as error:
             self.listed.discard(key)
-            self.findings.add("error", "name", key, f"{error.message}: the store cannot be listed while it is there")
+            message = f"{error.message}: the store cannot be listed while it is there"
+            self.findings.add("error", "name", key, message)
 
     def _nodes(self, found: list[str]) -> None:
         for key in found:
@@ -176,7 +177,8 @@ class Inventory:
         for tag in self._marked(keys.NAMES, read_tag):
             tagged.add((tag.node, tag.name))
             if tag.node is not None and tag.node not in self.graph.nodes:
-                message = f"{tag.kind} {tag.name!r} is of a state that is not there; an interrupted save leaves that"
+                what = f"{tag.kind} {tag.name!r} is of no state that is there"
+                message = f"{what}; an interrupted save leaves that"
                 self.findings.add("info", "tag", tag.key(), message)
         self.retired = {retired.node for retired in self._marked(keys.RETIRED, read_retired)}
         self.condemned = {(mark.edge, mark.scope) for mark in self._marked(keys.CONDEMNED, read_condemned)}

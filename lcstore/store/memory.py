@@ -58,8 +58,10 @@ class MemoryBackend(BaseBackend):
         return (type(self), (self.name,))
 
     def _put(self, key: str, data: memoryview) -> None:
-        # Copied before the lock is taken: the caller may change its buffer, and others need not wait.
-        kept = (bytes(data), time.time())
+        # Copied (unless it cannot change) before the lock is taken: others need not wait for it.
+        whole = data.obj
+        own = whole if isinstance(whole, bytes) and len(whole) == len(data) else bytes(data)
+        kept = (own, time.time())
         with self._space.lock:
             self._space.objects[key] = kept
 

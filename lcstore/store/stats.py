@@ -26,8 +26,8 @@ class Stats:
     bytes_raw
         Of the tensors of all states, by kind (``anchor``, ``delta``) and in ``total``.
     bytes_stored
-        Of everything that records need, by kind (``anchor``, ``delta``, ``exact`` values, ``shortcut``), of the
-        ``records`` themselves (with plans and tags), and in ``total``.
+        Of everything that records need, by kind (``anchor``, ``delta``, ``exact`` values, ``shortcut``),
+        of the ``records`` themselves (with plans and tags), and in ``total``.
     pools
         Stored bytes by pool and what is stored of it: ``weights-float32.add``.
     orphans, orphan_bytes

@@ -21,11 +21,16 @@ from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
 from lcstore.store.catalog import Catalog
 from lcstore.store.convert import fill, patterns, shaped
+from lcstore.store.findings import Level, Report
 from lcstore.store.info import SaveInfo, StepInfo, step_info
+from lcstore.store.listing import Listed, list_states
 from lcstore.store.reader import Node, Reader, row_window
 from lcstore.store.records import StoreRecord
+from lcstore.store.stats import Stats, stats
 from lcstore.store.strictjson import dumps
+from lcstore.store.survey import OnProgress
 from lcstore.store.targets import open_backend
+from lcstore.store.verify import verify
 from lcstore.store.view import StepView
 from lcstore.store.writer import Labels, Writer, default_threads
 from lcstore.track.policy import Policy, policy_of
@@ -347,6 +352,29 @@ class Store:
         """Return shape, dtype and role of each tensor of a state by its path."""
         node = self._node(at)
         return {format_path(s.path): (s.shape, s.dtype, s.role) for s in node.plan.tensors}
+
+    def leaves(self, at: At = None) -> dict[str, object]:
+        """Return the plain values of a state by path, without reading any of its tensors."""
+        node = self._node(at)
+        _, paths = structure_paths(node.plan.structure)
+        return dict(zip(map(format_path, paths), self._reader.leaves(node), strict=True))
+
+    def states(
+        self, *, records: bool = True, limit: int | None = None, on_progress: OnProgress | None = None
+    ) -> list[Listed]:
+        """Return every state, each revision by itself; see `lcstore.store.listing.list_states`."""
+        self._check_open()
+        return list_states(self._backend, records=records, limit=limit, on_progress=on_progress)
+
+    def verify(self, level: Level = "structure", on_progress: OnProgress | None = None) -> Report:
+        """Look for damage, changing nothing; see `lcstore.store.verify.verify`."""
+        self._check_open()
+        return verify(self._backend, level, on_progress)
+
+    def stats(self, on_progress: OnProgress | None = None) -> Stats:
+        """Count what the store holds; see `lcstore.store.stats.stats`."""
+        self._check_open()
+        return stats(self._backend, on_progress)
 
     @property
     def url(self) -> str:

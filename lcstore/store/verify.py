@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -109,9 +110,10 @@ class _Verifier:
         plan = self.store.plans.get(record.plan)
         if plan is None:
             self.store.damage.hurt(node, spreads=True)
-            missing = keys.plan_key(record.plan)
-            if missing not in self.store.listed:
-                self.findings.add("error", "plan", missing, "a plan that a record needs is missing", step=record.step)
+            where = keys.plan_key(record.plan)
+            if where not in self.store.listed:
+                message = "a plan that a record needs is missing"
+                self.findings.add("error", "plan", where, message, step=record.step)
             return
         try:
             Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key)
@@ -200,7 +202,8 @@ class _Verifier:
             self.findings.add("info", "orphan", keys.edge_folder(edge), f"{what} of no record: {why}")
         used = {record.plan for record in self.store.records.values()}
         for digest in sorted(set(self.store.plans) - used):
-            self.findings.add("info", "orphan", keys.plan_key(digest), "a plan of no record that could be read")
+            message = "a plan of no record that could be read"
+            self.findings.add("info", "orphan", keys.plan_key(digest), message)
 
     # What it comes to -----------------------------------------------------------------------------------
 
@@ -208,7 +211,8 @@ class _Verifier:
         graph = self.store.graph
         cut_off, topmost = unreachable(graph)
         for name in topmost.values():
-            why = f"its base, node {name.base}, is missing" if name.base not in graph.nodes else "no path leads to it"
+            missing = name.base not in graph.nodes
+            why = f"its base, node {name.base}, is missing" if missing else "no path leads to it"
             behind = len(graph.descendants(name.node) & cut_off)
             also = f", and {behind} states that stand on it" if behind else ""
             message = f"{why}: it cannot be restored{also}"
@@ -217,14 +221,16 @@ class _Verifier:
 
     def _report(self, lost: set[str], objects: int, seconds: float) -> Report:
         graph = self.store.graph
-        good = max((name for node, name in graph.nodes.items() if node not in lost), key=lambda n: n.order, default=None)
+        whole = [name for node, name in graph.nodes.items() if node not in lost]
+        good = max(whole, key=lambda name: name.order, default=None)
         url = self.backend.url
         findings = []
         for finding in sorted(self.findings.made, key=lambda finding: finding.order):
             command = finding.next
             if command is None and finding.severity == "error" and good is not None:
-                command = f"lcstore show {{url}}@{good.node if graph.at_step(good.step) is not good else good.step}"
-            findings.append(replace(finding, next=None if command is None else command.replace("{url}", url)))
+                at = good.step if graph.at_step(good.step) is good else good.node
+                command = f"lcstore show {shlex.quote(f'{url}@{at}')}"
+            findings.append(replace(finding, next=None if command is None else command.replace("{url}", shlex.quote(url))))
         return Report(
             url=url,
             level=self.level,
@@ -246,9 +252,9 @@ def _fits(edge: EdgeBody, plan: Plan, key: str) -> None:
             continue
         pool = plan.pools.get(name.pool)
         if pool is None:
-            raise CorruptionError(f"it lists an object of pool {name.pool!r}, which its plan does not have", key=key)
+            raise CorruptionError(f"it lists an object of pool {name.pool!r}, unknown to its plan", key=key)
         if name.chunk is not None and name.chunk * pool.chunk >= pool.size:
-            raise CorruptionError(f"it lists chunk {name.chunk} of pool {name.pool!r}, which is past its end", key=key)
+            raise CorruptionError(f"it lists chunk {name.chunk} past the end of pool {name.pool!r}", key=key)
 
 
 def _check_leaves(leaves: object, plan: Plan, key: str) -> None:

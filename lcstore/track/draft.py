@@ -187,27 +187,26 @@ class Draft:
         if spec.role == "weights" and op == "exact":
             for piece in pieces:
                 if self.columns.op[piece.tensor] == EXACT:
-                    self._set_grid(piece, self.pools[pool][low:high])
+                    self._set_grid(piece, pool, low)
         elif op == "set":
             coded = values if precision is None else values_of_frame(data, values.size, dtype)
             for piece in pieces:
                 part = coded[piece.at : piece.at + piece.size]
                 self._digest_values(piece, part)
                 if pool in self.pools:
-                    self._replace(self.pools[pool][low + piece.at : low + piece.at + piece.size], part)
+                    self._to_replace(piece, pool, low)[:] = part
         return Chunk(pool, op, chunk, data) if values.view(np.uint8).any() else None
 
     def _part(self, piece: Piece) -> Array:
         return self.arrays[piece.tensor][piece.first : piece.first + piece.size]
 
-    def _set_grid(self, piece: Piece, track: Array) -> None:
+    def _set_grid(self, piece: Piece, pool: str, low: int) -> None:
         name = self.plan.tensors[piece.tensor].dtype
-        out = np.empty(piece.size, track.dtype)
+        out = self._to_replace(piece, pool, low)
         if not grid.to_grid(self._part(piece), int(self.columns.grid[piece.tensor]), out, name):
             with self._lock:
                 self.off_grid.add(piece.tensor)
             return
-        self._replace(track[piece.at : piece.at + piece.size], out)
         total = np.zeros(1, np.uint64)
         digest(out, piece.first, total)
         self._add_digest(piece.tensor, total[0])
@@ -217,11 +216,14 @@ class Draft:
         digest_bits(values, piece.first, total)
         self._add_digest(piece.tensor, total[0])
 
-    def _replace(self, part: Array, values: Array) -> None:
-        before = part.copy()
-        with self._lock:
-            self._replaced.append((part, before))
-        part[:] = values
+    def _to_replace(self, piece: Piece, pool: str, low: int) -> Array:
+        """Give the piece's place in the pool, to be overwritten; what was there is kept for the way back."""
+        part = self.pools[pool][low + piece.at : low + piece.at + piece.size]
+        if self.pools[pool] is self.track.pools.get(pool):  # else the track has its own still
+            before = part.copy()
+            with self._lock:
+                self._replaced.append((part, before))
+        return part
 
     def _add_digest(self, tensor: int, amount: np.uint64) -> None:
         with self._lock, np.errstate(over="ignore"):

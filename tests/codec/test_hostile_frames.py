@@ -6,19 +6,18 @@ The checksums are right: whoever makes a frame on purpose can compute one.
 from __future__ import annotations
 
 import contextlib
-import struct
 import time
 import tracemalloc
 
 import numpy as np
 import pytest
-from frame_builder import nibbles, samples, seal, take_apart
+from frame_builder import seal, take_apart
+from hostile_frames import FRAMES, PACK, SAMPLES, TWO, ZERO, every
 
 from lcstore import limits
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
 from lcstore.codec.frame import parse_frame
-from lcstore.codec.tables import CodeTable
 from lcstore.errors import (
     CorruptionError,
     InvalidInputError,
@@ -27,233 +26,6 @@ from lcstore.errors import (
     TruncatedError,
     UnsupportedFormatError,
 )
-
-SAMPLES = samples()
-PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
-ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
-PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
-BLOCKS, INTEGERS = (take_apart(SAMPLES[name]) for name in ("blocks", "integers"))
-FLOAT16, FLOAT64, INT8, INT32, UINT8 = (
-    f.DTYPES.index(n) for n in ("float16", "float64", "int8", "int32", "uint8")
-)
-
-
-def table(*symbols):
-    """Give the table of the two symbols, one bit each."""
-    lengths = np.zeros(256, np.uint8)
-    lengths[list(symbols)] = 1
-    return CodeTable.from_lengths(lengths).to_bytes()
-
-
-def plane(frame):
-    """Wrap one frame as both planes of an exact frame of uint16."""
-    data = frame.to_bytes()
-    return PLANES.but(
-        count=frame.count,
-        directory=struct.pack("<2Q", len(data), len(data)),
-        payload=data + data,
-        parameter=0,
-    )
-
-
-def nested(depth):
-    frame = RAW.but(count=4, payload=b"abcd")
-    for _ in range(depth):
-        frame = plane(frame).but(dtype=UINT8)
-    return plane(frame)
-
-
-def directory(*rows):
-    return np.array(rows, "<u2").tobytes()
-
-
-def every(n, streams=4):
-    return directory(*[[1] * streams + [0]] * n)
-
-
-OVER_FULL = nibbles(1, 1, 1)
-UNDER_FULL = nibbles(2, 2, 2)
-TWO = table(0, 1)
-
-FRAMES = {
-    # what a frame claims
-    "2^60 elements": ZERO.but(count=1 << 60),
-    "2^64 - 1 elements": ZERO.but(count=(1 << 64) - 1),
-    "more elements than its bytes can say": ZERO.but(count=1 << 30),
-    "elements whose bytes wrap": ZERO.but(count=1 << 61, dtype=FLOAT64),
-    "raw elements whose bytes wrap": RAW.but(count=1 << 62, dtype=INT32, payload=b""),
-    "packed elements without a directory": PACK.but(count=1 << 20),
-    "one element too many": PACK.but(count=PACK.count + 70_000),
-    "a bad dtype": ZERO.but(dtype=len(f.DTYPES)),
-    "a bad quantizer": ZERO.but(quantizer=4),
-    "a bad coder": ZERO.but(coder=6),
-    "a reserved byte": ZERO.but(reserved=1),
-    "an unknown feature": ZERO.but(features=1 << 15),
-    "a later version": ZERO.but(version=1),
-    "another magic": ZERO.but(magic=b"LCG"),
-    # sections
-    "section lengths that wrap to the right sum": PACK.but(lengths=(0, 0, 0, (1 << 64) - 1)),
-    "section lengths of 4 GiB": PACK.but(lengths=((1 << 32) - 1,) * 3 + (0,)),
-    "a payload longer than the frame": PACK.but(
-        lengths=(3, len(PACK.table), len(PACK.directory), len(PACK.payload) + 1)
-    ),
-    "bytes behind the payload": PACK.but(
-        lengths=(3, len(PACK.table), len(PACK.directory), len(PACK.payload) - 1)
-    ),
-    "sections shifted into each other": PACK.but(
-        lengths=(4, len(PACK.table) - 1, len(PACK.directory), len(PACK.payload))
-    ),
-    # tables
-    "an over-full code": PACK.but(table=OVER_FULL),
-    "an under-full code": PACK.but(table=UNDER_FULL),
-    "an empty code": PACK.but(table=b""),
-    "a code length of 255": PACK.but(table=nibbles(15, 15)),
-    "a code of one symbol": PACK.but(table=nibbles(1)),
-    "a repeat of nothing": PACK.but(table=nibbles(14, 3)),
-    "a run of zeros cut off": PACK.but(table=nibbles(1, 1, 13)),
-    "a repeat cut off": PACK.but(table=nibbles(1, 14)),
-    "a table too long": PACK.but(table=TWO + bytes(200)),
-    "a table of 4 MiB": PACK.but(table=TWO + bytes(4 << 20)),
-    "symbols past the last": PACK.but(table=nibbles(13, 15, 15, 1, 1)),
-    "a table of nothing but zeros": PACK.but(table=nibbles(13, 15, 15)),
-    # coders
-    "a packing that there is not": PACK.but(bits=5, per=1),
-    "symbols of 0 bits": PACK.but(bits=0, per=0),
-    "symbols wider than a byte": PACK.but(bits=8, per=4),
-    "three streams": PACK.but(streams=3),
-    "no streams": PACK.but(streams=0),
-    "segments of one element": PACK.but(segment=0),
-    "segments of 2^255": PACK.but(segment=255),
-    "wide segments": WIDE.but(segment=f.SEGMENT),
-    "packed runs": RUNS.but(bits=2, per=4),
-    "runs in four streams": RUNS.but(streams=4),
-    "zeros with a payload": ZERO.but(payload=b"x"),
-    "zeros with a table": ZERO.but(table=TWO),
-    "zeros with a directory": ZERO.but(directory=bytes(4)),
-    "zeros with a packing": ZERO.but(bits=8, per=1),
-    "blocks of one element": ZERO.but(block=0),
-    "blocks of 2^255": ZERO.but(block=255),
-    "blocks past a segment": WIDE.but(block=13),
-    # directories
-    "a directory of half an entry": PACK.but(directory=PACK.directory + b"\0"),
-    "a directory too short": PACK.but(directory=PACK.directory[:-2]),
-    "a directory too long": PACK.but(directory=PACK.directory + bytes(2)),
-    "a directory that says less than there is": PACK.but(payload=PACK.payload + b"\0"),
-    "a directory that says more than there is": PACK.but(payload=PACK.payload[:-1]),
-    "a directory of 65535": PACK.but(directory=b"\xff" * len(PACK.directory)),
-    "streams swapped": PACK.but(directory=PACK.directory[2:] + PACK.directory[:2]),
-    "a side stream that takes from its stream": PACK.but(
-        directory=directory([len(PACK.payload) - 1, 1])[: len(PACK.directory)]
-    ),
-    # streams
-    "streams that run on": PACK.but(payload=bytes(len(PACK.payload))),
-    "streams of ones": PACK.but(payload=b"\xff" * len(PACK.payload)),
-    "a stream of nothing": PACK.but(
-        count=1 << 16, table=TWO, payload=b"", directory=directory([0, 0, 0, 0, 0]), streams=4, bits=8, per=1
-    ),
-    "a stream with a byte to spare": PACK.but(
-        count=8, table=TWO, payload=b"\0\0", directory=directory([2, 0]), streams=1, bits=8, per=1
-    ),
-    "escapes that are not there": PACK.but(
-        count=4, table=table(0, 170), payload=b"\1", directory=directory([1, 0]), streams=1, bits=2, per=4
-    ),
-    "an escape without an end": PACK.but(
-        count=4,
-        table=table(0, 170),
-        payload=b"\1" + bytes(64),
-        directory=directory([1, 64]),
-        streams=1,
-        bits=2,
-        per=4,
-    ),
-    "an escape at the end of the payload": PACK.but(
-        count=4, table=table(0, 170), payload=b"\1\2", directory=directory([1, 1]), streams=1, bits=2, per=4
-    ),
-    "a side stream that nothing escapes to": PACK.but(
-        count=4, table=table(0, 170), payload=b"\0\0", directory=directory([1, 1]), streams=1, bits=2, per=4
-    ),
-    "a run past the segment": RUNS.but(table=table(75, 80), payload=b"\0" * 8, directory=directory([8, 0])),
-    "a token that there is not": RUNS.but(table=table(240, 254), payload=b"\0", directory=directory([1, 0])),
-    "tokens behind the end": RUNS.but(table=table(0, 255), payload=b"\1\0\0", directory=directory([3, 0])),
-    "tokens without an end": RUNS.but(table=table(0, 1), payload=b"\0", directory=directory([1, 0])),
-    "tokens that run on": RUNS.but(table=table(70, 71), payload=b"\0", directory=directory([1, 0]), count=17),
-    "a wide symbol that there is not": WIDE.but(
-        table=table(252, 255), payload=bytes(38), directory=directory([38, 0])
-    ),
-    "a wide side stream": WIDE.but(directory=directory([len(WIDE.payload) - 1, 1])),
-    # scales
-    "no scales": PACK.but(scales=b""),
-    "scales of an unknown layout": PACK.but(scales=b"\4\0\0"),
-    "one scale too short": PACK.but(scales=b"\0\0"),
-    "a step of 2^-32768": PACK.but(scales=struct.pack("<Bh", f.SCALES_ONE, -32768)),
-    "a step of 2^1001": PACK.but(scales=struct.pack("<Bh", f.SCALES_ONE, 1001)),
-    "a shift of 63": INTEGERS.but(scales=struct.pack("<Bh", f.SCALES_ONE, 63)),
-    "a negative shift": INTEGERS.but(scales=struct.pack("<Bh", f.SCALES_ONE, -1)),
-    "4 billion scale runs": PACK.but(scales=struct.pack("<BI", f.SCALES_RUNS, (1 << 32) - 1)),
-    "a scale run of 4 billion blocks": PACK.but(
-        scales=struct.pack("<BIhI", f.SCALES_RUNS, 1, 0, (1 << 32) - 1)
-    ),
-    "scale runs that wrap": BLOCKS.but(
-        scales=struct.pack("<BI2h2I", f.SCALES_RUNS, 2, 0, 0, (1 << 32) - 1, 7)
-    ),
-    "scale runs that say too little": PACK.but(scales=struct.pack("<BIhI", f.SCALES_RUNS, 1, 0, 0)),
-    "dense scales past 16 bits": BLOCKS.but(scales=struct.pack("<Bh", f.SCALES_DENSE, 32767) + b"\1" * 7),
-    "dense scales too few": BLOCKS.but(scales=struct.pack("<Bh", f.SCALES_DENSE, 0) + b"\1"),
-    "plain scales too many": PACK.but(scales=struct.pack("<B", f.SCALES_PLAIN) + bytes(4)),
-    # quantizers
-    "linear bytes": PACK.but(dtype=INT8),
-    "linear complex numbers": PACK.but(dtype=f.DTYPES.index("complex64")),
-    "linear float8": PACK.but(dtype=f.DTYPES.index("float8_e4m3fn")),
-    "logarithmic integers": LOG.but(dtype=INT32),
-    "8 bits of mantissa": LOG.but(parameter=8),
-    "a base below zero": LOG.but(scales=struct.pack("<Bh", f.SCALES_ONE, -1)),
-    "a base past infinity": LOG.but(scales=struct.pack("<Bh", f.SCALES_ONE, 32767)),
-    "codes below zero": LOG.but(scales=struct.pack("<Bh", f.SCALES_ONE, 0)),
-    "no bucket values": EXPONENT.but(scales=b""),
-    "half a bucket value": EXPONENT.but(scales=EXPONENT.scales[:-1]),
-    "too few bucket values": EXPONENT.but(scales=bytes(4)),
-    "129 bucket values": EXPONENT.but(scales=bytes(4 * 129)),
-    "a bucket value that is not a number": EXPONENT.but(scales=EXPONENT.scales[:-4] + b"\xff" * 4),
-    "a zero that is not zero": EXPONENT.but(scales=b"\0\0\x80\x3f" + EXPONENT.scales[4:]),
-    "integers in buckets": EXPONENT.but(dtype=INT32),
-    # exact frames
-    "planes of a quantizer": PLANES.but(quantizer=f.LINEAR),
-    "raw floats of a quantizer": RAW.but(quantizer=f.LOG),
-    "exact frames with scales": BYTES.but(scales=b"\0\0\0"),
-    "planes with a table": PLANES.but(table=TWO),
-    "an exact float that is packed": BYTES.but(dtype=FLOAT16),
-    "an exact float that is raw": RAW.but(dtype=FLOAT16, count=RAW.count // 2),
-    "zeros of wide values with a turn": ZERO.but(quantizer=f.EXACT, scales=b"", parameter=3),
-    "one plane of two": PLANES.but(directory=PLANES.directory[:8], payload=PLANES.payload[:8]),
-    "four planes of two": PLANES.but(directory=PLANES.directory + bytes(16)),
-    "planes that are longer than the payload": PLANES.but(directory=struct.pack("<2Q", 1 << 40, 5)),
-    "planes whose lengths wrap": PLANES.but(
-        directory=struct.pack("<2Q", (1 << 64) - 10, len(PLANES.payload) + 10)
-    ),
-    "planes that overlap": PLANES.but(directory=struct.pack("<2Q", 60, len(PLANES.payload) - 60)),
-    "planes turned by two": PLANES.but(parameter=2),
-    "planes of nothing": PLANES.but(count=0, directory=bytes(16), payload=b""),
-    "planes that hold planes": nested(1),
-    "planes that hold planes that hold planes": nested(6),
-    "planes of too many elements": plane(RAW.but(count=4, payload=b"abcd")).but(count=5),
-    "planes of 2^40 elements": plane(RAW.but(count=4, payload=b"abcd")).but(count=1 << 40),
-    "planes of other dtypes": plane(RAW.but(count=4, payload=b"abcd", dtype=INT8)),
-    "planes of levels": plane(ZERO.but(count=4)),
-    "planes of wide levels": plane(WIDE.but(quantizer=f.EXACT, dtype=UINT8, scales=b"")),
-    "a plane with a broken checksum": PLANES.but(payload=PLANES.payload[:-1] + b"\xfe"),
-    "an escape that is not a byte": PACK.but(
-        count=4,
-        dtype=UINT8,
-        quantizer=f.EXACT,
-        bits=2,
-        per=4,
-        streams=1,
-        scales=b"",
-        table=table(0, 128),
-        directory=directory([1, 5]),
-        payload=b"\1" + b"\0\0\x10\0\0",
-    ),
-}
 
 
 def refuse(data, expected=None):
@@ -351,11 +123,7 @@ def test_every_proper_prefix_is_truncated(name):
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_single_bit_flip_is_found(name):
-    data = (
-        SAMPLES[name][:600]
-        if len(SAMPLES[name]) <= 600
-        else LCCodec(step=0.5).encode(np.ones(40, np.float32))
-    )
+    data = SAMPLES[name]
     flipped = bytearray(data)
     for bit in range(8 * len(data)):
         flipped[bit // 8] ^= 1 << bit % 8
@@ -439,8 +207,6 @@ def test_frames_past_2_to_31_elements_are_a_matter_of_headers():
     with pytest.raises(CorruptionError):
         parse_frame(streams.but(count=count + (1 << 16)).to_bytes(), expected=count + (1 << 16))
     with pytest.raises(CorruptionError):
-        parse_frame(
-            ZERO.but(count=count).to_bytes(), expected=count - (1 << 32) if count > 1 << 32 else 12_345
-        )
+        parse_frame(ZERO.but(count=count).to_bytes(), expected=12_345)
     with pytest.raises(LimitError):
         parse_frame(ZERO.but(count=limits.MAX_FRAME_ELEMENTS + 1).to_bytes(), expected=count)

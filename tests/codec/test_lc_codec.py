@@ -1,13 +1,11 @@
-"""`LCCodec`: what comes back, how close it is, and what it takes."""
+"""`LCCodec`: what comes back, and how close it is."""
 
 from __future__ import annotations
 
-import pickle
-
 import ml_dtypes
-import numcodecs
 import numpy as np
 import pytest
+from codec_settings import FLOATS, SETTINGS, assert_same_bits, there_and_back
 from frame_builder import take_apart
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,39 +14,8 @@ from hypothesis.extra import numpy as npst
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
 from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name
-from lcstore.errors import CorruptionError, InvalidInputError
 
-FLOATS = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64)]
-SETTINGS = [
-    {},
-    {"step": 0.25},
-    {"step": 2.0**-40},
-    {"max_error": 1e-3},
-    {"bits": 3, "scale": "block"},
-    {"dead_zone": 0.9},
-    {"entropy": "runs"},
-    {"entropy": "symbol", "bits": 2},
-    {"quantizer": "exponent", "bits": 2},
-    {"quantizer": "exponent", "bits": 7, "entropy": "auto"},
-    {"quantizer": "log", "bits": 0},
-    {"quantizer": "log", "bits": 7},
-    {"quantizer": "exact"},
-]
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
-
-
-def there_and_back(codec, array):
-    return codec.decode(codec.encode(array))
-
-
-def bits_of(array):
-    return np.ascontiguousarray(array).reshape(-1).view(f"V{array.itemsize}")
-
-
-def assert_same_bits(a, b):
-    assert a.dtype == b.dtype
-    np.testing.assert_array_equal(bits_of(a), bits_of(b))
-
 
 # what comes back exactly
 
@@ -243,181 +210,6 @@ def test_scale_per_block_keeps_small_blocks_beside_large_ones():
     back = there_and_back(LCCodec(bits=6, scale="block"), values)
     error = np.abs(back - values).reshape(20, 1024).max(axis=1) * 10.0 ** np.arange(20)
     assert error.max() < 0.1
-
-
-# what it takes
-
-
-def test_memory_order_is_kept():
-    array = np.arange(24, dtype=np.float32).reshape(4, 6)
-    codec = LCCodec(step=1.0)
-    np.testing.assert_array_equal(there_and_back(codec, array), array.reshape(-1))
-    np.testing.assert_array_equal(there_and_back(codec, np.asfortranarray(array)), array.T.reshape(-1))
-    np.testing.assert_array_equal(there_and_back(codec, array[::2, ::3]), array[::2, ::3].reshape(-1))
-    np.testing.assert_array_equal(there_and_back(codec, array[:, ::-1]), array[:, ::-1].reshape(-1))
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_read_only_and_0d_arrays_are_taken(settings):
-    codec = LCCodec(**settings)
-    values = np.arange(2000, dtype=np.float32)
-    wanted = there_and_back(codec, values)
-    locked = values.copy()
-    locked.setflags(write=False)
-    np.testing.assert_array_equal(there_and_back(codec, locked), wanted)
-    np.testing.assert_array_equal(there_and_back(codec, np.frombuffer(values.tobytes(), np.float32)), wanted)
-    assert there_and_back(codec, np.float32(1)).shape == (1,)
-    assert there_and_back(codec, np.array(1.0)).shape == (1,)
-
-
-def test_bytes_are_bytes():
-    for data in (b"abc", bytearray(b"abc"), memoryview(b"abc")):
-        assert there_and_back(LCCodec(), data).tobytes() == b"abc"
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.array(["a"]),
-        np.array([object()]),
-        np.array([1], "M8[s]"),
-        np.array([1.0], np.dtype(np.float64).newbyteorder()),
-        np.zeros(2, [("a", "i4"), ("b", "f8")]),
-        np.zeros(2, np.longdouble),
-    ],
-    ids=lambda a: str(a.dtype),
-)
-def test_dtypes_that_cannot_be_stored_are_refused(array):
-    with pytest.raises(InvalidInputError, match="cannot be stored|order"):
-        LCCodec().encode(array)
-
-
-@pytest.mark.parametrize("order", ["C", "F"])
-def test_out_is_filled(order):
-    values = np.random.default_rng(0).normal(size=(30, 40)).astype(np.float32)
-    values = np.asarray(values, order=order)
-    codec = LCCodec(step=2.0**-10)
-    frame = codec.encode(values)
-    out = np.empty_like(values)
-    assert codec.decode(frame, out=out) is out
-    np.testing.assert_array_equal(out.reshape(-1, order="A"), codec.decode(frame))
-    buffer = bytearray(values.nbytes)
-    codec.decode(frame, out=buffer)
-    assert bytes(buffer) == codec.decode(frame).tobytes()
-
-
-@pytest.mark.parametrize(
-    "out", [np.empty(3, np.float32), np.empty(5, np.float32), np.empty(2, np.float64), bytearray(17)]
-)
-def test_out_must_fit(out):
-    frame = LCCodec(step=1.0).encode(np.ones(4, np.float32))
-    if memoryview(out).nbytes == 16:
-        LCCodec().decode(frame, out=out)
-    else:
-        with pytest.raises(CorruptionError):
-            LCCodec().decode(frame, out=out)
-
-
-@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview, lambda d: np.frombuffer(d, np.uint8)])
-def test_frames_may_lie_in_any_buffer(wrap):
-    values = np.arange(100, dtype=np.float32)
-    np.testing.assert_array_equal(LCCodec().decode(wrap(LCCodec(step=1.0).encode(values))), values)
-
-
-def test_decoding_needs_no_parameters():
-    values = np.abs(np.random.default_rng(0).normal(size=5000)).astype(np.float32)
-    for settings in SETTINGS:
-        frame = LCCodec(**settings).encode(values)
-        np.testing.assert_array_equal(LCCodec("exact").decode(frame), LCCodec(**settings).decode(frame))
-
-
-def test_the_same_array_gives_the_same_bytes():
-    values = np.random.default_rng(0).normal(size=300_000).astype(np.float32)
-    for settings in SETTINGS:
-        assert LCCodec(**settings).encode(values) == LCCodec(**settings).encode(values)
-
-
-def test_a_frame_is_never_much_larger_than_its_values():
-    rng = np.random.default_rng(0)
-    for dtype in (np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.uint8, np.int64):
-        values = rng.integers(0, 256, 80_000).astype(np.uint8).view(dtype)
-        for settings in SETTINGS:
-            assert len(LCCodec(**settings).encode(values)) <= values.nbytes + 48 * (1 + values.itemsize) + 64
-
-
-def test_sparse_masks_take_less_than_a_bit_a_byte():
-    mask = np.random.default_rng(0).random(1 << 18) < 0.01
-    assert 8 * len(LCCodec("exact").encode(mask)) / mask.size < 0.1
-    counts = np.where(mask, np.uint8(128), np.uint8(0))
-    assert 8 * len(LCCodec("exact").encode(counts)) / mask.size < 0.3
-
-
-# logical dtypes
-
-
-@pytest.mark.parametrize("name", ["bfloat16", "float16"])
-def test_bits_of_a_logical_dtype_are_coded_as_its_values(name):
-    values = np.random.default_rng(0).normal(size=5000).astype(dtype_from_name(name))
-    patterns = values.view(np.uint16)
-    codec = LCCodec(step=2.0**-6, logical=name)
-    frame = codec.encode(patterns)
-    back = codec.decode(frame)
-    assert back.dtype == np.uint16
-    assert len(frame) < patterns.nbytes * 0.6
-    np.testing.assert_array_equal(
-        back.view(values.dtype), LCCodec(step=2.0**-6).decode(LCCodec(step=2.0**-6).encode(values))
-    )
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.uint32, np.int16])
-def test_a_logical_dtype_leaves_others_alone(dtype):
-    values = np.arange(100).astype(dtype)
-    assert_same_bits(there_and_back(LCCodec(step=1.0, logical="bfloat16"), values), values)
-
-
-# numcodecs
-
-
-@pytest.mark.parametrize("settings", [*SETTINGS, {"logical": "bfloat16"}], ids=str)
-def test_configuration_and_pickle_round_trip(settings):
-    codec = LCCodec(**settings)
-    config = codec.get_config()
-    assert config["id"] == "lcstore.lc"
-    for other in (numcodecs.get_codec(dict(config)), pickle.loads(pickle.dumps(codec))):
-        assert other == codec
-        assert other.get_config() == config
-        assert repr(other) == repr(codec)
-        values = np.arange(50, dtype=np.float32)
-        assert other.encode(values) == codec.encode(values)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"quantizer": "cubic"},
-        {"bits": 0},
-        {"bits": 49},
-        {"quantizer": "exponent", "bits": 8},
-        {"quantizer": "log", "bits": 8},
-        {"quantizer": "log", "step": 1.0},
-        {"quantizer": "exact", "max_error": 1.0},
-        {"step": 0.0},
-        {"step": -1.0},
-        {"step": float("nan")},
-        {"max_error": float("inf")},
-        {"max_error": 1.0, "step": 1.0},
-        {"max_error": 1.0, "dead_zone": 0.7},
-        {"dead_zone": 0.4},
-        {"dead_zone": 1.1},
-        {"scale": "tensor"},
-        {"entropy": "lz"},
-        {"logical": "float17"},
-    ],
-    ids=str,
-)
-def test_settings_that_make_no_sense_are_refused(settings):
-    with pytest.raises(InvalidInputError):
-        LCCodec(**settings)
 
 
 @given(

@@ -48,9 +48,6 @@ def words_of(payload, padding=1 << 12):
     return words
 
 
-# bits --------------------
-
-
 def put_escape(writer, level, least):
     size = abs(int(level)) - least + 1
     n = size.bit_length() - 1
@@ -71,9 +68,6 @@ def take_escape(reader, least):
     return -size if negative else size
 
 
-# digest --------------------
-
-
 def weight(j):
     w = ((j + 1) * 0x9E3779B97F4A7C15) & MASK64
     return w ^ (w >> 29)
@@ -82,8 +76,6 @@ def weight(j):
 def digest(values, start):
     return sum(weight(start + i) * int(v) for i, v in enumerate(values)) & MASK64
 
-
-# grid --------------------
 
 RANGE, SPACE = -5, -4
 
@@ -151,9 +143,6 @@ def magnitude(values):
     return float(np.max(np.abs(values), initial=0))
 
 
-# huffman --------------------
-
-
 def code_lengths(counts, limit=12):
     """Package-merge with explicit packages: each is its weight and the symbols in it."""
     used = sorted((int(c), s) for s, c in enumerate(counts) if c)
@@ -207,9 +196,6 @@ def inverse(book):
     return {code: symbol for symbol, code in book.items()}
 
 
-# pack --------------------
-
-
 def pack(levels, bits, per):
     """Put `per` levels into each symbol, the first one lowest; what does not fit is the lowest pattern."""
     most = (1 << (bits - 1)) - 1
@@ -248,8 +234,6 @@ def encode_pack(levels, escapes, bits, per, streams, segment, book):
         directory.append([*row, len(side.to_bytes())])
     return payload, np.array(directory, np.uint16).reshape(-1, streams + 1)
 
-
-# runs --------------------
 
 END, LEAST = 255, 3
 
@@ -303,9 +287,6 @@ def encode_runs(levels, escapes, segment, book):
     return payload, np.array(directory, np.uint16).reshape(-1, 2)
 
 
-# wide --------------------
-
-
 def wide_symbol(level):
     """Give symbol, extra and its bits: the sign is folded into the lowest bit first."""
     z = 2 * level if level >= 0 else -2 * level - 1
@@ -328,9 +309,6 @@ def encode_wide(levels, segment, book):
     return payload, np.array(directory, np.uint16).reshape(-1, 2)
 
 
-# planes --------------------
-
-
 def turn_left(words):
     bits = 8 * words.itemsize
     return np.array([((int(w) << 1) | (int(w) >> (bits - 1))) % (1 << bits) for w in words], words.dtype)
@@ -339,9 +317,6 @@ def turn_left(words):
 def split_planes(words, turn):
     words = turn_left(words) if turn else words
     return words.astype(words.dtype.newbyteorder("<")).view(np.uint8).reshape(-1, words.itemsize).T
-
-
-# quantize --------------------
 
 
 def linear_levels(values, scales, block, rounding):

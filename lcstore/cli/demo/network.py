@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +27,7 @@ def new_parameters(hidden: int, rng: np.random.Generator) -> Parameters:
     """Return the parameters of a network with two hidden layers of `hidden` units."""
     sizes = (64, hidden, hidden, 10)
     parameters: Parameters = {}
-    for layer, (inputs, outputs) in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for layer, (inputs, outputs) in enumerate(pairwise(sizes)):
         weight = rng.standard_normal((inputs, outputs), dtype=np.float32)
         parameters[f"w{layer}"] = weight * np.float32(np.sqrt(2 / inputs))
         parameters[f"b{layer}"] = np.zeros(outputs, np.float32)

@@ -1,0 +1,204 @@
+"""Speed of the codec on deltas of GPT weights, one core, beside memcpy of the same bytes and beside others.
+
+    python -m benchmarks.bench_codec [--quick]
+
+The input is 64 MiB of float32: matrices of the GPT at several times of its training, put end to end and
+tracked through five saves before the one that is measured, at the balanced policy. *Encode* is what a save
+does with it: read state and track, quantize, move the track, digest, choose a coder, code, frame. *Decode* is
+a frame parsed, checked, decoded and added to the track. Both are ratios to `numpy.copyto` of the 64 MiB.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import zstandard
+from zipnn import ZipNN
+
+from benchmarks.inputs import block, draft, gpt, run_jobs, warmed
+from benchmarks.measure import Race, Report, arguments, one_thread
+from lcstore.codec import entropy
+from lcstore.track import frames
+from lcstore.track.draft import Draft
+from lcstore.track.frames import apply_delta
+from lcstore.track.policy import policy_of
+
+#: Saves before the one that is measured.
+WARM = 5
+
+
+def main() -> None:
+    quick = arguments(__doc__ or "").quick
+    one_thread()
+    report = Report("codec")
+    saves = gpt()
+    elements = 1 << (22 if quick else 24)
+    before, now = (block(saves, later, elements) for later in (WARM - 1, WARM))
+    policy = policy_of("balanced")
+    track = warmed([block(saves, later, elements).state for later in range(WARM)], policy)
+    made = draft(track, now.state, policy)
+    parts = run_jobs(made)
+    ours(report, now.raw, made, parts, 3 if quick else 15)
+    phases(report, now.raw, made, 3 if quick else 9)
+    made.commit()
+    others(report, before.raw, now.raw, sum(map(len, parts)), 1 if quick else 5)
+    report.write()
+
+
+def ours(report: Report, raw: np.ndarray, made: Draft, parts: list[bytes], rounds: int) -> None:
+    """Encode and decode in rounds with memcpy. The draft has been coded, and is left so."""
+    error, _ = made.tracking()
+    pools = {name: made.maps[name].bounds for name in made.maps}
+    targets = [
+        made.pools[name][slice(*pools[name](chunk))].copy()
+        for name in made.maps
+        for chunk in made.maps[name].chunks_of(set(made.steps))
+    ]
+    made.roll_back()
+    sign = 1
+
+    def decode() -> None:
+        for part, target in zip(parts, targets, strict=True):
+            apply_delta(part, target, sign)
+
+    def turn() -> None:
+        nonlocal sign
+        sign = -sign
+
+    race = Race(raw)
+    race.add("encode", lambda: run_jobs(made), after=made.roll_back)
+    race.add("decode and apply", decode, after=turn)
+    results = race.run(rounds)
+    run_jobs(made)
+    size = sum(map(len, parts))
+    report.data |= {"bytes": raw.nbytes, "frames": len(parts), "coded": size, "error": error}
+    report.data["speed"] = results
+    report.table(
+        f"{raw.nbytes / 2**20:.0f} MiB of GPT weights, one core ({rounds} rounds)",
+        ["", "ms", "GB/s", "x memcpy", "lowest", "highest"],
+        [
+            [name, 1e3 * r["seconds"], r["gigabytes_per_second"], r["ratio"], r["ratio_low"], r["ratio_high"]]
+            for name, r in results.items()
+        ],
+    )
+    report.say(
+        f"coded: {size:,} bytes, {8 * size / raw.size:.3f} bits per weight, {raw.nbytes / size:.1f}x, "
+        f"tracking error {error:.2f} intervals"
+    )
+    encode, decoded = results["encode"]["ratio"], results["decode and apply"]["ratio"]
+    report.bar("encode, x memcpy", encode, ">= 0.15, aim 0.25", encode >= 0.15)
+    report.bar("decode and apply, x memcpy", decoded, ">= 0.3, aim 0.5", decoded >= 0.3)
+
+
+class Phases:
+    """Stopwatches around functions of the library, for as long as it is open."""
+
+    def __init__(self, watched: dict[str, tuple[Any, str]]) -> None:
+        self.watched = watched
+        self.seconds = dict.fromkeys(watched, 0.0)
+
+    def __enter__(self) -> Phases:
+        self.before = {name: getattr(owner, attribute) for name, (owner, attribute) in self.watched.items()}
+        for name, (owner, attribute) in self.watched.items():
+            setattr(owner, attribute, self._timed(name, self.before[name]))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name, (owner, attribute) in self.watched.items():
+            setattr(owner, attribute, self.before[name])
+
+    def _timed(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds[name] += time.perf_counter() - began
+
+        return run
+
+
+def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
+    """Where encode and decode spend their time."""
+    made.roll_back()
+    watched = {
+        "encode": (Draft, "code_deltas"),
+        "  advance (quantize, move, digest)": (Draft, "_advance"),
+        "  choose a coder": (entropy, "_plan_packs"),
+        "  choose: tokens": (entropy, "_plan_runs"),
+        "  count and emit": (entropy, "_run_pack"),
+        "  count and emit, tokens": (entropy, "_run_runs"),
+        "  frame and crc": (frames, "build_frame"),
+        "decode": (frames, "apply_delta"),
+        "  parse and crc": (frames, "delta_frame"),
+        "  add to the track": (frames.kernels, "add_levels"),
+        "  decode levels": (frames, "spans"),
+    }
+    taken: dict[str, list[float]] = {name: [] for name in watched}
+    for _ in range(repeats):
+        with Phases(watched) as watch:
+            # Jobs are bound when listed: code through the class, so that its stopwatch counts.
+            chunks = [
+                (name, chunk) for name in made.maps for chunk in made.maps[name].chunks_of(set(made.steps))
+            ]
+            parts = [made.code_deltas(name, chunk) for name, chunk in chunks]
+            for (name, chunk), part in zip(chunks, parts, strict=True):
+                if part is not None:
+                    frames.apply_delta(part.data, made.pools[name][slice(*made.maps[name].bounds(chunk))], -1)
+        made.keep()
+        watch.seconds["  decode levels"] = watch.seconds["decode"] - sum(
+            watch.seconds[name] for name in ("  parse and crc", "  add to the track")
+        )
+        for name, seconds in watch.seconds.items():
+            taken[name].append(seconds)
+    medians = {name: float(np.median(times)) for name, times in taken.items()}
+    report.data["phases"] = {name.strip(): seconds for name, seconds in medians.items()}
+    report.table(
+        "Phases",
+        ["", "ms", "GB/s of float32"],
+        [[name, 1e3 * s, raw.nbytes / s / 1e9 if s else "-"] for name, s in medians.items()],
+    )
+    run_jobs(made)
+
+
+def others(report: Report, before: np.ndarray, now: np.ndarray, size: int, rounds: int) -> None:
+    """Lossless peers, one thread: what exact deltas or states cost."""
+    from pcodec import ChunkConfig
+    from pcodec.standalone import simple_compress, simple_decompress_into
+
+    difference = (before.view(np.uint32) ^ now.view(np.uint32)).tobytes()
+    plain = now.tobytes()
+    pack = zstandard.ZstdCompressor(level=3)
+    unpack = zstandard.ZstdDecompressor()
+    zipnn = ZipNN(input_format="byte", bytearray_dtype="float32", threads=1)
+    target = np.empty_like(now)
+    packed = {
+        "zstd-3 of the XOR": (lambda: pack.compress(difference), unpack.decompress),
+        "zipnn of the weights": (lambda: zipnn.compress(plain), zipnn.decompress),
+        "pcodec of the weights": (
+            lambda: simple_compress(now, ChunkConfig()),
+            lambda data: simple_decompress_into(data, target),
+        ),
+    }
+    race = Race(now)
+    sizes = {}
+    for name, (compress, decompress) in packed.items():
+        data = compress()
+        sizes[name] = len(data)
+        race.add(f"{name}: encode", compress)
+        race.add(f"{name}: decode", lambda d=decompress, data=data: d(data))  # type: ignore[misc]
+    results = race.run(rounds)
+    rows = [["lcstore, lossy", now.nbytes / size, "", "see above", "see above"]]
+    for name, nbytes in sizes.items():
+        encode, decode = (results[f"{name}: {way}"] for way in ("encode", "decode"))
+        rows.append([name, now.nbytes / nbytes, nbytes, encode["ratio"], decode["ratio"]])
+    report.data["others"] = {"sizes": sizes, "speed": results}
+    head = ["", "ratio", "bytes", "encode, x memcpy", "decode, x memcpy"]
+    report.table("Lossless, beside it", head, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Time of saving, restoring and opening, beside safetensors, numpy and memcpy of the same state.
+
+    python -m benchmarks.bench_store [--quick]
+
+The large state is 400 MB of GPT weights from several times of the training, as 48 matrices; its saves are deltas
+of twenty iterations, each to the one before. Files go to a new directory below the system's temporary one, and
+everything that writes syncs: lcstore does by itself, safetensors is followed by an fsync.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+import lcstore
+from benchmarks.inputs import block, gpt
+from benchmarks.measure import Report, arguments
+from benchmarks.workloads_cache import Trace
+from lcstore.store import keys
+from lcstore.store.local import LocalBackend
+from lcstore.store.memory import MemoryBackend
+
+LARGE = 100_000_000
+MATRICES = 48
+#: Saves from which the large state is put together.
+STARTS = tuple(range(0, 92, 8))
+
+
+def main() -> None:
+    quick = arguments(__doc__ or "").quick
+    report = Report("store")
+    saves = gpt()
+    elements = LARGE // 10 if quick else LARGE
+    states = [large(saves, later, elements) for later in range(4 if quick else 8)]
+    folder = Path(tempfile.mkdtemp(prefix="lcstore-bench-"))
+    try:
+        local(report, states, folder)
+        memory(report, states)
+        del states
+        many(report, saves, 50_000_000 // (10 if quick else 1))
+        opening(report, folder, 500 if quick else 10_000)
+        adam(report, saves, folder)
+    finally:
+        shutil.rmtree(folder)
+    report.write()
+
+
+def large(saves: Trace, later: int, elements: int, parts: int = MATRICES) -> dict[str, Any]:
+    """One state of `parts` equal matrices."""
+    raw = block(saves, later, elements, STARTS).raw
+    rows = raw.size // (parts * 1000)
+    return {
+        "model": {
+            f"layers.{i}.weight": raw[i * rows * 1000 : (i + 1) * rows * 1000].reshape(rows, 1000)
+            for i in range(parts)
+        }
+    }
+
+
+def raw_bytes(state: dict[str, Any]) -> int:
+    """Bytes of a state's matrices."""
+    return sum(array.nbytes for array in state["model"].values())
+
+
+def timed(run: Callable[[], Any]) -> float:
+    """Seconds of one run."""
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
+def copying(state: dict[str, Any], repeats: int = 9) -> float:
+    """Seconds of memcpy of a state, one thread, into memory that is mapped already."""
+    pairs = [(np.zeros_like(array), array) for array in state["model"].values()]
+
+    def copy() -> None:
+        for target, source in pairs:
+            np.copyto(target, source)
+
+    return statistics.median(timed(copy) for _ in range(repeats))
+
+
+def summary(seconds: list[float]) -> list[float]:
+    """Median, least and most."""
+    return [statistics.median(seconds), min(seconds), max(seconds)]
+
+
+def phases(infos: list[lcstore.SaveInfo]) -> str:
+    """Median seconds by phase."""
+    names = infos[0].seconds
+    return ", ".join(f"{n} {statistics.median(i.seconds[n] for i in infos):.3f}" for n in names)
+
+
+def local(report: Report, states: list[dict[str, Any]], folder: Path) -> None:
+    """Two threads, local disk, beside safetensors."""
+    nbytes = raw_bytes(states[0])
+    deltas, peers = [], []
+    with lcstore.open(folder / "large", threads=2) as store:
+        anchor = store.save(0, states[0])
+        for step, state in enumerate(states[1:], 1):
+            deltas.append(store.save(step, state))
+            peers.append(timed(lambda s=state, step=step: synced(s, folder / f"{step % 2}.safetensors")))
+        restored = [timed(store.restore) for _ in range(3)]
+    with lcstore.open(folder / "large", "r", threads=2) as store:
+        first = timed(lambda: store.restore(0))
+    loaded = [timed(lambda: load_file(folder / "1.safetensors")) for _ in range(3)]
+    np.savez(folder / "all.npz", **states[-1]["model"])
+    plain = [timed(lambda: dict(np.load(folder / "all.npz").items())) for _ in range(3)]
+    seconds = [i.seconds["total"] for i in deltas]
+    path = sum(i.bytes_stored for i in (anchor, *deltas))
+    rows = [
+        ["lcstore: anchor", anchor.seconds["total"], "", "", anchor.bytes_stored],
+        ["lcstore: delta", *summary(seconds), deltas[-1].bytes_stored],
+        ["safetensors and fsync", *summary(peers), nbytes],
+        [f"lcstore: restore over {len(deltas)} deltas", *summary(restored), path],
+        ["lcstore: restore of the anchor", first, "", "", anchor.bytes_stored],
+        ["safetensors: load_file", *summary(loaded), nbytes],
+        ["numpy: load of an npz", *summary(plain), nbytes],
+    ]
+    head = ["", "seconds", "least", "most", "bytes"]
+    title = f"{nbytes / 1e6:.0f} MB in {MATRICES} matrices, local disk, 2 threads"
+    report.table(title, head, rows)
+    report.data["local"] = [dict(zip(head, row, strict=True)) for row in rows]
+    report.say(f"anchor by phase: {phases([anchor])}")
+    report.say(f"delta by phase: {phases(deltas)}")
+    speedup = statistics.median(p / s for p, s in zip(peers, seconds, strict=True))
+    report.bar("delta, times as fast as safetensors with fsync", speedup, "> 1", speedup > 1)
+
+
+def synced(state: dict[str, Any], file: Path) -> None:
+    """Write with safetensors, to stable storage."""
+    save_file(state["model"], file)
+    with file.open("rb") as written:
+        os.fsync(written.fileno())
+
+
+def memory(report: Report, states: list[dict[str, Any]]) -> None:
+    """One thread, no storage, beside memcpy."""
+    infos, ratios = [], []
+    with lcstore.open(MemoryBackend.fresh(), threads=1) as store:
+        anchor = store.save(0, states[0])
+        for step, state in enumerate(states[1:], 1):
+            copied = copying(state, 3)
+            infos.append(store.save(step, state))
+            ratios.append(copied / infos[-1].seconds["total"])
+    median, low, high = summary(ratios)
+    report.say(f"memory://, one thread: anchor {anchor.seconds['total']:.2f} s; delta by phase: {phases(infos)}")
+    report.say(f"x memcpy by save: {low:.3f} to {high:.3f}")
+    report.data["memory"] = {"anchor": anchor.seconds, "deltas": [i.seconds for i in infos], "ratios": ratios}
+    report.bar("delta to memory, one thread, x memcpy", median, ">= 0.1", median >= 0.1)
+
+
+def many(report: Report, saves: Trace, elements: int) -> None:
+    """Five hundred tensors."""
+    infos = []
+    with lcstore.open(MemoryBackend.fresh(), threads=2) as store:
+        for step in range(4):
+            infos.append(store.save(step, large(saves, step, elements, 500)))
+    most = max(info.objects for info in infos)
+    report.say(f"500 tensors, {infos[0].bytes_raw / 1e6:.0f} MB: objects by save {[i.objects for i in infos]}")
+    report.say(f"delta by phase: {phases(infos[1:])}")
+    report.data["many"] = {"objects": [i.objects for i in infos], "seconds": [i.seconds for i in infos]}
+    report.bar("objects of a save of 500 tensors", most, "<= 12", most <= 12)
+
+
+class Counting(LocalBackend):
+    """A local backend that counts what it is asked."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.asked = {"list": 0, "get": 0}
+
+    def _list(self, prefix: str) -> list[str]:
+        self.asked["list"] += 1
+        return super()._list(prefix)
+
+    def _get(self, key: str, start: int, end: int | None) -> bytes:
+        self.asked["get"] += 1
+        return super()._get(key, start, end)
+
+
+def opening(report: Report, folder: Path, steps: int) -> None:
+    """Open a store of many steps and find the latest."""
+    made = MemoryBackend.fresh()
+    rng = np.random.default_rng(0)
+    weight = rng.normal(size=(8, 8)).astype(np.float32)
+    with lcstore.open(made, threads=1) as store:
+        seconds = [store.save(step, {"w": weight}).seconds["total"] for step in range(steps)]
+    root = folder / "many-steps"
+    for key, data in made.snapshot().items():
+        if not key.startswith(keys.DATA):  # what open and latest do not look at
+            file = root / key
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+    taken, asked = [], {}
+    for _ in range(5):
+        backend = Counting(root)
+        began = time.perf_counter()
+        with lcstore.open(backend, "r") as store:
+            assert store.latest_step() == steps - 1
+            taken.append(time.perf_counter() - began)
+            asked = dict(backend.asked)
+            began = time.perf_counter()
+            store.info()
+            info = time.perf_counter() - began
+    median, low, high = summary(taken)
+    report.say(f"{steps:,} steps: open and latest_step {low:.3f} to {high:.3f} s, {asked}; info {info:.3f} s more")
+    early, late = (statistics.median(part) for part in (seconds[10:110], seconds[-100:]))
+    report.say(f"a tiny save to memory: {1e3 * early:.2f} ms at first, {1e3 * late:.2f} ms at step {steps:,}")
+    report.data["opening"] = {"steps": steps, "seconds": taken, "asked": asked, "tiny": [early, late]}
+    report.bar("open and latest, seconds", median, "<= 1", median <= 1)
+
+
+def adam(report: Report, saves: Trace, folder: Path) -> None:
+    """The GPT's whole state, with the optimizer's."""
+    for name, target in (("local disk", folder / "adam"), ("memory", MemoryBackend.fresh())):
+        with lcstore.open(target, threads=2) as store:
+            infos = [store.save(i, saves.state(i)) for i in range(saves.moments)]
+        deltas = infos[1:]
+        ratio = statistics.median(i.ratio for i in deltas)
+        report.say(
+            f"GPT and AdamW, {infos[0].bytes_raw / 1e6:.0f} MB, {name}: "
+            f"anchor {infos[0].seconds['total']:.2f} s, delta by phase: {phases(deltas)}; ratio {ratio:.1f}"
+        )
+        report.data[f"adam, {name}"] = [i.seconds for i in infos]
+
+
+if __name__ == "__main__":
+    main()

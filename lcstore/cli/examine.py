@@ -1,0 +1,154 @@
+"""What `doctor` finds out."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.store.local import LocalBackend
+
+if TYPE_CHECKING:
+    from lcstore.store.backend import Backend
+
+_PACKAGES: Final = (
+    "numpy", "numba", "zarr", "numcodecs", "fsspec", "ml-dtypes", "google-crc32c", "rich", "typer",
+    "s3fs", "torch", "jax", "scikit-learn",
+)  # fmt: skip
+_ELEMENTS: Final = 1 << 21
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of Python, lcstore and what they work with; None where it is not installed."""
+    from lcstore.version import __version__
+
+    found: dict[str, str | None] = {"python": platform.python_version(), "lcstore": __version__}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return what this machine is, and whether the codec works on it."""
+    from lcstore.store.writer import default_threads
+
+    codec = _codec()
+    return {
+        "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cores": default_threads(),
+        "codec": codec,
+        "cache": _cache(),  # after the codec has compiled what it needs
+    }
+
+
+def _codec() -> dict[str, Any]:
+    """Code and decode some numbers: once to compile, once to measure."""
+    import numpy as np
+
+    from lcstore.codec import LCCodec
+
+    values = np.random.default_rng(0).standard_normal(_ELEMENTS, dtype=np.float32)
+    codec = LCCodec()
+    try:
+        for _ in range(2):
+            began = time.perf_counter()
+            frame = codec.encode(values)
+            middle = time.perf_counter()
+            back = np.frombuffer(codec.decode(frame), np.float32)
+            ended = time.perf_counter()
+        worst = float(np.abs(back - values).max())
+    except Exception as error:
+        return {"ok": False, "problem": f"{type(error).__name__}: {error}"}
+    speeds = (values.nbytes / seconds / 1e9 for seconds in (middle - began, ended - middle))
+    encode, decode = (round(speed, 2) for speed in speeds)
+    if not worst < float(np.abs(values).max()):
+        return {"ok": False, "problem": f"what came back is off by {worst}"}
+    return {"ok": True, "problem": None, "encode_gb_s": encode, "decode_gb_s": decode}
+
+
+def _cache() -> dict[str, Any]:
+    """Say where numba keeps compiled kernels, how many there are, and whether it can write there."""
+    from lcstore.kernels import quantize
+
+    paths = [getattr(getattr(k, "_cache", None), "cache_path", None) for k in vars(quantize).values()]
+    path = next((Path(found) for found in paths if isinstance(found, str)), None)
+    if path is None:
+        return {"path": None, "kernels": 0, "writable": False}
+    above = next(folder for folder in (path, *path.parents) if folder.exists())
+    return {
+        "path": str(path),
+        "kernels": len(list(path.glob("*.nbc"))) if path.is_dir() else 0,
+        "writable": os.access(above, os.W_OK),
+    }
+
+
+def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Try a target: every promise, in a folder of its own that is deleted again.
+
+    Raises
+    ------
+    LcstoreError
+        It cannot be opened or reached at all.
+    """
+    from lcstore.store.targets import open_backend
+    from lcstore.testing import run
+
+    backend = open_backend(url, options)
+    store, problem = _store(url, options)
+    checks: list[dict[str, Any]] = []
+    if backend.writable:
+        scratch = f"{url.rstrip('/')}/lcstore-doctor-{secrets.token_hex(8)}"
+        made = _made(open_backend(scratch, options))
+        try:
+            found = run(open_backend(scratch, options), lambda: open_backend(scratch, options))
+        finally:
+            _sweep(made)
+        checks = [{"name": f.check, "problem": f.problem, "seconds": round(f.seconds, 3)} for f in found]
+    return {
+        "url": backend.url,
+        "writable": backend.writable,
+        "durable": backend.durable,
+        "store": store,
+        "problem": problem,
+        "checks": checks,
+        "ok": not problem and all(check["problem"] is None for check in checks),
+    }
+
+
+def _store(url: str, options: dict[str, Any]) -> tuple[str, bool]:
+    """Say what store there is, and whether that is a problem."""
+    import lcstore
+
+    try:
+        with lcstore.open(url, "r", storage_options=options) as store:
+            return f"{len(store.steps())} steps", False
+    except NotFoundError:
+        return "none yet", False
+    except LcstoreError as error:
+        return str(error), True
+
+
+def _made(backend: Backend) -> list[Path]:
+    """Return the folders that a local target will have to make, the innermost first."""
+    if not isinstance(backend, LocalBackend):
+        return []  # elsewhere folders go with what is in them
+    root = Path(backend.root)
+    return [folder for folder in (root, *root.parents) if not folder.exists()]
+
+
+def _sweep(made: list[Path]) -> None:
+    """Take away what the trial made, unless someone else has put something there meanwhile."""
+    inside = sorted(made[0].rglob("*"), reverse=True) if made else []
+    for folder in (*inside, *made):
+        try:
+            folder.rmdir()
+        except OSError:
+            continue

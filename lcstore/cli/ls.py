@@ -1,0 +1,113 @@
+"""``lcstore ls``: what states a store has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
+from lcstore.cli.opening import opened, reading
+from lcstore.cli.output import Answer, answering, print_rows, printable, size
+
+if TYPE_CHECKING:
+    from lcstore.store.listing import Listed
+
+_COLUMNS = ("step", "", "run", "kind", "stored", "ratio", "error", "exact", "metrics", "tags", "created")
+_FAST = ("step", "", "run", "kind", "stored", "tags")
+_NUMBERS = ("step", "run", "stored", "ratio", "error")
+
+
+def ls(
+    url: Url,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the ones of the greatest steps.")
+    ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Read no records: names alone tell step, kind, bytes and tags.")
+    ] = False,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """List the states of a store, by step."""
+    opening = storage_options(options, pairs)
+    with answering(url, as_json) as answer:
+        found = _list(answer, opening, limit, fast)
+        if as_json:
+            answer.document({"url": url, "states": [_as_json(state) for state in found]})
+        elif found:
+            _show(answer, found, fast)
+        else:
+            answer.console.print(
+                printable(f"{url} is a store without a state yet: a training run has still to save into it"),
+                highlight=False, markup=False, soft_wrap=True,
+            )  # fmt: skip
+        broken = [state for state in found if state.problem is not None]
+        if broken:
+            first, count = broken[0].problem, len(broken)
+            answer.note(f"{count} records could not be read; the first: {first}. Next: lcstore verify {answer.quoted}")
+            raise typer.Exit(1)
+
+
+def _list(answer: Answer, opening: dict[str, Any], limit: int | None, fast: bool) -> list[Listed]:
+    words = "reading records (--fast reads names only)"
+    with opened(answer, opening) as store, reading(answer, words) as on_progress:
+        return store.states(records=not fast, limit=limit, on_progress=on_progress)
+
+
+def _as_json(state: Listed) -> dict[str, Any]:
+    info = state.info
+    about: dict[str, Any] = {
+        "step": state.step,
+        "node": state.node,
+        "base": state.base,
+        "kind": state.kind,
+        "run": state.run,
+        "latest": state.latest,
+        "bytes_stored": state.bytes_stored,
+        "tags": state.tags,
+    }
+    if state.problem is not None:
+        return about | {"problem": {"kind": state.problem.kind, "message": str(state.problem)}}
+    if info is None:
+        return about
+    return about | {
+        "bytes_stored": info.bytes_stored,
+        "bytes_raw": info.bytes_raw,
+        "ratio": info.bytes_raw / max(info.bytes_stored, 1),
+        "error": info.error,
+        "exact": info.exact,
+        "metrics": info.metrics,
+        "metadata": info.metadata,
+        "created": info.created,
+    }
+
+
+def _show(answer: Answer, found: list[Listed], fast: bool) -> None:
+    columns = _FAST if fast else _COLUMNS
+    rows = [_cells(state) for state in found]
+    print_rows(answer, columns, [tuple(cells[name] for name in columns) for cells in rows], right=_NUMBERS)
+
+
+def _cells(state: Listed) -> dict[str, object]:
+    info = state.info
+    cells: dict[str, object] = dict.fromkeys(_COLUMNS, "")
+    cells |= {
+        "step": state.step,
+        "": "latest" if state.latest else "",
+        "run": state.run,
+        "kind": state.kind,
+        "stored": size(state.bytes_stored),
+        "tags": ", ".join(state.tags),
+    }
+    if info is None:
+        return cells | {"metrics": "record cannot be read" if state.problem is not None else ""}
+    return cells | {
+        "stored": size(info.bytes_stored),
+        "ratio": f"{info.bytes_raw / max(info.bytes_stored, 1):.1f}x",
+        "error": "" if info.error is None else f"{info.error:.2f}",
+        "exact": "yes" if info.exact else "",
+        "metrics": ", ".join(f"{name} {value:.4g}" for name, value in info.metrics.items()),
+        "created": info.created[:19].replace("T", " "),
+    }

@@ -1,0 +1,99 @@
+"""``lcstore show``: one state, its tensors and its plain values."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lcstore.cli.arguments import AsJson, Options, Pairs, as_state, split_at, storage_options
+from lcstore.cli.opening import opened
+from lcstore.cli.output import Answer, answering, row, size, table
+from lcstore.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from lcstore.store.info import StepInfo
+
+
+def show(
+    target: Annotated[
+        str, typer.Argument(metavar="URL[@STEP]", help="A store; a step of it, latest, a tag or a node's id.")
+    ],
+    glob: Annotated[
+        str | None, typer.Argument(metavar="[GLOB]", help="Only paths that match: 'model/**'.")
+    ] = None,
+    at: Annotated[
+        str | None, typer.Option("--at", help="The state, where the URL itself has an @ in its last part.")
+    ] = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Show what one state holds; the latest, if no step is named."""
+    url, named = split_at(target) if at is None else (target, as_state(at))
+    opening = storage_options(options, pairs)
+    with answering(url, as_json) as answer:
+        from lcstore.state.paths import match, parse_path
+
+        with opened(answer, opening) as store:
+            info = store.info(named)
+            tensors, leaves = store.paths(info.node), store.leaves(info.node)
+        if glob is not None:
+            tensors = {path: about for path, about in tensors.items() if match(glob, parse_path(path))}
+            leaves = {path: value for path, value in leaves.items() if match(glob, parse_path(path))}
+            if not tensors and not leaves:
+                answer.next = f"lcstore show {shlex.quote(f'{url}@{info.step}')}"
+                raise NotFoundError(f"nothing at step {info.step} matches {glob!r}")
+        if as_json:
+            answer.document(_document(url, info, tensors, leaves))
+        else:
+            _print(answer, info, tensors, leaves)
+
+
+def _document(
+    url: str, info: StepInfo, tensors: dict[str, tuple[tuple[int, ...], str, str]], leaves: dict[str, object]
+) -> dict[str, Any]:
+    about = {
+        path: {"shape": shape, "dtype": dtype, "role": role} for path, (shape, dtype, role) in tensors.items()
+    }
+    ratio = info.bytes_raw / max(info.bytes_stored, 1)
+    return {"url": url, "ratio": ratio} | asdict(info) | {"tensors": about, "values": leaves}
+
+
+def _print(
+    answer: Answer,
+    info: StepInfo,
+    tensors: dict[str, tuple[tuple[int, ...], str, str]],
+    leaves: dict[str, object],
+) -> None:
+    about = table("step", str(info.step))
+    ratio = info.bytes_raw / max(info.bytes_stored, 1)
+    row(about, "node", info.node)
+    row(about, "kind", info.kind if info.base is None else f"{info.kind} to {info.base}")
+    row(about, "stored", f"{size(info.bytes_stored)} for {size(info.bytes_raw)}, {ratio:.1f}x")
+    row(about, "exact", "yes: every bit comes back" if info.exact else "no")
+    if info.error is not None:
+        row(about, "error", f"{info.error:.2f} checkpoint intervals")
+    row(about, "run", f"{info.run} ({info.run_id}), commit {info.seq}")
+    row(about, "created", info.created)
+    for name, values in (("metrics", info.metrics), ("metadata", info.metadata)):
+        if values:
+            row(about, name, ", ".join(f"{key} {value}" for key, value in values.items()))
+    if info.tags:
+        row(about, "tags", ", ".join(info.tags))
+    answer.console.print(about)
+    if tensors:
+        shown = table("tensor", "shape", "dtype", "kept as", "elements", right=("elements",))
+        for path, (shape, dtype, role) in tensors.items():
+            kept = role.replace("_", " ")
+            row(shown, path, "x".join(map(str, shape)) or "scalar", dtype, kept, f"{math.prod(shape):,}")
+        answer.console.print(shown)
+    if leaves:
+        values_table = table("value", "type", "is")
+        for path, value in leaves.items():
+            text = repr(value)
+            row(values_table, path, type(value).__name__, text if len(text) <= 100 else f"{text[:97]}...")
+        answer.console.print(values_table)
