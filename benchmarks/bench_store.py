@@ -2,9 +2,9 @@
 
     python -m benchmarks.bench_store [--quick]
 
-The large state is 400 MB of GPT weights from several times of the training, as 48 matrices; its saves are deltas
-of twenty iterations, each to the one before. Files go to a new directory below the system's temporary one, and
-everything that writes syncs: lcstore does by itself, safetensors is followed by an fsync.
+The large state is 400 MB of GPT weights from several times of the training, as 48 matrices; its saves are
+deltas of twenty iterations, each to the one before. Files go to a new directory below the system's temporary
+one, and everything that writes syncs: lcstore does by itself, safetensors is followed by an fsync.
 """
 
 from __future__ import annotations
@@ -153,9 +153,10 @@ def memory(report: Report, states: list[dict[str, Any]]) -> None:
             infos.append(store.save(step, state))
             ratios.append(copied / infos[-1].seconds["total"])
     median, low, high = summary(ratios)
-    report.say(f"memory://, one thread: anchor {anchor.seconds['total']:.2f} s; delta by phase: {phases(infos)}")
+    report.say(f"to memory, one thread: anchor {anchor.seconds['total']:.2f} s; delta: {phases(infos)}")
     report.say(f"x memcpy by save: {low:.3f} to {high:.3f}")
-    report.data["memory"] = {"anchor": anchor.seconds, "deltas": [i.seconds for i in infos], "ratios": ratios}
+    deltas = [info.seconds for info in infos]
+    report.data["memory"] = {"anchor": anchor.seconds, "deltas": deltas, "ratios": ratios}
     report.bar("delta to memory, one thread, x memcpy", median, ">= 0.1", median >= 0.1)
 
 
@@ -166,7 +167,8 @@ def many(report: Report, saves: Trace, elements: int) -> None:
         for step in range(4):
             infos.append(store.save(step, large(saves, step, elements, 500)))
     most = max(info.objects for info in infos)
-    report.say(f"500 tensors, {infos[0].bytes_raw / 1e6:.0f} MB: objects by save {[i.objects for i in infos]}")
+    megabytes = infos[0].bytes_raw / 1e6
+    report.say(f"500 tensors, {megabytes:.0f} MB: objects by save {[i.objects for i in infos]}")
     report.say(f"delta by phase: {phases(infos[1:])}")
     report.data["many"] = {"objects": [i.objects for i in infos], "seconds": [i.seconds for i in infos]}
     report.bar("objects of a save of 500 tensors", most, "<= 12", most <= 12)
@@ -213,9 +215,9 @@ def opening(report: Report, folder: Path, steps: int) -> None:
             store.info()
             info = time.perf_counter() - began
     median, low, high = summary(taken)
-    report.say(f"{steps:,} steps: open and latest_step {low:.3f} to {high:.3f} s, {asked}; info {info:.3f} s more")
+    report.say(f"{steps:,} steps: open and latest_step {low:.3f} to {high:.3f} s, {asked}; info {info:.3f} s")
     early, late = (statistics.median(part) for part in (seconds[10:110], seconds[-100:]))
-    report.say(f"a tiny save to memory: {1e3 * early:.2f} ms at first, {1e3 * late:.2f} ms at step {steps:,}")
+    report.say(f"a tiny save: {1e3 * early:.2f} ms at first, {1e3 * late:.2f} ms at step {steps:,}")
     report.data["opening"] = {"steps": steps, "seconds": taken, "asked": asked, "tiny": [early, late]}
     report.bar("open and latest, seconds", median, "<= 1", median <= 1)
 

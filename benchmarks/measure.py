@@ -52,7 +52,7 @@ class Race:
         seconds: dict[str, list[float]] = {name: [] for name in self.contenders}
         gc.collect()
         for i in range(rounds + 1):
-            copied = min(self._timed(lambda: np.copyto(self._copy, self.raw)) for _ in range(3))
+            copied = statistics.median(self._timed(self._copy_once) for _ in range(3))
             if i:
                 copies.append(copied)
             for name, (run, after) in self.contenders.items():
@@ -63,6 +63,9 @@ class Race:
                     after()
         out = {"memcpy": _summary(copies, copies, self.raw.nbytes)}
         return out | {name: _summary(times, copies, self.raw.nbytes) for name, times in seconds.items()}
+
+    def _copy_once(self) -> None:
+        np.copyto(self._copy, self.raw)
 
     @staticmethod
     def _timed(run: Callable[[], Any]) -> float:
@@ -111,7 +114,7 @@ class Report:
 
     def bar(self, what: str, value: float, wanted: str, met: bool) -> None:
         """Show a figure next to what it has to reach."""
-        self.say(f"{'ok  ' if met else 'FAIL'} {what}: {_number(value)} (bar: {wanted})")
+        self.say(f"{'ok  ' if met else 'FAIL'} {what}: {value:,.4g} (bar: {wanted})")
         bar = {"what": what, "value": value, "bar": wanted, "met": bool(met)}
         self.data.setdefault("bars", []).append(bar)
 

@@ -46,7 +46,8 @@ def ls(
         broken = [state for state in found if state.problem is not None]
         if broken:
             first, count = broken[0].problem, len(broken)
-            answer.note(f"{count} records could not be read; the first: {first}. Next: lcstore verify {answer.quoted}")
+            command = f"lcstore verify {answer.quoted}"
+            answer.note(f"{count} records could not be read; the first: {first}. Next: {command}")
             raise typer.Exit(1)
 
 

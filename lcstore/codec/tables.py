@@ -123,23 +123,23 @@ class CodeTable:
 class TableCache:
     """Keeps the last table of each coder, and gives it again while it codes nearly as well. Thread-safe."""
 
-    #: A table is kept while it costs at most this much more than when it was made, relative to the entropy.
+    #: A table is used again while it costs at most this much more, relatively, than any prefix code must.
     SLACK = 0.005
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._tables: dict[object, tuple[CodeTable, float]] = {}
+        self._tables: dict[object, CodeTable] = {}
 
     def table(self, coder: object, counts: Array) -> CodeTable:
         """Return a table for `counts`: the last one of `coder` if it still serves, else a new one."""
-        bound = max(_entropy_bits(counts), 1.0)
+        bound = max(_entropy_bits(counts), float(counts.sum()))  # no code is shorter than a bit
         with self._lock:
             cached = self._tables.get(coder)
-        if cached is not None and cached[0].bits(counts) <= (cached[1] + self.SLACK) * bound:
-            return cached[0]
+        if cached is not None and cached.bits(counts) <= (1 + self.SLACK) * bound:
+            return cached
         table = CodeTable.from_counts(counts)
         with self._lock:
-            self._tables[coder] = (table, table.bits(counts) / bound)
+            self._tables[coder] = table
         return table
 
 

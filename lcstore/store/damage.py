@@ -3,54 +3,76 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Final, Protocol
 
 from lcstore.errors import CorruptionError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, NodeName
+from lcstore.graph.names import NodeName
+
+#: In the place of a pool: the whole edge.
+ALL: Final = "*"
+
+
+class Records(Protocol):
+    """What has to be known of the records."""
+
+    def inherits(self, node: str, pool: str) -> bool:
+        """Say whether the value of any tensor of a pool goes on from that of the node's base."""
+
+    def shields(self, node: str, pool: str) -> bool:
+        """Say whether a node can be restored without the track of a pool: it keeps the exact value."""
 
 
 class Damage:
     """Damage as it is found, and what it comes to.
 
-    A reader takes the cheapest path and no other, so a state is lost if any edge of that path is.
+    A reader takes the cheapest path and no other, and of its edges reads only what is not set anew later.
     """
 
     def __init__(self) -> None:
         self._alone: set[str] = set()
-        self._broken: set[str] = set()
+        self._broken: defaultdict[str, set[str]] = defaultdict(set)
         self._edges: set[str] = set()
 
-    def hurt(self, node: str, *, spreads: bool) -> None:
-        """Note that a state is lost; with `spreads` its edge is, and so is what stands on it."""
-        (self._broken if spreads else self._alone).add(node)
+    def lose(self, node: str) -> None:
+        """Note that a state is lost, and nothing else is."""
+        self._alone.add(node)
+
+    def break_node(self, node: str, pool: str = ALL) -> None:
+        """Note that a pool of the edge that a node was saved with is lost."""
+        self._broken[node].add(pool)
 
     def break_edge(self, edge: str) -> None:
         """Note that an edge which maintenance added is lost."""
         self._edges.add(edge)
 
-    def lost(self, graph: Graph, unreachable: set[str]) -> set[str]:
-        """Return the nodes that cannot be restored; to `unreachable` ones no path leads."""
-        suspects = self._below(graph)
-        if graph.edges and suspects:
-            suspects = {n for n in suspects if n not in unreachable and self._on_path(graph, n)}
-        alone = {node for node in self._alone | self._broken if node in graph.nodes}
-        return suspects | alone | unreachable
+    def lost(self, graph: Graph, records: Records, cut_off: set[str]) -> set[str]:
+        """Return the nodes that cannot be restored; to those `cut_off` no path leads."""
+        suspects = {
+            node
+            for node, pools in self._spread(graph, records).items()
+            if any(not records.shields(node, pool) for pool in pools)
+        }
+        if graph.edges:
+            suspects = {node for node in suspects - cut_off if self._on_path(graph, node)}
+        return suspects | cut_off | {node for node in self._alone if node in graph.nodes}
 
-    def _below(self, graph: Graph) -> set[str]:
-        """Return the nodes that damage can reach, whatever path a reader takes."""
-        children: defaultdict[str, list[str]] = defaultdict(list)
+    def _spread(self, graph: Graph, records: Records) -> dict[str, set[str]]:
+        """Return the nodes that damage reaches, with the pools whose track it takes."""
+        children: defaultdict[str, list[tuple[str, bool]]] = defaultdict(list)
         for node in graph.nodes.values():
-            children[node.base].append(node.node)
-        for shortcut in graph.edges.values():
-            children[shortcut.base].append(shortcut.target)
-        targets = [graph.edges[edge].target for edge in self._edges if edge in graph.edges]
-        found: set[str] = set()
-        queue = [*self._broken, *targets]
+            children[node.base].append((node.node, True))
+        for edge in graph.edges.values():
+            children[edge.base].append((edge.target, False))
+        queue = [(node, pool) for node, pools in self._broken.items() for pool in pools]
+        queue += [(graph.edges[edge].target, ALL) for edge in self._edges if edge in graph.edges]
+        found: defaultdict[str, set[str]] = defaultdict(set)
         while queue:
-            reached = queue.pop()
-            if reached not in found and reached in graph.nodes:
-                found.add(reached)
-                queue.extend(children[reached])
+            reached, pool = queue.pop()
+            if pool in found[reached] or reached not in graph.nodes:
+                continue
+            found[reached].add(pool)
+            queue += [(c, pool) for c, own in children[reached] if not own or records.inherits(c, pool)]
         return found
 
     def _on_path(self, graph: Graph, node: str) -> bool:
@@ -60,14 +82,14 @@ class Damage:
         )
 
 
-def unreachable(graph: Graph) -> tuple[set[str], dict[str, NodeName]]:
+def unreachable(graph: Graph) -> tuple[set[str], list[NodeName]]:
     """Return the nodes to which no path leads, and among them the topmost, whose own base is missing."""
-    reached = {ROOT} | {node for node in graph.nodes if _has_path(graph, node)}
-    lost = set(graph.nodes) - reached
-    top = {node: graph.nodes[node] for node in lost if graph.nodes[node].base not in graph.nodes}
+    lost = {node for node in graph.nodes if not _has_path(graph, node)}
+    top = [name for node, name in graph.nodes.items() if node in lost and name.base not in graph.nodes]
+    below = set[str]().union(*(graph.descendants(name.node) for name in top))
     # Names that form a circle have no topmost node; each of them says so.
-    below = set[str]().union(*(graph.descendants(node) for node in top))
-    return lost, top | {node: graph.nodes[node] for node in lost - below - set(top)}
+    circle = lost - below - {name.node for name in top}
+    return lost, [*top, *(graph.nodes[node] for node in sorted(circle))]
 
 
 def _has_path(graph: Graph, node: str) -> bool:

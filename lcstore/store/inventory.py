@@ -8,16 +8,18 @@ from typing import Final, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT
 from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
-from lcstore.store.damage import Damage
+from lcstore.store.damage import ALL, Damage
 from lcstore.store.findings import Findings
 from lcstore.store.marks import TagRecord, read_condemned, read_retired, read_tag
 from lcstore.store.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
 from lcstore.store.strictjson import loads
 from lcstore.store.survey import OnProgress, read_records
+from lcstore.track.columns import ADD, KEEP
 
 T = TypeVar("T")
 
@@ -32,6 +34,7 @@ _PARSERS: Final[dict[str, Callable[[str], object]]] = {
 }
 #: What the storage's clock and `doctor` leave behind when they are cut off.
 _SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
+_GOES_ON: Final = (KEEP, ADD)
 _FOREIGN: Final = "no lcstore wrote this: it is no name of a store"
 
 
@@ -90,6 +93,25 @@ class Inventory:
         """Return the keys below a folder, in order."""
         return sorted(key for key in self.listed if key.startswith(f"{folder}/"))
 
+    def inherits(self, node: str, pool: str) -> bool:
+        """Say whether the value of any tensor of a pool goes on from that of the node's base."""
+        record = self.records.get(node)
+        plan = self.plans.get(record.plan) if record is not None else None
+        if record is None or plan is None or pool == ALL:
+            return record is None or record.edge.base != ROOT
+        ops = record.edge.columns.get("op", b"")
+        if len(ops) != len(plan.tensors):
+            return True
+        return any(s.pool == pool and op in _GOES_ON for s, op in zip(plan.tensors, ops, strict=True))
+
+    def shields(self, node: str, pool: str) -> bool:
+        """Say whether a node can be restored without the track of a pool: it keeps the exact value."""
+        record = self.records.get(node)
+        plan = self.plans.get(record.plan) if record is not None else None
+        if record is None or plan is None or record.exact is None or pool not in plan.pools:
+            return False
+        return plan.pools[pool].role != "exact"
+
     def _store_record(self) -> None:
         try:
             record = StoreRecord.from_bytes(read_capped(self.backend, keys.STORE_KEY, _MAX_STORE_RECORD))
@@ -131,7 +153,7 @@ class Inventory:
             if read.record is not None:
                 self.records[name.node] = read.record
             elif not self._deleted(read.key, read.error):
-                self.damage.hurt(name.node, spreads=True)
+                self.damage.break_node(name.node)
                 self._lost_record(read.key, read.error, step=name.step)
         for run in self.graph.ambiguous_runs():
             message = f"run {run} was taken by two writers at the same time; each made a branch"

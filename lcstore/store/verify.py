@@ -109,7 +109,7 @@ class _Verifier:
             self.findings.add("error", "parent", key, message, step=record.step)
         plan = self.store.plans.get(record.plan)
         if plan is None:
-            self.store.damage.hurt(node, spreads=True)
+            self.store.damage.break_node(node)
             where = keys.plan_key(record.plan)
             if where not in self.store.listed:
                 message = "a plan that a record needs is missing"
@@ -121,7 +121,7 @@ class _Verifier:
             if record.leaves_object is None:
                 _check_leaves(record.leaves, plan, key)
         except LcstoreError as error:
-            self.store.damage.hurt(node, spreads=True)
+            self.store.damage.break_node(node)
             self.findings.unreadable("record", key, error, step=record.step)
 
     # Objects --------------------------------------------------------------------------------------------
@@ -147,11 +147,20 @@ class _Verifier:
             self.bytes_read += nbytes
             if problem is None:
                 continue
-            if need.node is None:
-                self.store.damage.break_edge(need.edge)
-            else:
-                self.store.damage.hurt(need.node, spreads=need.spreads)
+            self._harm(need)
             self.findings.unreadable("object", need.ref.key, problem, step=need.step)
+
+    def _harm(self, need: _Need) -> None:
+        """Note what a damaged object comes to. Zarr's metadata is for other readers: it costs no state."""
+        if need.ref.key.endswith("/zarr.json"):
+            return
+        name = keys.parse_data_key(need.ref.key)
+        if need.node is None:
+            self.store.damage.break_edge(need.edge)
+        elif not need.spreads or name.pool is None:
+            self.store.damage.lose(need.node)
+        else:
+            self.store.damage.break_node(need.node, name.pool)
 
     def _condemned(self, need: _Need) -> bool:
         """Say whether a record explains that an object is gone."""
@@ -210,14 +219,14 @@ class _Verifier:
     def _paths(self) -> set[str]:
         graph = self.store.graph
         cut_off, topmost = unreachable(graph)
-        for name in topmost.values():
+        for name in topmost:
             missing = name.base not in graph.nodes
             why = f"its base, node {name.base}, is missing" if missing else "no path leads to it"
             behind = len(graph.descendants(name.node) & cut_off)
             also = f", and {behind} states that stand on it" if behind else ""
             message = f"{why}: it cannot be restored{also}"
             self.findings.add("error", "path", keys.node_key(name), message, step=name.step)
-        return self.store.damage.lost(graph, cut_off)
+        return self.store.damage.lost(graph, self.store, cut_off)
 
     def _report(self, lost: set[str], objects: int, seconds: float) -> Report:
         graph = self.store.graph
@@ -230,7 +239,9 @@ class _Verifier:
             if command is None and finding.severity == "error" and good is not None:
                 at = good.step if graph.at_step(good.step) is good else good.node
                 command = f"lcstore show {shlex.quote(f'{url}@{at}')}"
-            findings.append(replace(finding, next=None if command is None else command.replace("{url}", shlex.quote(url))))
+            if command is not None:
+                command = command.replace("{url}", shlex.quote(url))
+            findings.append(replace(finding, next=command))
         return Report(
             url=url,
             level=self.level,

@@ -251,6 +251,21 @@ def test_wide_streams_are_their_twin_and_come_back(levels, segment):
     assert wide.decode_wide(twins.words_of(wanted), 0, directory, table, code_sizes, back, segment) == LENGTH
 
 
+@given(
+    st.lists(st.one_of(st.integers(-130, 130), st.integers(-(2**60), 2**60)), max_size=50),
+    st.integers(1, 200),
+)
+def test_narrow_levels_are_their_twin(some, times):
+    levels = np.tile(np.array(some, np.int64), times)
+    far = np.abs(levels) > 127
+    narrow, escapes = np.empty(levels.size, np.int8), np.empty(int(far.sum()), np.int64)
+    assert wide.narrow_levels(levels, narrow, escapes) == far.sum()
+    assert (narrow == np.where(far, -128, levels)).all()
+    assert (escapes == levels[far]).all()
+    if far.any():
+        assert wide.narrow_levels(levels, narrow, escapes[:-1]) == SPACE
+
+
 def test_wide_symbols_past_the_last_are_refused():
     codes, _ = code_for(np.array([252, 255]))
     table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))

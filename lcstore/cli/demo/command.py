@@ -79,7 +79,10 @@ def _check_place(answer: Answer, opening: dict[str, Any]) -> None:
     foreign: list[str] = []
     if backend.list("", foreign) or foreign:
         answer.next = "lcstore demo"
-        raise ConflictError(f"{backend.url} is not empty, and the demo does not mix into what is there; without a URL it makes a folder of its own")
+        raise ConflictError(
+            f"{backend.url} is not empty, and the demo does not mix into what is there; "
+            "without a URL it makes a folder of its own"
+        )
 
 
 def _run(answer: Answer, training: Training) -> Outcome:

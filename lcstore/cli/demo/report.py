@@ -63,8 +63,8 @@ def _story(outcome: Outcome, stats: Stats, report: Report) -> list[str]:
     return [
         f"The training process was killed ({how}) in the middle of saving step {outcome.failed_step}: "
         "the data was written, the record that commits it was not.",
-        f"So step {outcome.restored_step} was the latest. A new process resumed from it, weights, Adam moments "
-        f"and random numbers, in {outcome.seconds_to_resume:.1f} s.",
+        f"So step {outcome.restored_step} was the latest. A new process resumed from it: weights, Adam "
+        "moments, random numbers.",
         back,
         f"The {stats.orphans} objects of the interrupted save do no harm, and {whole}.",
     ]

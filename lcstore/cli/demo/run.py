@@ -20,11 +20,10 @@ Event: TypeAlias = dict[str, Any]
 OnEvent: TypeAlias = Callable[[Event], None]
 
 _PATIENCE = 300.0
-#: The threads of linear algebra get in each other's way on a small network, and make sums come out differently.
-_ONE_THREAD = {
-    name: "1"
-    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-}
+#: Threads of linear algebra are in each other's way on a small network, and make sums come out differently.
+_ONE_THREAD = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), "1"
+)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,230 @@
+"""Every command: what it prints, its JSON, its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+EVERY = ("ls", "show", "verify", "stats", "doctor")
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = str(tmp_path_factory.mktemp("cli") / "a run")
+    with lcstore.open(url) as store:
+        for step in (0, 10, 20):
+            weights = np.full((8, 8), step, np.float32)
+            store.save(
+                step, {"model": {"w": weights, "[b]": weights[0]}, "epoch": step},
+                metrics={"loss": 1 / (step + 1)}, tags=["good"] if step == 10 else (),
+            )  # fmt: skip
+    return url
+
+
+@pytest.fixture
+def broken(saved: str, tmp_path: Path) -> str:
+    """A copy of the store with one damaged record."""
+    url = tmp_path / "broken"
+    shutil.copytree(saved, url)
+    record = next((url / "nodes").glob(f"{10:019d}*"))
+    record.write_bytes(record.read_bytes()[:-1])
+    return str(url)
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def document(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def test_ls(saved):
+    result = call("ls", saved)
+    assert result.exit_code == 0
+    assert "latest" in result.stdout
+    assert "good" in result.stdout
+    states = document("ls", saved)["states"]
+    assert [state["step"] for state in states] == [0, 10, 20]
+    assert [state["kind"] for state in states] == ["anchor", "delta", "delta"]
+    assert [state["tags"] for state in states] == [[], ["good"], []]
+    assert [state["latest"] for state in states] == [False, False, True]
+    assert states[0]["metrics"] == {"loss": 1.0}
+
+
+def test_ls_reads_no_record_when_fast(broken):
+    states = document("ls", broken, "--fast", "--limit", "2")["states"]
+    assert [state["step"] for state in states] == [10, 20]
+    assert "metrics" not in states[0]
+
+
+def test_ls_shows_a_record_that_cannot_be_read(broken):
+    result = call("ls", broken)
+    assert result.exit_code == 1
+    assert "record cannot be read" in result.stdout
+    assert "lcstore verify" in result.stderr
+    states = document("ls", broken, status=1)["states"]
+    assert ["problem" in state for state in states] == [False, True, False]
+
+
+def test_ls_of_very_many(saved, monkeypatch):
+    from lcstore.cli import output
+
+    monkeypatch.setattr(output, "_LONG", 2)
+    lines = call("ls", saved).stdout.splitlines()
+    assert len(lines) == 4
+    assert lines[0].split()[0] == "step"
+
+
+def test_ls_of_an_empty_store(tmp_path):
+    store = lcstore.open(tmp_path / "empty")
+    store._create()
+    result = call("ls", str(tmp_path / "empty"))
+    assert result.exit_code == 0
+    assert "without a state" in result.stdout
+    assert document("ls", str(tmp_path / "empty"))["states"] == []
+
+
+def test_show(saved):
+    result = call("show", f"{saved}@10")
+    assert result.exit_code == 0
+    for word in ("model/w", "model/[b]", "8x8", "float32", "epoch", "good"):
+        assert word in result.stdout
+    about = document("show", f"{saved}@good", "model/*")
+    assert about["step"] == 10
+    assert set(about["tensors"]) == {"model/w", "model/[b]"}
+    assert about["values"] == {}
+    assert document("show", saved)["values"] == {"epoch": 20}
+    assert document("show", saved, "--at", "0")["step"] == 0
+
+
+def test_show_says_what_is_there_instead(saved):
+    result = call("show", f"{saved}@11")
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "3 steps from 0 to 20" in result.stderr
+    result = call("show", saved, "nothing/**")
+    assert result.exit_code == 1
+    assert f"lcstore show '{saved}@20'" in result.stderr
+
+
+def test_verify(saved, broken):
+    assert call("verify", saved).exit_code == 0
+    assert document("verify", saved, "--level", "checksum")["bytes_read"] > 0
+    result = call("verify", broken)
+    assert result.exit_code == 1
+    assert "Damaged" in result.stdout
+    report = document("verify", broken, status=1)
+    assert not report["ok"]
+    assert report["findings"][0]["step"] == 10
+    assert report["lost"] == [10, 20]
+    assert report["good"] == 0
+
+
+def test_stats(saved, broken):
+    assert call("stats", saved).exit_code == 0
+    stats = document("stats", saved)
+    assert (stats["states"], stats["anchors"], stats["orphans"]) == (3, 1, 0)
+    assert len(document("stats", broken, status=1)["unreadable"]) == 1
+
+
+def test_doctor(saved):
+    result = call("doctor")
+    assert result.exit_code == 0
+    assert np.__version__ in result.stdout
+    before = sorted(Path(saved).rglob("*"))
+    about = document("doctor", saved)
+    assert about["machine"]["codec"]["ok"]
+    assert about["target"]["store"] == "3 steps"
+    assert len(about["target"]["checks"]) > 10
+    assert sorted(Path(saved).rglob("*")) == before
+
+
+def test_doctor_leaves_nothing(tmp_path):
+    assert call("doctor", str(tmp_path / "new" / "run")).exit_code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["ls", "show", "verify", "stats"])
+def test_no_store(command, tmp_path):
+    result = call(command, str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
+    assert "lcstore doctor" in result.stderr
+    error = document(command, str(tmp_path / "none"), status=1)["error"]
+    assert error["kind"] == "not-found"
+    assert error["next"].startswith("lcstore doctor")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["nothing"], ["ls"], ["ls", "x", "--limit", "0"], ["verify", "x", "--level", "all"], ["show", "x@"],
+     ["ls", "x", "-o", "y"], ["ls", "x", "--storage-options", "{"]],
+)  # fmt: skip
+def test_wrong_usage(arguments):
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+
+
+def test_what_a_store_says_does_not_steer_the_terminal(tmp_path):
+    with lcstore.open(tmp_path) as store:
+        state = {"\x1b[31mred\n[bold]": np.zeros(2), "text": "\x1b]0;title\x07"}
+        store.save(1, state, metadata={"a": "\x1b[2J"})
+    for command in ("ls", "show"):
+        result = call(command, str(tmp_path))
+        assert result.exit_code == 0
+        assert "\x1b" not in result.output
+        assert "\x07" not in result.output
+    assert "[bold]" in call("show", str(tmp_path)).stdout
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_help(command):
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    root = str(Path(lcstore.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": root}, timeout=120,
+    )  # fmt: skip
+
+
+def test_exit_status_of_a_process(saved, broken):
+    good = _python("-m", "lcstore.cli", "verify", saved, "--json")
+    assert (good.returncode, good.stderr) == (0, "")
+    assert json.loads(good.stdout)["ok"]
+    assert _python("-m", "lcstore.cli", "verify", broken).returncode == 1
+    assert _python("-m", "lcstore.cli", "verify").returncode == 2
+
+
+def test_help_imports_nothing_heavy():
+    code = """if True:
+        import sys
+        from lcstore.cli import main
+        sys.argv = ["lcstore", "--help"]
+        try:
+            main()
+        except SystemExit:
+            print(sorted({"numpy", "numba", "fsspec", "zarr", "sklearn"} & set(sys.modules)))
+    """
+    assert _python("-c", code).stdout.splitlines()[-1] == "[]"

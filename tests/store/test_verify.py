@@ -1,0 +1,273 @@
+"""`verify` finds every kind of damage, names the object, and says what it costs."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore.store import keys
+from lcstore.store.findings import Report
+from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.verify import verify
+
+CREATED = "2026-01-01T00:00:00Z"
+
+
+def state(step: int) -> dict[str, object]:
+    rng = np.random.default_rng(7)
+    w, moved = rng.standard_normal((2, 64, 32), dtype=np.float32)
+    w = w + np.float32(step / 100) * moved
+    return {
+        "model": {"w": w, "bias": w[0]},
+        "adam": {"m": {"w": w / 10}, "v": {"w": w * w}},
+        "log": "long " * 20_000 if step == 20 else "short",
+        "step": step,
+    }
+
+
+@pytest.fixture(scope="module")
+def objects() -> dict[str, bytes]:
+    """Five states: an exact one in the middle, one with many plain values, tags, and a second run."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        store.save(0, state(0), tags=["first"])
+        store.save(10, state(10), exact=True)
+        store.save(20, state(20), tags=["big"])
+        store.save(30, state(30))
+    with lcstore.open(backend) as store:
+        store.resume(20)
+        store.save(40, state(40))
+    return {key: backend.get(key) for key in backend.list("")}
+
+
+def node_at(objects: dict[str, bytes], step: int) -> str:
+    return next(key for key in objects if key.startswith(f"nodes/{step:019d}"))
+
+
+def look(objects: dict[str, bytes], level: str = "checksum") -> Report:
+    backend = MemoryBackend.fresh(objects)
+    before = {key: backend.get(key) for key in backend.list("")}
+    report = verify(backend, level)
+    assert {key: backend.get(key) for key in backend.list("")} == before, "verify changed the store"
+    return report
+
+
+def named(report: Report) -> set[str | None]:
+    return {finding.key for finding in report.findings}
+
+
+@pytest.mark.parametrize("level", ["structure", "checksum"])
+def test_a_whole_store_is_good(objects, level):
+    report = look(objects, level)
+    assert report.ok
+    assert report.findings == ()
+    assert (report.states, report.lost, report.good) == (5, (), 40)
+    assert (report.bytes_read > 0) == (level == "checksum")
+
+
+def test_every_flipped_bit_is_found(objects):
+    rng = random.Random(1)
+    for key, data in objects.items():
+        for _ in range(6):
+            at = rng.randrange(len(data) * 8)
+            bad = bytearray(data)
+            bad[at // 8] ^= 1 << (at % 8)
+            report = look(objects | {key: bytes(bad)})
+            assert key in named(report), (key, at)
+
+
+def test_every_byte_of_the_store_record_counts(objects):
+    data = objects[keys.STORE_KEY]
+    for at in range(len(data)):
+        bad = bytearray(data)
+        bad[at] ^= 1
+        assert keys.STORE_KEY in named(look(objects | {keys.STORE_KEY: bytes(bad)}, "structure")), at
+
+
+@pytest.mark.parametrize("level", ["structure", "checksum"])
+def test_every_wrong_length_is_found(objects, level):
+    for key, data in objects.items():
+        for bad in (b"", data[:-1], data[: len(data) // 2], data + b"x"):
+            assert key in named(look(objects | {key: bad}, level)), (key, len(bad))
+
+
+@pytest.mark.parametrize("level", ["structure", "checksum"])
+def test_every_deleted_object_is_missed(objects, level):
+    for key in objects:
+        report = look({k: v for k, v in objects.items() if k != key}, level)
+        said = " ".join(f"{finding.key} {finding.message}" for finding in report.findings)
+        if not key.startswith("nodes/"):
+            assert key in named(report), key
+            continue
+        # A name that is gone is told by those that point to it, or by what it left.
+        node = keys.parse_node_key(key)
+        names = [keys.parse_node_key(k) for k in objects if k.startswith("nodes/")]
+        stands_below = any(name.base == node.node for name in names)
+        assert report.ok != stands_below, key
+        assert node.node in said if stands_below else "of no record" in said
+
+
+def test_every_two_objects_that_change_places_are_found(objects):
+    names = sorted(objects)
+    for first, second in pairwise(names):
+        if objects[first] == objects[second]:
+            continue
+        report = look(objects | {first: objects[second], second: objects[first]})
+        assert {first, second} <= named(report)
+
+
+def test_damage_is_told_with_what_it_costs(objects):
+    chunk = next(k for k in objects if k.endswith("weights-float32.add/c.0") and _edge(objects, 20) in k)
+    report = look(objects | {chunk: b"?" * len(objects[chunk])})
+    assert not report.ok
+    assert report.lost == (20, 30, 40)
+    assert report.good == 10
+    [finding] = report.findings
+    assert (finding.severity, finding.key, finding.step) == ("error", chunk, 20)
+    assert finding.next == f"lcstore show {report.url}@10"
+    assert look(objects | {chunk: b"?" * len(objects[chunk])}, "structure").ok  # the length is right
+
+
+def test_a_lost_base_is_one_finding_for_all_that_stand_on_it(objects):
+    report = look({k: v for k, v in objects.items() if k != node_at(objects, 0)}, "structure")
+    paths = [finding for finding in report.findings if finding.check == "path"]
+    assert [finding.key for finding in paths] == [node_at(objects, 10)]
+    assert "3 states" in paths[0].message
+    assert report.lost == (10, 20, 30, 40)
+    assert report.good is None
+
+
+def test_what_is_lost_is_what_restore_refuses(objects):
+    for key in objects:
+        if not key.startswith("data/") or key.endswith("zarr.json"):
+            continue
+        damaged = objects | {key: b"?" * len(objects[key])}
+        lost = set(look(damaged).lost)
+        with lcstore.open(MemoryBackend.fresh(damaged), "r") as store:
+            for step in store.steps():
+                if step not in lost:
+                    store.restore(step)
+                else:
+                    with pytest.raises(lcstore.CorruptionError):
+                        store.restore(step)
+
+
+def test_foreign_names_are_told(objects):
+    report = look(objects | {"notes/mine.txt": b"x", "data/mine": b"x"})
+    assert report.ok
+    found = {(f.severity, f.key) for f in report.findings}
+    assert found == {("warning", "notes/mine.txt"), ("warning", "data/mine")}
+
+
+@pytest.mark.parametrize("folder", ["nodes", "edges", "plans", "names", "retired", "condemned"])
+def test_a_foreign_name_among_records_is_an_error(objects, folder):
+    report = look(objects | {f"{folder}/mine.json": b"{}"})
+    assert [(f.severity, f.key) for f in report.findings] == [("error", f"{folder}/mine.json")]
+
+
+def test_what_an_interrupted_save_leaves_is_harmless(objects):
+    edge = "0" * 32
+    tag = TagRecord("never", "1" * 32, 1, CREATED)
+    left = {f"data/{edge}/zarr.json": b"{}", f"data/{edge}/a.set/c.0": b"", tag.key(): tag.to_bytes()}
+    report = look(objects | left)
+    assert report.ok
+    assert {(f.severity, f.key) for f in report.findings} == {("info", f"data/{edge}"), ("info", tag.key())}
+    assert "2 objects" in next(f.message for f in report.findings if f.check == "orphan")
+
+
+def test_what_a_record_accounts_for_is_not_missed(objects):
+    leaf = node_at(objects, 30)
+    edge = _edge(objects, 30)
+    condemned = CondemnedRecord(edge, CREATED)
+    rest = {key: data for key, data in objects.items() if edge not in key}
+    assert not look(rest).ok
+    assert look(rest | {condemned.key(): condemned.to_bytes()}).ok
+    assert leaf in rest
+    # A retired node whose record went first: nobody is missing it.
+    gone = keys.parse_node_key(node_at(objects, 20)).node
+    retired = RetiredRecord(gone, "old", CREATED)
+    without = {key: data for key, data in objects.items() if key != node_at(objects, 20)}
+    report = look(without | {retired.key(): retired.to_bytes()})
+    assert "parent" not in {finding.check for finding in report.findings}
+
+
+def test_two_writers_of_one_run_are_told():
+    backend = MemoryBackend.fresh()
+    first, second = lcstore.open(backend), lcstore.open(backend)
+    with first, second:
+        first._writer.run = second._writer.run = 1
+        first.save(1, {"x": 1})
+        second.save(1, {"x": 2})
+        report = first.verify()
+    assert report.ok
+    assert [(f.severity, f.check) for f in report.findings] == [("warning", "run")]
+
+
+def test_no_store_is_not_a_good_store():
+    with pytest.raises(lcstore.NotFoundError):
+        verify(MemoryBackend.fresh())
+
+
+def test_a_newer_format_says_upgrade(objects):
+    newer = objects[keys.STORE_KEY].replace(b'"format":0', b'"format":9')
+    report = look(objects | {keys.STORE_KEY: newer})
+    assert report.findings[0].next == "pip install --upgrade lcstore"
+
+
+def test_progress_counts_up_to_all(objects):
+    seen: dict[str, list[tuple[int, int]]] = {}
+
+    def on_progress(phase: str, done: int, total: int) -> None:
+        seen.setdefault(phase, []).append((done, total))
+
+    verify(MemoryBackend.fresh(objects), "checksum", on_progress)
+    for counts in seen.values():
+        assert [done for done, _ in counts] == list(range(1, len(counts) + 1))
+        assert counts[-1] == (len(counts), len(counts))
+    assert {"records", "objects"} <= set(seen)
+
+
+def test_stats_count_every_byte(objects):
+    with lcstore.open(MemoryBackend.fresh(objects), "r") as store:
+        stats = store.stats()
+    assert stats.bytes_stored["total"] == sum(map(len, objects.values()))
+    assert (stats.states, stats.steps, stats.runs, stats.anchors, stats.deltas) == (5, 5, 2, 1, 4)
+    assert sum(stats.pools.values()) == sum(len(v) for k, v in objects.items() if k.startswith("data/"))
+    assert stats.bytes_raw["total"] == 5 * (3 * 64 * 32 + 32) * 4
+    assert (stats.orphans, stats.unreadable) == (0, {})
+
+
+def test_stats_tell_what_they_could_not_count(objects):
+    key = node_at(objects, 30)
+    orphan = f"data/{'0' * 32}/zarr.json"
+    with lcstore.open(MemoryBackend.fresh(objects | {key: b"?", orphan: b"12345"}), "r") as store:
+        stats = store.stats()
+    assert set(stats.unreadable) == {key}
+    assert stats.orphans > 1
+    assert stats.orphan_bytes >= 5
+
+
+def test_states_are_listed_with_what_cannot_be_read(objects):
+    key = node_at(objects, 10)
+    with lcstore.open(MemoryBackend.fresh(objects | {key: b"?"}), "r") as store:
+        states = store.states()
+        names = store.states(records=False)
+        last = store.states(limit=2)
+    assert [s.step for s in states] == [s.step for s in names] == [0, 10, 20, 30, 40]
+    assert [s.problem is not None for s in states] == [False, True, False, False, False]
+    assert [s.info is None for s in names] == [True] * 5
+    assert [s.tags for s in states] == [("first",), (), ("big",), (), ()]
+    assert [s.step for s in last] == [30, 40]
+    assert [s.latest for s in last] == [False, True]
+
+
+def _edge(objects: dict[str, bytes], step: int) -> str:
+    from lcstore.store.records import NodeRecord
+
+    key = node_at(objects, step)
+    return NodeRecord.from_bytes(objects[key], key=key).edge.id
