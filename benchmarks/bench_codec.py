@@ -33,7 +33,7 @@ WARM = 5
 def main() -> None:
     quick = arguments(__doc__ or "").quick
     one_thread()
-    report = Report("codec")
+    report = Report("codec", quick)
     saves = gpt()
     elements = 1 << (22 if quick else 24)
     before, now = (block(saves, later, elements) for later in (WARM - 1, WARM))

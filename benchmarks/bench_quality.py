@@ -30,10 +30,10 @@ def main() -> None:
     asked = arguments(__doc__ or "", long="1,000 saves")
     saves = gpt()
     if asked.long:
-        report = Report("quality-long")
+        report = Report("quality-long", asked.quick)
         long(report, saves, 220 if asked.quick else LONG)
     else:
-        report = Report("quality")
+        report = Report("quality", asked.quick)
         count = 12 if asked.quick else len(saves)
         weights = follow(saves, ({"model": model(saves[i])} for i in range(count)), range(count))
         show(report, f"GPT, weights alone, {count} saves", weights)

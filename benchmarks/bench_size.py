@@ -35,7 +35,7 @@ THRESHOLD = 0.72
 
 def main() -> None:
     quick = arguments(__doc__ or "").quick
-    report = Report("size")
+    report = Report("size", quick)
     count = 1 << 20
     worst = synthetic(report, count, TARGETS[::5] if quick else TARGETS)
     worst = max(worst, real(report, 1 << (20 if quick else 22), ERRORS[::3] if quick else ERRORS))

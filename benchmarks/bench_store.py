@@ -37,7 +37,7 @@ STARTS = tuple(range(0, 92, 8))
 
 def main() -> None:
     quick = arguments(__doc__ or "").quick
-    report = Report("store")
+    report = Report("store", quick)
     saves = gpt()
     elements = LARGE // 10 if quick else LARGE
     states = [large(saves, later, elements) for later in range(4 if quick else 8)]

@@ -88,9 +88,13 @@ def _summary(seconds: list[float], copies: list[float], nbytes: int) -> dict[str
 
 @dataclass
 class Report:
-    """Tables on the screen, and the same figures as JSON and Markdown under results/."""
+    """Tables on the screen, and the same figures as JSON and Markdown under results/.
+
+    A quick run's files have names of their own, so that they do not take the place of real ones.
+    """
 
     name: str
+    quick: bool = False
     data: dict[str, Any] = field(default_factory=dict)
     _parts: list[str] = field(default_factory=list)
 
@@ -121,11 +125,12 @@ class Report:
     def write(self) -> None:
         """Write the files, and say where."""
         RESULTS.mkdir(exist_ok=True)
+        name = f"{self.name}-quick" if self.quick else self.name
         body = json.dumps(self.data, indent=1, default=float)
-        (RESULTS / f"{self.name}.json").write_text(body + "\n", encoding="utf-8")
+        (RESULTS / f"{name}.json").write_text(body + "\n", encoding="utf-8")
         text = "\n".join([f"# {self.name}\n", *self._parts])
-        (RESULTS / f"{self.name}.md").write_text(text, encoding="utf-8")
-        print(f"written: benchmarks/results/{self.name}.json and .md", flush=True)
+        (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+        print(f"written: benchmarks/results/{name}.json and .md", flush=True)
 
 
 def one_thread() -> None:
