@@ -21,7 +21,9 @@ def same(a: Any, b: Any) -> bool:
     if one.structure != two.structure or one.leaves != two.leaves:
         return False
     return all(
-        p == q and x.array.dtype == y.array.dtype and x.array.shape == y.array.shape
+        p == q
+        and x.array.dtype == y.array.dtype
+        and x.array.shape == y.array.shape
         and x.array.tobytes() == y.array.tobytes()
         for (p, x), (q, y) in zip(one.tensors, two.tensors, strict=True)
     )

@@ -16,7 +16,7 @@ Url: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Options: TypeAlias = Annotated[
     str | None,
-    typer.Option("--storage-options", metavar="JSON", help='Options for the target: \'{"anon": true}\''),
+    typer.Option("--storage-options", metavar="JSON", help="Options for the target: '{\"anon\": true}'"),
 ]
 Pairs: TypeAlias = Annotated[
     list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="One option for the target; repeatable.")

@@ -37,9 +37,13 @@ class Catalog:
         self._lock = RLock()
 
     def refresh(self, *, edges: bool = False) -> Graph:
-        """List the store's nodes anew, with `edges` also the edges that maintenance added; return the graph."""
+        """List the nodes anew, with `edges` also the edges that maintenance added; return the graph."""
         found = set(self.backend.list(keys.NODES))
-        found |= set(self.backend.list(keys.EDGES)) if edges else {k for k in self._keys if k.startswith(keys.EDGES)}
+        found |= (
+            set(self.backend.list(keys.EDGES))
+            if edges
+            else {k for k in self._keys if k.startswith(keys.EDGES)}
+        )
         with self._lock:
             if not found >= self._keys:
                 self.graph, self._keys = Graph(), set()
@@ -86,7 +90,9 @@ class Catalog:
             elif isinstance(at, str):
                 found = self.graph.nodes.get(at) or self._tagged(at)
             else:
-                raise InvalidInputError(f"a state is named by step, 'latest', tag or node id, not {at!r:.100}")
+                raise InvalidInputError(
+                    f"a state is named by step, 'latest', tag or node id, not {at!r:.100}"
+                )
         if found is None:
             what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
             raise NotFoundError(f"there is {what} in {self.backend.url}; {self._holds()}")

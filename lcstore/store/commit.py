@@ -29,7 +29,9 @@ def _settle(backend: Backend, key: str, data: bytes, error: LcstoreError) -> Non
     unknown = isinstance(error, StorageError) and error.outcome_unknown
     if unknown:
         try:
-            backend.put(key, data)  # on a durable target this also makes it so, where a read would only see it
+            backend.put(
+                key, data
+            )  # on a durable target this also makes it so, where a read would only see it
         except LcstoreError:
             pass
         else:

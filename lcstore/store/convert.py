@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import numpy as np
+
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError
@@ -17,7 +19,7 @@ TARGETS: Final = ("numpy", "torch", "jax", "saved")
 
 
 def shaped(flat: Array, spec: TensorSpec, dtype: str | None, to: str) -> Any:
-    """Return a tensor in its shape, cast if it is floating and `dtype` is given, as the library `to` has it."""
+    """Return a tensor in its shape, cast to `dtype` if it is floating, as the library `to` has it."""
     if to not in TARGETS:
         raise InvalidInputError(f"to is {to!r}; it is one of {', '.join(TARGETS)}")
     array = flat.reshape(spec.shape)
@@ -67,3 +69,26 @@ def patterns(keys: str | Sequence[str] | None) -> list[str]:
     if keys is None:
         return ["**"]
     return [keys] if isinstance(keys, str) else list(keys)
+
+
+def check_targets(targets: Mapping[str, Any]) -> None:
+    """Refuse objects that a state cannot be loaded into, before anything is read."""
+    for name, target in targets.items():
+        if not callable(getattr(target, "load_state_dict", None)) and not isinstance(target, np.ndarray):
+            kind = type(target).__qualname__
+            raise InvalidInputError(f"{name!r} is a {kind}: it has no load_state_dict, and is no numpy array")
+
+
+def load_into(state: Any, targets: Mapping[str, Any]) -> None:
+    """Give each target what the state has under its name; `InvalidInputError` where it has nothing."""
+    missing = [name for name in targets if not isinstance(state, dict) or name not in state]
+    if missing:
+        has = ", ".join(map(repr, state)) if isinstance(state, dict) else "one value"
+        raise InvalidInputError(
+            f"nothing is saved under {', '.join(map(repr, missing))}; the state has {has}"
+        )
+    for name, target in targets.items():
+        if isinstance(target, np.ndarray):
+            np.copyto(target, state[name])
+        else:
+            target.load_state_dict(state[name])

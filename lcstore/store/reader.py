@@ -60,7 +60,9 @@ class Reader:
         record = self.catalog.record(name.node)
         key = keys.node_key(name)
         plan = self.catalog.plan(record.plan)
-        return Node(name, key, record, plan, Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key))
+        return Node(
+            name, key, record, plan, Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key)
+        )
 
     def leaves(self, node: Node) -> list[object]:
         """Return the plain values of a node."""
@@ -108,7 +110,9 @@ class Reader:
         path = self.catalog.path(node.name.node)
         names = [self.catalog.graph.nodes[ref.target] for ref in path]
         if any(ref.edge is not None for ref in path):
-            raise CorruptionError("the path has edges of a maintenance this version does not know: upgrade lcstore")
+            raise CorruptionError(
+                "the path has edges of a maintenance this version does not know: upgrade lcstore"
+            )
         self.catalog.records([name.node for name in names[:-1]], self.executor)
         return [self._edge(self.node(name)) for name in names[:-1]] + [own]
 
@@ -138,7 +142,8 @@ class Reader:
         refs |= {ref.key: ref for ref in (node.record.exact.objects if node.record.exact else ())}
         fetch = _Fetch(self.backend, node.record.edge.id, refs)
         out = {
-            t: np.zeros(node.plan.tensors[t].size, dtype_from_name(node.plan.tensors[t].dtype)) for t in wanted
+            t: np.zeros(node.plan.tensors[t].size, dtype_from_name(node.plan.tensors[t].dtype))
+            for t in wanted
         }
         maps = pool_maps(node.plan)
         jobs = []
@@ -163,7 +168,9 @@ def _exact_chunk(tensors: PoolMap, chunk: int, fetch: _Fetch, out: dict[int, Arr
         raise
     for piece in tensors.pieces(chunk):
         if piece.tensor in out:
-            out[piece.tensor][piece.first : piece.first + piece.size] = values[piece.at : piece.at + piece.size]
+            out[piece.tensor][piece.first : piece.first + piece.size] = values[
+                piece.at : piece.at + piece.size
+            ]
 
 
 class _Fetch:

@@ -14,33 +14,29 @@ import numpy as np
 
 from lcstore.errors import ClosedError, ConflictError, InvalidInputError, NotFoundError
 from lcstore.graph.graph import Graph
-from lcstore.limits import MAX_STEP
 from lcstore.state.paths import Path, format_path, matcher, parse_path
 from lcstore.state.tree import flatten, select, structure_paths, unflatten
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
 from lcstore.store.catalog import Catalog
-from lcstore.store.convert import fill, patterns, shaped
+from lcstore.store.convert import check_targets, fill, load_into, patterns, shaped
 from lcstore.store.findings import Level, Report
 from lcstore.store.info import SaveInfo, StepInfo, step_info
+from lcstore.store.labels import At, check_at, check_labels, check_step
 from lcstore.store.listing import Listed, list_states
 from lcstore.store.reader import Node, Reader, row_window
 from lcstore.store.records import StoreRecord
 from lcstore.store.stats import Stats, stats
-from lcstore.store.strictjson import dumps
 from lcstore.store.survey import OnProgress
 from lcstore.store.targets import open_backend
 from lcstore.store.verify import verify
 from lcstore.store.view import StepView
-from lcstore.store.writer import Labels, Writer, default_threads
+from lcstore.store.writer import Writer, default_threads
 from lcstore.track.policy import Policy, policy_of
 from lcstore.track.track import Track, pool_dtype
 
-At: TypeAlias = int | str | None
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
-#: Tags that would be taken for something else.
-_RESERVED_TAGS: Final = frozenset({"latest", "best", "root"})
 _MAX_STORE_RECORD: Final = 1 << 16
 
 
@@ -151,8 +147,8 @@ class Store:
             The target failed such that the commit may have landed; the next save finds out first.
         """
         started = time.perf_counter()
-        step = _check_step(step)
-        labels = _check_labels(metrics, metadata, tags)
+        step = check_step(step)
+        labels = check_labels(metrics, metadata, tags)
         with self._lock:
             self._check_writable()
             flat = flatten(state)
@@ -222,7 +218,9 @@ class Store:
             everything = range(len(node.plan.tensors))
             composer = self._reader.compose(node, everything)
             tracked = dict(zip(everything, self._executor.map(composer.values, everything), strict=True))
-            values = tracked | self._reader.values(node, [t for t in everything if self._reader.keeps_exact(node, t)])
+            values = tracked | self._reader.values(
+                node, [t for t in everything if self._reader.keeps_exact(node, t)]
+            )
             track = Track()
             pools = {
                 name: composer.pools.get(name, np.zeros(pool.size, pool_dtype(pool)))
@@ -243,28 +241,13 @@ class Store:
 
         Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays are filled.
         """
-        self._load(at, targets, resume=False)
+        check_targets(targets)
+        load_into(self.restore(at, to="saved"), targets)
 
     def resume_into(self, at: At, targets: Mapping[str, Any]) -> None:
         """Load a saved state into objects, and go on from it."""
-        self._load(at, targets, resume=True)
-
-    def _load(self, at: At, targets: Mapping[str, Any], *, resume: bool) -> None:
-        for name, target in targets.items():
-            if not callable(getattr(target, "load_state_dict", None)) and not isinstance(target, np.ndarray):
-                raise InvalidInputError(
-                    f"{name!r} is a {type(target).__qualname__}: it has no load_state_dict, and is no numpy array"
-                )
-        state = self.resume(at, to="saved") if resume else self.restore(at, to="saved")
-        missing = [name for name in targets if not isinstance(state, dict) or name not in state]
-        if missing:
-            has = ", ".join(map(repr, state)) if isinstance(state, dict) else "one value"
-            raise InvalidInputError(f"nothing is saved under {', '.join(map(repr, missing))}; the state has {has}")
-        for name, target in targets.items():
-            if isinstance(target, np.ndarray):
-                np.copyto(target, state[name])
-            else:
-                target.load_state_dict(state[name])
+        check_targets(targets)
+        load_into(self.resume(at, to="saved"), targets)
 
     def read(self, at: At, path: str | Path, sel: Any = ()) -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.
@@ -345,7 +328,7 @@ class Store:
         """Return what is recorded of a state, without reading any of its tensors."""
         self._check_open()
         self._catalog.refresh()
-        name = self._catalog.resolve(_check_at(at))
+        name = self._catalog.resolve(check_at(at))
         return step_info(name.node, self._catalog.record(name.node))
 
     def paths(self, at: At = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
@@ -393,7 +376,7 @@ class Store:
     def _node(self, at: At) -> Node:
         self._check_open()
         self._catalog.refresh(edges=True)
-        return self._reader.node(self._catalog.resolve(_check_at(at)))
+        return self._reader.node(self._catalog.resolve(check_at(at)))
 
     # The handle -----------------------------------------------------------------------------------------
 
@@ -421,39 +404,3 @@ class Store:
         self._check_open()
         if not self._writable:
             raise InvalidInputError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'")
-
-
-def _check_step(step: object) -> int:
-    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= int(step) <= MAX_STEP:
-        raise InvalidInputError(f"a step is an integer from 0 up, not {step!r:.100}")
-    return int(step)
-
-
-def _check_at(at: object) -> At:
-    if at is None or isinstance(at, str):
-        return at
-    return _check_step(at)
-
-
-def _check_labels(
-    metrics: Mapping[str, float] | None, metadata: Mapping[str, Any] | None, tags: Sequence[str]
-) -> Labels:
-    """Refuse what a record cannot keep, before anything is written."""
-    numbers = {}
-    for name, value in (metrics or {}).items():
-        try:
-            numbers[str(name)] = float(value)
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError(f"metric {name!r} is {value!r:.100}, which is no number") from error
-    data = dict(metadata or {})
-    try:
-        dumps(data)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"metadata must be JSON-like: {error}") from error
-    if isinstance(tags, str):
-        raise InvalidInputError(f"tags is the string {tags!r}: give a list of tags")
-    for tag in tags:
-        keys.check_tag(tag)
-        if tag in _RESERVED_TAGS or tag.isdigit() or keys.is_id(tag):
-            raise InvalidInputError(f"{tag!r} cannot be a tag: it would be taken for something else")
-    return Labels(numbers, data, tuple(dict.fromkeys(tags)))

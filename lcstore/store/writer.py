@@ -6,12 +6,10 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from threading import Lock
-from typing import Any
 
 import numpy as np
 
@@ -30,28 +28,20 @@ from lcstore.store.commit import put_record
 from lcstore.store.entries import plan_entries
 from lcstore.store.info import SaveInfo
 from lcstore.store.jobs import run_all
+from lcstore.store.labels import Labels
 from lcstore.store.marks import TagRecord
 from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
 from lcstore.store.strictjson import dumps
-from lcstore.store.zarrmeta import GROUP, array_metadata
+from lcstore.store.written import Written
 from lcstore.track.columns import EXACT, SET
-from lcstore.track.draft import Chunk, Draft, Job
-from lcstore.track.grid import exponent_of, track_dtype
+from lcstore.track.draft import Draft, Job
+from lcstore.track.grid import exponent_of
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track, largest
 from lcstore.version import SOFTWARE
 
 #: Leaves of more than this many bytes go into an object of their own.
 _INLINE_LEAVES = 1 << 16
-
-
-@dataclass
-class Labels:
-    """What a user says about a state besides the state."""
-
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    tags: Sequence[str] = ()
 
 
 @dataclass
@@ -142,7 +132,9 @@ class Writer:
             if not self._condemned():
                 return info
             anchor = True  # what the new node stands on is being deleted: it is not acknowledged
-        raise LcstoreError("a collector keeps condemning what is being saved: stop it, and save again", step=step)
+        raise LcstoreError(
+            "a collector keeps condemning what is being saved: stop it, and save again", step=step
+        )
 
     def next_seq(self) -> int:
         """Return the number of the next commit; every attempt takes one."""
@@ -187,13 +179,13 @@ class _Saving:
         self.arrays = arrays
         self.labels = labels
         self.exact = exact
-        self.written = _Written(writer.backend)
+        self.written = Written(writer.backend)
 
     def attempt(self, anchor: bool, started: float, flattened: float) -> SaveInfo:
         """Code, write and commit; on any failure the track is as it was."""
         writer = self.writer
         edge = secrets.token_hex(16)
-        self.written = _Written(writer.backend)
+        self.written = Written(writer.backend)
         reset: set[Path] = set()
         while True:
             draft = self._draft(anchor, reset)
@@ -211,7 +203,7 @@ class _Saving:
             self._roll_back(draft)
             self._off_grid(draft, reset)
             edge = secrets.token_hex(16)  # names are unique: nothing is ever written over
-            self.written = _Written(writer.backend)
+            self.written = Written(writer.backend)
         writer._accept(pending)
         ended = time.perf_counter()
         return self._info(pending, error, lag, _phases(started, flattened, coded, ended))
@@ -222,7 +214,9 @@ class _Saving:
             writer._exact = set() if not reset else writer._exact
         entries = plan_entries(self.flat.tensors, writer.policy, writer._exact)
         plan = make_plan(self.flat.structure, entries, writer.track.plan, fresh=anchor)
-        return writer.track.draft(plan, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset)
+        return writer.track.draft(
+            plan, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset
+        )
 
     def _roll_back(self, draft: Draft) -> None:
         try:
@@ -346,64 +340,6 @@ class _Saving:
             lag=float(lag) if np.isfinite(lag) else None,
             seconds=seconds,
         )
-
-
-class _Written:
-    """The objects written for one edge. Thread-safe."""
-
-    def __init__(self, backend: Backend) -> None:
-        self.backend = backend
-        self.refs: list[tuple[ObjectRef, str | None, keys.Op | None]] = []
-        self.extra = 0
-        self.objects = 0
-        self._lock = Lock()
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes written, records included."""
-        return self.extra + sum(ref.nbytes for ref, _, _ in self.refs)
-
-    def put(self, key: str, data: bytes, pool: str | None = None, op: keys.Op | None = None) -> ObjectRef:
-        """Write an object and remember it."""
-        self.backend.put(key, data)
-        ref = ObjectRef.of(key, data)
-        with self._lock:
-            self.refs.append((ref, pool, op))
-            self.objects += 1
-        return ref
-
-    def put_chunk(self, edge: str, chunk: Chunk) -> None:
-        """Write a coded chunk."""
-        self.put(keys.chunk_key(edge, chunk.pool, chunk.op, chunk.index), chunk.data, chunk.pool, chunk.op)
-
-    def put_mark(self, key: str, data: bytes) -> None:
-        """Write a record about the node to come."""
-        self.backend.put(key, data)
-        self.extra += len(data)
-        self.objects += 1
-
-    def put_metadata(self, edge: str, plan: Plan) -> None:
-        """Write the Zarr metadata of the arrays that have chunks."""
-        arrays = sorted({(pool, op) for _, pool, op in self.refs if pool is not None and op is not None})
-        if not arrays:
-            return
-        self.put(keys.group_key(edge), GROUP)
-        for pool, op in arrays:
-            spec = plan.pools[pool]
-            integer = str(track_dtype(spec.dtype)) if op != "exact" and spec.role == "weights" else None
-            data = array_metadata(spec.size, spec.chunk, spec.dtype, op, integer=integer, storage=spec.storage_dtype)
-            self.put(keys.array_key(edge, pool, op), data, pool, op)
-
-    def split(self, draft: Draft) -> tuple[list[ObjectRef], list[ObjectRef]]:
-        """Return the objects that the edge needs, and those of the exact value alone."""
-        needed = {
-            spec.pool for spec, op in zip(draft.plan.tensors, draft.columns.op, strict=True) if op == EXACT
-        }
-        edge: list[ObjectRef] = []
-        exact: list[ObjectRef] = []
-        for ref, pool, op in sorted(self.refs, key=lambda item: item[0].key):
-            (exact if op == "exact" and pool not in needed else edge).append(ref)
-        return [ref for ref in edge if not ref.key.endswith("/leaves.json")], exact
 
 
 def flat_array(array: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Zarr v3 metadata of an edge's group and arrays, from templates: what zarr itself writes, without its cost."""
+"""Zarr v3 metadata of an edge's group and arrays, from templates: what zarr writes, without its cost."""
 
 from __future__ import annotations
 

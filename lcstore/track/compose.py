@@ -184,7 +184,10 @@ class Composer:
             set_here = {origin.tensor for origin in origins.values() if origin.edge == at}
             if set_here:
                 self._set(at, pool, chunk, set_here, target)
-            if any(origin.edge < at for origin in origins.values()) and self.plan.pools[pool].role == "weights":
+            if (
+                any(origin.edge < at for origin in origins.values())
+                and self.plan.pools[pool].role == "weights"
+            ):
                 self._add(at, pool, chunk, target)
 
     def _add(self, at: int, pool: str, chunk: int, target: Array) -> None:
@@ -215,7 +218,9 @@ class Composer:
         dtype = dtype_from_name(edge.plan.pools[pool].dtype)
         data = edge.fetch(pool, op, chunk) if EXACT in ops or (SET in ops and role != "weights") else None
         with edge.named(pool, op, chunk):
-            values = values_of_frame(data, high - low, dtype) if data is not None else np.zeros(high - low, dtype)
+            values = (
+                values_of_frame(data, high - low, dtype) if data is not None else np.zeros(high - low, dtype)
+            )
         for piece in pieces:
             here = slice(piece.at, piece.at + piece.size)
             code = int(edge.columns.op[piece.tensor])
@@ -226,9 +231,14 @@ class Composer:
             elif code == SET:
                 target[here] = 0  # a tensor of weights is set without a value only where it is all zero
             elif not grid.to_grid(
-                values[here], int(edge.columns.grid[piece.tensor]), target[here], edge.plan.tensors[piece.tensor].dtype
+                values[here],
+                int(edge.columns.grid[piece.tensor]),
+                target[here],
+                edge.plan.tensors[piece.tensor].dtype,
             ):
-                raise CorruptionError(f"tensor {edge.plan.tensors[piece.tensor].path!r} does not fit its grid")
+                raise CorruptionError(
+                    f"tensor {edge.plan.tensors[piece.tensor].path!r} does not fit its grid"
+                )
 
 
 def composed_dtype(pool: PoolSpec) -> np.dtype:

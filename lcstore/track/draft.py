@@ -147,7 +147,9 @@ class Draft:
                 self._moved.append((track, data))
         return data
 
-    def _advance(self, piece: Piece, track: Array, levels: Array, escapes: Array, escaped: int, out: Array) -> int:
+    def _advance(
+        self, piece: Piece, track: Array, levels: Array, escapes: Array, escaped: int, out: Array
+    ) -> int:
         spec = self.plan.tensors[piece.tensor]
         state = grid.as_working(self.arrays[piece.tensor][piece.first : piece.first + piece.size], spec.dtype)
         kind = state.dtype.type
@@ -177,7 +179,9 @@ class Draft:
         kernels.add_levels(levels, shifts, ALIGN, -1, track)
         track[places] -= moves.astype(track.dtype)
 
-    def code_values(self, pool: str, chunk: int, op: OpName, tensors: set[int], precision: float | None) -> Chunk | None:
+    def code_values(
+        self, pool: str, chunk: int, op: OpName, tensors: set[int], precision: float | None
+    ) -> Chunk | None:
         """Code those of `tensors` that a chunk holds as values; set the track to them where they have one."""
         spec, (low, high) = self.plan.pools[pool], self.maps[pool].bounds(chunk)
         pieces = [p for p in self.maps[pool].pieces(chunk) if p.tensor in tensors]
@@ -239,11 +243,18 @@ class Draft:
             of = {op: {t for t in tensors.tensors if ops[t] == op} for op in (ADD, SET, EXACT)}
             for chunk in tensors.chunks_of(of[ADD]):
                 self.jobs.append(partial(self.code_deltas, name, chunk))
-            rest = {t for t in tensors.tensors if ops[t] in (ADD, SET, KEEP)} if exact and role != "exact" else set()
+            rest = (
+                {t for t in tensors.tensors if ops[t] in (ADD, SET, KEEP)}
+                if exact and role != "exact"
+                else set()
+            )
             whole = of[EXACT] | rest
             for chunk in tensors.chunks_of(whole):
                 self.jobs.append(partial(self.code_values, name, chunk, "exact", whole, None))
-            precision = {"first_moment": self.policy.first_moment, "second_moment": self.policy.second_moment}.get(role)
+            precision = {
+                "first_moment": self.policy.first_moment,
+                "second_moment": self.policy.second_moment,
+            }.get(role)
             for chunk in tensors.chunks_of(of[SET]) if role != "weights" else ():
                 self.jobs.append(partial(self.code_values, name, chunk, "set", of[SET], precision))
 

@@ -28,7 +28,7 @@ _MOMENT_THRESHOLD = 0.55
 def frame_of_levels(
     levels: Array, escapes: Array, shifts: Array, integer: np.dtype, cache: TableCache
 ) -> bytes | None:
-    """Make the frame of a chunk of grid deltas; None where every level is zero (such a chunk is not stored)."""
+    """Make the frame of a chunk of grid deltas; None where all are zero (such a chunk is not stored)."""
     coded = encode_levels(levels, escapes, cache=cache)
     if coded is None:
         wide = levels.astype(np.int64)

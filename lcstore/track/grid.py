@@ -59,7 +59,7 @@ def to_grid(values: Array, grid: int, out: Array, name: str) -> bool:
 
 
 def from_grid(track: Array, grid: int, name: str, out: Array) -> None:
-    """Give the values that grid integers stand for, rounded once to dtype `name`, into `out` of that dtype."""
+    """Fill `out` with the values that grid integers stand for, rounded once to its dtype `name`."""
     scale = math.ldexp(1.0, grid)
     if name == "bfloat16":
         kernels.from_grid_bfloat16(track, scale, out.view(np.uint16))

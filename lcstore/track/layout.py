@@ -24,7 +24,9 @@ class PoolMap:
 
     def __init__(self, plan: Plan, pool: PoolSpec, tensors: Sequence[int]) -> None:
         self.pool = pool
-        self.tensors = sorted((t for t in tensors if plan.tensors[t].size), key=lambda t: plan.tensors[t].offset)
+        self.tensors = sorted(
+            (t for t in tensors if plan.tensors[t].size), key=lambda t: plan.tensors[t].offset
+        )
         self.offsets = [plan.tensors[t].offset for t in self.tensors]
         self.sizes = [plan.tensors[t].size for t in self.tensors]
 

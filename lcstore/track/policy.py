@@ -46,12 +46,18 @@ class Policy:
             raise InvalidInputError(f"a policy's second_moment is 0 to 7 bits, not {self.second_moment}")
         for glob, role in self.rules.items():
             if role not in get_args(Role):
-                raise InvalidInputError(f"rule {glob!r} gives {role!r}; a role is one of {', '.join(get_args(Role))}")
+                raise InvalidInputError(
+                    f"rule {glob!r} gives {role!r}; a role is one of {', '.join(get_args(Role))}"
+                )
 
     def role(self, path: Path, guessed: Role) -> Role:
         """Return the role of the tensor at `path`, given what its name suggests."""
         role = next((role for glob, role in self.rules.items() if match(glob, path)), guessed)
-        kept_exact = {"weights": self.error, "first_moment": self.first_moment, "second_moment": self.second_moment}
+        kept_exact = {
+            "weights": self.error,
+            "first_moment": self.first_moment,
+            "second_moment": self.second_moment,
+        }
         return "exact" if role in kept_exact and kept_exact[role] is None else role
 
 

@@ -12,9 +12,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 
-#: Elements of a sample, and how many of them lie side by side: memory is fetched by lines, not by elements.
+#: Elements of a sample.
 SIZE: Final = 16_384
-_SIDE_BY_SIDE: Final = 8
 _STRIDE_MIX: Final = 0x9E3779B97F4A7C15
 
 
@@ -22,19 +21,17 @@ _STRIDE_MIX: Final = 0x9E3779B97F4A7C15
 def positions(count: int) -> Array:
     """Return where a tensor of `count` elements is sampled: everywhere if it is small, else spread over all.
 
-    A few neighbours of each of many equal parts, at a place inside the part that a fixed mix gives, so that
-    no row length beats with it.
+    One element of each of `SIZE` equal parts, at a place inside the part that a fixed mix gives, so that no
+    row length beats with it.
     """
     if count <= SIZE:
         return np.arange(count)
-    places = SIZE // _SIDE_BY_SIDE
-    parts = np.arange(places, dtype=np.uint64)
+    parts = np.arange(SIZE, dtype=np.uint64)
     with np.errstate(over="ignore"):
         mixed = ((parts + np.uint64(1)) * np.uint64(_STRIDE_MIX)) >> np.uint64(33)
-    starts = parts.astype(np.int64) * count // places
-    lengths = (parts.astype(np.int64) + 1) * count // places - starts
-    starts += mixed.astype(np.int64) % (lengths - _SIDE_BY_SIDE + 1)
-    return (starts[:, None] + np.arange(_SIDE_BY_SIDE)).reshape(-1)
+    starts = parts.astype(np.int64) * count // SIZE
+    lengths = (parts.astype(np.int64) + 1) * count // SIZE - starts
+    return starts + (mixed.astype(np.int64) % lengths)
 
 
 def take(flat: Array) -> Array:

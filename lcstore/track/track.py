@@ -104,7 +104,9 @@ class Track:
         self.plan, self.columns, self.pools = draft.plan, draft.columns, draft.pools
         self.samples = {draft.plan.tensors[t].path: sample for t, sample in draft.samples.items()}
 
-    def stand_on(self, plan: Plan, columns: Columns, pools: dict[str, Array], values: Sequence[Array]) -> None:
+    def stand_on(
+        self, plan: Plan, columns: Columns, pools: dict[str, Array], values: Sequence[Array]
+    ) -> None:
         """Stand on a restored node, whose user goes on from `values`."""
         self.plan, self.columns, self.pools = plan, columns, pools
         self.samples = {
@@ -143,7 +145,9 @@ class Track:
         columns.digest[index] = self.columns.digest[before]
         columns.scale[index] = scale
 
-    def _decide_exact(self, draft: Draft, index: int, spec: TensorSpec, before: int | None, exact: bool) -> None:
+    def _decide_exact(
+        self, draft: Draft, index: int, spec: TensorSpec, before: int | None, exact: bool
+    ) -> None:
         if before is not None and self.columns is not None and not exact:
             held = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
             if same_bits(held, draft.arrays[index]):

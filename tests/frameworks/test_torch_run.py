@@ -35,7 +35,9 @@ def test_a_run_goes_on_in_new_objects(tmp_path):
     model, optimizer = make()
     for step in range(6):
         loss = train(model, optimizer, 20, step)
-        info = store.save(step, {"model": model, "optim": optimizer, "rng": torch.get_rng_state(), "loss": loss})
+        info = store.save(
+            step, {"model": model, "optim": optimizer, "rng": torch.get_rng_state(), "loss": loss}
+        )
     assert info.ratio > 4
     roles = {path: role for path, (_, _, role) in store.paths().items()}
     assert roles["model/0.weight"] == "weights"

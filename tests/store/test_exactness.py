@@ -134,7 +134,9 @@ def test_exact_leaves_and_tensors_of_any_kind(exact, data):
         "ints": data.draw(hnp.arrays(np.int64, st.integers(0, 50))),
         "bools": data.draw(hnp.arrays(np.bool_, (3, 4))),
         "floats": data.draw(hnp.arrays(np.float64, st.integers(0, 30))),
-        "value": data.draw(st.one_of(st.floats(), st.integers(), st.text(), st.binary(), st.none(), st.booleans())),
+        "value": data.draw(
+            st.one_of(st.floats(), st.integers(), st.text(), st.binary(), st.none(), st.booleans())
+        ),
     }
     store = lcstore.open(MemoryBackend.fresh(), threads=1)
     for step in range(2):

@@ -103,7 +103,17 @@ def test_read_decodes_a_part(tmp_path, run):
     for step in range(3):
         store.save(step, run.step())
     whole = store.restore(2)["model"]["embed.weight"]
-    for sel in (np.s_[:10], np.s_[5:7, 3:], np.s_[-1], np.s_[::2], np.s_[:, 4], (), 3, np.s_[90:200], np.s_[4:2]):
+    for sel in (
+        np.s_[:10],
+        np.s_[5:7, 3:],
+        np.s_[-1],
+        np.s_[::2],
+        np.s_[:, 4],
+        (),
+        3,
+        np.s_[90:200],
+        np.s_[4:2],
+    ):
         np.testing.assert_array_equal(store.read(2, "model/embed.weight", sel), whole[sel])
     assert store.read(2, "epoch") == 3
     with pytest.raises(NotFoundError, match="show"):

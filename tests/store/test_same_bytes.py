@@ -1,4 +1,4 @@
-"""What a fresh process restores is, bit for bit, what the writer held: through kills, resumes and exact saves."""
+"""What a fresh process restores is what the writer held, bit for bit: through kills, resumes, exact saves."""
 
 from __future__ import annotations
 

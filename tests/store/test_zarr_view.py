@@ -17,7 +17,9 @@ from lcstore.store.zarrmeta import GROUP, array_metadata
 register_codec("lcstore.lc", LCZarrCodec)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64", "float16", "bool", "uint16", "complex64"])
+@pytest.mark.parametrize(
+    "dtype", ["int32", "int64", "float32", "float64", "float16", "bool", "uint16", "complex64"]
+)
 @pytest.mark.parametrize("op", ["add", "set", "exact"])
 def test_templates_are_what_zarr_writes(tmp_path, dtype, op):
     group = zarr.open_group(tmp_path, mode="w", zarr_format=3)
@@ -74,7 +76,9 @@ def test_objects_per_save_do_not_grow_with_tensors(tmp_path):
         store = lcstore.open(tmp_path / str(tensors))
         rng = np.random.default_rng(0)
         state = {
-            "model": {f"layers.{i}.weight": rng.standard_normal((40, 64)).astype(np.float32) for i in range(tensors)}
+            "model": {
+                f"layers.{i}.weight": rng.standard_normal((40, 64)).astype(np.float32) for i in range(tensors)
+            }
         }
         store.save(0, state)
         state = {"model": {k: v + 0.001 for k, v in state["model"].items()}}

@@ -1,6 +1,6 @@
 """A training process that saves and keeps a diary of what a reader must get; it is killed now and then.
 
-    python writer_process.py STORE DIARY SAVES RESUME_BACK
+python writer_process.py STORE DIARY SAVES RESUME_BACK
 """
 
 from __future__ import annotations

@@ -22,7 +22,13 @@ BALANCED = PRESETS["balanced"]
 def plan_of(arrays: dict[str, np.ndarray], roles: dict[str, str], parent: Plan | None = None) -> Plan:
     flat = flatten(arrays)
     entries = [
-        (path, host.array.shape, dtype_name(host.array.dtype), roles.get(str(path[0]), "weights"), host.framework)
+        (
+            path,
+            host.array.shape,
+            dtype_name(host.array.dtype),
+            roles.get(str(path[0]), "weights"),
+            host.framework,
+        )
         for path, host in flat.tensors
     ]
     return make_plan(flat.structure, entries, parent)
@@ -55,7 +61,9 @@ class Saver:
             reset |= {draft.plan.tensors[t].path for t in draft.off_grid}
         stored = {(c.pool, c.op, c.index): c.data for c in chunks if c is not None}
         draft.commit()
-        edge = Edge(draft.plan, draft.columns, lambda p, o, c: stored.get((p, o, c)), lambda p, o, c: f"{p}.{o}/{c}")
+        edge = Edge(
+            draft.plan, draft.columns, lambda p, o, c: stored.get((p, o, c)), lambda p, o, c: f"{p}.{o}/{c}"
+        )
         self.edges = [edge] if anchor or not self.edges else [*self.edges, edge]
         self.sizes.append(sum(map(len, stored.values())))
         return draft
@@ -245,7 +253,9 @@ def test_error_does_not_grow():
     assert max(errors[5:]) < 1.6
 
 
-@pytest.mark.parametrize(("preset", "low", "high"), [("high", 0.2, 0.55), ("balanced", 0.7, 1.45), ("small", 1.4, 2.9)])
+@pytest.mark.parametrize(
+    ("preset", "low", "high"), [("high", 0.2, 0.55), ("balanced", 0.7, 1.45), ("small", 1.4, 2.9)]
+)
 def test_presets_keep_their_error(preset, low, high):
     rng = np.random.default_rng(9)
     saver, states = Saver(PRESETS[preset]), walk(rng, (200, 200), np.float32)
@@ -289,7 +299,7 @@ def test_rules_go_before_names():
     assert policy.role(("ema", "w"), "weights") == "exact"
     assert policy.role(("x", "w"), "exact") == "weights"
     for kwargs in ({"error": 100.0}, {"first_moment": 0.1}, {"second_moment": 9}, {"rules": {"a": "lossy"}}):
-        with pytest.raises(ValueError, match="policy|rule"):
+        with pytest.raises(ValueError, match=r"policy|rule"):
             Policy(**kwargs)
 
 
