@@ -31,8 +31,8 @@ if TYPE_CHECKING:
         UnsupportedFormatError,
     )
     from lcstore.store.info import SaveInfo, StepInfo
+    from lcstore.store.opening import open_store as open
     from lcstore.store.store import Store
-    from lcstore.store.store import open_store as open
     from lcstore.track.policy import Policy
 
 __all__ = [
@@ -62,7 +62,7 @@ _HOMES: Final = {
     "SaveInfo": "lcstore.store.info",
     "StepInfo": "lcstore.store.info",
     "Store": "lcstore.store.store",
-    "open": "lcstore.store.store:open_store",
+    "open": "lcstore.store.opening:open_store",
 }
 
 

@@ -85,7 +85,7 @@ def load_into(state: Any, targets: Mapping[str, Any]) -> None:
     if missing:
         has = ", ".join(map(repr, state)) if isinstance(state, dict) else "one value"
         raise InvalidInputError(
-            f"nothing is saved under {', '.join(map(repr, missing))}; the state has {has}"
+            f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
         )
     for name, target in targets.items():
         if isinstance(target, np.ndarray):

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import RLock
 from types import TracebackType
-from typing import Any, Final, Literal, Self, TypeAlias, get_args
+from typing import Any, Self
 
 import numpy as np
 
-from lcstore.errors import ClosedError, ConflictError, InvalidInputError, NotFoundError
+from lcstore.errors import ClosedError, InvalidInputError, NotFoundError
 from lcstore.graph.graph import Graph
 from lcstore.state.paths import Path, format_path, matcher, parse_path
 from lcstore.state.tree import flatten, select, structure_paths, unflatten
 from lcstore.store import keys
-from lcstore.store.backend import Backend, read_capped
+from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
 from lcstore.store.convert import check_targets, fill, load_into, patterns, shaped
 from lcstore.store.findings import Level, Report
@@ -28,64 +27,11 @@ from lcstore.store.reader import Node, Reader, row_window
 from lcstore.store.records import StoreRecord
 from lcstore.store.stats import Stats, stats
 from lcstore.store.survey import OnProgress
-from lcstore.store.targets import open_backend
 from lcstore.store.verify import verify
 from lcstore.store.view import StepView
 from lcstore.store.writer import Writer, default_threads
-from lcstore.track.policy import Policy, policy_of
+from lcstore.track.policy import Policy
 from lcstore.track.track import Track, pool_dtype
-
-Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
-
-_MAX_STORE_RECORD: Final = 1 << 16
-
-
-def open_store(
-    url: str | os.PathLike[str] | Backend,
-    mode: Mode = "a",
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    policy: str | Policy = "balanced",
-    threads: int | None = None,
-) -> Store:
-    """Open a store.
-
-    Parameters
-    ----------
-    url
-        A local path, ``memory://name``, or any URL that fsspec opens (``s3://bucket/run1``).
-    mode
-        ``"r"``: read only. ``"r+"``: read and write a store that exists. ``"a"``: the same, created on the
-        first save if there is none. ``"w-"``: create; there must be none.
-    storage_options
-        Passed on to the target: credentials, endpoints.
-    policy
-        Quality of what is saved: ``"exact"``, ``"high"``, ``"balanced"``, ``"small"``, or a `Policy`.
-    threads
-        Threads to code with; one per core by default.
-
-    Raises
-    ------
-    NotFoundError
-        Modes ``r`` and ``r+``: there is no store.
-    ConflictError
-        Mode ``w-``: there is one already.
-    UnsupportedFormatError
-        It was written by a newer lcstore.
-    """
-    if mode not in get_args(Mode):
-        raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")
-    backend = open_backend(url, storage_options)
-    try:
-        StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
-        exists = True
-    except NotFoundError:
-        exists = False
-    if not exists and mode in ("r", "r+"):
-        raise NotFoundError(f"there is no store at {backend.url}; mode 'a' creates one on the first save")
-    if exists and mode == "w-":
-        raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
-    return Store(backend, policy_of(policy), writable=mode != "r", exists=exists, threads=threads)
 
 
 class Store:

@@ -291,7 +291,7 @@ def test_restore_into(tmp_path, run):
     other = lcstore.open(tmp_path / "s")
     other.resume_into(None, {"model": Holder()})
     assert other.save(1, {**run.step(), "vector": vector}).kind == "delta"
-    with pytest.raises(InvalidInputError, match="nothing is saved under 'absent'"):
+    with pytest.raises(InvalidInputError, match="nothing is saved under .absent."):
         store.restore_into(0, {"absent": Holder()})
     with pytest.raises(InvalidInputError, match="load_state_dict"):
         store.restore_into(0, {"model": 3})

@@ -78,7 +78,7 @@ class _Run:
         self.moments: dict[str, Any] = {}
 
     def train(self) -> None:
-        from lcstore.store.store import open_store
+        from lcstore.store.opening import open_store
         from lcstore.store.targets import open_backend
         from lcstore.testing import FaultBackend
 

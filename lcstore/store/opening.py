@@ -1,0 +1,67 @@
+"""Opening a store: is there one, may it be written, and by which rules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias, get_args
+
+from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
+from lcstore.store import keys
+from lcstore.store.backend import Backend, read_capped
+from lcstore.store.records import StoreRecord
+from lcstore.store.store import Store
+from lcstore.store.targets import open_backend
+from lcstore.track.policy import Policy, policy_of
+
+Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
+
+_MAX_STORE_RECORD: Final = 1 << 16
+
+
+def open_store(
+    url: str | os.PathLike[str] | Backend,
+    mode: Mode = "a",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    policy: str | Policy = "balanced",
+    threads: int | None = None,
+) -> Store:
+    """Open a store.
+
+    Parameters
+    ----------
+    url
+        A local path, ``memory://name``, or any URL that fsspec opens (``s3://bucket/run1``).
+    mode
+        ``"r"``: read only. ``"r+"``: read and write a store that exists. ``"a"``: the same, created on the
+        first save if there is none. ``"w-"``: create; there must be none.
+    storage_options
+        Passed on to the target: credentials, endpoints.
+    policy
+        Quality of what is saved: ``"exact"``, ``"high"``, ``"balanced"``, ``"small"``, or a `Policy`.
+    threads
+        Threads to code with; one per core by default.
+
+    Raises
+    ------
+    NotFoundError
+        Modes ``r`` and ``r+``: there is no store.
+    ConflictError
+        Mode ``w-``: there is one already.
+    UnsupportedFormatError
+        It was written by a newer lcstore.
+    """
+    if mode not in get_args(Mode):
+        raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")
+    backend = open_backend(url, storage_options)
+    try:
+        StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+        exists = True
+    except NotFoundError:
+        exists = False
+    if not exists and mode in ("r", "r+"):
+        raise NotFoundError(f"there is no store at {backend.url}; mode 'a' creates one on the first save")
+    if exists and mode == "w-":
+        raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
+    return Store(backend, policy_of(policy), writable=mode != "r", exists=exists, threads=threads)
