@@ -268,12 +268,12 @@ class StoreRecord:
 
     def to_bytes(self) -> bytes:
         """Return the record's bytes."""
-        return written(dumps(header("store") | {"grace_seconds": self.grace_seconds}), self.from_bytes)
+        return written(_seal(header("store") | {"grace_seconds": self.grace_seconds}), self.from_bytes)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, key: str = keys.STORE_KEY) -> Self:
         """Return the record in `data`."""
-        fields = open_fields(loads(data, key=key), kind="store", key=key)
+        fields = open_fields(_unseal(data, key), kind="store", key=key)
         record = cls(fields.integer("grace_seconds", MAX_GRACE_SECONDS))
         fields.done()
         return record

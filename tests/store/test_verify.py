@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from itertools import pairwise
 
@@ -214,7 +215,8 @@ def test_no_store_is_not_a_good_store():
 
 
 def test_a_newer_format_says_upgrade(objects):
-    newer = objects[keys.STORE_KEY].replace(b'"format":0', b'"format":9')
+    rest = b'"features":[],"format":9,"grace_seconds":86400,"kind":"store"}'
+    newer = b'{"_sha256":"%s",%s' % (hashlib.sha256(rest).hexdigest().encode(), rest)
     report = look(objects | {keys.STORE_KEY: newer})
     assert report.findings[0].next == "pip install --upgrade lcstore"
 

@@ -188,7 +188,7 @@ def with_value(value, path, new):
 
 def resealed(kind, value):
     """The bytes of a forger, who can compute hashes too."""
-    if kind != "edge" or not isinstance(value, dict):
+    if kind not in ("edge", "store") or not isinstance(value, dict):
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     value = {name: child for name, child in value.items() if name != "_sha256"}
     rest = json.dumps(value, sort_keys=True, separators=(",", ":"))[1:]
@@ -329,13 +329,18 @@ def test_metrics_that_are_not_finite_survive():
 
 
 def test_the_store_record_is_the_same_bytes_whoever_writes_it():
-    assert StoreRecord().to_bytes() == b'{"features":[],"format":0,"grace_seconds":86400,"kind":"store"}'
+    assert StoreRecord().to_bytes() == (
+        b'{"_sha256":"ba779c5b2a5645c8c1477c541ccc0ab85082bbe00cb1981206277454b59b4a10",'
+        b'"features":[],"format":0,"grace_seconds":86400,"kind":"store"}'
+    )
     assert StoreRecord.from_bytes(StoreRecord(60).to_bytes()) == StoreRecord(60)
     for grace in (-1, 1 << 40, 0.5, True):
         with pytest.raises(InvalidInputError):
             StoreRecord(grace).to_bytes()
     with pytest.raises(LimitError):
-        StoreRecord.from_bytes(b'{"features":[],"format":0,"grace_seconds":99999999999,"kind":"store"}')
+        StoreRecord.from_bytes(
+            resealed("store", {"features": [], "format": 0, "grace_seconds": 99999999999, "kind": "store"})
+        )
 
 
 def test_a_node_s_id_is_the_hash_of_its_record():
