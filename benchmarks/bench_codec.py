@@ -18,7 +18,7 @@ import numpy as np
 import zstandard
 from zipnn import ZipNN
 
-from benchmarks.inputs import block, draft, gpt, run_jobs, warmed
+from benchmarks.inputs import block, draft, gpt, run_jobs, take_back, warmed
 from benchmarks.measure import Race, Report, arguments, one_thread
 from lcstore.codec import entropy
 from lcstore.track import frames
@@ -43,13 +43,12 @@ def main() -> None:
     parts = run_jobs(made)
     ours(report, now.raw, made, parts, 3 if quick else 15)
     phases(report, now.raw, made, 3 if quick else 9)
-    made.commit()
     others(report, before.raw, now.raw, sum(map(len, parts)), 1 if quick else 5)
     report.write()
 
 
 def ours(report: Report, raw: np.ndarray, made: Draft, parts: list[bytes], rounds: int) -> None:
-    """Encode and decode in rounds with memcpy. The draft has been coded, and is left so."""
+    """Encode and decode in rounds with memcpy. The draft has been coded, and is left as before that."""
     error, _ = made.tracking()
     pools = {name: made.maps[name].bounds for name in made.maps}
     targets = [
@@ -57,7 +56,7 @@ def ours(report: Report, raw: np.ndarray, made: Draft, parts: list[bytes], round
         for name in made.maps
         for chunk in made.maps[name].chunks_of(set(made.steps))
     ]
-    made.roll_back()
+    take_back(made, parts)
     sign = 1
 
     def decode() -> None:
@@ -69,10 +68,9 @@ def ours(report: Report, raw: np.ndarray, made: Draft, parts: list[bytes], round
         sign = -sign
 
     race = Race(raw)
-    race.add("encode", lambda: run_jobs(made), after=made.roll_back)
+    race.add("encode", lambda: run_jobs(made), after=lambda: take_back(made, parts))
     race.add("decode and apply", decode, after=turn)
     results = race.run(rounds)
-    run_jobs(made)
     size = sum(map(len, parts))
     report.data |= {"bytes": raw.nbytes, "frames": len(parts), "coded": size, "error": error}
     report.data["speed"] = results
@@ -123,7 +121,6 @@ class Phases:
 
 def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
     """Where encode and decode spend their time."""
-    made.roll_back()
     watched = {
         "encode": (Draft, "code_deltas"),
         "  advance (quantize, move, digest)": (Draft, "_advance"),
@@ -148,7 +145,6 @@ def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
             for (name, chunk), part in zip(chunks, parts, strict=True):
                 if part is not None:
                     frames.apply_delta(part.data, made.pools[name][slice(*made.maps[name].bounds(chunk))], -1)
-        made.keep()
         watch.seconds["  decode levels"] = watch.seconds["decode"] - sum(
             watch.seconds[name] for name in ("  parse and crc", "  add to the track")
         )

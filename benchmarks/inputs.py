@@ -16,6 +16,7 @@ from lcstore.state.tree import flatten
 from lcstore.store.entries import plan_entries
 from lcstore.track import grid
 from lcstore.track.draft import Draft
+from lcstore.track.frames import apply_delta
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 
@@ -72,6 +73,17 @@ def draft(track: Track, state: object, policy: Policy) -> Draft:
 def run_jobs(made: Draft) -> list[bytes]:
     """Run the jobs of a draft, one after another; give the frames."""
     return [chunk.data for chunk in (job() for job in made.jobs) if chunk is not None]
+
+
+def take_back(made: Draft, frames: Sequence[bytes]) -> None:
+    """Undo the moves of a draft whose jobs have run, so that they can run again (a real rollback ends it)."""
+    places = [
+        made.pools[name][slice(*made.maps[name].bounds(chunk))]
+        for name in made.maps
+        for chunk in made.maps[name].chunks_of(set(made.steps))
+    ]
+    for place, frame in zip(places, frames, strict=True):
+        apply_delta(frame, place, -1)
 
 
 def warmed(states: Sequence[object], policy: Policy) -> Track:

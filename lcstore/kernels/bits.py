@@ -41,6 +41,13 @@ def put(
     return acc, total & _63, at + full
 
 
+@kernel(inline=True)
+def copy(source: Array, size: Any, target: Array, at: Any) -> None:
+    """Copy the first `size` of `source` to `target`, from `at` on; slices compile five times as long."""
+    for i in range(size):
+        target[at + i] = source[i]
+
+
 @kernel(inline=True, checked=True)
 def window(words: Array, position: np.uint64) -> np.uint64:
     """Give the 64 bits from `position`."""

@@ -36,12 +36,18 @@ def code_lengths(counts: Array, lengths: Array) -> int:
     """
     k = counts.size
     used = 0
-    lengths[:] = 0
+    order = np.empty(k, np.int64)  # by count; sorted here because np.argsort takes a second to compile
     for s in range(k):
-        used += counts[s] > 0
+        lengths[s] = 0
+        if counts[s] > 0:
+            at = used
+            while at > 0 and counts[order[at - 1]] > counts[s]:
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = s
+            used += 1
     if used == 0 or k < 2:
         return TABLE
-    order = np.argsort(counts, kind="mergesort")[k - used :]
     if used == 1:
         lengths[order[0]] = 1
         lengths[1 if order[0] == 0 else 0] = 1

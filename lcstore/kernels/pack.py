@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import put, put_escape, take_escape, window
+from lcstore.kernels.bits import copy, put, put_escape, take_escape, window
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
@@ -194,7 +194,7 @@ def encode_pack(
             size = _emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
             if at + size > payload.size or size > 65535:
                 return SPACE
-            payload[at : at + size] = source[:size]
+            copy(source, size, payload, at)
             directory[s, j] = size
             at += size
         directory[s, streams] = 0
@@ -202,7 +202,7 @@ def encode_pack(
             size, taken = _emit_escapes(part, escapes, taken, most, words)
             if size < 0 or at + size > payload.size or size > 65535:
                 return SPACE
-            payload[at : at + size] = source[:size]
+            copy(source, size, payload, at)
             directory[s, streams] = size
             at += size
     return at

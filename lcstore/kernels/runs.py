@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import bit_length, put, put_escape, window
+from lcstore.kernels.bits import bit_length, copy, put, put_escape, window
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.ints import trailing_zeros
 from lcstore.kernels.jit import kernel
@@ -209,9 +209,9 @@ def encode_runs(
         side_size = np.int64(side_to * _8 + ((side_used + _7) >> _3))
         if size > 65535 or side_size > 65535 or at + size + side_size > payload.size:
             return SPACE
-        payload[at : at + size] = source[:size]
+        copy(source, size, payload, at)
         at += size
-        payload[at : at + side_size] = side_source[:side_size]
+        copy(side_source, side_size, payload, at)
         at += side_size
         directory[s, 0] = size
         directory[s, 1] = side_size

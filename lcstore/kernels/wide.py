@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import bit_length, put, window
+from lcstore.kernels.bits import bit_length, copy, put, window
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
@@ -84,7 +84,7 @@ def encode_wide(levels: Array, segment: int, codes: Array, payload: Array, direc
         size = np.int64(to * _8 + ((used + _7) >> _3))
         if size > 65535 or at + size > payload.size:
             return SPACE
-        payload[at : at + size] = source[:size]
+        copy(source, size, payload, at)
         directory[s, 0] = size
         directory[s, 1] = 0
         at += size

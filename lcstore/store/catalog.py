@@ -38,22 +38,24 @@ class Catalog:
 
     def refresh(self, *, edges: bool = False) -> Graph:
         """List the nodes anew, with `edges` also the edges that maintenance added; return the graph."""
+        with self._lock:
+            before = set(self._keys)
         found = set(self.backend.list(keys.NODES))
         found |= (
-            set(self.backend.list(keys.EDGES))
-            if edges
-            else {k for k in self._keys if k.startswith(keys.EDGES)}
+            set(self.backend.list(keys.EDGES)) if edges else {k for k in before if k.startswith(keys.EDGES)}
         )
         with self._lock:
-            if not found >= self._keys:
-                self.graph, self._keys = Graph(), set()
-            for key in found - self._keys:
+            # What another thread added while this one listed is there, though this listing may not show it.
+            gone = self._keys & (before - found)
+            wanted = (self._keys - gone) | found
+            graph, known = (Graph(), set()) if gone else (self.graph, self._keys)
+            for key in wanted - known:
                 if key.startswith(keys.NODES):
-                    self.graph.add(keys.parse_node_key(key))
+                    graph.add(keys.parse_node_key(key))
                 else:
-                    self.graph.add_edge(keys.parse_edge_key(key))
-            self._keys = found
-            return self.graph
+                    graph.add_edge(keys.parse_edge_key(key))
+            self.graph, self._keys = graph, wanted
+            return graph
 
     def add(self, name: NodeName, record: NodeRecord) -> None:
         """Take in a node that was just committed here."""
@@ -95,7 +97,17 @@ class Catalog:
                 )
         if found is None:
             what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
+            if isinstance(at, str) and at.isdigit():
+                what += " (a step is an integer, not a text)"
             raise NotFoundError(f"there is {what} in {self.backend.url}; {self._holds()}")
+        return found
+
+    def name(self, node: str) -> NodeName:
+        """Return the name of a node that was in the graph; `NotFoundError` if it was collected since."""
+        with self._lock:
+            found = self.graph.nodes.get(node)
+        if found is None:
+            raise NotFoundError(f"node {node} is not there any more; {self._holds()}")
         return found
 
     def path(self, node: str) -> list[EdgeRef]:
@@ -137,7 +149,7 @@ class Catalog:
             kept = self._records.get(node)
         if kept is not None:
             return kept
-        key = keys.node_key(self.graph.nodes[node])
+        key = keys.node_key(self.name(node))
         try:
             data = read_capped(self.backend, key, MAX_RECORD_BYTES)
         except NotFoundError as error:

@@ -9,8 +9,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
-from lcstore.errors import InvalidInputError
-from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
+from lcstore.errors import InvalidInputError, UnsupportedFormatError
+from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array, to_host
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import TensorSpec
@@ -24,12 +24,21 @@ def shaped(flat: Array, spec: TensorSpec, dtype: str | None, to: str) -> Any:
         raise InvalidInputError(f"to is {to!r}; it is one of {', '.join(TARGETS)}")
     array = flat.reshape(spec.shape)
     if dtype is not None and array.dtype.kind in "fV":
-        array = cast_array(array, dtype_from_name(str(dtype).removeprefix("torch.")))
+        array = cast_array(array, _wanted_dtype(dtype))
     if to in ("torch", "jax"):
         return from_host(array, "torch" if to == "torch" else "jax")
     if to == "saved" or spec.framework == "numpy-scalar":
         return from_host(array, spec.framework)
     return array
+
+
+def _wanted_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype that a caller names, as torch, numpy or a string has it."""
+    text = str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else np.dtype(dtype).name
+    try:
+        return dtype_from_name(text)
+    except UnsupportedFormatError as error:
+        raise InvalidInputError(f"there is no dtype {text!r:.80} to restore to") from error
 
 
 def fill(like: Any, tensors: Mapping[Path, Array], leaves: Mapping[Path, Any]) -> Any:
@@ -79,6 +88,18 @@ def check_targets(targets: Mapping[str, Any]) -> None:
             raise InvalidInputError(f"{name!r} is a {kind}: it has no load_state_dict, and is no numpy array")
 
 
+def _check_fits(name: str, saved: Any, target: Array) -> None:
+    """Refuse to fill an array with what is none, is of another shape, or would be cut."""
+    if not is_array(saved):
+        raise InvalidInputError(f"a {type(saved).__qualname__} is saved under {name!r}, not an array")
+    value = to_host(saved).array
+    if value.shape != target.shape or not np.can_cast(value.dtype, target.dtype, "same_kind"):
+        raise InvalidInputError(
+            f"{value.dtype}{list(value.shape)} is saved under {name!r}; "
+            f"it does not go into {target.dtype}{list(target.shape)}"
+        )
+
+
 def load_into(state: Any, targets: Mapping[str, Any]) -> None:
     """Give each target what the state has under its name; `InvalidInputError` where it has nothing."""
     missing = [name for name in targets if not isinstance(state, dict) or name not in state]
@@ -87,6 +108,9 @@ def load_into(state: Any, targets: Mapping[str, Any]) -> None:
         raise InvalidInputError(
             f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
         )
+    for name, target in targets.items():
+        if isinstance(target, np.ndarray):
+            _check_fits(name, state[name], target)
     for name, target in targets.items():
         if isinstance(target, np.ndarray):
             np.copyto(target, state[name])

@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, Executor, wait
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
+from typing import ParamSpec, TypeVar
+
+from lcstore.errors import ClosedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Workers(ThreadPoolExecutor):
+    """The threads of one handle. Once they are told to stop, work is refused with `ClosedError`."""
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Begin a job."""
+        try:
+            return super().submit(fn, *args, **kwargs)
+        except RuntimeError as error:
+            if "shutdown" not in str(error):
+                raise
+            raise ClosedError("the handle was closed meanwhile: open the store again") from error
 
 
 def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
@@ -12,8 +31,10 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
     If one fails (or this thread is interrupted), those that have not begun are dropped, those at work are
     waited for, and then the first failure is raised: whoever handles it finds nothing moving any more.
     """
-    futures = [executor.submit(job) for job in jobs]
+    futures: list[Future[object]] = []
     try:
+        for job in jobs:
+            futures.append(executor.submit(job))
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
         for future in futures:

@@ -63,5 +63,8 @@ def check_labels(
     for tag in tags:
         keys.check_tag(tag)
         if tag in _RESERVED_TAGS or tag.isdigit() or keys.is_id(tag):
-            raise InvalidInputError(f"{tag!r} cannot be a tag: it would be taken for something else")
+            raise InvalidInputError(
+                f"{tag!r} cannot be a tag: "
+                f"{', '.join(map(repr, sorted(_RESERVED_TAGS)))}, numbers and node ids mean something else"
+            )
     return Labels(numbers, data, tuple(dict.fromkeys(tags)))

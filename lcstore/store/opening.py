@@ -54,6 +54,8 @@ def open_store(
     """
     if mode not in get_args(Mode):
         raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")
+    if threads is not None and threads < 1:
+        raise InvalidInputError(f"threads is {threads!r}; it is 1 or more, or None for one per core")
     backend = open_backend(url, storage_options)
     try:
         StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,6 +30,7 @@ from lcstore.track.compose import Composer, Edge
 from lcstore.track.draft import OpName
 from lcstore.track.frames import values_of_frame
 from lcstore.track.layout import PoolMap, pool_maps
+from lcstore.track.track import pool_dtype
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class Node:
     record: NodeRecord
     plan: Plan
     columns: Columns
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the node in errors that name no object or step yet."""
+        try:
+            yield
+        except LcstoreError as error:
+            error.key = error.key or self.key
+            error.step = self.record.step if error.step is None else error.step
+            raise
 
 
 class Reader:
@@ -82,18 +95,35 @@ class Reader:
     def values(self, node: Node, wanted: Iterable[int]) -> dict[int, Array]:
         """Return flat values of tensors, by their place in the plan: the exact ones while they are kept."""
         exact, tracked = self._divide(node, wanted)
-        out = self._exact_values(node, exact)
-        if tracked:
-            composer = self.compose(node, tracked)
-            out |= dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
+        with node.named():
+            out = self._exact_values(node, exact)
+            if tracked:
+                composer = self.compose(node, tracked)
+                out |= dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
         return out
 
     def window(self, node: Node, tensor: int, low: int, high: int) -> Array:
         """Return elements ``low:high`` of one tensor, decoding little else."""
-        exact, _tracked = self._divide(node, [tensor])
-        if exact:
-            return self._exact_values(node, exact)[tensor][low:high]
-        return self.compose(node, [tensor], window=(low, high)).values(tensor)
+        with node.named():
+            if self.keeps_exact(node, tensor):
+                return self._exact_values(node, [tensor])[tensor][low:high]
+            return self.compose(node, [tensor], window=(low, high)).values(tensor)
+
+    def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array]]:
+        """Return the track of a node, proved, by pool; and its flat values, the exact ones while kept."""
+        everything = range(len(node.plan.tensors))
+        exact, tracked = self._divide(node, everything)
+        with node.named():
+            composer = self.compose(node, everything)
+            values = dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
+            list(self.executor.map(composer.prove, exact))
+            values |= self._exact_values(node, exact)
+        pools = {
+            name: composer.pools.get(name, np.zeros(pool.size, dtype))
+            for name, pool in node.plan.pools.items()
+            if (dtype := pool_dtype(pool)) is not None
+        }
+        return pools, values
 
     def compose(
         self, node: Node, wanted: Sequence[int], *, window: tuple[int, int] | None = None
@@ -108,7 +138,7 @@ class Reader:
         if all(node.columns.op[t] >= 2 for t in wanted):
             return [own]  # the node's own edge sets all of them: nothing before it matters
         path = self.catalog.path(node.name.node)
-        names = [self.catalog.graph.nodes[ref.target] for ref in path]
+        names = [self.catalog.name(ref.target) for ref in path]
         if any(ref.edge is not None for ref in path):
             raise CorruptionError(
                 "the path has edges of a maintenance this version does not know: upgrade lcstore"
@@ -215,9 +245,9 @@ def row_window(shape: tuple[int, ...], sel: Any) -> tuple[int, int, Any] | None:
     None where the selection has to be made on the whole tensor.
     """
     first = sel[0] if isinstance(sel, tuple) and sel else sel
-    if not shape or not isinstance(first, slice | int | np.integer) or isinstance(first, bool):
+    if 0 in shape or not shape or not isinstance(first, slice | int | np.integer) or isinstance(first, bool):
         return None
-    row = int(np.prod(shape[1:], dtype=np.int64))
+    row = math.prod(shape[1:])
     rest = sel[1:] if isinstance(sel, tuple) else ()
     if not isinstance(first, slice):
         at = int(first) + (shape[0] if first < 0 else 0)

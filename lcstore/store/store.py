@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +21,7 @@ from lcstore.store.catalog import Catalog
 from lcstore.store.convert import check_targets, fill, load_into, patterns, shaped
 from lcstore.store.findings import Level, Report
 from lcstore.store.info import SaveInfo, StepInfo, step_info
+from lcstore.store.jobs import Workers
 from lcstore.store.labels import At, check_at, check_labels, check_step
 from lcstore.store.listing import Listed, list_states
 from lcstore.store.reader import Node, Reader, row_window
@@ -31,7 +32,7 @@ from lcstore.store.verify import verify
 from lcstore.store.view import StepView
 from lcstore.store.writer import Writer, default_threads
 from lcstore.track.policy import Policy
-from lcstore.track.track import Track, pool_dtype
+from lcstore.track.track import Track
 
 
 class Store:
@@ -48,12 +49,13 @@ class Store:
         self._backend = backend
         self._writable = writable
         self._exists = exists
-        self._executor = ThreadPoolExecutor(threads or default_threads(), thread_name_prefix="lcstore")
+        self._executor = Workers(threads or default_threads(), thread_name_prefix="lcstore")
         self._catalog = Catalog(backend)
         self._reader = Reader(backend, self._catalog, self._executor)
         self._writer = Writer(backend, self._catalog, self._executor, policy)
         self._lock = RLock()
         self._closed = False
+        self._process = os.getpid()
 
     # Saving ---------------------------------------------------------------------------------------------
 
@@ -95,8 +97,9 @@ class Store:
         started = time.perf_counter()
         step = check_step(step)
         labels = check_labels(metrics, metadata, tags)
+        self._check_writable()
         with self._lock:
-            self._check_writable()
+            self._check_open()
             flat = flatten(state)
             self._create()
             return self._writer.save(step, flat, labels, exact=exact, started=started)
@@ -157,30 +160,36 @@ class Store:
         The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
         `restore`.
         """
+        return self._resume(at, {}, dtype, like, to)
+
+    def _resume(
+        self,
+        at: At,
+        targets: Mapping[str, Any],
+        dtype: str | None = None,
+        like: Any = None,
+        to: str = "saved",
+    ) -> Any:
+        """Return a state, loaded into `targets`, and go on from it. The base moves when all went well."""
+        self._check_writable()
         with self._lock:
-            self._check_writable()
+            self._check_open()
             self._writer.settle()
             node = self._node(at)
             everything = range(len(node.plan.tensors))
-            composer = self._reader.compose(node, everything)
-            tracked = dict(zip(everything, self._executor.map(composer.values, everything), strict=True))
-            values = tracked | self._reader.values(
-                node, [t for t in everything if self._reader.keeps_exact(node, t)]
-            )
-            track = Track()
-            pools = {
-                name: composer.pools.get(name, np.zeros(pool.size, pool_dtype(pool)))
-                for name, pool in node.plan.pools.items()
-                if pool_dtype(pool) is not None
-            }
-            track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
+            pools, values = self._reader.rebuild(node)
             edges = {
                 self._catalog.record(ref.target).edge.id if ref.edge is None else ref.edge
                 for ref in self._catalog.path(node.name.node)
             }
-            self._writer.stand_on(node.name, edges, track)
+            track = Track()
+            track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
             leaves = range(len(self._reader.leaves(node)))
-            return self._tree(node, values, node.plan.structure, everything, leaves, dtype, like, to)
+            state = self._tree(node, values, node.plan.structure, everything, leaves, dtype, like, to)
+            if targets:
+                load_into(state, targets)
+            self._writer.stand_on(node.name, edges, track)
+            return state
 
     def restore_into(self, at: At, targets: Mapping[str, Any]) -> None:
         """Load a saved state into objects: each of `targets` gets what is saved under its name.
@@ -193,7 +202,7 @@ class Store:
     def resume_into(self, at: At, targets: Mapping[str, Any]) -> None:
         """Load a saved state into objects, and go on from it."""
         check_targets(targets)
-        load_into(self.resume(at, to="saved"), targets)
+        self._resume(at, targets)
 
     def read(self, at: At, path: str | Path, sel: Any = ()) -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.
@@ -224,8 +233,10 @@ class Store:
     def _leaf(self, node: Node, where: Path) -> Any:
         _, leaves = structure_paths(node.plan.structure)
         if where not in leaves:
+            inside = any(path[: len(where)] == where for path in (*node.plan.index, *leaves))
+            what = "holds several values at" if inside else "has no value at"
             raise NotFoundError(
-                f"step {node.record.step} has no {format_path(where)!r}: "
+                f"step {node.record.step} {what} {format_path(where)!r} (integer keys are written #1): "
                 f"`lcstore show {self.url}@{node.record.step}` lists what it has"
             )
         return self._reader.leaves(node)[leaves.index(where)]
@@ -327,8 +338,11 @@ class Store:
     # The handle -----------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End the handle; closing twice is fine. What was saved is committed already."""
-        self._closed = True
+        """End the handle, once a save under way is done; closing twice is fine."""
+        if os.getpid() != self._process:  # neither the lock nor the threads came along
+            return
+        with self._lock:
+            self._closed = True
         self._executor.shutdown(wait=True)
 
     def __enter__(self) -> Self:
@@ -339,12 +353,19 @@ class Store:
     ) -> None:
         self.close()
 
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise InvalidInputError(
+            f"a handle of {self.url} cannot be copied or sent: send the URL, and open that"
+        )
+
     def __repr__(self) -> str:
         return f"<lcstore.Store {self.url!r}{' closed' if self._closed else ''}>"
 
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"this handle of {self.url} is closed: open the store again")
+        if os.getpid() != self._process:
+            raise ClosedError(f"this handle of {self.url} is another process's: open the store in this one")
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 import fsspec
@@ -47,6 +48,10 @@ def open_backend(
     options = dict(storage_options or {})
     if not text:
         raise InvalidInputError("the URL of a store is empty")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", text):  # more than one letter: C:/ is a drive
+        raise InvalidInputError(
+            f"{text!r} has one slash after its colon: a URL has two, a path can begin with ./"
+        )
     protocols = _protocols(text)
     if protocols == ["memory"]:
         _no_options(text, options)

@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.errors import LcstoreError, UnknownOutcomeError
+from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.limits import MAX_LEAVES_BYTES, check
 from lcstore.state.leaves import encode_leaf
@@ -80,6 +80,7 @@ class Writer:
         self._exact: set[Path] = set()
         self._plans: dict[int, tuple[Plan, str]] = {}
         self._pending: _Pending | None = None
+        #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self._sound = True
 
     def stand_on(self, head: NodeName, edges: set[str], track: Track) -> None:
@@ -129,7 +130,7 @@ class Writer:
         anchor = self.head is None or not self._sound
         for _ in range(3):
             info = saving.attempt(anchor, started, flattened)
-            if not self._condemned():
+            if not self._condemned(step):
                 return info
             anchor = True  # what the new node stands on is being deleted: it is not acknowledged
         raise LcstoreError(
@@ -145,14 +146,22 @@ class Writer:
         pending.draft.commit()
         if pending.name.base == ROOT:
             self._path_edges = set()
-            self._sound = True
         self._path_edges.add(pending.record.edge.id)
         self.head = pending.name
+        self._sound = True
         self.catalog.add(pending.name, pending.record)
 
-    def _condemned(self) -> bool:
+    def _condemned(self, step: int) -> bool:
         """Say whether anything on the path of the node just committed is condemned."""
-        condemned = (keys.parse_condemned_key(key) for key in self.backend.list(keys.CONDEMNED))
+        try:
+            listed = self.backend.list(keys.CONDEMNED)
+        except StorageError as error:
+            raise UnknownOutcomeError(
+                "the state is stored, but whether a collector let go of what it stands on could not be "
+                "listed: save again",
+                step=step,
+            ) from error
+        condemned = (keys.parse_condemned_key(key) for key in listed)
         return any(name.edge in self._path_edges and name.scope != keys.EXACT_VALUE for name in condemned)
 
     def plan_digest(self, plan: Plan) -> tuple[str, int]:
@@ -180,15 +189,18 @@ class _Saving:
         self.labels = labels
         self.exact = exact
         self.written = Written(writer.backend)
+        self.sound = writer._sound
 
     def attempt(self, anchor: bool, started: float, flattened: float) -> SaveInfo:
         """Code, write and commit; on any failure the track is as it was."""
         writer = self.writer
         edge = secrets.token_hex(16)
         self.written = Written(writer.backend)
+        self.sound = writer._sound
         reset: set[Path] = set()
         while True:
             draft = self._draft(anchor, reset)
+            writer._sound = False  # from here to the commit, or to the way back, whatever interrupts
             try:
                 if not draft.off_grid:
                     self._run(draft.jobs, edge)
@@ -219,11 +231,8 @@ class _Saving:
         )
 
     def _roll_back(self, draft: Draft) -> None:
-        try:
-            draft.roll_back()
-        except BaseException:
-            self.writer._sound = False  # the next save sets everything anew
-            raise
+        draft.roll_back()
+        self.writer._sound = self.sound
 
     def _off_grid(self, draft: Draft, reset: set[Path]) -> None:
         """Decide about tensors that did not fit their grids: a new grid if there is one, exact if not."""

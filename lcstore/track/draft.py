@@ -79,6 +79,7 @@ class Draft:
     def commit(self) -> None:
         """Make the draft the track's state: what it coded is committed."""
         self.track.accept(self)
+        self._let_go()
 
     def roll_back(self) -> None:
         """Put the track back to where it was before the draft."""
@@ -86,13 +87,18 @@ class Draft:
             apply_delta(data, part, -1)
         for part, before in reversed(self._replaced):
             part[:] = before
-        self._moved.clear()
-        self._replaced.clear()
+        self._let_go()
 
     def keep(self) -> None:
         """Forget the way back: whether the draft is committed will be found out later."""
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Drop what is not needed any more; the jobs and the draft hold each other, and the user's state."""
+        self.jobs.clear()
         self._moved.clear()
         self._replaced.clear()
+        self.arrays = ()
 
     def tracking(self) -> tuple[float, float]:
         """Estimate tracking error and lag on the samples, both in intervals (NaN where nothing moved)."""
@@ -124,6 +130,24 @@ class Draft:
         self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array
     ) -> bytes | None:
         shifts = np.zeros(-(-levels.size // ALIGN), np.int16)
+        try:
+            escaped = self._advance_all(pieces, track, levels, escapes, shifts)
+            if escaped == RANGE:
+                self._undo(levels, escapes, shifts, track)
+                return None
+            data = frame_of_levels(levels, escapes[:escaped], shifts, track.dtype, self.track.tables)
+        except BaseException:  # short of memory, say: the way back knows only what came to be a frame
+            self._undo(levels, escapes, shifts, track)
+            raise
+        if data is not None:
+            with self._lock:
+                self._moved.append((track, data))
+        return data
+
+    def _advance_all(
+        self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array, shifts: Array
+    ) -> int:
+        """Move the track of a chunk; return how many levels escaped, or `RANGE` where one left its grid."""
         escaped = 0
         out = np.zeros(4, np.uint64)
         for piece in pieces:
@@ -132,20 +156,14 @@ class Draft:
             shift = self.steps[piece.tensor].shift
             shifts[piece.at // ALIGN : -(-(piece.at + piece.size) // ALIGN)] = shift
             out[:] = 0
-            escaped = self._advance(piece, track, levels, escapes, max(escaped, 0), out)
+            escaped = self._advance(piece, track, levels, escapes, escaped, out)
             if escaped == RANGE:
-                done = piece.at + int(out[1])
-                levels[done:] = 0
-                self._undo(levels, escapes, shifts, track)
+                levels[piece.at + int(out[1]) :] = 0
                 with self._lock:
                     self.off_grid.add(piece.tensor)
-                return None
+                return RANGE
             self._add_digest(piece.tensor, out[0])
-        data = frame_of_levels(levels, escapes[:escaped], shifts, track.dtype, self.track.tables)
-        if data is not None:
-            with self._lock:
-                self._moved.append((track, data))
-        return data
+        return escaped
 
     def _advance(
         self, piece: Piece, track: Array, levels: Array, escapes: Array, escaped: int, out: Array

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence, Set
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from lcstore.track.draft import Draft
 from lcstore.track.layout import PoolMap, pool_maps
 from lcstore.track.policy import Policy
 from lcstore.track.scratch import Scratch
+
+#: Update scales are recorded as float32; those of float64 tensors may be larger.
+_LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
 
 
 class Track:
@@ -143,7 +147,7 @@ class Track:
         columns.grid[index] = known
         columns.shift[index] = step.shift
         columns.digest[index] = self.columns.digest[before]
-        columns.scale[index] = scale
+        columns.scale[index] = min(scale, _LARGEST_SCALE)
 
     def _decide_exact(
         self, draft: Draft, index: int, spec: TensorSpec, before: int | None, exact: bool

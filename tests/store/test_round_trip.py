@@ -154,6 +154,8 @@ def test_labels(tmp_path, run):
     for tags in (["latest"], ["12"], "eval", [""], ["a" * 200]):
         with pytest.raises(InvalidInputError):
             store.save(7, run.step(), tags=tags)
+    with pytest.raises(InvalidInputError, match="'best' cannot be a tag"):
+        store.save(7, run.step(), tags=["best"])
     with pytest.raises(InvalidInputError, match="loss"):
         store.save(7, run.step(), metrics={"loss": "low"})
     with pytest.raises(InvalidInputError, match="metadata"):
@@ -291,7 +293,7 @@ def test_restore_into(tmp_path, run):
     other = lcstore.open(tmp_path / "s")
     other.resume_into(None, {"model": Holder()})
     assert other.save(1, {**run.step(), "vector": vector}).kind == "delta"
-    with pytest.raises(InvalidInputError, match="nothing is saved under .absent."):
+    with pytest.raises(InvalidInputError, match=r"nothing is saved under .absent."):
         store.restore_into(0, {"absent": Holder()})
     with pytest.raises(InvalidInputError, match="load_state_dict"):
         store.restore_into(0, {"model": 3})
@@ -302,3 +304,17 @@ def test_a_path_is_a_tuple_or_a_text(tmp_path):
     store.save(0, {"a/b": [np.arange(3)]})
     assert store.read(0, "a~1b/#0").tolist() == [0, 1, 2]
     assert store.read(0, ("a/b", 0)).tolist() == [0, 1, 2]
+
+
+def test_messages_say_what_to_do(tmp_path, run):
+    store = lcstore.open(tmp_path / "s")
+    store.save(100, run.step())
+    with pytest.raises(NotFoundError, match="a step is an integer"):
+        store.restore("100")
+    with pytest.raises(NotFoundError, match="several values"):
+        store.read(100, "model")
+    with pytest.raises(NotFoundError, match="#1"):
+        store.read(100, "optim/state/1/step")
+    with pytest.raises(InvalidInputError, match="float33"):
+        store.restore(100, dtype="float33")
+    assert store.restore(100, dtype=np.float64)["model"]["fc1.weight"].dtype == np.float64

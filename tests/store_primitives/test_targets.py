@@ -126,3 +126,14 @@ def test_buffers_that_are_none():
     for start, end in ((-1, None), (2, 1), (None, -1)):
         with pytest.raises(InvalidInputError):
             backend.get("x", start, end)
+
+
+@pytest.mark.parametrize("url", ["s3:/bucket/run", "file:/data/run", "memory:/run"])
+def test_a_url_that_lost_a_slash_is_no_path(url):
+    with pytest.raises(InvalidInputError, match="one slash"):
+        open_backend(url)
+
+
+def test_a_colon_in_a_path_is_fine():
+    assert open_backend("a:b/run").url.endswith("a:b/run")
+    assert open_backend("./s3:/run").url.endswith("s3:/run")

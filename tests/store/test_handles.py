@@ -1,0 +1,339 @@
+"""Handles in use: several threads, forks, closing, loading that fails; and what a save leaves in memory."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import pickle
+import threading
+import warnings
+import weakref
+
+import numpy as np
+import pytest
+from states import same, tracked
+
+import lcstore
+from lcstore import ClosedError, CorruptionError, InvalidInputError, StorageError, UnknownOutcomeError
+from lcstore.store import keys
+from lcstore.store.memory import MemoryBackend
+from lcstore.testing.faults import Fault, FaultBackend
+from lcstore.track import draft as drafts
+
+
+def weights(array):
+    return {"model": {"a.weight": array}}
+
+
+def head_of(store):
+    return store._writer.head.node
+
+
+# Threads ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_save_and_restore_at_once(threads, run):
+    """While one thread saves, others restore what is acknowledged, each time the same."""
+    store = lcstore.open(MemoryBackend.fresh(), threads=threads)
+    store.save(0, run.step())
+    nodes = [store.info().node]
+    failures: list[BaseException] = []
+    done = threading.Event()
+
+    def look():
+        first: dict[str, object] = {}
+        rng = np.random.default_rng(threading.get_ident())
+        try:
+            while not done.is_set():
+                node = nodes[int(rng.integers(len(nodes)))]
+                back = store.restore(node)
+                assert same(back, first.setdefault(node, back))
+                assert back["epoch"] in store.leaves(node).values()
+                assert store.latest_step() is not None
+        except BaseException as error:
+            failures.append(error)
+
+    readers = [threading.Thread(target=look) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for step in range(1, 25):
+        nodes.append(store.save(step, run.step(), exact=step % 5 == 0).node)
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert not failures, failures
+    assert store.verify(level="checksum").ok
+
+
+def test_saves_from_two_threads_make_one_chain(run):
+    store = lcstore.open(MemoryBackend.fresh())
+    states = [run.step() for _ in range(12)]
+
+    def save(first):
+        for step in range(first, 12, 2):
+            store.save(step, states[step])
+
+    both = [threading.Thread(target=save, args=(first,)) for first in (0, 1)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert store.steps() == list(range(12))
+    assert sum(store.info(step).base is None for step in range(12)) == 1
+    assert all(store.restore(step)["epoch"] == step + 1 for step in range(12))
+
+
+def test_an_old_listing_hides_nothing_that_is_known(run):
+    """A listing that was begun before a commit, and ends after it, does not take the commit away."""
+    backend = MemoryBackend.fresh()
+    store = lcstore.open(backend)
+    store.save(0, run.step())
+    other = lcstore.open(backend)
+    listing, saved = threading.Event(), threading.Event()
+    real = backend.list
+
+    def slow(prefix, foreign=None):
+        found = real(prefix, foreign)
+        if threading.current_thread() is thread and prefix == keys.NODES:
+            listing.set()
+            saved.wait(10)
+        return found
+
+    backend.list = slow
+    thread = threading.Thread(target=store.steps)
+    thread.start()
+    listing.wait(10)
+    own = store.save(1, run.step()).node
+    foreign = other.save(2, run.step()).node
+    assert store.steps() == [0, 1, 2]
+    saved.set()
+    thread.join()
+    assert {own, foreign} <= set(store._catalog.graph.nodes)
+
+
+def test_a_node_that_is_deleted_while_it_is_read_is_an_error_of_ours(run):
+    backend = MemoryBackend.fresh()
+    store = lcstore.open(backend)
+    for step in range(3):
+        store.save(step, run.step())
+    reader = lcstore.open(backend, "r")
+    node = reader._reader.node(reader._catalog.refresh().at_step(2))
+    backend.delete(keys.node_key(reader._catalog.graph.at_step(1)))
+    reader.steps()
+    with pytest.raises(CorruptionError, match="step 2") as caught:
+        reader._reader.values(node, range(len(node.plan.tensors)))
+    assert caught.value.step == 2
+
+
+# The end of a handle ----------------------------------------------------------------------------------------
+
+
+def test_closing_waits_for_a_save(run):
+    backend = MemoryBackend.fresh()
+    store = lcstore.open(backend)
+    store.save(0, run.step())
+    real, begun = backend.put, threading.Event()
+
+    def slow(key, data):
+        begun.set()
+        threading.Event().wait(0.02)
+        real(key, data)
+
+    backend.put = slow
+    outcome: list[object] = []
+    thread = threading.Thread(target=lambda: outcome.append(store.save(1, run.step()).step))
+    thread.start()
+    begun.wait(10)
+    store.close()
+    thread.join()
+    assert outcome == [1]
+    for use in (lambda: store.save(2, {}), store.restore, store.steps, store.resume, store.info):
+        with pytest.raises(ClosedError):
+            use()
+    with pytest.raises(ClosedError):
+        store._executor.submit(print)
+    assert lcstore.open(backend).steps() == [0, 1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_is_told_to_open_the_store_itself(run):
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, run.step())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork where threads run
+        child = os.fork()
+    if child == 0:
+        refused = 0
+        for use in (store.restore, lambda: store.save(1, {}), store.resume):
+            try:
+                use()
+            except ClosedError:
+                refused += 1
+        store.close()
+        os._exit(refused)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+    assert store.save(1, run.step()).kind == "delta"
+
+
+def test_a_handle_is_not_copied():
+    store = lcstore.open("memory://not-copied")
+    for make in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(InvalidInputError, match="memory://not-copied"):
+            make(store)
+
+
+def test_the_number_of_threads_is_checked():
+    for threads in (0, -1):
+        with pytest.raises(InvalidInputError, match="threads"):
+            lcstore.open(MemoryBackend.fresh(), threads=threads)
+
+
+# Going on ---------------------------------------------------------------------------------------------------
+
+
+class Picky:
+    """Takes no state."""
+
+    def load_state_dict(self, state):
+        raise RuntimeError("size mismatch")
+
+
+def test_a_resume_that_fails_moves_nothing(run):
+    store = lcstore.open(MemoryBackend.fresh())
+    for step in range(3):
+        store.save(step, run.step())
+    head, before = head_of(store), tracked(store)
+    for use in (
+        lambda: store.resume_into(0, {"absent": np.zeros(3)}),
+        lambda: store.resume_into(0, {"model": Picky()}),
+        lambda: store.resume(0, to="nothing"),
+        lambda: store.resume(0, dtype="nothing"),
+        lambda: store.resume(0, like={"absent": np.zeros(3)}),
+    ):
+        with pytest.raises((lcstore.LcstoreError, RuntimeError)):
+            use()
+        assert head_of(store) == head
+        assert tracked(store) == before
+    assert store.save(3, run.step()).base == head
+
+
+def test_arrays_are_filled_only_with_what_fits():
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, {"one": np.ones(1), "many": np.arange(5.0), "tree": {"a": 1}})
+    many, wrong = np.zeros(5), np.zeros(5)
+    for target in (wrong, np.zeros(1, np.int8)):
+        with pytest.raises(InvalidInputError, match="one"):
+            store.restore_into(0, {"many": many, "one": target})
+    with pytest.raises(InvalidInputError, match="tree"):
+        store.restore_into(0, {"many": many, "tree": wrong})
+    assert not many.any()
+    store.restore_into(0, {"many": many})
+    assert many.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_rows_of_a_tensor_without_elements():
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, weights(np.zeros((3, 0), np.float32)))
+    assert store.read(0, "model/a.weight", slice(0, 2)).shape == (2, 0)
+    assert store.read(0, "model/a.weight", 1).shape == (0,)
+
+
+# Saves that do not end well ---------------------------------------------------------------------------------
+
+
+def agrees(store):
+    """What the writer holds is what another process reads."""
+    values = lcstore.open(store.backend, "r").restore(head_of(store))["model"]
+    for path, held in tracked(store).items():
+        assert values[path.removeprefix("model/")].tobytes() == held
+
+
+def chain(states, **options):
+    store = lcstore.open(MemoryBackend.fresh(), **options)
+    for step, state in enumerate(states):
+        store.save(step, {"model": state["model"]})
+    return store
+
+
+def test_a_chunk_that_cannot_be_made_a_frame_is_taken_back(run, monkeypatch):
+    """Short of memory after the track has moved, for one."""
+    store = chain([run.step(), run.step()])
+    before = tracked(store)
+
+    def fail(*args, **options):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drafts, "frame_of_levels", fail)
+        with pytest.raises(MemoryError):
+            store.save(2, {"model": run.step()["model"]})
+    assert tracked(store) == before
+    assert store.save(3, {"model": run.step()["model"]}).kind == "delta"
+    agrees(store)
+
+
+def test_an_interrupt_between_the_commit_and_the_handle(run, monkeypatch):
+    """The record is there, the handle does not know: it stands on nothing now, and says everything anew."""
+    store = chain([run.step(), run.step()])
+
+    def interrupted(pending):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._writer, "_accept", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.save(2, {"model": run.step()["model"]})
+    assert store.save(3, {"model": run.step()["model"]}).kind == "anchor"
+    assert store.save(4, {"model": run.step()["model"]}).kind == "delta"
+    agrees(store)
+    assert store.verify(level="checksum").ok
+    for step in store.steps():
+        store.restore(step)
+
+
+def test_condemned_that_cannot_be_listed_is_no_promise(run):
+    """The node is there, but not acknowledged: the caller hears that the outcome is open."""
+    faulty = FaultBackend(
+        MemoryBackend.fresh(), {lambda o: o.name == "list" and o.key == keys.CONDEMNED: Fault("eio")}
+    )
+    store = lcstore.open(faulty)
+    with pytest.raises(UnknownOutcomeError, match="save again") as caught:
+        store.save(7, run.step())
+    assert isinstance(caught.value, StorageError)
+    assert caught.value.step == 7
+    assert store.save(8, run.step()).kind == "delta"
+    assert store.steps() == [7, 8]
+
+
+def test_very_large_float64_weights():
+    """Their update scale is past what a record's float32 holds."""
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((40, 40)) * 1e200
+    store = lcstore.open(MemoryBackend.fresh())
+    for step, move in enumerate([0, 1e-3, 2e-3, 2e-3, 2e-3, 4e-3]):
+        state = base * (1 + move)
+        store.save(step, weights(state))
+        np.testing.assert_allclose(store.restore(step)["model"]["a.weight"], state, rtol=0, atol=1e198)
+    agrees(store)
+
+
+# Memory -----------------------------------------------------------------------------------------------------
+
+
+def test_a_save_lets_go_of_the_state(run):
+    """Without waiting for the garbage collector: a host copy of a model on a device is large."""
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, run.step())
+    gc.collect()
+    gc.disable()
+    try:
+        state = run.step()
+        state["model"]["fc1.weight"] = state["model"]["fc1.weight"].copy()
+        gone = weakref.ref(state["model"]["fc1.weight"])
+        store.save(1, state)
+        del state
+        assert gone() is None
+    finally:
+        gc.enable()
