@@ -162,7 +162,7 @@ def test_a_fork_is_told_to_open_the_store_itself(run):
     store = lcstore.open(MemoryBackend.fresh())
     store.save(0, run.step())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork where threads run
+        warnings.simplefilter("ignore")  # of a fork where threads run
         child = os.fork()
     if child == 0:
         refused = 0
