@@ -12,7 +12,7 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array, to_host
 from lcstore.state.like import fill_like, is_abstract
-from lcstore.state.paths import Path, format_path
+from lcstore.state.paths import Part, Path, format_path
 from lcstore.state.plan import TensorSpec
 
 TARGETS: Final = ("numpy", "torch", "jax", "saved")
@@ -116,3 +116,12 @@ def load_into(state: Any, targets: Mapping[str, Any]) -> None:
             np.copyto(target, state[name])
         else:
             target.load_state_dict(state[name])
+
+
+def rest_of(state: Any, targets: Mapping[str, Any]) -> dict[Part, Any]:
+    """Return what a state has besides what was loaded into `targets`."""
+    return (
+        {name: value for name, value in state.items() if name not in targets}
+        if isinstance(state, dict)
+        else {}
+    )

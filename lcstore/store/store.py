@@ -13,12 +13,12 @@ import numpy as np
 
 from lcstore.errors import ClosedError, InvalidInputError, NotFoundError
 from lcstore.graph.graph import Graph
-from lcstore.state.paths import Path, format_path, matcher, parse_path
+from lcstore.state.paths import Part, Path, format_path, matcher, parse_path
 from lcstore.state.tree import flatten, select, structure_paths, unflatten
 from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
-from lcstore.store.convert import check_targets, fill, load_into, patterns, shaped
+from lcstore.store.convert import check_targets, fill, load_into, patterns, rest_of, shaped
 from lcstore.store.findings import Level, Report
 from lcstore.store.info import SaveInfo, StepInfo, step_info
 from lcstore.store.jobs import Workers
@@ -191,18 +191,25 @@ class Store:
             self._writer.stand_on(node.name, edges, track)
             return state
 
-    def restore_into(self, at: At, targets: Mapping[str, Any]) -> None:
+    def restore_into(self, at: At, targets: Mapping[str, Any]) -> dict[Part, Any]:
         """Load a saved state into objects: each of `targets` gets what is saved under its name.
 
         Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays are filled.
+
+        Returns
+        -------
+        dict
+            The rest of the state: what is saved under other names.
         """
         check_targets(targets)
-        load_into(self.restore(at, to="saved"), targets)
+        state = self.restore(at, to="saved")
+        load_into(state, targets)
+        return rest_of(state, targets)
 
-    def resume_into(self, at: At, targets: Mapping[str, Any]) -> None:
-        """Load a saved state into objects, and go on from it."""
+    def resume_into(self, at: At, targets: Mapping[str, Any]) -> dict[Part, Any]:
+        """Load a saved state into objects, and go on from it; return the rest, as `restore_into` does."""
         check_targets(targets)
-        self._resume(at, targets)
+        return rest_of(self._resume(at, targets), targets)
 
     def read(self, at: At, path: str | Path, sel: Any = ()) -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.

@@ -291,7 +291,9 @@ def test_restore_into(tmp_path, run):
     assert same(model.state, state["model"])
     assert vector.tolist() == [0, 1, 2, 3]
     other = lcstore.open(tmp_path / "s")
-    other.resume_into(None, {"model": Holder()})
+    rest = other.resume_into(None, {"model": Holder()})
+    assert rest["epoch"] == state["epoch"]
+    assert "model" not in rest
     assert other.save(1, {**run.step(), "vector": vector}).kind == "delta"
     with pytest.raises(InvalidInputError, match=r"nothing is saved under .absent."):
         store.restore_into(0, {"absent": Holder()})
