@@ -463,5 +463,6 @@ TestHistory.settings = settings(max_examples=30, stateful_step_count=30, **_QUIE
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 class TestLongHistory(History.TestCase):
-    settings = settings(max_examples=1000, stateful_step_count=50, **_QUIET)
+    settings = settings(max_examples=100, stateful_step_count=50, **_QUIET)
