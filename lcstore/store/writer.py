@@ -305,7 +305,7 @@ class _Saving:
         except UnknownOutcomeError:
             # The track stays where it is: the next save writes this very record again.
             self.writer._pending = pending
-            pending.draft = _kept(pending.draft)
+            pending.draft.keep()
             raise
 
     def _leaves(self, edge: str) -> tuple[list[object] | None, ObjectRef | None]:
@@ -354,12 +354,6 @@ class _Saving:
 def flat_array(array: Array) -> Array:
     """Return the elements of an array in C order, flat; shares memory where it can."""
     return np.ascontiguousarray(array).reshape(-1)
-
-
-def _kept(draft: Draft) -> Draft:
-    """Return a draft that a rollback no longer touches: its outcome is open."""
-    draft.keep()
-    return draft
 
 
 def _phases(started: float, flattened: float, coded: float, ended: float) -> dict[str, float]:
