@@ -116,3 +116,7 @@ class ClosedError(LcstoreError):
     """The handle was closed."""
 
     kind = "closed"
+
+
+class FallbackWarning(UserWarning):
+    """A state was damaged, and an earlier one was given instead, as was asked for."""

@@ -21,6 +21,10 @@ from lcstore.kernels import huffman, pack, runs, wide
 _PIECES, _PIECE = 64, 1 << 11
 #: Tokens are chosen only where they save this much: they are slower to decode than packed symbols.
 _TOKENS_MUST_SAVE = 0.025
+#: So is the wide coder, by more. It is tried where escapes are this part of what the narrow ones take ...
+_WIDE_MUST_SAVE, _ESCAPES_WEIGH = 0.015, 0.03
+#: ... and taken without a trial where more than one level in so many is escaped.
+_ESCAPED_AT_MOST = 32
 
 
 @dataclass(frozen=True)
@@ -230,15 +234,30 @@ def _run_runs(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | No
 
 
 def encode_wide(levels: Array, *, cache: TableCache | None = None) -> Coded:
-    """Code levels of any size: ``int64[n]``, magnitudes below 2**61."""
-    if not levels.any():
+    """Code levels of any size: ``int32[n]`` or ``int64[n]``, magnitudes below 2**61."""
+    counts = _count_wide(levels)
+    if counts[0] == levels.size:
         return Coded(f.ZERO)
+    return _run_wide(levels, counts, _table(cache, "wide", counts))
+
+
+def _count_wide(levels: Array) -> Array:
     counts = np.zeros(SYMBOLS, np.int64)
     wide.count_wide(levels, counts)
-    table = _table(cache, "wide", counts)
+    return counts
+
+
+def _wide_bits(counts: Array, table: CodeTable) -> int:
+    """Give the bits that levels take whose symbols occur `counts` times."""
+    extra = np.maximum(np.arange(SYMBOLS) - 16, -4) // 4 + 2
+    extra[:16] = 0
+    return int(table.bits(counts)) + int(counts @ extra)
+
+
+def _run_wide(levels: Array, counts: Array, table: CodeTable) -> Coded:
     segments = -(-levels.size // wide.SEGMENT)
     directory = np.zeros((segments, 2), np.uint16)
-    payload = np.empty(levels.size * 10 + 64 * segments, np.uint8)
+    payload = np.empty(_wide_bits(counts, table) // 8 + segments + 1, np.uint8)
     used = wide.encode_wide(levels, wide.SEGMENT, table.codes, payload, directory)
     return Coded(
         f.WIDE,
@@ -250,12 +269,27 @@ def encode_wide(levels: Array, *, cache: TableCache | None = None) -> Coded:
 
 
 def encode_any(levels: Array, *, entropy: str = "auto", cache: TableCache | None = None) -> Coded:
-    """Code ``int64[n]`` levels with whichever coder suits them."""
+    """Code ``int32[n]`` or ``int64[n]`` levels with whichever coder suits them."""
+    coded = _encode_narrow(levels, entropy, cache)
+    if coded is None:
+        return encode_wide(levels, cache=cache)
+    return coded
+
+
+def _encode_narrow(levels: Array, entropy: str, cache: TableCache | None) -> Coded | None:
+    """Code levels of which few are large; None where too many are, or the wide coder takes clearly less."""
     narrow = np.empty(levels.size, np.int8)
-    escapes = np.empty(levels.size // 64 + 16, np.int64)
+    escapes = np.empty(levels.size // _ESCAPED_AT_MOST + 16, np.int64)
     found = wide.narrow_levels(levels, narrow, escapes)
-    if found >= 0:
-        coded = encode_levels(narrow, escapes[:found], entropy=entropy, cache=cache)
-        if coded is not None:
-            return coded
-    return encode_wide(levels, cache=cache)
+    if found < 0:
+        return None
+    coded = encode_levels(narrow, escapes[:found], entropy=entropy, cache=cache)
+    if coded is None or entropy != "auto" or not found:
+        return coded
+    narrow_bits = 8 * sum(map(len, coded.payload))
+    over = np.log2(np.abs(escapes[:found].astype(np.float64)) - 126)
+    if float(np.sum(2 * np.floor(over) + 2)) < _ESCAPES_WEIGH * narrow_bits:
+        return coded
+    counts = _count_wide(levels)
+    bits = _wide_bits(counts, CodeTable.from_counts(counts))
+    return None if bits < (1 - _WIDE_MUST_SAVE) * narrow_bits else coded

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
-from lcstore.graph.routes import Route, better, cheapest_routes, extend
+from lcstore.graph.routes import START, Route, better, cheapest_routes, extend
 
 
 class Graph:
@@ -24,6 +25,13 @@ class Graph:
     edges
         The edges that maintenance added. Those to nodes that are gone are kept and never used.
 
+    Attributes
+    ----------
+    hidden
+        Nodes that were retired.
+    condemned_nodes, condemned_edges
+        Nodes whose own edge, and edges of maintenance, that may be gone.
+
     Raises
     ------
     CorruptionError
@@ -37,7 +45,10 @@ class Graph:
         self._incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         self._revisions: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
         self._run_ids: defaultdict[int, set[str]] = defaultdict(set)
-        self._latest: dict[int | str | None, NodeName] = {}
+        self._latest: dict[int | str | None, NodeName | None] = {}
+        self.hidden: set[str] = set()
+        self.condemned_nodes: set[str] = set()
+        self.condemned_edges: set[str] = set()
         self._routes: dict[str, Route] | None = None
         for node in nodes:
             self.add(node)
@@ -63,10 +74,8 @@ class Graph:
         self.nodes[node.node] = node
         insort(self._revisions[node.step], node.order)
         self._run_ids[node.run].add(node.run_id)
-        for run in (None, node.run, node.run_id):
-            latest = self._latest.get(run)
-            if latest is None or latest.order < node.order:
-                self._latest[run] = node
+        if node.node not in self.hidden:
+            self._show(node)
         if node.node in self._incoming or node.node in self._outgoing:
             # Edges that were waiting for this node come alive with it.
             self._routes = None
@@ -83,13 +92,45 @@ class Graph:
         self.edges[edge.edge] = edge
         self._link(EdgeRef(edge.base, edge.target, edge.edge, edge.nbytes))
 
+    def hide(self, node: str) -> None:
+        """Leave a node out of `latest`, `steps` and `revisions`: it was retired. Paths may still use it."""
+        self.hidden.add(node)
+        name = self.nodes.get(node)
+        if name is not None:
+            for run in (None, name.run, name.run_id):
+                if self._latest.get(run) == name:
+                    del self._latest[run]
+
+    def condemn(self, *, node: str | None = None, edge: str | None = None) -> None:
+        """Note that the own edge of a node, or an edge that maintenance made, may be gone.
+
+        Paths go over such edges only where there is no other way.
+        """
+        if node is not None:
+            self.condemned_nodes.add(node)
+        if edge is not None:
+            self.condemned_edges.add(edge)
+        self._routes = None
+
+    def is_condemned(self, edge: EdgeRef) -> bool:
+        """Say whether an edge may be gone."""
+        if edge.edge is None:
+            return edge.target in self.condemned_nodes
+        return edge.edge in self.condemned_edges
+
+    def _show(self, node: NodeName) -> None:
+        for run in (None, node.run, node.run_id):
+            latest = self._latest.get(run)
+            if latest is None or latest.order < node.order:
+                self._latest[run] = node
+
     def _link(self, edge: EdgeRef) -> None:
         self._outgoing[edge.base].append(edge)
         self._incoming[edge.target].append(edge)
         base = self._routes.get(edge.base) if self._routes is not None else None
         if self._routes is None or base is None or edge.target not in self.nodes:
             return
-        route = extend(base, edge)
+        route = extend(base, edge, self.is_condemned(edge))
         if not better(route, self._routes.get(edge.target)):
             return
         if edge.target in self._outgoing:
@@ -106,20 +147,29 @@ class Graph:
         run
             Look only at the nodes of this run number, or of this run id.
         """
+        if run not in self._latest and self.hidden:
+            shown = (n for n in self.nodes.values() if n.node not in self.hidden)
+            ours = (n for n in shown if run is None or run in (n.run, n.run_id))
+            self._latest[run] = max(ours, key=lambda name: name.order, default=None)
         return self._latest.get(run)
 
     def steps(self) -> list[int]:
-        """Return every step that has a node, in rising order."""
-        return sorted(self._revisions)
+        """Return every step that has a node which is not hidden, in rising order."""
+        if not self.hidden:
+            return sorted(self._revisions)
+        return sorted(step for step in self._revisions if self.at_step(step) is not None)
 
     def revisions(self, step: int) -> list[NodeName]:
-        """Return the nodes of a step, the newest last."""
-        return [self.nodes[node] for _, _, node in self._revisions.get(step, ())]
+        """Return the nodes of a step that are not hidden, the newest last."""
+        found = self._revisions.get(step, ())
+        return [self.nodes[node] for _, _, node in found if node not in self.hidden]
 
     def at_step(self, step: int) -> NodeName | None:
         """Return the newest node of a step."""
-        revisions = self._revisions.get(step)
-        return self.nodes[revisions[-1][2]] if revisions else None
+        for _, _, node in reversed(self._revisions.get(step, ())):
+            if node not in self.hidden:
+                return self.nodes[node]
+        return None
 
     def runs(self) -> list[int]:
         """Return every run number, in rising order."""
@@ -133,11 +183,12 @@ class Graph:
         """Return the run numbers that two handles or more took at the same time, in rising order."""
         return sorted(run for run, run_ids in self._run_ids.items() if len(run_ids) > 1)
 
-    def path(self, node: str) -> list[EdgeRef]:
-        """Return the edges from the root to `node` that are the fewest bytes to read.
+    def path(self, node: str, base: str = ROOT) -> list[EdgeRef]:
+        """Return the edges from the root (or from `base`) to `node` that are the cheapest to read.
 
-        Of paths of equal bytes it is the one of fewer edges; then, looking back from the node, the one
-        whose last edge is the node's own, or has the smallest id.
+        That is: as few condemned edges as can be, then the least of bytes and `EDGE_COST` for each edge. Of
+        equal ones it is the one of fewer edges; then, looking back from the node, the one whose last edge is
+        the node's own, or has the smallest id.
 
         Raises
         ------
@@ -148,6 +199,8 @@ class Graph:
         """
         if node not in self.nodes:
             raise NotFoundError(f"there is no node {node}")
+        if base != ROOT:
+            return self._path_between(base, node)
         routes = self._all_routes()
         if node not in routes:
             raise CorruptionError(self._why_unreachable(node))
@@ -159,6 +212,31 @@ class Graph:
         path.reverse()
         return path
 
+    def _path_between(self, base: str, node: str) -> list[EdgeRef]:
+        """Search backwards: what lies between two nodes is mostly far less than what lies behind them."""
+        routes = {node: START}
+        heap = [(START.weight, node)]
+        while heap:
+            weight, at = heappop(heap)
+            if at == base:
+                break
+            if weight != routes[at].weight:
+                continue
+            for edge in self._incoming.get(at, ()):
+                if edge.base not in self.nodes:
+                    continue
+                new = extend(routes[at], edge, self.is_condemned(edge))
+                if better(new, routes.get(edge.base)):
+                    routes[edge.base] = new
+                    heappush(heap, (new.weight, edge.base))
+        if base not in routes:
+            raise CorruptionError(f"nothing leads from node {base} to node {node}")
+        path = []
+        while (last := routes[base].last) is not None:
+            path.append(last)
+            base = last.target
+        return path
+
     def path_bytes(self, node: str) -> int:
         """Return how many bytes the path to `node` has to read; errors as for `path`."""
         if node not in self.nodes or node not in self._all_routes():
@@ -167,7 +245,7 @@ class Graph:
 
     def _all_routes(self) -> dict[str, Route]:
         if self._routes is None:
-            self._routes = cheapest_routes(self._outgoing, self.nodes)
+            self._routes = cheapest_routes(self._outgoing, self.nodes, self.is_condemned)
         return self._routes
 
     def _why_unreachable(self, node: str) -> str:

@@ -11,6 +11,9 @@ from typing import Final
 #: The base of an anchor: the empty state.
 ROOT: Final = "root"
 
+#: What an edge costs besides its bytes: about what a bucket reads in the time of one round trip.
+EDGE_COST: Final = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class NodeName:
@@ -28,7 +31,8 @@ class NodeName:
     base
         Where its own edge comes from: the id of a node, or `ROOT`.
     nbytes
-        Bytes to read for its own edge.
+        Bytes that every path over its own edge reads. (What each edge sets anew is read once, whatever the
+        path, and not counted.)
     """
 
     step: int

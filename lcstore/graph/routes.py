@@ -2,64 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.names import EDGE_COST, ROOT, EdgeRef
 
 
 class Route(NamedTuple):
-    """The cheapest way to a node: bytes and number of all edges from the root, and the last of them."""
+    """The cheapest way to a node: over all edges from the root, and the last of them.
 
-    nbytes: int
+    Attributes
+    ----------
+    condemned
+        Edges on it that may be gone.
+    cost
+        Bytes to read, and `EDGE_COST` for each edge.
+    edges
+        Their number.
+    """
+
+    condemned: int
+    cost: int
     edges: int
     last: EdgeRef | None
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes to read."""
+        return self.cost - EDGE_COST * self.edges
 
-START = Route(0, 0, None)
+    @property
+    def weight(self) -> tuple[int, int, int]:
+        """What decides between two ways; only among equals the last edge does."""
+        return self[:3]
 
 
-def extend(route: Route, edge: EdgeRef) -> Route:
+START = Route(0, 0, 0, None)
+
+#: Says whether an edge is condemned.
+IsCondemned: TypeAlias = Callable[[EdgeRef], bool]
+
+
+def extend(route: Route, edge: EdgeRef, condemned: bool = False) -> Route:
     """Return the way that goes on from `route` over `edge`."""
-    return Route(route.nbytes + edge.nbytes, route.edges + 1, edge)
+    return Route(
+        route.condemned + condemned, route.cost + edge.nbytes + EDGE_COST, route.edges + 1, edge
+    )
 
 
 def better(new: Route, old: Route | None) -> bool:
-    """Tell whether `new` is preferred: fewer bytes, then fewer edges, then the rank of the last edge."""
+    """Tell whether `new` is preferred: what is not condemned, cheap, short; then the rank of the last edge."""
     if old is None:
         return True
-    if (new.nbytes, new.edges) != (old.nbytes, old.edges):
-        return (new.nbytes, new.edges) < (old.nbytes, old.edges)
+    if new.weight != old.weight:
+        return new.weight < old.weight
     return new.last is not None and old.last is not None and new.last.rank < old.last.rank
 
 
-def cheapest_routes(outgoing: Mapping[str, Iterable[EdgeRef]], nodes: Container[str]) -> dict[str, Route]:
-    """Return the cheapest route to every one of `nodes` that the root reaches.
+def cheapest_routes(
+    outgoing: Mapping[str, Iterable[EdgeRef]],
+    nodes: Container[str],
+    is_condemned: IsCondemned = lambda edge: False,
+    start: str = ROOT,
+) -> dict[str, Route]:
+    """Return the cheapest route from `start` to every one of `nodes` that it reaches.
 
     Parameters
     ----------
     outgoing
-        The edges by the node that they leave from. Bytes are not negative. Cycles are harmless: every edge
-        adds one to the number of edges, so a way around a cycle is never the better one.
+        The edges by the node that they leave from. Every edge costs something, so a way around a cycle is
+        never the better one.
     nodes
         The committed nodes: no way leads through any other.
+    is_condemned
+        Says which edges are a last resort.
+    start
+        Where to begin: the root, or a node.
     """
-    routes = {ROOT: START}
-    heap = [(0, 0, ROOT)]
+    routes = {start: START}
+    heap = [(START.weight, start)]
     while heap:
-        nbytes, edges, node = heappop(heap)
+        weight, node = heappop(heap)
         route = routes[node]
-        if (nbytes, edges) != (route.nbytes, route.edges):
+        if weight != route.weight:
             continue
         for edge in outgoing.get(node, ()):
             if edge.target not in nodes:
                 continue
-            new = Route(nbytes + edge.nbytes, edges + 1, edge)
+            new = extend(route, edge, is_condemned(edge))
             old = routes.get(edge.target)
             if better(new, old):
                 routes[edge.target] = new
                 # Where only the rank of the last edge is better, the node waits in the heap already.
-                if old is None or (new.nbytes, new.edges) != (old.nbytes, old.edges):
-                    heappush(heap, (new.nbytes, new.edges, edge.target))
+                if old is None or new.weight != old.weight:
+                    heappush(heap, (new.weight, edge.target))
     return routes

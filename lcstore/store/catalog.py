@@ -6,56 +6,94 @@ import hashlib
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from threading import RLock
+from typing import Final
 
-from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
+from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
-from lcstore.store.marks import TagRecord, read_tag
-from lcstore.store.records import NodeRecord, read_node
+from lcstore.store.marked import Marks, bearers, marks_of
+from lcstore.store.marks import read_tag
+from lcstore.store.records import EdgeRecord, NodeRecord, read_edge, read_node
 from lcstore.store.strictjson import loads
+
+#: Folders whose names are read by whoever wants more than the latest node.
+_FULL: Final = (keys.NODES, keys.EDGES, keys.RETIRED, keys.NAMES, keys.CONDEMNED)
 
 
 class Catalog:
     """The names in a store, and what they stand for. Thread-safe.
 
     Listings are taken anew by `refresh`; records and plans never change, and are kept.
+
+    Attributes
+    ----------
+    graph
+        The nodes and edges. What is retired is hidden in it.
+    marks
+        What is retired, pinned and condemned, as of the last full listing.
+    named
+        The names of tags and pins, as of the last full listing.
     """
 
     #: Records kept in memory; they are a few kilobytes each.
     KEPT = 4096
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, executor: Executor | None = None) -> None:
         self.backend = backend
+        self.executor = executor
         self.graph = Graph()
+        self.marks = Marks()
+        self.named: tuple[keys.TagName, ...] = ()
         self._keys: set[str] = set()
         self._records: dict[str, NodeRecord] = {}
+        self._edges: dict[str, EdgeRecord] = {}
         self._plans: dict[str, Plan] = {}
         self._lock = RLock()
 
-    def refresh(self, *, edges: bool = False) -> Graph:
-        """List the nodes anew, with `edges` also the edges that maintenance added; return the graph."""
+    def refresh(self, *, full: bool = False) -> Graph:
+        """List the nodes anew, with `full` also edges, retirements, tags and condemnations.
+
+        The listings are taken side by side.
+        """
         with self._lock:
             before = set(self._keys)
-        found = set(self.backend.list(keys.NODES))
-        found |= (
-            set(self.backend.list(keys.EDGES)) if edges else {k for k in before if k.startswith(keys.EDGES)}
-        )
+        folders = _FULL if full else (keys.NODES,)
+        listings = map(self.backend.list, folders)
+        if full and self.executor is not None:
+            listings = self.executor.map(self.backend.list, folders)
+        listed = dict(zip(folders, listings, strict=True))
+        links = set(listed[keys.NODES])
+        links |= set(listed[keys.EDGES]) if full else {k for k in before if k.startswith(keys.EDGES)}
         with self._lock:
             # What another thread added while this one listed is there, though this listing may not show it.
-            gone = self._keys & (before - found)
-            wanted = (self._keys - gone) | found
+            gone = self._keys & (before - links)
+            wanted = (self._keys - gone) | links
             graph, known = (Graph(), set()) if gone else (self.graph, self._keys)
             for key in wanted - known:
                 if key.startswith(keys.NODES):
                     graph.add(keys.parse_node_key(key))
                 else:
                     graph.add_edge(keys.parse_edge_key(key))
+            if full:
+                self._mark(graph, listed)
+            if self.marks.outdated(graph):
+                graph = Graph(graph.nodes.values(), graph.edges.values())
+            self.marks.mark(graph)
             self.graph, self._keys = graph, wanted
             return graph
+
+    def _mark(self, graph: Graph, listed: dict[str, list[str]]) -> None:
+        self.named = tuple(map(keys.parse_tag_key, listed[keys.NAMES]))
+        pins = bearers(self.named, "pin", graph.nodes)
+        self.marks = marks_of(
+            map(keys.parse_retired_key, listed[keys.RETIRED]),
+            {name.node for names in pins.values() for name in names if name.node is not None},
+            map(keys.parse_condemned_key, listed[keys.CONDEMNED]),
+        )
 
     def add(self, name: NodeName, record: NodeRecord) -> None:
         """Take in a node that was just committed here."""
@@ -99,8 +137,15 @@ class Catalog:
             what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
             if isinstance(at, str) and at.isdigit():
                 what += " (a step is an integer, not a text)"
-            raise NotFoundError(f"there is {what} in {self.backend.url}; {self._holds()}")
+            raise NotFoundError(f"there is {what} in {self.backend.url}; {self._retired(at)}{self._holds()}")
         return found
+
+    def _retired(self, at: object) -> str:
+        """Say what may still be had of a step that was retired."""
+        nodes = [n.node for n in self.graph.nodes.values() if n.step == at and n.node in self.graph.hidden]
+        if not nodes:
+            return ""
+        return f"it was retired, and until it is collected its id still finds it: {nodes[-1]}; "
 
     def name(self, node: str) -> NodeName:
         """Return the name of a node that was in the graph; `NotFoundError` if it was collected since."""
@@ -110,8 +155,17 @@ class Catalog:
             raise NotFoundError(f"node {node} is not there any more; {self._holds()}")
         return found
 
+    def situation(self, node: str) -> object:
+        """Return what decides how a node is read; where that changes, reading may go better than before."""
+        with self._lock:
+            try:
+                path = tuple(self.graph.path(node))
+            except LcstoreError as error:
+                return str(error)
+            return path, node in self.marks.inexact, self.marks.stripped.get(node)
+
     def path(self, node: str) -> list[EdgeRef]:
-        """Return the edges from the root to a node that are the fewest bytes to read."""
+        """Return the edges from the root to a node that are the cheapest to read."""
         with self._lock:
             return self.graph.path(node)
 
@@ -122,20 +176,24 @@ class Catalog:
         return f"it holds {len(steps)} steps from {steps[0]} to {steps[-1]}: `lcstore ls {self.backend.url}`"
 
     def _tagged(self, tag: str) -> NodeName | None:
-        """Return the latest node that bears a tag."""
-        names = [name for name in self.tags() if name.name == tag and name.node in self.graph.nodes]
-        nodes = {name.node for name in names if name.node is not None}
-        for node in nodes:  # the record, not its name, is what is believed
-            self._read_tag(max((n for n in names if n.node == node), key=lambda n: (n.seq, n.record)))
-        return max((self.graph.nodes[node] for node in nodes), key=lambda n: n.order, default=None)
+        """Return the node on which a tag was set last."""
+        graph = self.graph
+        named = tuple(map(keys.parse_tag_key, self.backend.list(keys.NAMES)))
+        for name in reversed(bearers(named, "tag", graph.nodes).get(tag, ())):
+            if name.node is not None and name.node not in graph.hidden:
+                key = keys.tag_key(name)  # the record, not its name, is what is believed
+                read_tag(key, read_capped(self.backend, key, MAX_RECORD_BYTES))
+                return graph.nodes[name.node]
+        return None
 
-    def _read_tag(self, name: keys.TagName) -> TagRecord:
-        key = keys.tag_key(name)
-        return read_tag(key, read_capped(self.backend, key, MAX_RECORD_BYTES))
-
-    def tags(self) -> list[keys.TagName]:
-        """List the tags set on nodes."""
-        return [n for n in map(keys.parse_tag_key, self.backend.list(keys.NAMES)) if n.kind == "tag"]
+    def tags(self) -> dict[str, set[str]]:
+        """Return the tags of each node, as of the last full listing."""
+        found: dict[str, set[str]] = {}
+        for tag, names in bearers(self.named, "tag", self.graph.nodes).items():
+            for name in names:
+                if name.node is not None:
+                    found.setdefault(name.node, set()).add(tag)
+        return found
 
     def record(self, node: str) -> NodeRecord:
         """Return the record of a node in the graph, read and checked.
@@ -157,6 +215,26 @@ class Catalog:
         record = read_node(key, data)
         with self._lock:
             self._keep(node, record)
+        return record
+
+    def edge(self, edge: str) -> EdgeRecord:
+        """Return the record of an edge that maintenance added, read and checked; errors as for `record`."""
+        with self._lock:
+            kept, name = self._edges.get(edge), self.graph.edges.get(edge)
+        if kept is not None:
+            return kept
+        if name is None:
+            raise CorruptionError(f"edge {edge} is not there any more")
+        key = keys.edge_key(name)
+        try:
+            data = read_capped(self.backend, key, MAX_RECORD_BYTES)
+        except NotFoundError as error:
+            raise CorruptionError("a record that was listed is missing", key=key) from error
+        record = read_edge(key, data)
+        with self._lock:
+            if len(self._edges) >= self.KEPT:
+                self._edges.pop(next(iter(self._edges)))
+            self._edges[edge] = record
         return record
 
     def records(self, nodes: Iterable[str], executor: Executor) -> list[NodeRecord]:

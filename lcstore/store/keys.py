@@ -16,7 +16,6 @@ from lcstore.limits import MAX_KEY_CHARS, MAX_NAME_CHARS, MAX_STEP
 
 Op: TypeAlias = Literal["add", "set", "exact"]
 TagKind: TypeAlias = Literal["tag", "pin"]
-RetiredWhat: TypeAlias = Literal["state", "exact"]
 
 STORE_KEY: Final = "lcstore.json"
 NODES: Final = "nodes"
@@ -29,11 +28,18 @@ NAMES: Final = "names"
 
 OPS: Final[tuple[Op, ...]] = ("add", "set", "exact")
 _OP: Final[dict[str, Op]] = {op: op for op in OPS}
-#: Condemned scopes other than ``pool.<pool>``.
+#: What a retirement lets go, besides ``pool.<pool>``.
+WHOLE_STATE: Final = "state"
+#: What a condemnation is about, besides an array: ``<pool>.<op>``.
 WHOLE_EDGE: Final = "edge"
+#: The exact value of a node: what a retirement lets go, and what a condemnation is about.
 EXACT_VALUE: Final = "exact"
-#: In the name of a tag record: the tag is taken away.
+#: In a name: no node. Of a tag: it is taken away; of a condemnation: the edge is no node's own.
 NO_NODE: Final = "none"
+#: How the names of the pools of weights begin: what a path over an edge has to read.
+WEIGHTS: Final = "weights-"
+#: How the names of pools begin that every edge sets anew.
+MOMENTS: Final = ("first-", "second-")
 
 MAX_TAG_CHARS: Final = 150
 MAX_RUN: Final = 999_999
@@ -50,7 +56,7 @@ _LONG_COMPONENT: Final = re.compile(rf"[^/]{{{MAX_NAME_CHARS + 1}}}")
 
 _ID: Final = "[0-9a-f]{32}"
 _COUNT: Final = "(?:0|[1-9][0-9]{0,18})"
-_POOL: Final = "[a-z0-9][a-z0-9_-]{0,99}"
+_POOL: Final = "[a-z0-9][a-z0-9_-]{0,79}"
 _TAG: Final = r"(?:[a-z0-9_]|~[0-9a-f]{2})+"
 
 _ID_RE: Final = re.compile(_ID)
@@ -66,8 +72,11 @@ _DATA_RE: Final = re.compile(
     rf"data/({_ID})/(?:zarr\.json|leaves\.json|({_POOL})\.(add|set|exact)/(?:zarr\.json|c\.({_COUNT})))"
 )
 _TAG_RE: Final = re.compile(rf"names/(tag|pin)-({_TAG})-([0-9]{{8}})-({_ID}|none)-({_ID})\.json")
-_RETIRED_RE: Final = re.compile(rf"retired/({_ID})-(state|exact)-({_ID})\.json")
-_CONDEMNED_RE: Final = re.compile(rf"condemned/({_ID})-({_ID})-(edge|exact|pool\.{_POOL})\.json")
+_RETIRED_RE: Final = re.compile(rf"retired/({_ID})-({_ID})-(state|exact|pool\.{_POOL})\.json")
+_CONDEMNED_RE: Final = re.compile(
+    rf"condemned/({_ID})-({_ID}|none)-({_ID})-(edge|exact|{_POOL}\.(?:add|set|exact))\.json"
+)
+_SCOPE_RE: Final = re.compile(rf"edge|exact|{_POOL}\.(?:add|set|exact)")
 _ESCAPED: Final = re.compile("~([0-9a-f]{2})")
 
 
@@ -94,20 +103,43 @@ class TagName:
 
 @dataclass(frozen=True, slots=True)
 class RetiredName:
-    """What the key of a retirement says: the node's whole state, or only its exact value, is let go."""
+    """What the key of a retirement says.
+
+    `what` is let go: ``state`` (the whole state), ``exact`` (its exact value), ``pool.<pool>``.
+    """
 
     node: str
-    what: RetiredWhat
+    what: str
     record: str
+
+    @property
+    def pool(self) -> str | None:
+        """The pool that is let go, where it is one."""
+        return self.what[5:] if self.what.startswith("pool.") else None
 
 
 @dataclass(frozen=True, slots=True)
 class CondemnedName:
-    """What the key of a condemnation says. `scope` is ``edge``, ``exact`` or ``pool.<pool>``."""
+    """What the key of a condemnation says.
+
+    `node` is the one whose own edge it is (None: none's). `scope` is ``edge`` (all objects, and the record),
+    ``exact`` (the node's exact value) or ``<pool>.<op>`` (the objects of one array that the edge needs).
+    """
 
     edge: str
+    node: str | None
     scope: str
     record: str
+
+    @property
+    def pool(self) -> str | None:
+        """The pool of the array, where it is one."""
+        return self.scope.partition(".")[0] if "." in self.scope else None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether a path over the edge may find something gone."""
+        return self.scope == WHOLE_EDGE or self.scope.startswith(WEIGHTS)
 
 
 def is_key(text: str) -> bool:
@@ -266,10 +298,11 @@ def parse_tag_key(key: str) -> TagName:
 
 def retired_key(name: RetiredName) -> str:
     """Return the key of a retirement."""
-    if name.what not in ("state", "exact"):
+    node, record = _check_text("node id", name.node, _ID_RE), _check_text("record id", name.record, _ID_RE)
+    key = f"retired/{node}-{record}-{name.what}.json"
+    if _RETIRED_RE.fullmatch(key) is None:
         raise InvalidInputError(f"cannot retire {name.what!r:.100}")
-    node = _check_text("node id", name.node, _ID_RE)
-    return f"retired/{node}-{name.what}-{_check_text('record id', name.record, _ID_RE)}.json"
+    return key
 
 
 def parse_retired_key(key: str) -> RetiredName:
@@ -277,14 +310,15 @@ def parse_retired_key(key: str) -> RetiredName:
     found = _RETIRED_RE.fullmatch(key)
     if found is None:
         raise CorruptionError("not the name of a retirement", key=key)
-    return RetiredName(found[1], "exact" if found[2] == "exact" else "state", found[3])
+    return RetiredName(found[1], found[3], found[2])
 
 
 def condemned_key(name: CondemnedName) -> str:
     """Return the key of a condemnation."""
     edge = _check_text("edge id", name.edge, _ID_RE)
+    node = NO_NODE if name.node is None else _check_text("node id", name.node, _ID_RE)
     record = _check_text("record id", name.record, _ID_RE)
-    key = f"condemned/{edge}-{record}-{name.scope}.json"
+    key = f"condemned/{edge}-{node}-{record}-{name.scope}.json"
     if _CONDEMNED_RE.fullmatch(key) is None:
         raise InvalidInputError(f"cannot condemn {name.scope!r:.100}")
     return key
@@ -295,12 +329,27 @@ def parse_condemned_key(key: str) -> CondemnedName:
     found = _CONDEMNED_RE.fullmatch(key)
     if found is None:
         raise CorruptionError("not the name of a condemnation", key=key)
-    return CondemnedName(found[1], found[3], found[2])
+    return CondemnedName(found[1], None if found[2] == NO_NODE else found[2], found[4], found[3])
 
 
-def pool_scope(pool: str) -> str:
-    """Return the scope of a condemnation of one pool."""
+def pool_of(pool: str) -> str:
+    """Return what a retirement of one pool lets go."""
     return f"pool.{_check_text('pool', pool, POOL)}"
+
+
+def array_scope(pool: str, op: Op) -> str:
+    """Return the scope of a condemnation of one array."""
+    return f"{_check_text('pool', pool, POOL)}.{op}"
+
+
+def is_retirable(what: str) -> bool:
+    """Return whether a retirement can let go of `what`."""
+    return what in (WHOLE_STATE, EXACT_VALUE) or re.fullmatch(rf"pool\.{_POOL}", what) is not None
+
+
+def is_scope(scope: str) -> bool:
+    """Return whether a condemnation can be about `scope`."""
+    return _SCOPE_RE.fullmatch(scope) is not None
 
 
 def check_tag(tag: str) -> str:

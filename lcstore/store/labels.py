@@ -36,6 +36,12 @@ def check_step(step: object) -> int:
     return int(step)
 
 
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices."""
+    if value not in choices:
+        raise InvalidInputError(f"{name} is {value!r:.100}; it is one of {', '.join(choices)}")
+
+
 def check_at(at: object) -> At:
     """Return what names a state, or raise `InvalidInputError`."""
     if at is None or isinstance(at, str):

@@ -15,6 +15,7 @@ from lcstore.store.fields import ID, header, open_fields, record_id, written
 from lcstore.store.strictjson import dumps, loads
 
 MAX_REASON_CHARS: Final = 2_000
+MAX_SCOPE_CHARS: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,12 @@ class TagRecord:
 
 @dataclass(frozen=True, slots=True)
 class RetiredRecord:
-    """A node whose whole state, or only its exact value, the retention policy lets go."""
+    """What of a node is let go: its whole state, only its exact value, or one pool of it."""
 
     node: str
     reason: str
     created: str
-    what: keys.RetiredWhat = "state"
+    what: str = keys.WHOLE_STATE
 
     def to_bytes(self) -> bytes:
         """Return the record's bytes, having checked that they can be read."""
@@ -79,9 +80,11 @@ class RetiredRecord:
             node=fields.form("node", ID),
             reason=fields.text("reason", MAX_REASON_CHARS),
             created=fields.time("created"),
-            what="exact" if fields.one_of("what", "state", "exact") == "exact" else "state",
+            what=fields.text("what", MAX_SCOPE_CHARS),
         )
         fields.done()
+        if not keys.is_retirable(record.what):
+            raise CorruptionError(f"retires {record.what!r:.100}, which nothing has", key=key)
         return record
 
     def key(self) -> str:
@@ -94,23 +97,19 @@ class RetiredRecord:
 
 @dataclass(frozen=True, slots=True)
 class CondemnedRecord:
-    """Objects of an edge that will be deleted: of one pool, of its exact value, or all of them."""
+    """Objects of an edge that will be deleted: all of them, those of one array, or of its exact value.
+
+    `node` is the one whose own edge it is; None for an edge that maintenance added, or of no record.
+    """
 
     edge: str
+    node: str | None
+    scope: str
     created: str
-    pool: str | None = None
-    exact: bool = False
-
-    @property
-    def scope(self) -> str:
-        """What is condemned, as the record's name says it."""
-        if self.exact:
-            return keys.EXACT_VALUE
-        return keys.WHOLE_EDGE if self.pool is None else keys.pool_scope(self.pool)
 
     def to_bytes(self) -> bytes:
         """Return the record's bytes, having checked that they can be read."""
-        body = {"created": self.created, "edge": self.edge, "exact": self.exact, "pool": self.pool}
+        body = {"created": self.created, "edge": self.edge, "node": self.node, "scope": self.scope}
         return written(dumps(header("condemned") | body), self.from_bytes)
 
     @classmethod
@@ -119,13 +118,13 @@ class CondemnedRecord:
         fields = open_fields(loads(data, key=key), kind="condemned", key=key)
         record = cls(
             edge=fields.form("edge", ID),
+            node=fields.nullable("node", lambda field: fields.form(field, ID)),
+            scope=fields.text("scope", MAX_SCOPE_CHARS),
             created=fields.time("created"),
-            pool=fields.nullable("pool", lambda field: fields.form(field, keys.POOL)),
-            exact=fields.boolean("exact"),
         )
         fields.done()
-        if record.exact and record.pool is not None:
-            raise CorruptionError("condemns both a pool and an exact value", key=key)
+        if not keys.is_scope(record.scope):
+            raise CorruptionError(f"condemns {record.scope!r:.100}, which no edge has", key=key)
         return record
 
     def key(self) -> str:
@@ -133,7 +132,7 @@ class CondemnedRecord:
         return keys.condemned_key(self._name(record_id(self.to_bytes())))
 
     def _name(self, record: str) -> keys.CondemnedName:
-        return keys.CondemnedName(self.edge, self.scope, record)
+        return keys.CondemnedName(self.edge, self.node, self.scope, record)
 
 
 def read_tag(key: str, data: bytes) -> TagRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, get_args
@@ -9,10 +10,11 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
-from lcstore.store.records import StoreRecord
+from lcstore.store.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.store.store import Store
 from lcstore.store.targets import open_backend
 from lcstore.track.policy import Policy, policy_of
+from lcstore.units import parse_seconds
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
@@ -26,6 +28,7 @@ def open_store(
     storage_options: Mapping[str, Any] | None = None,
     policy: str | Policy = "balanced",
     threads: int | None = None,
+    grace: float | str | None = None,
 ) -> Store:
     """Open a store.
 
@@ -42,6 +45,9 @@ def open_store(
         Quality of what is saved: ``"exact"``, ``"high"``, ``"balanced"``, ``"small"``, or a `Policy`.
     threads
         Threads to code with; one per core by default.
+    grace
+        For a store that is created now: how long collecting waits between condemning and deleting, at the
+        least (``"24h"``, or seconds; a day by default). Readers under way and slow listings need it.
 
     Raises
     ------
@@ -66,4 +72,21 @@ def open_store(
         raise NotFoundError(f"there is no store at {backend.url}; mode 'a' creates one on the first save")
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
-    return Store(backend, policy_of(policy), writable=mode != "r", exists=exists, threads=threads)
+    made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))
+    return Store(
+        backend, policy_of(policy), writable=mode != "r", made=None if exists else made, threads=threads
+    )
+
+
+def grace_of(grace: float | str) -> int:
+    """Return a grace in whole seconds, rounded up: of ``"24h"``, or of a number of seconds."""
+    seconds = parse_seconds(grace) if isinstance(grace, str) else grace
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, int | float)
+        or not 0 <= seconds <= MAX_GRACE_SECONDS
+    ):
+        raise InvalidInputError(
+            f"a grace is 0 to {MAX_GRACE_SECONDS} seconds, or text such as '24h', not {grace!r}"
+        )
+    return math.ceil(seconds)

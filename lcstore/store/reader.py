@@ -15,21 +15,24 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
-from lcstore.graph.names import NodeName
+from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.state.leaves import decode_leaf
+from lcstore.state.paths import format_path
 from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
+from lcstore.store.footing import Footing
 from lcstore.store.jobs import run_all
-from lcstore.store.records import NodeRecord, ObjectRef
+from lcstore.store.records import EdgeBody, NodeRecord, ObjectRef
 from lcstore.store.strictjson import loads
 from lcstore.track.columns import EXACT, Columns
 from lcstore.track.compose import Composer, Edge
 from lcstore.track.draft import OpName
 from lcstore.track.frames import values_of_frame
 from lcstore.track.layout import PoolMap, pool_maps
+from lcstore.track.route import Route
 from lcstore.track.track import pool_dtype
 
 
@@ -42,6 +45,10 @@ class Node:
     record: NodeRecord
     plan: Plan
     columns: Columns
+    #: Whether the exact value, where it was saved, is not let go.
+    exact: bool = True
+    #: Pools that are let go.
+    stripped: frozenset[str] = frozenset()
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -73,9 +80,10 @@ class Reader:
         record = self.catalog.record(name.node)
         key = keys.node_key(name)
         plan = self.catalog.plan(record.plan)
-        return Node(
-            name, key, record, plan, Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key)
-        )
+        columns = Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key)
+        marks = self.catalog.marks
+        exact = name.node not in marks.inexact
+        return Node(name, key, record, plan, columns, exact, marks.stripped.get(name.node, frozenset()))
 
     def leaves(self, node: Node) -> list[object]:
         """Return the plain values of a node."""
@@ -96,6 +104,7 @@ class Reader:
         """Return flat values of tensors, by their place in the plan: the exact ones while they are kept."""
         exact, tracked = self._divide(node, wanted)
         with node.named():
+            self._check_kept(node, (*exact, *tracked))
             out = self._exact_values(node, exact)
             if tracked:
                 composer = self.compose(node, tracked)
@@ -105,15 +114,17 @@ class Reader:
     def window(self, node: Node, tensor: int, low: int, high: int) -> Array:
         """Return elements ``low:high`` of one tensor, decoding little else."""
         with node.named():
+            self._check_kept(node, [tensor])
             if self.keeps_exact(node, tensor):
                 return self._exact_values(node, [tensor])[tensor][low:high]
             return self.compose(node, [tensor], window=(low, high)).values(tensor)
 
-    def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array]]:
-        """Return the track of a node, proved, by pool; and its flat values, the exact ones while kept."""
+    def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array], Footing]:
+        """Return the track of a node, proved, by pool; its flat values; what it stands on."""
         everything = range(len(node.plan.tensors))
         exact, tracked = self._divide(node, everything)
         with node.named():
+            self._check_kept(node, everything)
             composer = self.compose(node, everything)
             values = dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
             list(self.executor.map(composer.prove, exact))
@@ -123,7 +134,29 @@ class Reader:
             for name, pool in node.plan.pools.items()
             if (dtype := pool_dtype(pool)) is not None
         }
-        return pools, values
+        return pools, values, self._footing(node, composer.route)
+
+    def _footing(self, node: Node, route: Route) -> Footing:
+        footing = Footing()
+        for ref in self.catalog.path(node.name.node):
+            own = self.catalog.record(ref.target).edge.id
+            footing.edges.add(own if ref.edge is None else ref.edge)
+            footing.whole.add(own)
+        for tensor, spec in enumerate(node.plan.tensors):
+            if spec.role == "exact":
+                footing.origins[spec.path] = (edge_of(route.setter(tensor)), spec.pool)
+        return footing
+
+    @staticmethod
+    def _check_kept(node: Node, wanted: Iterable[int]) -> None:
+        """Refuse tensors that were let go: part of a state is never given for the whole."""
+        gone = [t for t in wanted if node.plan.tensors[t].pool in node.stripped] if node.stripped else ()
+        if gone:
+            path = format_path(node.plan.tensors[gone[0]].path)
+            raise NotFoundError(
+                f"{len(gone)} tensors of this state were let go, {path!r} among them: "
+                "restore the rest with keys=, say keys='model/**'"
+            )
 
     def compose(
         self, node: Node, wanted: Sequence[int], *, window: tuple[int, int] | None = None
@@ -137,19 +170,27 @@ class Reader:
         own = self._edge(node)
         if all(node.columns.op[t] >= 2 for t in wanted):
             return [own]  # the node's own edge sets all of them: nothing before it matters
-        path = self.catalog.path(node.name.node)
-        names = [self.catalog.name(ref.target) for ref in path]
-        if any(ref.edge is not None for ref in path):
-            raise CorruptionError(
-                "the path has edges of a maintenance this version does not know: upgrade lcstore"
-            )
-        self.catalog.records([name.node for name in names[:-1]], self.executor)
-        return [self._edge(self.node(name)) for name in names[:-1]] + [own]
+        return self.edges(self.catalog.path(node.name.node))
+
+    def edges(self, path: Sequence[EdgeRef]) -> list[Edge]:
+        """Return the edges of a path, their records read and checked."""
+        self.catalog.records([ref.target for ref in path], self.executor)
+        list(self.executor.map(self.catalog.edge, [ref.edge for ref in path if ref.edge is not None]))
+        return [self._of_path(ref) for ref in path]
+
+    def _of_path(self, ref: EdgeRef) -> Edge:
+        node = self.node(self.catalog.name(ref.target))
+        own = self._edge(node)
+        if ref.edge is None:
+            return own
+        record = self.catalog.edge(ref.edge)
+        key = keys.edge_key(record.name)
+        columns = Columns.from_bytes(record.edge.columns, len(node.plan.tensors), key=key, shortcut=True)
+        fetch = _Fetch(self.backend, record.edge)
+        return Edge(node.plan, columns, fetch, fetch.locate, own)
 
     def _edge(self, node: Node) -> Edge:
-        edge = node.record.edge
-        refs = {ref.key: ref for ref in edge.objects}
-        fetch = _Fetch(self.backend, edge.id, refs)
+        fetch = _Fetch(self.backend, node.record.edge)
         return Edge(node.plan, node.columns, fetch, fetch.locate)
 
     @staticmethod
@@ -164,13 +205,12 @@ class Reader:
     @staticmethod
     def keeps_exact(node: Node, tensor: int) -> bool:
         """Say whether a node keeps the exact value of a lossy tensor."""
-        lossy = node.plan.tensors[tensor].role != "exact"
+        lossy = node.plan.tensors[tensor].role != "exact" and node.exact
         return lossy and (bool(node.columns.op[tensor] == EXACT) or node.record.exact is not None)
 
     def _exact_values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-        refs = {ref.key: ref for ref in node.record.edge.objects}
-        refs |= {ref.key: ref for ref in (node.record.exact.objects if node.record.exact else ())}
-        fetch = _Fetch(self.backend, node.record.edge.id, refs)
+        exact = node.record.exact.objects if node.record.exact is not None else ()
+        fetch = _Fetch(self.backend, node.record.edge, exact)
         out = {
             t: np.zeros(node.plan.tensors[t].size, dtype_from_name(node.plan.tensors[t].dtype))
             for t in wanted
@@ -206,10 +246,10 @@ def _exact_chunk(tensors: PoolMap, chunk: int, fetch: _Fetch, out: dict[int, Arr
 class _Fetch:
     """Gets chunks of one edge, checked; a chunk that no record lists is zero."""
 
-    def __init__(self, backend: Backend, edge: str, refs: dict[str, ObjectRef]) -> None:
+    def __init__(self, backend: Backend, edge: EdgeBody, more: Sequence[ObjectRef] = ()) -> None:
         self.backend = backend
-        self.edge = edge
-        self.refs = refs
+        self.edge = edge.id
+        self.refs = {ref.key: ref for ref in (*edge.objects, *more)}
 
     def locate(self, pool: str, op: OpName, chunk: int) -> str:
         """Return the key of a chunk."""
@@ -218,6 +258,12 @@ class _Fetch:
     def __call__(self, pool: str, op: OpName, chunk: int) -> bytes | None:
         ref = self.refs.get(self.locate(pool, op, chunk))
         return None if ref is None else fetch_object(self.backend, ref)
+
+
+def edge_of(edge: Edge) -> str:
+    """Return the id of an edge that a reader gave."""
+    assert isinstance(edge.fetch, _Fetch)
+    return edge.fetch.edge
 
 
 def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:

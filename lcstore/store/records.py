@@ -83,6 +83,12 @@ class EdgeBody:
         """Bytes of all its objects."""
         return sum(ref.nbytes for ref in self.objects)
 
+    @property
+    def path_nbytes(self) -> int:
+        """Bytes that every path over the edge reads: those of its weights."""
+        start = f"{keys.edge_folder(self.id)}/{keys.WEIGHTS}"
+        return sum(ref.nbytes for ref in self.objects if ref.key.startswith(start))
+
     def to_json(self) -> dict[str, object]:
         """Return the edge as a field of a record."""
         return {
@@ -215,7 +221,7 @@ class NodeRecord:
             seq=self.seq,
             node=node,
             base=self.edge.base,
-            nbytes=self.edge.nbytes,
+            nbytes=self.edge.path_nbytes,
         )
 
 
@@ -257,7 +263,9 @@ class EdgeRecord:
     @property
     def name(self) -> EdgeName:
         """The name of this record."""
-        return EdgeName(target=self.target, base=self.edge.base, edge=self.edge.id, nbytes=self.edge.nbytes)
+        return EdgeName(
+            target=self.target, base=self.edge.base, edge=self.edge.id, nbytes=self.edge.path_nbytes
+        )
 
 
 @dataclass(frozen=True, slots=True)

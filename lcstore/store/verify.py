@@ -166,7 +166,8 @@ class _Verifier:
         """Say whether a record explains that an object is gone."""
         name = keys.parse_data_key(need.ref.key)
         scopes = [keys.WHOLE_EDGE] + ([keys.EXACT_VALUE] if name.op == "exact" and not need.spreads else [])
-        scopes += [keys.pool_scope(name.pool)] if name.pool is not None else []
+        if name.pool is not None and name.op is not None and need.spreads:
+            scopes.append(keys.array_scope(name.pool, name.op))
         return any((need.edge, scope) in self.store.condemned for scope in scopes)
 
     def _look(self, need: _Need) -> tuple[LcstoreError | None, int]:

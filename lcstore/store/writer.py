@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -26,9 +25,11 @@ from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
 from lcstore.store.commit import put_record
 from lcstore.store.entries import plan_entries
+from lcstore.store.footing import Footing
 from lcstore.store.info import SaveInfo
 from lcstore.store.jobs import run_all
 from lcstore.store.labels import Labels
+from lcstore.store.marked import next_seq
 from lcstore.store.marks import TagRecord
 from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
 from lcstore.store.strictjson import dumps
@@ -76,17 +77,17 @@ class Writer:
         self.run: int | None = None
         self.run_id = secrets.token_hex(4)
         self.seq = 0
-        self._path_edges: set[str] = set()
+        self._footing = Footing()
         self._exact: set[Path] = set()
         self._plans: dict[int, tuple[Plan, str]] = {}
         self._pending: _Pending | None = None
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self._sound = True
 
-    def stand_on(self, head: NodeName, edges: set[str], track: Track) -> None:
-        """Go on from a node: `edges` are those on its path, `track` what was rebuilt from them."""
+    def stand_on(self, head: NodeName, footing: Footing, track: Track) -> None:
+        """Go on from a node: `footing` is what it stands on, `track` what was rebuilt from that."""
         self.settle()
-        self.head, self._path_edges, self.track = head, set(edges), track
+        self.head, self._footing, self.track = head, footing, track
         self._exact, self._sound = set(), True
 
     def settle(self) -> None:
@@ -143,10 +144,10 @@ class Writer:
         return self.seq
 
     def _accept(self, pending: _Pending) -> None:
-        pending.draft.commit()
-        if pending.name.base == ROOT:
-            self._path_edges = set()
-        self._path_edges.add(pending.record.edge.id)
+        draft = pending.draft
+        edge, anchor = pending.record.edge.id, pending.name.base == ROOT
+        self._footing.advance(edge, draft.plan, draft.columns, anchor=anchor)
+        draft.commit()
         self.head = pending.name
         self._sound = True
         self.catalog.add(pending.name, pending.record)
@@ -161,8 +162,7 @@ class Writer:
                 "listed: save again",
                 step=step,
             ) from error
-        condemned = (keys.parse_condemned_key(key) for key in listed)
-        return any(name.edge in self._path_edges and name.scope != keys.EXACT_VALUE for name in condemned)
+        return self._footing.is_shaken(map(keys.parse_condemned_key, listed))
 
     def plan_digest(self, plan: Plan) -> tuple[str, int]:
         """Return the digest of a plan, stored if this handle has not yet done so, and the bytes written."""
@@ -290,14 +290,21 @@ class _Saving:
         )
         data = record.to_bytes()
         name = record.name(node_id(data))
-        for tag in self.labels.tags:  # a tag of a node that does not come to exist says nothing
-            mark = TagRecord(tag, name.node, record.seq, record.created)
-            written.put_mark(mark.key(), mark.to_bytes())
+        self._put_tags(name.node, record.created)
         pending = _Pending(keys.node_key(name), data, draft, record, name)
         written.extra += len(data)
         written.objects += 1
         self._put_record(pending)
         return pending
+
+    def _put_tags(self, node: str, created: str) -> None:
+        """Set the tags of the node to come; one of a node that does not come to exist says nothing."""
+        if not self.labels.tags:
+            return
+        named = [keys.parse_tag_key(key) for key in self.writer.backend.list(keys.NAMES)]
+        for tag in self.labels.tags:
+            mark = TagRecord(tag, node, next_seq(named, "tag", tag), created)
+            self.written.put_mark(mark.key(), mark.to_bytes())
 
     def _put_record(self, pending: _Pending) -> None:
         try:
@@ -363,8 +370,3 @@ def _phases(started: float, flattened: float, coded: float, ended: float) -> dic
         "commit": ended - coded,
         "total": ended - started,
     }
-
-
-def default_threads() -> int:
-    """Return how many threads a handle codes with: one per core that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -22,6 +22,7 @@ FaultKind: TypeAlias = Literal[
     "crash_after",
     "torn",
     "eio",
+    "busy",
     "enospc",
     "lost_reply",
     "lost_request",
@@ -38,6 +39,7 @@ _APPLIES: dict[FaultKind, frozenset[OperationName]] = {
     "crash_after": _WRITES,
     "torn": frozenset(["put"]),
     "eio": _ALL,
+    "busy": _ALL,
     "enospc": frozenset(["put"]),
     "lost_reply": _WRITES,
     "lost_request": _WRITES,
@@ -70,14 +72,14 @@ class Fault:
     kind
         ``crash_before``: dies with no effect. ``crash_after``: the effect lands, then dies. ``torn``: a
         prefix lands, then dies (what a target without atomic publish does). ``eio``: fails, no effect.
-        ``enospc``: this and every later put fails. ``lost_reply``: the effect lands, the caller is told
+        ``busy``: this and the next operations, `count` in all, are refused, no effect. ``enospc``: this and every later put fails. ``lost_reply``: the effect lands, the caller is told
         that the outcome is unknown. ``lost_request``: the same, but nothing landed. ``stale_listing``: the
         newest `count` objects are left out. ``bit_flip``: one bit of what is read differs. ``short_read``:
         the end of what is read is missing.
     times
         How often it happens; None is for ever.
     count
-        Names that a stale listing leaves out.
+        Names that a stale listing leaves out; operations that a busy server refuses.
     """
 
     kind: FaultKind
@@ -116,6 +118,7 @@ class FaultBackend:
         self._lock = threading.Lock()
         self._dead = False
         self._full = False
+        self._busy = 0
         self._newest: list[str] = []
 
     @property
@@ -142,6 +145,7 @@ class FaultBackend:
         """Return what a new process finds: the inner backend, with no more faults."""
         self._dead = False
         self._full = False
+        self._busy = 0
         self._rules = []
         return self.inner
 
@@ -214,6 +218,12 @@ class FaultBackend:
             fault = next((rule.fault for rule in self._rules if rule.strikes(operation)), None)
             if fault is not None:
                 self.struck.append((operation, fault.kind))
+            if fault is not None and fault.kind == "busy":
+                self._busy = max(self._busy, fault.count)
+            refused = self._busy > 0
+            self._busy -= refused
+        if refused:
+            raise StorageError(f"could not {name}: the server is busy, try later (503)", key=key)
         if fault is not None and fault.kind == "crash_before":
             self._die(operation)
         if fault is not None and fault.kind == "eio":

@@ -20,6 +20,8 @@ SET: Final = 2
 EXACT: Final = 3
 #: As `SET`, on the grid: the integers themselves are stored.
 SET_GRID: Final = 4
+#: As the target's own edge sets it: nothing is stored here. Only shortcuts say so.
+OWN: Final = 5
 
 #: Grid exponent of a tensor that has none: it was all zero, or is not tracked on a grid.
 NO_GRID: Final = -32768
@@ -34,7 +36,7 @@ class Columns:
     Attributes
     ----------
     op
-        ``uint8``: `KEEP`, `ADD`, `SET`, `EXACT` or `SET_GRID`.
+        ``uint8``: `KEEP`, `ADD`, `SET`, `EXACT` or `SET_GRID`; in a shortcut also `OWN`.
     grid
         ``int16``: log2 of the grid's unit, or `NO_GRID`.
     shift
@@ -63,13 +65,13 @@ class Columns:
         return {name: getattr(self, name).astype(dtype).tobytes() for name, dtype in _FIELDS}
 
     @classmethod
-    def from_bytes(cls, columns: dict[str, bytes], count: int, *, key: str) -> Self:
-        """Read the columns of a record.
+    def from_bytes(cls, columns: dict[str, bytes], count: int, *, key: str, shortcut: bool = False) -> Self:
+        """Read the columns of a record: of a node's own edge, or of a `shortcut`.
 
         Raises
         ------
         CorruptionError
-            A column is missing, too many, or does not have `count` entries.
+            A column is missing, too many, does not have `count` entries, or holds what it may not.
         """
         if set(columns) != {name for name, _ in _FIELDS}:
             raise CorruptionError("the record's columns are not those of this format", key=key)
@@ -79,7 +81,7 @@ class Columns:
                 raise CorruptionError(f"the record's column {name!r} does not fit {count} tensors", key=key)
             arrays.append(np.frombuffer(columns[name], dtype).copy())
         read = cls(*arrays)
-        if read.op.size and int(read.op.max()) > SET_GRID:
+        if read.op.size and int(read.op.max()) > (OWN if shortcut else SET_GRID):
             raise CorruptionError("the record's column 'op' holds an unknown operation", key=key)
         grids = read.grid[read.grid != NO_GRID]
         if grids.size and (int(grids.min()) < -1000 or int(grids.max()) > 1000):

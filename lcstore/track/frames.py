@@ -31,7 +31,7 @@ def frame_of_levels(
     """Make the frame of a chunk of grid deltas; None where all are zero (such a chunk is not stored)."""
     coded = encode_levels(levels, escapes, cache=cache)
     if coded is None:
-        wide = levels.astype(np.int64)
+        wide = levels.astype(integer)
         wide[levels == kernels.ESCAPE] = escapes
         coded = encode_wide(wide, cache=cache)
     if coded.coder == f.ZERO:

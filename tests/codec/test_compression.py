@@ -26,7 +26,8 @@ def entropy(levels):
 
 
 def bits_per_level(coded, size):
-    return 8 * (f.HEADER.size + 3 + len(coded.table) + len(coded.directory) + len(coded.payload)) / size
+    sections = 3 + len(coded.table) + len(coded.directory) + sum(map(len, coded.payload))
+    return 8 * (f.HEADER.size + sections) / size
 
 
 def draw(kind, spread, size=SIZE):
@@ -143,3 +144,19 @@ def test_the_papers_mode_keeps_positive_before_negative_at_its_last_place():
     assert sorted(set(back.tolist())) == [0.0, 4.0, 8.0, 16.0]
     back = LCCodec().decode(LCCodec("exponent", bits=2).encode(np.append(values, 8.0).astype(np.float32)))
     assert sorted(set(back.tolist())) == [0.0, 1.0, 4.0, 8.0]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("spread", [3, 30, 45, 60, 100, 1000, 1e7])
+def test_coarse_and_fine_integers_are_coded_near_their_entropy(dtype, spread):
+    rng = np.random.default_rng(3)
+    levels = np.rint(rng.laplace(size=SIZE) * spread).astype(dtype)
+    density = np.log2(2 * np.e * spread)  # of a Laplace distribution, in bits
+    assert bits_per_level(encode_any(levels), levels.size) <= 1.03 * density
+
+
+def test_rare_but_huge_levels_do_not_cost_twice():
+    rng = np.random.default_rng(4)
+    levels = np.where(rng.random(SIZE) < 0.01, rng.integers(-(1 << 29), 1 << 29, SIZE), 0)
+    ideal = 0.01 * 30 + 0.081  # the bits of each, and where they are
+    assert bits_per_level(encode_any(levels), levels.size) < 2 * ideal

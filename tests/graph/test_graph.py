@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
+from lcstore.graph.names import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
 
 
 def node(name, base=ROOT, nbytes=1, *, step=0, run=1, run_id="r1", seq=0):
@@ -38,14 +38,15 @@ def test_a_chain_is_walked_from_the_root():
     assert graph.path_bytes("n2") == 3
 
 
-def test_fewest_bytes_win_then_fewest_edges_then_the_own_edge_then_the_id():
+def test_the_cheapest_wins_then_fewest_edges_then_the_own_edge_then_the_id():
     nodes = [node("a", nbytes=5), node("b", "a", 5), node("c", "b", 5)]
     assert hops(Graph(nodes).path("c")) == [(ROOT, "a"), ("a", "b"), ("b", "c")]
-    cheaper = Graph(nodes, [EdgeName("c", "a", "e1", 9)])
+    as_cheap = 10 + EDGE_COST  # one edge less saves a round trip
+    cheaper = Graph(nodes, [EdgeName("c", "a", "e1", as_cheap - 1)])
     assert hops(cheaper.path("c")) == [(ROOT, "a"), ("a", "c")]
-    same_bytes = Graph(nodes, [EdgeName("c", "a", "e1", 10)])
-    assert hops(same_bytes.path("c")) == [(ROOT, "a"), ("a", "c")]
-    dearer = Graph(nodes, [EdgeName("c", "a", "e1", 11)])
+    same = Graph(nodes, [EdgeName("c", "a", "e1", as_cheap)])
+    assert hops(same.path("c")) == [(ROOT, "a"), ("a", "c")]
+    dearer = Graph(nodes, [EdgeName("c", "a", "e1", as_cheap + 1)])
     assert hops(dearer.path("c")) == [(ROOT, "a"), ("a", "b"), ("b", "c")]
     equal = Graph(nodes, [EdgeName("c", "b", "e0", 5), EdgeName("b", "a", "e3", 5)])
     assert [edge.edge for edge in equal.path("c")] == [None, None, None]
@@ -54,18 +55,49 @@ def test_fewest_bytes_win_then_fewest_edges_then_the_own_edge_then_the_id():
     assert Graph(nodes, shortcuts[::-1]).path("c")[-1].edge == "e1"
 
 
-def brute_force(nodes, edges):
-    """Bytes and edges of the cheapest way to each node, by going over all edges until nothing changes."""
+def test_a_condemned_edge_is_the_last_resort():
+    nodes = [node("a", nbytes=5), node("b", "a", 5), node("c", "b", 5)]
+    graph = Graph(nodes, [EdgeName("c", ROOT, "e1", 1 << 40)])
+    graph.condemn(node="b")
+    assert hops(graph.path("c")) == [(ROOT, "c")]
+    assert hops(graph.path("b")) == [(ROOT, "a"), ("a", "b")]
+    graph.condemn(edge="e1")
+    assert hops(graph.path("c")) == [(ROOT, "a"), ("a", "b"), ("b", "c")]
+
+
+def test_a_hidden_node_is_only_a_way_to_others():
+    nodes = [node("a", step=1), node("b", "a", step=2, seq=1), node("c", "b", step=2, seq=2)]
+    graph = Graph(nodes)
+    graph.hide("c")
+    assert graph.latest().node == graph.latest(1).node == graph.at_step(2).node == "b"
+    graph.hide("b")
+    assert graph.steps() == [1]
+    assert graph.at_step(2) is None
+    assert graph.revisions(2) == []
+    assert graph.latest("r1").node == "a"
+    assert hops(graph.path("c")) == [(ROOT, "a"), ("a", "b"), ("b", "c")]
+    graph.add(node("d", "c", step=2, seq=3))
+    assert graph.latest().node == "d"
+    graph.hide("e")
+    graph.add(node("e", "d", step=9, seq=9))
+    assert graph.latest().node == "d"
+    for name in "ad":
+        graph.hide(name)
+    assert graph.latest() is graph.latest(1) is None
+
+
+def brute_force(nodes, edges, start=ROOT):
+    """Cost and edges of the cheapest way to each node, by going over all edges until nothing changes."""
     names = {item.node for item in nodes}
     links = [(item.base, item.node, item.nbytes) for item in nodes]
     links += [(item.base, item.target, item.nbytes) for item in edges if item.target in names]
-    best = {ROOT: (0, 0)}
+    best = {start: (0, 0)}
     changed = True
     while changed:
         changed = False
         for base, target, nbytes in links:
             if base in best:
-                new = (best[base][0] + nbytes, best[base][1] + 1)
+                new = (best[base][0] + nbytes + EDGE_COST, best[base][1] + 1)
                 if target not in best or new < best[target]:
                     best[target] = new
                     changed = True
@@ -110,11 +142,29 @@ def test_paths_are_the_cheapest(nodes, edges):
                 graph.path_bytes(item.node)
             continue
         path = graph.path(item.node)
-        assert (sum(edge.nbytes for edge in path), len(path)) == best[item.node]
-        assert graph.path_bytes(item.node) == best[item.node][0]
+        nbytes = sum(edge.nbytes for edge in path)
+        assert (nbytes + EDGE_COST * len(path), len(path)) == best[item.node]
+        assert graph.path_bytes(item.node) == nbytes
         assert path[0].base == ROOT
         assert path[-1].target == item.node
         assert all(one.target == other.base for one, other in itertools.pairwise(path))
+
+
+@given(node_lists, edge_lists)
+def test_paths_between_nodes_are_the_cheapest(nodes, edges):
+    graph = Graph(nodes, edges)
+    known = {item.node for item in nodes}
+    for start in known:
+        best = brute_force(nodes, edges, start)
+        for item in known:
+            if item not in best:
+                with pytest.raises(CorruptionError):
+                    graph.path(item, start)
+                continue
+            path = graph.path(item, start)
+            assert (sum(edge.nbytes + EDGE_COST for edge in path), len(path)) == best[item]
+            assert all(one.target == other.base for one, other in itertools.pairwise(path))
+            assert not path or (path[0].base, path[-1].target) == (start, item)
 
 
 def answer(graph, name):

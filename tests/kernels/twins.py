@@ -380,3 +380,12 @@ def bucket_statistics(patterns, mantissa, buckets):
         counts[b] = (which == b).sum()
         lows[b], highs[b] = rests[which == b].min(), rests[which == b].max()
     return counts, lows, highs
+
+
+def common_steps(sums, block):
+    """Give log2 of the largest power of two that divides each block; -1 for a block of zeros."""
+    steps = []
+    for low in range(0, sums.size, block):
+        some = [int(v) for v in sums[low : low + block] if v]
+        steps.append(min((v & -v).bit_length() - 1 for v in some) if some else -1)
+    return np.array(steps, np.int16)

@@ -173,7 +173,7 @@ def test_a_condemned_base_is_not_built_upon():
     backend = history.backend()
     store = open_at_head(history, backend)
     edge = store._catalog.record(store.info(1).node).edge.id
-    mark = CondemnedRecord(edge=edge, created=utc_now(), pool=None, exact=False)
+    mark = CondemnedRecord(edge, store.info(1).node, "edge", utc_now())
     backend.put(mark.key(), mark.to_bytes())
     info = store.save(100, history.next)
     assert info.kind == "anchor"

@@ -313,12 +313,17 @@ class History(RuleBasedStateMachine):
         handle.seen = before.after(leaves({"model": handle.state})).either(before)
         retried = handle.store.save(step, handle.tree(), exact=exact, tags=["good"])
         # A commit that was open may have landed only now.
-        for node in self.listed() - set(self.known):
+        for node in self.landed():
             order = self.take_in(handle, node, ("good",), handle.seen, exact)
             handle.orders.append(order)
         assert retried.node in self.known
         handle.orders.sort()
         handle.seen = self.known[retried.node].seen
+
+    def landed(self) -> list[str]:
+        """Nodes not seen before, in the order of their commits."""
+        names = map(keys.parse_node_key, self.backend.list(keys.NODES))
+        return [n.node for n in sorted(names, key=lambda n: n.order) if n.node not in self.known]
 
     def listed(self) -> set[str]:
         return {keys.parse_node_key(key).node for key in self.backend.list(keys.NODES)}
@@ -407,8 +412,10 @@ class History(RuleBasedStateMachine):
     def meant(self, at: Any) -> Known:
         if at in self.known:
             return self.known[at]
-        found = [k for k in self.known.values() if k.step == at or at in k.tags]
-        return max(found, key=lambda known: known.order)
+        tagged = [known for known in self.known.values() if at in known.tags]
+        if tagged:
+            return tagged[-1]  # the one on which it was set last
+        return max((k for k in self.known.values() if k.step == at), key=lambda known: known.order)
 
     # Looking ------------------------------------------------------------------------------------------------
 

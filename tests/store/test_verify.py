@@ -184,7 +184,7 @@ def test_what_an_interrupted_save_leaves_is_harmless(objects):
 def test_what_a_record_accounts_for_is_not_missed(objects):
     leaf = node_at(objects, 30)
     edge = _edge(objects, 30)
-    condemned = CondemnedRecord(edge, CREATED)
+    condemned = CondemnedRecord(edge, None, "edge", CREATED)
     rest = {key: data for key, data in objects.items() if edge not in key}
     assert not look(rest).ok
     assert look(rest | {condemned.key(): condemned.to_bytes()}).ok

@@ -27,10 +27,10 @@ seqs = st.integers(0, keys.MAX_SEQ)
 node_names = st.builds(NodeName, steps, runs, hexes(8), seqs, ids, bases, st.integers(0, keys.MAX_BYTES))
 edge_names = st.builds(EdgeName, ids, bases, ids, st.integers(0, keys.MAX_BYTES))
 tag_names = st.builds(TagName, st.sampled_from(["tag", "pin"]), tags, seqs, st.none() | ids, ids)
-retired_names = st.builds(RetiredName, ids, st.sampled_from(["state", "exact"]), ids)
-condemned_names = st.builds(
-    CondemnedName, ids, st.just("edge") | st.just("exact") | pools.map("pool.{}".format), ids
-)
+whats = st.sampled_from(["state", "exact"]) | pools.map("pool.{}".format)
+scopes = st.sampled_from(["edge", "exact"]) | st.builds("{}.{}".format, pools, st.sampled_from(keys.OPS))
+retired_names = st.builds(RetiredName, ids, whats, ids)
+condemned_names = st.builds(CondemnedName, ids, st.none() | ids, scopes, ids)
 
 times = st.datetimes().map(lambda moment: moment.isoformat() + "Z")
 columns = st.dictionaries(
@@ -100,7 +100,5 @@ edge_records = st.builds(
     EdgeRecord, ids, edge_bodies(), times, st.dictionaries(texts, numbers, max_size=3), texts
 )
 tag_records = st.builds(TagRecord, tags, st.none() | ids, seqs, times, st.sampled_from(["tag", "pin"]))
-retired_records = st.builds(RetiredRecord, ids, texts, times, st.sampled_from(["state", "exact"]))
-condemned_records = st.builds(CondemnedRecord, ids, times, st.none() | pools) | st.builds(
-    CondemnedRecord, ids, times, st.none(), st.just(True)
-)
+retired_records = st.builds(RetiredRecord, ids, texts, times, whats)
+condemned_records = st.builds(CondemnedRecord, ids, st.none() | ids, scopes, times)

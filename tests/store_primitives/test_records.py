@@ -93,7 +93,7 @@ EXAMPLES = {
     "edge": EDGE_EXAMPLE,
     "tag": TagRecord("gold", NODE, 3, EXAMPLE.created),
     "retired": RetiredRecord(NODE, "policy", EXAMPLE.created),
-    "condemned": CondemnedRecord(EDGE, EXAMPLE.created, pool="weights-float32"),
+    "condemned": CondemnedRecord(EDGE, None, "weights-float32.add", EXAMPLE.created),
 }
 
 
@@ -346,7 +346,7 @@ def test_the_store_record_is_the_same_bytes_whoever_writes_it():
 def test_a_node_s_id_is_the_hash_of_its_record():
     body = EXAMPLE.to_bytes()
     assert node_id(body) == record_id(body) == hashlib.sha256(body).hexdigest()[:32]
-    assert EXAMPLE.name(node_id(body)).nbytes == EXAMPLE.edge.nbytes == 7
+    assert EXAMPLE.name(node_id(body)).nbytes == EXAMPLE.edge.path_nbytes == 5 < EXAMPLE.edge.nbytes == 7
 
 
 def test_an_object_is_what_was_committed_or_an_error_names_it():
@@ -364,14 +364,32 @@ def test_an_object_is_what_was_committed_or_an_error_names_it():
 
 def test_condemnations_say_what_they_condemn():
     for record, scope in (
-        (CondemnedRecord(EDGE, EXAMPLE.created), "edge"),
-        (CondemnedRecord(EDGE, EXAMPLE.created, exact=True), "exact"),
-        (CondemnedRecord(EDGE, EXAMPLE.created, pool="exact"), "pool.exact"),
+        (CondemnedRecord(EDGE, NODE, "edge", EXAMPLE.created), (None, True)),
+        (CondemnedRecord(EDGE, NODE, "exact", EXAMPLE.created), (None, False)),
+        (CondemnedRecord(EDGE, None, "weights-f4.add", EXAMPLE.created), ("weights-f4", True)),
+        (CondemnedRecord(EDGE, NODE, "first-f4.set", EXAMPLE.created), ("first-f4", False)),
     ):
-        assert keys.parse_condemned_key(record.key()).scope == scope
+        name = keys.parse_condemned_key(record.key())
+        assert (name.pool, name.blocks) == scope
+        assert (name.edge, name.node, name.scope) == (record.edge, record.node, record.scope)
         assert read_condemned(record.key(), record.to_bytes()) == record
-    with pytest.raises(InvalidInputError):
-        CondemnedRecord(EDGE, EXAMPLE.created, pool="a", exact=True).to_bytes()
+    for scope in ("", "state", "a", "a.b", "pool.a", "A.set"):
+        with pytest.raises(InvalidInputError):
+            CondemnedRecord(EDGE, NODE, scope, EXAMPLE.created).to_bytes()
+        with pytest.raises(InvalidInputError):
+            keys.condemned_key(keys.CondemnedName(EDGE, NODE, scope, EDGE))
+
+
+def test_retirements_say_what_they_let_go():
+    for what, pool in (("state", None), ("exact", None), ("pool.first-float32", "first-float32")):
+        record = RetiredRecord(NODE, "old", EXAMPLE.created, what)
+        assert keys.parse_retired_key(record.key()).pool == pool
+        assert read_retired(record.key(), record.to_bytes()) == record
+    for what in ("", "edge", "pool.", "pool.A", "first-float32"):
+        with pytest.raises(InvalidInputError):
+            RetiredRecord(NODE, "old", EXAMPLE.created, what).to_bytes()
+        with pytest.raises(InvalidInputError):
+            keys.retired_key(keys.RetiredName(NODE, what, NODE))
 
 
 def test_now_is_a_time_that_records_take():

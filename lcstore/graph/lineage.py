@@ -1,0 +1,173 @@
+"""Where every node comes from: one line of edges from the root to it, in an order that suits all of them.
+
+Planning works on places in this order, not on names: place 0 is the root, and every edge that counts leads
+from an earlier place to a later one. Names are hints and may form circles; an edge that would close one
+leads backwards, and does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT, EdgeRef, NodeName
+from lcstore.graph.sizes import Sizes
+
+
+class Link(NamedTuple):
+    """An edge that is there and not condemned, as the node at its end sees it."""
+
+    base: int
+    nbytes: int
+    edge: EdgeRef
+
+
+@dataclass
+class Lineage:
+    """Lists by place. Nodes that nothing leads to from the root have no place.
+
+    Attributes
+    ----------
+    places
+        The place of each node.
+    nodes
+        The node of each place; None for the root.
+    links
+        The edges to it that count.
+    sound
+        Whether the root reaches it without condemned edges.
+    parent
+        The place that it descends from: the base of its own edge; where that edge is gone, the nearest base
+        of another. Merged edges are sums along these.
+    length, spread
+        Edges, and sum of their spreads, from the first node of its line.
+    first
+        The first node of its line, which an anchor leads to.
+    anchor
+        Bytes of that anchor.
+    """
+
+    sizes: Sizes
+    places: dict[str, int] = field(default_factory=dict)
+    nodes: list[NodeName | None] = field(default_factory=list)
+    links: list[list[Link]] = field(default_factory=list)
+    sound: list[bool] = field(default_factory=list)
+    parent: list[int] = field(default_factory=list)
+    length: list[int] = field(default_factory=list)
+    spread: list[float] = field(default_factory=list)
+    first: list[int] = field(default_factory=list)
+    anchor: list[int] = field(default_factory=list)
+
+    def merged(self, base: int, place: int) -> int:
+        """Return about how many bytes an edge from `base`, an ancestor or the root, to `place` will have."""
+        if base == 0:
+            return self.anchor[place]
+        return min(self.sizes.nbytes(self.spread[place] - self.spread[base]), self.anchor[place])
+
+    def merges(self, base: int, place: int) -> int:
+        """Return how many edges of the line such an edge merges."""
+        return self.length[place] - (self.length[base] if base else -1)
+
+    def name(self, place: int) -> str:
+        """Return the id of the node there, or `ROOT`."""
+        node = self.nodes[place]
+        return ROOT if node is None else node.node
+
+
+def lineage_of(graph: Graph, sizes: Sizes) -> Lineage:
+    """Find the line of every node that the root reaches, over condemned edges where there are no others."""
+    nodes = {name.node: name for name in sorted(graph.nodes.values(), key=lambda name: name.order)}
+    incoming: dict[str, list[EdgeRef]] = {}
+    outgoing: dict[str, list[EdgeRef]] = {}
+    for edge in _edges(graph, nodes):
+        incoming.setdefault(edge.target, []).append(edge)
+        outgoing.setdefault(edge.base, []).append(edge)
+    condemned = {edge for edges in incoming.values() for edge in edges if _is_condemned(graph, edge)}
+    kept = {base: [edge for edge in edges if edge not in condemned] for base, edges in outgoing.items()}
+    seen: set[str] = set()
+    order = _order([ROOT], kept, seen)
+    sound = len(order)
+    order += _order(order, outgoing, seen)
+    line = Lineage(sizes, places={name: place for place, name in enumerate(order)})
+    for place, name in enumerate(order):
+        earlier = [edge for edge in incoming.get(name, ()) if line.places.get(edge.base, place) < place]
+        if place < sound:
+            earlier = [edge for edge in earlier if edge not in condemned]
+        _place(line, nodes.get(name), earlier, condemned, place < sound)
+    return line
+
+
+def _edges(graph: Graph, nodes: dict[str, NodeName]) -> Iterator[EdgeRef]:
+    for name in nodes.values():
+        if name.base in nodes or name.base == ROOT:
+            yield EdgeRef(name.base, name.node, None, name.nbytes)
+    for edge in sorted(graph.edges.values(), key=lambda edge: edge.edge):
+        if edge.target in nodes and (edge.base in nodes or edge.base == ROOT):
+            yield EdgeRef(edge.base, edge.target, edge.edge, edge.nbytes)
+
+
+def _is_condemned(graph: Graph, edge: EdgeRef) -> bool:
+    if edge.edge is None:
+        return edge.target in graph.condemned_nodes
+    return edge.edge in graph.condemned_edges
+
+
+def _order(starts: list[str], outgoing: dict[str, list[EdgeRef]], seen: set[str]) -> list[str]:
+    """Return what is reached and was not seen before, each after all that leads to it but for circles.
+
+    That is the reverse of the order in which a search into depth leaves the nodes. The starts are given again
+    only where they are new.
+    """
+    left = []
+    for start in starts:
+        new = start not in seen
+        seen.add(start)
+        stack = [(start, iter(outgoing.get(start, ())))]
+        while stack:
+            name, edges = stack[-1]
+            edge = next(edges, None)
+            if edge is None:
+                stack.pop()
+                if stack or new:
+                    left.append(name)
+            elif edge.target not in seen:
+                seen.add(edge.target)
+                stack.append((edge.target, iter(outgoing.get(edge.target, ()))))
+    left.reverse()
+    return left
+
+
+def _place(
+    line: Lineage, node: NodeName | None, edges: list[EdgeRef], condemned: set[EdgeRef], sound: bool
+) -> None:
+    place = len(line.nodes)
+    line.nodes.append(node)
+    line.sound.append(sound)
+    line.links.append(
+        [Link(line.places[edge.base], edge.nbytes, edge) for edge in edges if edge not in condemned]
+    )
+    if node is None:
+        _descend(line, 0, 0, 0.0, 0, 0)
+        return
+
+    def preferred(edge: EdgeRef) -> tuple[bool, bool, int, int]:
+        base = line.places[edge.base]
+        return (edge not in condemned, edge.edge is None, line.length[base] if base else -1, -edge.nbytes)
+
+    edge = max(edges, key=preferred)
+    base = line.places[edge.base]
+    if base == 0:
+        _descend(line, 0, 0, 0.0, place, edge.nbytes)
+    else:
+        spread = line.spread[base] + line.sizes.spread(edge.nbytes)
+        _descend(line, base, line.length[base] + 1, spread, line.first[base], line.anchor[base])
+
+
+def _descend(line: Lineage, parent: int, length: int, spread: float, first: int, anchor: int) -> None:
+    line.parent.append(parent)
+    line.length.append(length)
+    line.spread.append(spread)
+    line.first.append(first)
+    line.anchor.append(anchor)

@@ -1,0 +1,124 @@
+"""What every retention policy is, and how policies go together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, fields
+
+from lcstore.errors import InvalidInputError
+from lcstore.limits import MAX_STEP
+from lcstore.manager.candidates import Candidate
+
+
+class Retention:
+    """A retention policy. Policies go together with ``|``; see `lcstore.manager.retention`.
+
+    ``str`` gives the text that `parse_policy` turns into an equal policy.
+    """
+
+    __slots__ = ()
+
+    @property
+    def parts(self) -> tuple[Retention, ...]:
+        """The policies that this one unites; itself where it is a single one."""
+        return (self,)
+
+    def __or__(self, other: object) -> Retention:
+        if not isinstance(other, Retention):
+            return NotImplemented
+        parts = tuple(dict.fromkeys(self.parts + other.parts))
+        return parts[0] if len(parts) == 1 else Union(parts)
+
+    def arguments(self) -> list[str]:
+        """Return the arguments as they are written; what has its default is left out."""
+        texts = []
+        for spec in fields(self):  # type: ignore[arg-type]  # every policy below is a dataclass
+            value = getattr(self, spec.name)
+            if spec.default is MISSING:
+                texts.append(repr(value))
+            elif value != spec.default:
+                texts.append(f"{spec.name}={value!r}")
+        return texts
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.arguments())})"
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Keep(Retention):
+    """A policy that names states to keep."""
+
+    __slots__ = ()
+
+    def named(self, candidates: Sequence[Candidate]) -> set[str]:
+        """Return the nodes to keep.
+
+        Whatever is taken out of `candidates`, a named node that stays is named again. This is what makes a
+        decision stable: deciding about the survivors lets nothing more go.
+
+        Parameters
+        ----------
+        candidates
+            As they were committed, the latest last, and at least one.
+        """
+        raise NotImplementedError
+
+    def lacking(self, candidates: Sequence[Candidate]) -> str | None:
+        """Return what the candidates lack, if this policy can name none for lack of data."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Union(Retention):
+    """Several policies; made by ``|``."""
+
+    members: tuple[Retention, ...]
+
+    @property
+    def parts(self) -> tuple[Retention, ...]:
+        """The policies that this one unites."""
+        return self.members
+
+    def __str__(self) -> str:
+        return " | ".join(map(str, self.members))
+
+
+def keeps_of(policy: Retention) -> tuple[Keep, ...]:
+    """Return the parts of a policy that name states to keep."""
+    return tuple(part for part in policy.parts if isinstance(part, Keep))
+
+
+def check_keeps(owner: str, policy: object) -> Retention:
+    """Return `policy`, or raise `InvalidInputError` unless all of it names states to keep."""
+    if not isinstance(policy, Retention) or len(keeps_of(policy)) != len(policy.parts):
+        raise InvalidInputError(
+            f"{owner} takes policies that name states to keep, such as LatestN(1), not {policy!r:.200}"
+        )
+    return policy
+
+
+def check_count(owner: str, what: str, value: object, least: int = 1) -> int:
+    """Return `value`, or raise `InvalidInputError` unless it is an integer of `least` or more."""
+    if type(value) is not int or not least <= value <= MAX_STEP:
+        raise InvalidInputError(
+            f"{what} of {owner} is a whole number of {least} or more (63 bits), not {value!r:.100}"
+        )
+    return value
+
+
+def check_number(owner: str, what: str, value: object, above: float, below: float) -> float:
+    """Return `value`, or raise `InvalidInputError` unless it is a number between the two."""
+    if not (isinstance(value, int | float) and type(value) is not bool and above < value < below):
+        raise InvalidInputError(
+            f"{what} of {owner} is a number between {above:g} and {below:g}, not {value!r:.100}"
+        )
+    return value
+
+
+def check_text(owner: str, what: str, value: object) -> str:
+    """Return `value`, or raise `InvalidInputError` unless it is a text that is not empty."""
+    if type(value) is not str or not value:
+        raise InvalidInputError(f"{what} of {owner} is a text, not {value!r:.100}")
+    return value

@@ -1,0 +1,213 @@
+"""Retention policies as text, for the command line and configuration files.
+
+Two spellings, united with ``|`` in any mixture: the one that ``str(policy)`` gives, read as literals and
+never evaluated, and a short one of words and colons.
+
+=================================  ==========================================
+``LatestN(3)``                     ``latest:3``
+``EveryNSteps(1000, offset=5)``    ``every:1000:5``
+``EveryNSeconds('6h')``            ``every:6h``
+``BestN(2, 'loss', mode='max')``   ``best:2:loss:max``
+``LogSpaced(base=1.5)``            ``log:1.5``
+``Budget('10GB')``                 ``budget:10GB``
+``Pinned()``                       ``pinned``
+``Tagged('v*', 'gold')``           ``tagged:v*:gold``
+``Strip('o/**', after=LatestN(2))``  ``strip:o/**:latest:2``
+``Exact(LatestN(1))``              ``exact:latest:1``
+=================================  ==========================================
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+from lcstore.errors import InvalidInputError
+from lcstore.manager.base import Retention
+from lcstore.manager.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.manager.modify import Exact, Strip
+from lcstore.manager.spaced import LogSpaced
+
+#: Longer than any policy that people write, and short enough for Python's parser.
+MAX_POLICY_CHARS: Final = 10_000
+
+_CLASSES: Final[dict[str, Callable[..., Retention]]] = {
+    "LatestN": LatestN,
+    "EveryNSteps": EveryNSteps,
+    "EveryNSeconds": EveryNSeconds,
+    "BestN": BestN,
+    "LogSpaced": LogSpaced,
+    "Budget": Budget,
+    "Pinned": Pinned,
+    "Tagged": Tagged,
+    "Strip": Strip,
+    "Exact": Exact,
+}
+_SHORT_EXAMPLES: Final = (
+    "latest:3, every:1000, every:6h, best:2:loss:min, log:2, budget:10GB, pinned, tagged:v*, "
+    "strip:optim/**:latest:2, exact:latest:1"
+)
+_SHORT: Final = re.compile(r"([a-z]+)(?::(.*))?", re.DOTALL)
+_QUOTED_OR_MARK: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()|]""", re.DOTALL)
+
+
+def parse_policy(text: str) -> Retention:
+    """Return the policy that `text` describes.
+
+    Parameters
+    ----------
+    text
+        For example ``"LatestN(3) | BestN(2, 'loss')"`` or ``"latest:3 | best:2:loss"``.
+
+    Raises
+    ------
+    InvalidInputError
+        It describes none; the message names what is known.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidInputError(f"a retention policy is a text such as 'latest:3', not {text!r:.100}")
+    if len(text) > MAX_POLICY_CHARS:
+        raise InvalidInputError(f"{len(text)} characters are no retention policy: {MAX_POLICY_CHARS} at most")
+    policies = [_part(part.strip()) for part in _split(text)]
+    whole = policies[0]
+    for policy in policies[1:]:
+        whole |= policy
+    return whole
+
+
+def _split(text: str) -> list[str]:
+    """Return the texts between the ``|`` that are neither quoted nor in parentheses."""
+    parts, start, depth = [], 0, 0
+    for mark in _QUOTED_OR_MARK.finditer(text):
+        depth += {"(": 1, ")": -1}.get(mark[0], 0)
+        if mark[0] == "|" and depth == 0:
+            parts.append(text[start : mark.start()])
+            start = mark.end()
+    return [*parts, text[start:]]
+
+
+def _part(text: str) -> Retention:
+    short = _SHORT.fullmatch(text)
+    if short is not None:
+        return _short(short[1], short[2].split(":") if short[2] is not None else [], text)
+    try:
+        tree = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise InvalidInputError(f"cannot read the retention policy {text!r:.200}; {_known()}") from None
+    return _policy(tree, text)
+
+
+def _policy(tree: ast.expr, text: str) -> Retention:
+    # A long union leans to the left: it is walked, not recursed into.
+    right: list[ast.expr] = []
+    while isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitOr):
+        right.append(tree.right)
+        tree = tree.left
+    policy = _call(tree, text)
+    for other in reversed(right):
+        policy |= _policy(other, text)
+    return policy
+
+
+def _call(tree: ast.expr, text: str) -> Retention:
+    if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
+        raise InvalidInputError(f"{_source(tree, text)} is no retention policy; {_known()}")
+    make = _CLASSES.get(tree.func.id)
+    if make is None:
+        raise InvalidInputError(f"unknown retention policy {tree.func.id!r:.100}; {_known()}")
+    if any(keyword.arg is None for keyword in tree.keywords):
+        raise InvalidInputError(f"{_source(tree, text)}: arguments are written out, without **")
+    arguments = [_argument(argument, text) for argument in tree.args]
+    return _make(make, arguments, {str(item.arg): _argument(item.value, text) for item in tree.keywords})
+
+
+def _argument(tree: ast.expr, text: str) -> object:
+    if isinstance(tree, ast.Call | ast.BinOp):
+        return _policy(tree, text)
+    try:
+        return ast.literal_eval(tree)
+    except (ValueError, TypeError, RecursionError, MemoryError):
+        raise InvalidInputError(f"{_source(tree, text)} is neither a number, a text nor a policy") from None
+
+
+def _make(make: Callable[..., Retention], arguments: list[Any], named: dict[str, Any]) -> Retention:
+    try:
+        inspect.signature(make).bind(*arguments, **named)
+    except TypeError as error:
+        raise InvalidInputError(f"{_usage(make)}: {error}") from None
+    return make(*arguments, **named)
+
+
+def _short(word: str, arguments: list[str], text: str) -> Retention:
+    if word == "strip" and len(arguments) >= 2:
+        return Strip(arguments[0], after=_short_keep(arguments[1], arguments[2:], text))
+    if word == "exact" and arguments:
+        return Exact(_short_keep(arguments[0], arguments[1:], text))
+    return _short_keep(word, arguments, text)
+
+
+def _short_keep(word: str, arguments: list[str], text: str) -> Retention:
+    read = _SHORT_KEEPS.get(word)
+    if read is None:
+        raise InvalidInputError(f"cannot read the retention policy {text!r:.200}; {_known()}")
+    try:
+        inspect.signature(read).bind(*arguments)
+    except TypeError:
+        raise InvalidInputError(f"cannot read the retention policy {text!r:.200}; {_known()}") from None
+    return read(*arguments)
+
+
+def _latest(n: str) -> Retention:
+    return LatestN(_integer(n))
+
+
+def _every(n: str, offset: str = "0") -> Retention:
+    if n[-1:].isalpha() and offset == "0":
+        return EveryNSeconds(n)
+    return EveryNSteps(_integer(n), _integer(offset))
+
+
+def _best(n: str, metric: str, mode: Any = "min") -> Retention:
+    return BestN(_integer(n), metric, mode)
+
+
+def _log(base: str = "2") -> Retention:
+    if re.fullmatch(r"[0-9]{1,18}(?:\.[0-9]{1,18})?", base, re.ASCII) is None:
+        raise InvalidInputError(f"{base!r:.100} is no number")
+    return LogSpaced(float(base))
+
+
+_SHORT_KEEPS: Final[dict[str, Callable[..., Retention]]] = {
+    "latest": _latest,
+    "every": _every,
+    "best": _best,
+    "log": _log,
+    "budget": Budget,
+    "pinned": Pinned,
+    "tagged": Tagged,
+}
+
+
+def _integer(text: str) -> int:
+    if re.fullmatch("[0-9]{1,18}", text, re.ASCII) is None:
+        raise InvalidInputError(f"{text!r:.100} is no whole number")
+    return int(text)
+
+
+def _source(tree: ast.expr, text: str) -> str:
+    return f"{ast.get_source_segment(text, tree) or text!r:.200}"
+
+
+def _usage(make: Callable[..., Retention]) -> str:
+    """Return name and parameters: ``BestN(n, metric, mode='min')``."""
+    signature = inspect.signature(make)
+    plain = [item.replace(annotation=inspect.Parameter.empty) for item in signature.parameters.values()]
+    shown = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    return f"{getattr(make, '__name__', '')}{shown}"
+
+
+def _known() -> str:
+    return f"known are {', '.join(map(_usage, _CLASSES.values()))}; in short {_SHORT_EXAMPLES}"

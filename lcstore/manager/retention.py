@@ -1,0 +1,174 @@
+"""Retention policies, and what they decide. Pure: no I/O, no clock.
+
+A policy is any of these, united with ``|``:
+
+- **Keep-policies** name states to keep: `LatestN`, `EveryNSteps`, `EveryNSeconds`, `BestN`, `LogSpaced`,
+  `Budget`, `Tagged`, `Pinned`. A state that any of them names is kept.
+- **Modifiers** take something away from states that are kept, and never keep or drop one: `Strip` (tensors),
+  `Exact` (exact values). Several `Strip` add up. A state keeps its exact value if any `Exact` names it.
+
+Without a keep-policy every state is kept, and only the modifiers act. Without `Exact` no exact value is let
+go.
+
+Always, whatever the policy says:
+
+- the latest state of every run is kept and not stripped;
+- a pinned state is kept, not stripped, and keeps its exact value;
+- keep-policies that together name no state at all are an error, not an order to drop everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from lcstore.errors import InvalidInputError
+from lcstore.manager.base import Keep, Retention, keeps_of
+from lcstore.manager.candidates import Candidate, in_order, tips
+from lcstore.manager.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.manager.modify import Exact, Strip
+from lcstore.manager.parse import parse_policy
+from lcstore.manager.spaced import LogSpaced
+
+__all__ = [
+    "BestN",
+    "Budget",
+    "Candidate",
+    "Decision",
+    "EveryNSeconds",
+    "EveryNSteps",
+    "Exact",
+    "LatestN",
+    "LogSpaced",
+    "Pinned",
+    "Retention",
+    "Strip",
+    "Tagged",
+    "decide",
+    "parse_policy",
+]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a policy decides about some states.
+
+    Attributes
+    ----------
+    kept
+        The nodes to keep.
+    retired
+        The others, each with the reason.
+    exact_let_go
+        Kept nodes whose exact value is let go, with the reason.
+    stripped
+        Kept nodes with the globs of the tensors that are let go there.
+    kept_by
+        For each kept node what keeps it: policies, ``"pinned"``, ``"latest of its run"``.
+    notes
+        What the user may want to know, such as a policy that names no state.
+    """
+
+    kept: frozenset[str]
+    retired: dict[str, str] = field(default_factory=dict)
+    exact_let_go: dict[str, str] = field(default_factory=dict)
+    stripped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    kept_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def decide(policy: Retention, candidates: Iterable[Candidate]) -> Decision:
+    """Return what `policy` keeps, strips and lets go of.
+
+    Deciding again about the survivors lets nothing more go.
+
+    Parameters
+    ----------
+    policy
+        One policy, or several united with ``|``.
+    candidates
+        The states that are kept so far, in any order. Nothing is decided about others.
+
+    Raises
+    ------
+    InvalidInputError
+        The keep-policies name no state at all, or a modifier's inner policies name none because no state has
+        the metric; a node is there twice.
+    """
+    items = in_order(candidates)
+    if not items:
+        return Decision(frozenset())
+    notes: list[str] = []
+    kept_by = _kept_by(keeps_of(policy), items, notes)
+    reason = f"not kept by {' | '.join(map(str, keeps_of(policy)))}"
+    kept = [item for item in items if item.node in kept_by]
+    return Decision(
+        kept=frozenset(kept_by),
+        retired={item.node: reason for item in items if item.node not in kept_by},
+        exact_let_go=_let_go(policy, items, kept, notes),
+        stripped=_stripped(policy, items, kept, notes),
+        kept_by=kept_by,
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _kept_by(
+    keeps: Sequence[Keep], items: Sequence[Candidate], notes: list[str]
+) -> dict[str, tuple[str, ...]]:
+    latest = tips(items)
+    found: dict[str, list[str]] = {item.node: [] for item in items}
+    for part in keeps:
+        for node in _named([part], items, notes):
+            found[node].append(str(part))
+    if keeps and not any(found.values()):
+        raise InvalidInputError(f"the policy names no state to keep: {'; '.join(notes)}")
+    for item in items:
+        found[item.node] += ["pinned"] * item.pinned + ["latest of its run"] * (item.node in latest)
+    return {node: tuple(by) for node, by in found.items() if by or not keeps}
+
+
+def _let_go(
+    policy: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
+) -> dict[str, str]:
+    exacts = [part for part in policy.parts if isinstance(part, Exact)]
+    if not exacts:
+        return {}
+    named = {node for part in exacts for node in _inner(part, part.inner, items, notes)}
+    reason = f"exact value not kept by {' | '.join(map(str, exacts))}"
+    return {item.node: reason for item in kept if item.exact and not item.pinned and item.node not in named}
+
+
+def _stripped(
+    policy: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
+) -> dict[str, tuple[str, ...]]:
+    latest = tips(items)
+    found: dict[str, list[str]] = {}
+    for part in policy.parts:
+        if isinstance(part, Strip):
+            spared = _inner(part, part.after, items, notes) | latest
+            for item in kept:
+                if not item.pinned and item.node not in spared:
+                    found.setdefault(item.node, []).append(part.glob)
+    return {node: tuple(dict.fromkeys(globs)) for node, globs in found.items()}
+
+
+def _inner(owner: Retention, policy: Retention, items: Sequence[Candidate], notes: list[str]) -> set[str]:
+    """Return what the policies inside a modifier name. Naming none is well unless data is missing."""
+    keeps = keeps_of(policy)
+    named = _named(keeps, items, notes)
+    if not named:
+        lacks = [lack for part in keeps if (lack := part.lacking(items))]
+        if lacks:
+            raise InvalidInputError(f"{owner} would spare nothing: {'; '.join(lacks)}")
+    return named
+
+
+def _named(keeps: Iterable[Keep], items: Sequence[Candidate], notes: list[str]) -> set[str]:
+    names: set[str] = set()
+    for part in keeps:
+        found = part.named(items)
+        if not found:
+            lacks = part.lacking(items)
+            notes.append(f"{part} names no state" + (f": {lacks}" if lacks else ""))
+        names |= found
+    return names

@@ -1,0 +1,111 @@
+"""An open store: its threads, what it has listed, and when it may be used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import RLock
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from lcstore.errors import ClosedError, CorruptionError, InvalidInputError
+from lcstore.graph.graph import Graph
+from lcstore.store.backend import Backend
+from lcstore.store.catalog import Catalog
+from lcstore.store.jobs import Workers
+from lcstore.store.labels import At, check_at
+from lcstore.store.reader import Node, Reader
+
+T = TypeVar("T")
+
+#: How often a state is looked for anew when a collector took something away meanwhile.
+_TRIES: Final = 4
+
+
+class Handle:
+    """What looking, saving and maintaining share."""
+
+    def __init__(self, backend: Backend, *, writable: bool, threads: int | None) -> None:
+        self._backend = backend
+        self._writable = writable
+        self._executor = Workers(threads or default_threads(), thread_name_prefix="lcstore")
+        self._catalog = Catalog(backend, self._executor)
+        self._reader = Reader(backend, self._catalog, self._executor)
+        self._lock = RLock()
+        self._closed = False
+        self._process = os.getpid()
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self._backend.url
+
+    @property
+    def backend(self) -> Backend:
+        """What keeps its bytes."""
+        return self._backend
+
+    def _listed(self, *, full: bool = False) -> Graph:
+        self._check_open()
+        return self._catalog.refresh(full=full)
+
+    def _node(self, at: At) -> Node:
+        self._listed(full=True)
+        return self._reader.node(self._catalog.resolve(check_at(at)))
+
+    def _reading(self, at: At, use: Callable[[Node], T]) -> T:
+        """Return what `use` makes of a state, tried again where maintenance changed its path meanwhile."""
+        for _ in range(_TRIES - 1):
+            before = None
+            try:
+                self._listed(full=True)
+                name = self._catalog.resolve(check_at(at))
+                before = (name.node, self._catalog.situation(name.node))
+                return use(self._reader.node(name))
+            except CorruptionError:
+                if before is None:
+                    raise
+                self._listed(full=True)
+                if self._catalog.situation(before[0]) == before[1]:
+                    raise
+        return use(self._node(at))
+
+    def close(self) -> None:
+        """End the handle, once a save under way is done; closing twice is fine."""
+        if os.getpid() != self._process:  # neither the lock nor the threads came along
+            return
+        with self._lock:
+            self._closed = True
+        self._executor.shutdown(wait=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise InvalidInputError(
+            f"a handle of {self.url} cannot be copied or sent: send the URL, and open that"
+        )
+
+    def __repr__(self) -> str:
+        return f"<lcstore.Store {self.url!r}{' closed' if self._closed else ''}>"
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClosedError(f"this handle of {self.url} is closed: open the store again")
+        if os.getpid() != self._process:
+            raise ClosedError(f"this handle of {self.url} is another process's: open the store in this one")
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if not self._writable:
+            raise InvalidInputError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'")
+
+
+def default_threads() -> int:
+    """Return how many threads a handle codes with: one per core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

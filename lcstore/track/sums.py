@@ -1,0 +1,88 @@
+"""The frame of a sum of deltas: on the coarsest steps that lose nothing, and proved to decode to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec import format as f
+from lcstore.codec.entropy import encode_any
+from lcstore.codec.frame import build_frame
+from lcstore.codec.scales import pack_scales
+from lcstore.errors import CorruptionError
+from lcstore.kernels import sums as kernels
+from lcstore.state.plan import ALIGN
+from lcstore.track.frames import apply_delta
+from lcstore.track.layout import Piece
+
+
+def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[bytes | None, dict[int, int]]:
+    """Make the frame of a chunk of sums.
+
+    Parameters
+    ----------
+    sums
+        ``int32[n]`` or ``int64[n]``, zero outside `pieces`. Used up: zero everywhere afterwards.
+    pieces
+        The tensors that the frame is about. Each takes the finest step that any of its blocks needs: their
+        statistics are alike, and one step says less than a step for each block.
+    what
+        Names the sums, for messages.
+
+    Returns
+    -------
+    tuple
+        The frame, or None where everything is zero; and by tensor log2 of the step, for those that have one.
+
+    Raises
+    ------
+    CorruptionError
+        The frame does not decode to the sums.
+    """
+    steps = np.empty(-(-sums.size // ALIGN), np.int16)
+    if not kernels.common_steps(sums, ALIGN, steps):
+        return None, {}
+    finest = _share(steps, pieces)
+    kernels.to_levels(sums, ALIGN, steps)
+    coded = encode_any(sums)  # without a cache of tables: equal sums make equal frames, whoever merges
+    kernels.from_levels(sums, ALIGN, steps)
+    data = build_frame(
+        coded,
+        count=sums.size,
+        dtype=sums.dtype,
+        quantizer=f.LINEAR,
+        scales=pack_scales(steps),
+        block=f.BLOCK,
+    )
+    del coded
+    if not _takes_back(data, sums):
+        raise CorruptionError(f"the frame made of {what} does not decode to the sum")
+    return data, finest
+
+
+def _takes_back(data: bytes, sums: Array) -> bool:
+    """Subtract a frame as a reader would; say whether nothing is left."""
+    try:
+        apply_delta(data, sums, -1)
+    except CorruptionError:
+        return False
+    return not kernels.common_steps(sums, ALIGN, np.empty(-(-sums.size // ALIGN), np.int16))
+
+
+def _share(steps: Array, pieces: Sequence[Piece]) -> dict[int, int]:
+    """Give all blocks of a piece its finest step, and those of nothing but zeros the step before."""
+    finest = {}
+    last = 0
+    for piece in pieces:
+        blocks = steps[piece.at // ALIGN : -(-(piece.at + piece.size) // ALIGN)]
+        needed = blocks[blocks != kernels.NO_STEP]
+        if needed.size:
+            finest[piece.tensor] = last = int(needed.min())
+        blocks[:] = last
+    # Blocks between the pieces hold zeros: any step serves, and the fewest changes are the briefest.
+    gaps = np.flatnonzero(steps == kernels.NO_STEP)
+    for block in gaps.tolist():
+        steps[block] = steps[block - 1] if block else 0
+    return finest

@@ -1,0 +1,247 @@
+"""What each retention policy keeps, what a union means, and what is kept whatever a policy says."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import UTC, datetime
+
+import pytest
+from retained import saves, steps_of
+
+from lcstore.errors import InvalidInputError
+from lcstore.manager.retention import (
+    BestN,
+    Budget,
+    Candidate,
+    EveryNSeconds,
+    EveryNSteps,
+    Exact,
+    LatestN,
+    LogSpaced,
+    Pinned,
+    Strip,
+    Tagged,
+    decide,
+)
+
+
+def kept_steps(policy, candidates):
+    return steps_of(decide(policy, candidates).kept, candidates)
+
+
+def changed(candidates, **by_node):
+    return [dataclasses.replace(item, **by_node.get(item.node.replace(".", "_"), {})) for item in candidates]
+
+
+def with_loss(*values):
+    items = saves(*range(len(values)))
+    return [
+        dataclasses.replace(item, metrics={} if value is None else {"loss": value})
+        for item, value in zip(items, values, strict=True)
+    ]
+
+
+def test_latest_counts_commits_not_steps():
+    rolled_back = saves(10, 20, 30) + saves(20, 20, run=2, run_id="b")
+    assert decide(LatestN(2), rolled_back).kept == {"2.20", "2.20'", "1.30"}
+    assert decide(LatestN(2), rolled_back[::-1]) == decide(LatestN(2), rolled_back)
+    assert kept_steps(LatestN(9), saves(1, 2)) == [1, 2]
+
+
+def test_every_n_steps_where_saves_land_on_the_multiples():
+    assert kept_steps(EveryNSteps(100), saves(*range(0, 450, 50))) == [0, 100, 200, 300, 400]
+    assert kept_steps(EveryNSteps(100, offset=50), saves(*range(0, 450, 50))) == [50, 150, 250, 350, 400]
+
+
+def test_every_n_steps_where_saves_miss_the_multiples():
+    assert kept_steps(EveryNSteps(20), saves(*range(7, 80, 7))) == [7, 21, 42, 63, 77]
+    assert kept_steps(EveryNSteps(1000), saves(900, 5000, 5100, 5200)) == [900, 5000, 5200]
+
+
+def test_every_n_steps_keeps_the_newest_revision():
+    items = saves(10, 20, 30) + saves(10, 15, 25, run=2, run_id="b")
+    assert decide(EveryNSteps(10), items).kept == {"2.10", "1.20", "1.30", "2.25"}
+
+
+def test_every_n_seconds_counts_from_1970():
+    day = [datetime(2026, 1, 1, hour, 30, tzinfo=UTC) for hour in (1, 5, 6, 7, 13, 23)]
+    items = [Candidate(f"n{i}", i, 1, "a", i, time) for i, time in enumerate(day)]
+    assert kept_steps(EveryNSeconds("6h"), items) == [0, 2, 4, 5]
+    assert kept_steps(EveryNSeconds(86400), items) == [0, 5]
+
+
+def test_a_clock_that_goes_backwards_takes_nothing_back():
+    items = [Candidate(f"n{i}", i, 1, "a", i, float(t)) for i, t in enumerate([100, 205, 95, 203, 201])]
+    assert kept_steps(EveryNSeconds(100), items) == [0, 1, 2, 4]
+
+
+def test_best_takes_the_later_of_equals_and_never_nan():
+    nan = float("nan")
+    assert kept_steps(BestN(2, "loss"), with_loss(3.0, 1.0, nan, 1.0, 1.0, None, 9.0, None)) == [3, 4, 7]
+    assert kept_steps(BestN(1, "loss", "max"), with_loss(3.0, 9.0, nan, 9, 1.0)) == [3, 4]
+    assert kept_steps(BestN(5, "loss"), with_loss(nan, 2.0, None, 1.0, None)) == [1, 3, 4]
+    assert kept_steps(BestN(1, "loss"), with_loss(float("inf"), float("-inf"), 0.0)) == [1, 2]
+
+
+@pytest.mark.parametrize("policy", [BestN(2, "los"), BestN(1, "los") | Tagged("gold") | Exact(LatestN(1))])
+def test_a_metric_that_nobody_has_is_an_error_that_lists_those_there_are(policy):
+    with pytest.raises(InvalidInputError, match=r"no state has the metric 'los'.* are: 'loss'"):
+        decide(policy, with_loss(1.0, 2.0))
+
+
+def test_a_metric_that_is_always_nan_is_an_error():
+    with pytest.raises(InvalidInputError, match="NaN wherever"):
+        decide(BestN(2, "loss"), with_loss(float("nan"), None))
+
+
+@pytest.mark.parametrize("policy", [Strip("x/**", after=BestN(1, "los")), Exact(BestN(1, "los"))])
+def test_a_modifier_without_data_takes_nothing_away(policy):
+    with pytest.raises(InvalidInputError, match=r"would spare nothing.*'los'"):
+        decide(LatestN(3) | policy, with_loss(1.0, 2.0))
+
+
+def test_a_metric_still_missing_beside_other_policies_is_a_note():
+    decision = decide(LatestN(1) | BestN(2, "loss"), saves(1, 2))
+    assert decision.kept == {"1.2"}
+    assert decision.notes == (
+        "BestN(2, 'loss') names no state: no state has the metric 'loss'; the metrics there are: none",
+    )
+
+
+@pytest.mark.parametrize(
+    "policy", [Pinned(), Tagged("gold"), EveryNSteps(10, offset=99), Pinned() | Tagged()]
+)
+def test_a_policy_that_names_nothing_does_not_drop_everything(policy):
+    with pytest.raises(InvalidInputError, match="names no state to keep"):
+        decide(policy, saves(1, 2, 3))
+
+
+def test_tags_and_pins():
+    items = changed(
+        saves(1, 2, 3, 4, 5),
+        **{"1_1": {"tags": {"gold"}}, "1_2": {"tags": {"v1", "x"}}, "1_3": {"pinned": True}},
+    )
+    assert kept_steps(Tagged("v?"), items) == [2, 3, 5]
+    assert kept_steps(Tagged("v?", "gold"), items) == [1, 2, 3, 5]
+    assert kept_steps(Tagged(), items) == [1, 2, 3, 5]
+    assert kept_steps(Pinned(), items) == [3, 5]
+    assert kept_steps(LatestN(1), items) == [3, 5]
+
+
+def test_budget_counts_one_anchor_and_the_later_edges():
+    items = saves(1, 2, 3, 4, nbytes=10, anchor_bytes=100)
+    assert kept_steps(Budget(1), items) == [4]
+    assert kept_steps(Budget(109), items) == [4]
+    assert kept_steps(Budget(110), items) == [3, 4]
+    assert kept_steps(Budget(129), items) == [2, 3, 4]
+    assert kept_steps(Budget(130), items) == [1, 2, 3, 4]
+    unknown = [dataclasses.replace(item, anchor_bytes=None) for item in items]
+    unknown[0] = dataclasses.replace(unknown[0], nbytes=50)
+    assert kept_steps(Budget(69), unknown) == [3, 4]
+    assert kept_steps(Budget(70), unknown) == [2, 3, 4]
+
+
+def test_budget_keeps_an_unbroken_row_of_commits():
+    items = saves(1, 2, 3, 4, nbytes=10, anchor_bytes=100)
+    items[0] = dataclasses.replace(items[0], anchor_bytes=1)
+    assert kept_steps(Budget(110), items) == [3, 4]
+    assert kept_steps(LatestN(1) | Budget(120), items) == [1, 2, 3, 4]
+
+
+def test_the_latest_of_every_run_stays_even_where_run_numbers_collide():
+    items = saves(1, 2) + saves(7, 8, run_id="b") + saves(3, 4, run=2)
+    items = [dataclasses.replace(item, node=f"n{i}") for i, item in enumerate(items)]
+    decision = decide(LatestN(1), items)
+    assert steps_of(decision.kept, items) == [2, 4, 8]
+    assert decision.kept_by["n1"] == ("latest of its run",)
+    assert decision.kept_by["n5"] == ("LatestN(1)", "latest of its run")
+
+
+def test_reasons():
+    decision = decide(LatestN(1) | EveryNSteps(10) | Exact(LatestN(1)), saves(0, 5, 10))
+    assert decision.retired == {"1.5": "not kept by LatestN(1) | EveryNSteps(10)"}
+    assert decision.exact_let_go == {"1.0": "exact value not kept by Exact(LatestN(1))"}
+
+
+def test_modifiers_alone_keep_every_state():
+    decision = decide(Strip("optim/**", after=LatestN(2)) | Exact(LatestN(1)), saves(1, 2, 3, 4))
+    assert decision.kept == {"1.1", "1.2", "1.3", "1.4"}
+    assert not decision.retired
+    assert decision.stripped == {"1.1": ("optim/**",), "1.2": ("optim/**",)}
+    assert set(decision.exact_let_go) == {"1.1", "1.2", "1.3"}
+
+
+def test_strips_add_up_and_exacts_unite():
+    policy = LatestN(3) | Strip("a/**", after=LatestN(1)) | Strip("b/**", after=LatestN(2))
+    decision = decide(policy | Exact(EveryNSteps(100)) | Exact(LatestN(1)), saves(0, 1, 2, 3, 4))
+    assert decision.kept == {"1.2", "1.3", "1.4"}
+    assert decision.stripped == {"1.2": ("a/**", "b/**"), "1.3": ("a/**",)}
+    assert set(decision.exact_let_go) == {"1.2", "1.3"}
+
+
+def test_no_exact_leaves_exact_values_alone_and_what_has_none_loses_none():
+    assert not decide(LatestN(2), saves(1, 2, 3)).exact_let_go
+    assert not decide(LatestN(2) | Exact(LatestN(1)), saves(1, 2, 3, exact=False)).exact_let_go
+
+
+def test_the_latest_of_a_run_is_never_stripped_and_a_pinned_state_is_never_touched():
+    items = saves(1, 2, 3) + saves(4, 5, 6, run=2, run_id="b")
+    items = changed(items, **{"1_1": {"pinned": True}})
+    decision = decide(Strip("optim/**", after=LatestN(1)) | Exact(LatestN(1)), items)
+    assert set(decision.stripped) == {"1.2", "2.4", "2.5"}
+    assert set(decision.exact_let_go) == {"1.2", "1.3", "2.4", "2.5"}
+
+
+def test_no_candidates():
+    assert decide(BestN(1, "loss"), []).kept == frozenset()
+    assert decide(LogSpaced() | Strip("x", after=LatestN(1)), []).stripped == {}
+
+
+def test_a_node_twice_is_an_error():
+    with pytest.raises(InvalidInputError, match="twice"):
+        decide(LatestN(1), saves(1) + saves(1))
+
+
+@pytest.mark.parametrize(
+    "fields", [{"created": float("nan")}, {"created": datetime(2026, 1, 1)}, {"step": -1}, {"nbytes": -1}]
+)
+def test_candidates_that_cannot_be(fields):
+    with pytest.raises(InvalidInputError):
+        dataclasses.replace(saves(1)[0], **fields)
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (LatestN, (0,)), (LatestN, (True,)), (LatestN, (1.0,)), (LatestN, ("3",)), (LatestN, (1 << 63,)),
+        (EveryNSteps, (0,)), (EveryNSteps, (5, -1)),
+        (EveryNSeconds, (0,)), (EveryNSeconds, (float("nan"),)), (EveryNSeconds, (float("inf"),)),
+        (EveryNSeconds, ("6 parsecs",)), (EveryNSeconds, ("h",)),
+        (EveryNSeconds, (True,)), (EveryNSeconds, ("0s",)), (EveryNSeconds, (1e-9,)),
+        (EveryNSeconds, (None,)),
+        (BestN, (0, "loss")), (BestN, (1, "")), (BestN, (1, None)), (BestN, (1, "loss", "least")),
+        (LogSpaced, (1,)), (LogSpaced, (float("nan"),)), (LogSpaced, ("2",)),
+        (Budget, (0,)), (Budget, ("10 cats",)), (Budget, ("0.1B",)), (Budget, (1.5,)),
+        (Budget, ("99999999PB",)),
+        (Tagged, ("",)), (Tagged, (3,)),
+        (Strip, ("", LatestN(1))), (Strip, ("x", None)), (Strip, ("x", Exact(LatestN(1)))),
+        (Strip, ("x", LatestN(1) | Strip("y", LatestN(1)))),
+        (Exact, ("LatestN(1)",)), (Exact, (Exact(LatestN(1)),)),
+    ],
+)  # fmt: skip
+def test_bad_arguments(make, arguments):
+    with pytest.raises(InvalidInputError):
+        make(*arguments)
+
+
+def test_a_policy_unites_with_policies_only():
+    with pytest.raises(TypeError):
+        _ = LatestN(1) | "best:1:loss"
+
+
+def test_values():
+    assert LatestN(3) | LatestN(3) == LatestN(3)
+    assert LatestN(1) | (Pinned() | Tagged()) == (LatestN(1) | Pinned()) | Tagged()
+    assert EveryNSeconds("6h") == EveryNSeconds(21600.0)
+    assert Budget("10GB") == Budget(10**10) != Budget("10GiB")
+    assert len({LatestN(1), LatestN(1), LatestN(2), EveryNSteps(1), Exact(LatestN(1)), Tagged("a")}) == 5

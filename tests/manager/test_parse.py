@@ -1,0 +1,145 @@
+"""Policies as text: the same policy comes back, and nothing in a text is ever run."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from retained import policies, words
+
+from lcstore.errors import InvalidInputError
+from lcstore.manager.retention import (
+    BestN,
+    Budget,
+    EveryNSeconds,
+    EveryNSteps,
+    Exact,
+    LatestN,
+    LogSpaced,
+    Pinned,
+    Strip,
+    Tagged,
+    parse_policy,
+)
+from lcstore.units import format_bytes, format_seconds, parse_bytes, parse_seconds
+
+named_by_text = (
+    st.builds(BestN, st.integers(1, 9), words, st.sampled_from(["min", "max"]))
+    | st.lists(words, max_size=3).map(lambda globs: Tagged(*globs))
+    | words.map(lambda glob: Strip(glob, after=LatestN(1) | Tagged(glob)))
+)
+
+
+@given(policies | named_by_text)
+def test_the_text_of_a_policy_gives_it_back(policy):
+    assert parse_policy(str(policy)) == policy
+    assert str(parse_policy(str(policy))) == str(policy) == repr(policy)
+    assert hash(parse_policy(str(policy))) == hash(policy)
+    assert pickle.loads(pickle.dumps(policy)) == copy.copy(policy) == policy
+
+
+def test_texts():
+    policy = LatestN(3) | EveryNSteps(1000) | BestN(2, "loss") | Strip("optim/**", after=LatestN(2))
+    assert str(policy) == (
+        "LatestN(3) | EveryNSteps(1000) | BestN(2, 'loss') | Strip('optim/**', after=LatestN(2))"
+    )
+    assert str(EveryNSeconds(21600)) == "EveryNSeconds('6h')"
+    assert str(EveryNSeconds(0.5)) == "EveryNSeconds(0.5)"
+    assert str(Budget(10**10)) == "Budget('10GB')"
+    assert str(LogSpaced() | LogSpaced(1.5)) == "LogSpaced() | LogSpaced(base=1.5)"
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("latest:3", LatestN(3)),
+        ("every:1000", EveryNSteps(1000)),
+        ("every:1000:5", EveryNSteps(1000, 5)),
+        ("every:6h", EveryNSeconds("6h")),
+        ("best:2:loss", BestN(2, "loss")),
+        ("best:2:val/1.50:max", BestN(2, "val/1.50", "max")),
+        ("log", LogSpaced()),
+        ("log:1.5", LogSpaced(1.5)),
+        ("budget:10GB", Budget(10**10)),
+        ("budget:512", Budget(512)),
+        ("pinned", Pinned()),
+        ("tagged", Tagged()),
+        ("tagged:v*:1.50:007", Tagged("v*", "1.50", "007")),
+        ("strip:optim/**:latest:2", Strip("optim/**", LatestN(2))),
+        ("exact:best:1:loss:max", Exact(BestN(1, "loss", "max"))),
+        ("latest:3 | every:1000|pinned", LatestN(3) | EveryNSteps(1000) | Pinned()),
+        (" latest:3\n | BestN(2,\n 'a|b') ", LatestN(3) | BestN(2, "a|b")),
+        ("Exact(LatestN(1) | (Pinned() | Tagged('(')))", Exact(LatestN(1) | Pinned() | Tagged("("))),
+        ('Strip(glob="it\'s|/*", after=LatestN(n=2))', Strip("it's|/*", LatestN(2))),
+    ],
+)
+def test_both_spellings(text, policy):
+    assert parse_policy(text) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "such as 'latest:3'"), ("  ", "such as"), (None, "such as"), ("x" * 20_000, "20000 characters"),
+        ("LatetsN(3)", r"unknown .* 'LatetsN'; known are LatestN\(n\), EveryNSteps\(n, offset=0\)"),
+        ("newest:3", "known are .* in short latest:3"), ("latest", "in short latest:3"),
+        ("latest:1:2", "in short"), ("latest:x", "'x' is no whole number"), ("latest:٣", "no whole number"),
+        ("strip:optim/**", "in short"), ("exact", "in short"), ("pinned:", "in short"),
+        ("log:x", "no number"), ("exact:" * 1600 + "latest:1", "in short"),
+        ("best:2:loss:least", "'min' or 'max'"), ("every:6parsecs", "no duration|unknown unit"),
+        ("LatestN(3) |", "cannot read"), ("| LatestN(3)", "cannot read"), ("LatestN(3", "cannot read"),
+        ("LatestN(3)) | x", "cannot read"), ("LatestN('3)", "cannot read"), ("LatestN(\0)", "cannot read"),
+        ("LatestN()", r"LatestN\(n\): missing"), ("LatestN(3, 4)", "too many"),
+        ("LatestN(m=3)", r"LatestN\(n\)"),
+        ("LatestN(**{'n': 3})", r"without \*\*"), ("LatestN(*[3])", "neither"), ("LatestN(-1)", "1 or more"),
+        ("LatestN", "is no retention policy"), ("3", "is no retention policy"),
+        ("LatestN(3) & Pinned()", "is no"),
+        ("LatestN(3) or Pinned()", "is no retention policy"), ("LatestN(n)", "neither a number"),
+        ("LatestN(1 + 2)", "is no retention policy"), ("BestN(1, f'{exit()}')", "neither"),
+        ("__import__('os').system('true')", "is no retention policy"), ("(lambda: LatestN(1))()", "is no"),
+        ("Exact(Exact(LatestN(1)))", "name states to keep"), ("Exact(3)", "name states to keep"),
+        ("BestN(1, LatestN(1))", "is a text"), ("LatestN(" + "(" * 500 + "1", "cannot read"),
+        ("LatestN(" + "-" * 9000 + "1)", "cannot read|neither"),
+        ("LatestN(" + "9" * 5000 + ")", "cannot read"),
+    ],
+)  # fmt: skip
+def test_what_is_no_policy(text, message):
+    with pytest.raises(InvalidInputError, match=message):
+        parse_policy(text)
+
+
+@given(st.text(alphabet="LatestN(3)|BestN ,'\"=*[]{}.:-\\optimexact12\n", max_size=40) | st.text(max_size=20))
+def test_any_text_is_a_policy_or_a_clear_error(text):
+    with contextlib.suppress(InvalidInputError):
+        assert parse_policy(str(parse_policy(text))) == parse_policy(text)
+
+
+def test_long_unions():
+    text = " | ".join(f"LatestN({n})" for n in range(1, 600))
+    assert str(parse_policy(text)) == text
+    assert len(parse_policy(f"Exact({text})").inner.parts) == 599
+
+
+@given(st.integers(1, (1 << 63) - 1) | st.integers(1, 10**6).map(lambda n: n * 1000))
+def test_sizes(nbytes):
+    assert parse_bytes(format_bytes(nbytes)) == nbytes
+
+
+@given(st.integers(1, 10**11) | st.integers(1, 1000).map(lambda n: n * 3600))
+def test_durations(seconds):
+    assert parse_seconds(format_seconds(seconds)) == seconds
+
+
+def test_units():
+    assert parse_bytes("1.5 TiB") == 3 << 39
+    assert parse_bytes("10gb") == 10**10
+    assert parse_seconds("1.5d") == 129_600
+    assert parse_seconds("15 min") == parse_seconds("15m") == parse_seconds("900") == 900
+    with pytest.raises(InvalidInputError, match="known are B, kB, MB"):
+        parse_bytes("3 XB")
+    with pytest.raises(InvalidInputError, match="known are s, min, h, d, w"):
+        parse_seconds("3 ly")

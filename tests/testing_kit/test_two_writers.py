@@ -1,0 +1,71 @@
+"""Two writers and a reader in every order: no acknowledged save is lost, and nobody sees half of one."""
+
+from __future__ import annotations
+
+import pytest
+from runs import Base, base, opened, state
+
+from lcstore.testing import Scene, Step, check, explore
+
+BASES = {"empty": base(0), "deep": base(2)}
+
+
+def plans_stay(one: Step, other: Step) -> bool:
+    """A plan that was there at first is never deleted, and is written again with the same bytes."""
+    return one.key == other.key and one.key.startswith("plans/")
+
+
+def writer(number: int, resume: bool):
+    def play(actor):
+        with opened(actor) as store:
+            if resume:
+                store.resume()
+            nodes = []
+            for step in (number, number + 1)[: 1 if resume else 2]:
+                nodes.append(store.save(step, state(step)).node)
+                actor.say(nodes[-1])
+        return nodes
+
+    return play
+
+
+def reader(actor):
+    heard = actor.heard()
+    if not heard:
+        return heard, {}
+    with opened(actor, "r") as store:
+        return heard, {node: store.restore(node)["epoch"] for node in heard} | {None: store.restore()["epoch"]}
+
+
+def scene(start: Base, resume: bool):
+    def make():
+        backend = start.backend()
+
+        def look(outcomes):
+            assert not any(outcome.error for outcome in outcomes.values()), outcomes
+            model = start.model.__class__(dict(start.model.known))
+            with opened(backend, "r") as store:
+                for number, name in ((10, "one"), (20, "two")):
+                    for step, node in enumerate(outcomes[name].value, number):
+                        assert model.acknowledge(store, node).step == step
+                        assert store.restore(node)["epoch"] == step
+            check(backend, model)
+            heard, seen = outcomes["reader"].value
+            assert all(seen[node] == model.known[node].step for node in heard)
+
+        actors = {"one": writer(10, resume), "two": writer(20, resume), "reader": reader}
+        return Scene(backend, actors, look)
+
+    return make
+
+
+def test_two_writers_go_on_from_one_state_while_one_reads():
+    found = explore(scene(BASES["deep"], resume=True), limit=200, samples=20, commutes=plans_stay)
+    assert found.complete
+    assert found.schedules > 20
+
+
+@pytest.mark.soak
+def test_two_writers_who_both_begin_a_store_while_one_reads():
+    found = explore(scene(BASES["empty"], resume=False), limit=5000, samples=500)
+    assert found.schedules > 1000
