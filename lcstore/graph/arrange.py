@@ -1,23 +1,22 @@
 """Which edge every kept node is to be restored over: a tree of bounded depth that stores and writes little.
 
 Depth is bounded by levels. A node's level is drawn from its id, one in `FAN` nodes being a level higher than
-the rest, so it never changes whatever else comes or goes. New edges reach up to where the node's level
-has its place in the tree; nodes of level 0 may also stand at the end of a run of existing edges, down to the
-deepest place that the bound allows. As log2(n) + 2 is far deeper than the levels need, those runs are long, and
-most nodes keep the edge that they were saved with.
+the rest, so it never changes whatever else comes or goes. The higher the level, the nearer the root a node
+has to stand; nodes of level 0 may stand as deep as the bound allows. As log2(n) + 2 is far deeper than the
+levels need, level 0 makes long runs, each node of which stands on the one before it, mostly over the edge
+that it was saved with. Where a run gets too deep, an edge back to where the levels are begins another.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from lcstore.graph.lineage import Lineage, Link
 
 #: One node in so many is a level higher. A power of two.
-FAN: Final = 8
+FAN: Final = 32
 #: What a byte written counts beside a byte stored. So a merge that only saves space frees 1.5 times what it
 #: writes, and all such merges together write at most twice what was saved.
 WRITTEN: Final = 0.5
@@ -52,11 +51,11 @@ class Bound:
         return min(((drawn & -drawn).bit_length() - 1) // (FAN.bit_length() - 1), self.levels)
 
     def reach(self, level: int) -> int:
-        """Return the greatest depth that a new edge may put a node of that level at; at least 2."""
+        """Return the depth at which nodes of that level, and new runs, have their place; at least 2."""
         return 2 + self.levels - level
 
     def room(self, level: int) -> int:
-        """Return the greatest depth at which a node of that level may stay over existing edges."""
+        """Return the greatest depth at which a node of that level may stand."""
         return self.deepest if level == 0 else self.reach(level)
 
 
@@ -98,6 +97,8 @@ class Arrangement:
     ----------
     ways
         By place: how the node is restored, for the kept nodes and the others that they need.
+    freed
+        Bytes of existing edges that a new edge to the place makes needless.
     """
 
     def __init__(self, line: Lineage, kept: set[int], *, planning: bool) -> None:
@@ -108,11 +109,16 @@ class Arrangement:
         count = len(line.nodes)
         self.branches = _branches(line, kept)
         self.ways: dict[int, Way] = {0: Way(0.0, 0, 0, 0, None)}
+        self.freed: dict[int, float] = {}
         self._spare: dict[int, Way] = {}  # ways to nodes that nothing needs yet
         self._top = [0] * count  # the nearest needed node on the line, itself included
         self._above = [0] * count  # of a needed node: the nearest on the line that stands less deep
         for place in range(1, count):
             self._visit(place)
+
+    def needed_above(self, place: int) -> int:
+        """Return the nearest node on the line above a place that is needed, or the root."""
+        return self._top[self.line.parent[place]]
 
     def _visit(self, place: int) -> None:
         self._top[place] = self._top[self.line.parent[place]]
@@ -140,7 +146,7 @@ class Arrangement:
         if way is None:
             return self._new(place, level)
         if way.base not in self.ways:
-            # It goes over retired nodes that nothing else needs: perhaps a merge past them is worth its bytes.
+            # It goes over retired nodes that nothing else needs: a merge past them may be worth its bytes.
             new = self._new(place, level)
             if new.load < way.load:
                 return new
@@ -153,7 +159,8 @@ class Arrangement:
             base = self._way(link.base)
             if base is None or (room is not None and base.depth >= room):
                 continue
-            way = Way(self._load(link.base) + link.nbytes, base.depth + 1, link.base, link.nbytes, link)
+            weight = self.line.weight(place, link)
+            way = Way(self._load(link.base) + weight, base.depth + 1, link.base, link.nbytes, link)
             if best is None or way[:2] < best[:2]:
                 best = way
         return best
@@ -193,6 +200,8 @@ class Arrangement:
             if best is None or new[:2] < best[:2]:
                 best = new
         assert best is not None, "the root is always a base"
+        old = self._existing(place, None)
+        self.freed[place] = old.load - self._load(best.base) if old else 0.0
         return best
 
     def _need(self, place: int, way: Way) -> None:
@@ -217,8 +226,3 @@ def _branches(line: Lineage, kept: set[int]) -> list[int]:
         if branches[place] or place in kept:
             branches[line.parent[place]] += 1
     return branches
-
-
-def depth_of(nodes: int) -> int:
-    """Return the most edges that a restore takes among so many kept nodes."""
-    return math.floor(math.log2(max(nodes, 1))) + 2

@@ -243,6 +243,11 @@ class Graph:
             self.path(node)
         return self._all_routes()[node].nbytes
 
+    def is_in_danger(self, node: str) -> bool:
+        """Say whether only condemned edges lead to a node; errors as for `path`."""
+        self.path_bytes(node)
+        return self._all_routes()[node].condemned > 0
+
     def _all_routes(self) -> dict[str, Route]:
         if self._routes is None:
             self._routes = cheapest_routes(self._outgoing, self.nodes, self.is_condemned)

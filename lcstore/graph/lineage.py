@@ -9,19 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
 
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT, EdgeRef, NodeName
 from lcstore.graph.sizes import Sizes
 
+#: The id of an edge that is only planned.
+UNMADE: Final = ""
+
 
 class Link(NamedTuple):
-    """An edge that is there and not condemned, as the node at its end sees it."""
+    """An edge that is not condemned, as the node at its end sees it."""
 
     base: int
     nbytes: int
     edge: EdgeRef
+
+    @property
+    def is_unmade(self) -> bool:
+        """Whether the edge is only planned."""
+        return self.edge.edge == UNMADE
 
 
 @dataclass
@@ -59,6 +68,7 @@ class Lineage:
     spread: list[float] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     anchor: list[int] = field(default_factory=list)
+    _span: list[tuple[int, int]] = field(default_factory=list)
 
     def merged(self, base: int, place: int) -> int:
         """Return about how many bytes an edge from `base`, an ancestor or the root, to `place` will have."""
@@ -66,14 +76,52 @@ class Lineage:
             return self.anchor[place]
         return min(self.sizes.nbytes(self.spread[place] - self.spread[base]), self.anchor[place])
 
+    def weight(self, place: int, link: Link) -> int:
+        """Return the bytes that an edge to a place counts as when edges are compared.
+
+        That is what a merge was expected to have, so that what it turned out to have changes no choice.
+        """
+        if link.base in (0, self.parent[place]) or not self.descends(place, link.base):
+            return link.nbytes
+        return self.merged(link.base, place)
+
+    def descends(self, place: int, base: int) -> bool:
+        """Say whether a place is on a line that goes on from `base`."""
+        first, end = self._span[base]
+        return first <= self._span[place][0] < end
+
     def merges(self, base: int, place: int) -> int:
         """Return how many edges of the line such an edge merges."""
         return self.length[place] - (self.length[base] if base else -1)
+
+    def number(self) -> None:
+        """Number the places so that those on lines that go on from a place follow it without a gap."""
+        count = len(self.parent)
+        size = [1] * count
+        for place in range(count - 1, 0, -1):
+            size[self.parent[place]] += size[place]
+        start, free = [0] * count, [1] * count
+        for place in range(1, count):
+            parent = self.parent[place]
+            start[place] = free[parent]
+            free[parent] += size[place]
+            free[place] = start[place] + 1
+        self._span = [(first, first + size[place]) for place, first in enumerate(start)]
+
+    def order(self, place: int) -> tuple[int, int, str]:
+        """Return what decides which of two nodes is later."""
+        node = self.nodes[place]
+        return (0, 0, "") if node is None else node.order
 
     def name(self, place: int) -> str:
         """Return the id of the node there, or `ROOT`."""
         node = self.nodes[place]
         return ROOT if node is None else node.node
+
+
+def unmade(line: Lineage, base: int, place: int, nbytes: int) -> Link:
+    """Return an edge to be made."""
+    return Link(base, nbytes, EdgeRef(line.name(base), line.name(place), UNMADE, nbytes))
 
 
 def lineage_of(graph: Graph, sizes: Sizes) -> Lineage:
@@ -86,16 +134,17 @@ def lineage_of(graph: Graph, sizes: Sizes) -> Lineage:
         outgoing.setdefault(edge.base, []).append(edge)
     condemned = {edge for edges in incoming.values() for edge in edges if _is_condemned(graph, edge)}
     kept = {base: [edge for edge in edges if edge not in condemned] for base, edges in outgoing.items()}
-    seen: set[str] = set()
-    order = _order([ROOT], kept, seen)
+    order = [ROOT]
+    _extend(order, kept, nodes)
     sound = len(order)
-    order += _order(order, outgoing, seen)
+    _extend(order, outgoing, nodes)
     line = Lineage(sizes, places={name: place for place, name in enumerate(order)})
     for place, name in enumerate(order):
         earlier = [edge for edge in incoming.get(name, ()) if line.places.get(edge.base, place) < place]
         if place < sound:
             earlier = [edge for edge in earlier if edge not in condemned]
         _place(line, nodes.get(name), earlier, condemned, place < sound)
+    line.number()
     return line
 
 
@@ -114,29 +163,44 @@ def _is_condemned(graph: Graph, edge: EdgeRef) -> bool:
     return edge.edge in graph.condemned_edges
 
 
-def _order(starts: list[str], outgoing: dict[str, list[EdgeRef]], seen: set[str]) -> list[str]:
-    """Return what is reached and was not seen before, each after all that leads to it but for circles.
+def _extend(order: list[str], outgoing: dict[str, list[EdgeRef]], nodes: dict[str, NodeName]) -> None:
+    """Append what the edges reach, each node after all that leads to it, the earliest saved first.
 
-    That is the reverse of the order in which a search into depth leaves the nodes. The starts are given again
-    only where they are new.
+    So a further edge along a line changes nothing. Where a circle leaves no such node, it is broken at the
+    earliest saved of those that something leads to already.
     """
-    left = []
-    for start in starts:
-        new = start not in seen
-        seen.add(start)
-        stack = [(start, iter(outgoing.get(start, ())))]
-        while stack:
-            name, edges = stack[-1]
-            edge = next(edges, None)
-            if edge is None:
-                stack.pop()
-                if stack or new:
-                    left.append(name)
-            elif edge.target not in seen:
+    waiting = _edges_to_new(order, outgoing)
+    free: list[tuple[tuple[int, int, str], str]] = []
+    begun: list[tuple[tuple[int, int, str], str]] = []
+    done = 0
+    while True:
+        while done < len(order):
+            for edge in outgoing.get(order[done], ()):
+                if edge.target in waiting:
+                    waiting[edge.target] -= 1
+                    heappush(begun if waiting[edge.target] else free, (nodes[edge.target].order, edge.target))
+            done += 1
+        if not waiting:
+            return
+        _, name = heappop(free or begun)
+        if waiting.pop(name, None) is not None:
+            order.append(name)
+
+
+def _edges_to_new(order: list[str], outgoing: dict[str, list[EdgeRef]]) -> dict[str, int]:
+    """Return the nodes that can be reached and are not in order yet, and how many edges lead to each."""
+    seen = set(order)
+    found: dict[str, int] = {}
+    stack = list(order)
+    while stack:
+        for edge in outgoing.get(stack.pop(), ()):
+            if edge.target not in seen:
                 seen.add(edge.target)
-                stack.append((edge.target, iter(outgoing.get(edge.target, ()))))
-    left.reverse()
-    return left
+                found[edge.target] = 0
+                stack.append(edge.target)
+            if edge.target in found:
+                found[edge.target] += 1
+    return found
 
 
 def _place(

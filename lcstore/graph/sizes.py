@@ -1,9 +1,8 @@
 """How large an edge will be that merges others, from the sizes of those.
 
-The levels of a delta look like rounded Laplace values. Their number of bits tells their variance; variances add
-when deltas are summed (the moves of the weights are nearly independent from one save to the next), and the
-sum of the variances tells the bits of the merged edge. On a trace of a small GPT this is within a tenth for
-merges of 2 to 64 deltas (`benchmarks/README.md` describes the trace).
+The levels of a delta look like rounded Laplace values. Their number of bits tells their variance; variances
+add when deltas are summed (the moves of the weights are nearly independent from one save to the next), and
+the sum of the variances tells the bits of the merged edge.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Sizes:
 
     def spread(self, nbytes: int) -> float:
         """Return the spread of an edge of `nbytes`."""
-        return 2.0 ** (_log_variance(nbytes * 8 / self.elements) / (2 * self.drift))
+        return math.pow(2.0, _log_variance(nbytes * 8 / self.elements) / (2 * self.drift))
 
     def nbytes(self, spread: float) -> int:
         """Return the bytes of an edge of that spread; 0 for none."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.kernels.ints import leading_zeros
 from lcstore.kernels.jit import kernel
 
 _1 = np.uint64(1)
@@ -59,12 +60,7 @@ def window(words: Array, position: np.uint64) -> np.uint64:
 @kernel(inline=True)
 def bit_length(value: np.uint64) -> np.uint64:
     """Count the bits of ``uint64`` `value`, 0 for 0."""
-    n = np.uint64(0)
-    for half in (32, 16, 8, 4, 2, 1):
-        if value >> np.uint64(half):
-            value >>= np.uint64(half)
-            n += np.uint64(half)
-    return n + value
+    return np.uint64(np.uint64(64) - leading_zeros(value))
 
 
 @kernel(inline=True)

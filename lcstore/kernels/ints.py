@@ -40,6 +40,16 @@ def trailing_zeros(typingctx: Any, a: Any) -> Any:
     return a(a), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def leading_zeros(typingctx: Any, a: Any) -> Any:
+    """Count the zero bits above the highest set bit of an integer: all of them for zero."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctlz(args[0], context.get_constant(_boolean(), False))
+
+    return a(a), generate
+
+
 def _boolean() -> Any:
     from numba import types
 

@@ -25,11 +25,12 @@ SEGMENT = 1 << 12
 _MASK = np.uint64((1 << MAX_BITS) - 1)
 _LOW = np.uint64(0xFFFF)
 _1 = np.uint64(1)
-_2 = np.uint64(2)
 _3 = np.uint64(3)
 _7 = np.uint64(7)
 _8 = np.uint64(8)
 _16 = np.uint64(16)
+_63 = np.uint64(63)
+_64 = np.uint64(64)
 
 
 @kernel(inline=True)
@@ -53,12 +54,12 @@ def count_wide(levels: Array, counts: Array) -> int:
 
 @kernel
 def encode_wide(levels: Array, segment: int, codes: Array, payload: Array, directory: Array) -> int:
-    """Code ``int64`` levels, each of a magnitude below 2**62.
+    """Code integer levels, each of a magnitude below 2**62.
 
     Parameters
     ----------
     levels
-        ``int64[n]``.
+        ``int32[n]`` or ``int64[n]``.
     segment, codes
         Elements per segment; ``uint32[256]`` as from `assign_codes`.
     payload, directory
@@ -78,16 +79,20 @@ def encode_wide(levels: Array, segment: int, codes: Array, payload: Array, direc
         for i in range(part.size):
             symbol, extra, n = _split(np.int64(part[i]))
             code = np.uint64(codes[symbol])
-            acc, used, to = put(words, acc, used, to, code & _LOW, code >> _16)
-            acc, used, to = put(words, acc, used, to, extra, n)
+            size = code >> _16
+            if size + n > _63:
+                acc, used, to = put(words, acc, used, to, code & _LOW, size)
+                acc, used, to = put(words, acc, used, to, extra, n)
+            else:
+                acc, used, to = put(words, acc, used, to, (code & _LOW) | (extra << size), size + n)
         words[to] = acc
-        size = np.int64(to * _8 + ((used + _7) >> _3))
-        if size > 65535 or at + size > payload.size:
+        length = np.int64(to * _8 + ((used + _7) >> _3))
+        if length > 65535 or at + length > payload.size:
             return SPACE
-        copy(source, size, payload, at)
-        directory[s, 0] = size
+        copy(source, length, payload, at)
+        directory[s, 0] = length
         directory[s, 1] = 0
-        at += size
+        at += length
     return int(at)
 
 
@@ -98,7 +103,7 @@ def narrow_levels(levels: Array, narrow: Array, escapes: Array) -> int:
     Parameters
     ----------
     levels
-        ``int64[n]``.
+        ``int32[n]`` or ``int64[n]``.
     narrow
         ``int8[n]``, filled; -128 where the level is in `escapes`.
     escapes
@@ -153,22 +158,25 @@ def decode_wide(
     int
         `OK`, `LENGTH` or `SYMBOL`.
     """
+    base, bits = np.zeros(256, np.uint64), np.zeros(256, np.uint64)
+    for symbol in range(256):
+        base[symbol] = symbol
+        if symbol >= 16:
+            bits[symbol] = (symbol - 16) // 4 + 2
+            base[symbol] = np.uint64(4 | (symbol & 3)) << bits[symbol]
     for s in range(directory.shape[0]):
         out = levels[s * segment : (s + 1) * segment]
         position = np.uint64(start) << _3
         for i in range(out.size):
             look = window(words, position)
             code = look & _MASK
-            symbol = np.int64(table[code])
-            position += np.uint64(sizes[code])
+            symbol = table[code]
+            size, n = np.uint64(sizes[code]), bits[symbol]
             if symbol >= SYMBOLS:
                 return SYMBOL
-            z = np.uint64(symbol)
-            if symbol >= 16:
-                n = np.uint64((symbol - 16) // 4) + _2
-                z = ((_1 << _2) | np.uint64((symbol - 16) & 3)) << n
-                z |= window(words, position) & ((_1 << n) - _1)
-                position += n
+            rest = look >> size if size + n <= _64 else window(words, position + size)
+            z = base[symbol] | (rest & ((_1 << n) - _1))
+            position += size + n
             out[i] = np.int64(z >> _1) ^ -np.int64(z & _1)
         start = int(start + np.int64(directory[s, 0]))
         if (position + _7) >> _3 != np.uint64(start):

@@ -62,7 +62,7 @@ class Catalog:
         with self._lock:
             before = set(self._keys)
         folders = _FULL if full else (keys.NODES,)
-        listings = map(self.backend.list, folders)
+        listings: Iterable[list[str]] = map(self.backend.list, folders)
         if full and self.executor is not None:
             listings = self.executor.map(self.backend.list, folders)
         listed = dict(zip(folders, listings, strict=True))
@@ -101,6 +101,12 @@ class Catalog:
             self._keys.add(keys.node_key(name))
             self.graph.add(name)
             self._keep(name.node, record)
+
+    def add_edge(self, record: EdgeRecord) -> None:
+        """Take in an edge that was just added here."""
+        with self._lock:
+            self._keys.add(keys.edge_key(record.name))
+            self.graph.add_edge(record.name)
 
     def _keep(self, node: str, record: NodeRecord) -> None:
         if len(self._records) >= self.KEPT:

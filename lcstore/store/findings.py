@@ -8,7 +8,8 @@ from typing import Final, Literal, TypeAlias
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
-Level: TypeAlias = Literal["structure", "checksum"]
+#: Each looks at all that the ones before look at.
+Level: TypeAlias = Literal["structure", "checksum", "decode", "restore"]
 
 #: Commands that findings name; `{url}` is filled in when the report is made.
 UPGRADE: Final = "pip install --upgrade lcstore"
@@ -62,9 +63,13 @@ class Report:
     findings
         The gravest first.
     states, objects
-        How many were looked at.
+        How many were looked at. Retired states are none.
     bytes_read
-        Of objects, at level ``checksum``.
+        Of objects; at level ``structure`` only of large plain values.
+    skipped
+        Objects that were not looked at: left to other samples, or for lack of time.
+    complete
+        Whether the time was enough for all that was asked for.
     lost
         Steps of the states that cannot be restored, in rising order.
     good
@@ -79,6 +84,8 @@ class Report:
     states: int
     objects: int
     bytes_read: int
+    skipped: int
+    complete: bool
     lost: tuple[int, ...]
     good: int | None
     seconds: float
@@ -112,10 +119,19 @@ class Findings:
         """Note something."""
         self.made.append(Finding(severity, check, key, step, message, next))
 
-    def unreadable(self, check: str, key: str, error: LcstoreError, *, step: int | None = None) -> None:
+    def unreadable(
+        self,
+        check: str,
+        key: str,
+        error: LcstoreError,
+        *,
+        step: int | None = None,
+        severity: Severity = "error",
+        why: str = "",
+    ) -> None:
         """Note that an object could not be read, or is not what it should be."""
         message = "it is missing" if isinstance(error, NotFoundError) else error.message
         command = UPGRADE if isinstance(error, UnsupportedFormatError) else None
         if isinstance(error, StorageError):
             command = DOCTOR
-        self.add("error", check, error.key or key, message, step=step, next=command)
+        self.add(severity, check, error.key or key, message + why, step=step, next=command)

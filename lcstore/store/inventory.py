@@ -8,18 +8,18 @@ from typing import Final, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT
+from lcstore.graph.names import EdgeRef
 from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
-from lcstore.store.damage import ALL, Damage
 from lcstore.store.findings import Findings
+from lcstore.store.links import Link
+from lcstore.store.marked import Marks, bearers, marks_of
 from lcstore.store.marks import TagRecord, read_condemned, read_retired, read_tag
 from lcstore.store.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
 from lcstore.store.strictjson import loads
 from lcstore.store.survey import OnProgress, read_records
-from lcstore.track.columns import ADD, KEEP
 
 T = TypeVar("T")
 
@@ -34,7 +34,6 @@ _PARSERS: Final[dict[str, Callable[[str], object]]] = {
 }
 #: What the storage's clock and `doctor` leave behind when they are cut off.
 _SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
-_GOES_ON: Final = (KEEP, ADD)
 _FOREIGN: Final = "no lcstore wrote this: it is no name of a store"
 
 
@@ -46,26 +45,37 @@ class Inventory:
     listed
         Keys of everything that lcstore may have written.
     graph
-        Of all names, also those whose records could not be read: what a reader goes by.
+        Of all names, also those whose records could not be read: what a reader goes by. It is marked.
     records, edges, plans
         What could be read.
-    unread
-        Number of records that could not be.
+    own, shortcuts
+        Edges that can be used as far as records go, by node and by edge: with plan and columns.
+    marks, named
+        What names say is retired, pinned, condemned and tagged: readers go by them alone.
+    unreadable
+        The records that could not be read, each with why.
     """
 
-    def __init__(self, backend: Backend, findings: Findings, on_progress: OnProgress | None) -> None:
+    def __init__(self, backend: Backend, findings: Findings, on_progress: OnProgress | None = None) -> None:
         self.backend = backend
         self.findings = findings
         self.on_progress = on_progress
-        self.damage = Damage()
         self.graph = Graph()
         self.listed: set[str] = set()
         self.records: dict[str, NodeRecord] = {}
         self.edges: dict[str, EdgeRecord] = {}
         self.plans: dict[str, Plan] = {}
-        self.retired: set[str] = set()
-        self.condemned: set[tuple[str, str]] = set()
-        self.unread = 0
+        self.own: dict[str, Link] = {}
+        self.shortcuts: dict[str, Link] = {}
+        self.marks = Marks()
+        self.named: tuple[keys.TagName, ...] = ()
+        self.unreadable: dict[str, LcstoreError] = {}
+        self._condemned: set[tuple[str, str]] = set()
+
+    @property
+    def kept(self) -> list[str]:
+        """Nodes that are not let go of: the states that there are to judge."""
+        return [node for node in self.graph.nodes if node not in self.graph.hidden]
 
     def take(self) -> None:
         """List and read everything.
@@ -93,30 +103,42 @@ class Inventory:
         """Return the keys below a folder, in order."""
         return sorted(key for key in self.listed if key.startswith(f"{folder}/"))
 
-    def inherits(self, node: str, pool: str) -> bool:
-        """Say whether the value of any tensor of a pool goes on from that of the node's base."""
-        record = self.records.get(node)
-        plan = self.plans.get(record.plan) if record is not None else None
-        if record is None or plan is None or pool == ALL:
-            return record is None or record.edge.base != ROOT
-        ops = record.edge.columns.get("op", b"")
-        if len(ops) != len(plan.tensors):
-            return True
-        return any(s.pool == pool and op in _GOES_ON for s, op in zip(plan.tensors, ops, strict=True))
+    def link(self, ref: EdgeRef) -> Link | None:
+        """Return an edge of the graph; None where its records cannot be used."""
+        if ref.edge is None:
+            return self.own.get(ref.target)
+        return self.shortcuts.get(ref.edge) if ref.target in self.own else None
 
-    def shields(self, node: str, pool: str) -> bool:
-        """Say whether a node can be restored without the track of a pool: it keeps the exact value."""
-        record = self.records.get(node)
-        plan = self.plans.get(record.plan) if record is not None else None
-        if record is None or plan is None or record.exact is None or pool not in plan.pools:
-            return False
-        return plan.pools[pool].role != "exact"
+    def refs(self) -> list[EdgeRef]:
+        """Return all edges of the graph that lead to nodes that are there."""
+        graph = self.graph
+        own = [EdgeRef(name.base, node, None, name.nbytes) for node, name in graph.nodes.items()]
+        added = [EdgeRef(e.base, e.target, e.edge, e.nbytes) for e in graph.edges.values()]
+        return own + [ref for ref in added if ref.target in graph.nodes]
+
+    def key_of(self, ref: EdgeRef) -> str:
+        """Return the key of the record that an edge is in."""
+        if ref.edge is None:
+            return keys.node_key(self.graph.nodes[ref.target])
+        return keys.edge_key(self.graph.edges[ref.edge])
+
+    def is_condemned(self, edge: str, scope: str) -> bool:
+        """Say whether a record accounts for objects that are gone."""
+        return any((edge, s) in self._condemned for s in (scope, keys.WHOLE_EDGE))
+
+    def see(self, marks: Marks) -> None:
+        """Take marks for those of the store."""
+        self.marks = marks
+        self._condemned = {(name.edge, name.scope) for name in marks.condemned}
+        if marks.outdated(self.graph):
+            self.graph = Graph(self.graph.nodes.values(), self.graph.edges.values())
+        marks.mark(self.graph)
 
     def _store_record(self) -> None:
         try:
             record = StoreRecord.from_bytes(read_capped(self.backend, keys.STORE_KEY, _MAX_STORE_RECORD))
         except LcstoreError as error:
-            self.findings.unreadable("store", keys.STORE_KEY, error)
+            self._lost_record("store", keys.STORE_KEY, error)
             return
         usual = StoreRecord().grace_seconds
         if record.grace_seconds != usual:
@@ -127,6 +149,11 @@ class Inventory:
         """Every name parses; those that do not are left out of all that follows."""
         for name in foreign:
             self.findings.add("warning", "name", name, _FOREIGN)
+        aside = self.below(keys.QUARANTINE)
+        self.listed.difference_update(aside)
+        if aside:
+            message = f"{len(aside)} of the store's records could not be read: a repair set them aside"
+            self.findings.add("info", "quarantine", keys.QUARANTINE, message)
         for key in sorted(self.listed):
             folder = key.partition("/")[0]
             if folder in _PARSERS:
@@ -146,29 +173,28 @@ class Inventory:
             self.findings.add("error", "name", key, message)
 
     def _nodes(self, found: list[str]) -> None:
-        for key in found:
-            self._to_graph(key, lambda key: self.graph.add(keys.parse_node_key(key)))
         for read in read_records(self.backend, found, read_node, on_progress=self.on_progress):
             name = keys.parse_node_key(read.key)
             if read.record is not None:
                 self.records[name.node] = read.record
-            elif not self._deleted(read.key, read.error):
-                self.damage.break_node(name.node)
-                self._lost_record(read.key, read.error, step=name.step)
+            elif self._deleted(read.key, read.error):
+                continue
+            else:
+                self._lost_record("record", read.key, read.error, step=name.step)
+            self._to_graph(read.key, lambda key: self.graph.add(keys.parse_node_key(key)))
         for run in self.graph.ambiguous_runs():
             message = f"run {run} was taken by two writers at the same time; each made a branch"
             self.findings.add("warning", "run", None, message)
 
     def _edges(self, found: list[str]) -> None:
-        for key in found:
-            self._to_graph(key, lambda key: self.graph.add_edge(keys.parse_edge_key(key)))
         for read in read_records(self.backend, found, read_edge, phase="edges", on_progress=self.on_progress):
-            name = keys.parse_edge_key(read.key)
             if read.record is not None:
-                self.edges[name.edge] = read.record
-            elif not self._deleted(read.key, read.error):
-                self.damage.break_edge(name.edge)
-                self._lost_record(read.key, read.error)
+                self.edges[keys.parse_edge_key(read.key).edge] = read.record
+            elif self._deleted(read.key, read.error):
+                continue
+            else:
+                self._lost_record("record", read.key, read.error)
+            self._to_graph(read.key, lambda key: self.graph.add_edge(keys.parse_edge_key(key)))
 
     def _to_graph(self, key: str, add: Callable[[str], None]) -> None:
         try:
@@ -180,10 +206,12 @@ class Inventory:
         """Say whether a listed record has been deleted since, as collecting does."""
         return isinstance(error, NotFoundError) and key not in self.backend.list(key.partition("/")[0])
 
-    def _lost_record(self, key: str, error: LcstoreError | None, *, step: int | None = None) -> None:
+    def _lost_record(
+        self, check: str, key: str, error: LcstoreError | None, *, step: int | None = None
+    ) -> None:
         assert error is not None
-        self.unread += 1
-        self.findings.unreadable("record", key, error, step=step)
+        self.unreadable[key] = error
+        self.findings.unreadable(check, key, error, step=step)
 
     def _plans(self) -> None:
         """Read the plans that are there; whether one is missing is a question for whoever needs it."""
@@ -191,32 +219,45 @@ class Inventory:
         for read in read_records(self.backend, found, _read_plan, limit=MAX_PLAN_BYTES, phase="plans"):
             if read.record is not None:
                 self.plans[keys.parse_plan_key(read.key)] = read.record
-            elif read.error is not None:
-                self.findings.unreadable("plan", read.key, read.error)
+            elif not self._deleted(read.key, read.error):
+                self._lost_record("plan", read.key, read.error)
 
     def _marks(self) -> None:
-        tagged = set()
-        for tag in self._marked(keys.NAMES, read_tag):
-            tagged.add((tag.node, tag.name))
-            if tag.node is not None and tag.node not in self.graph.nodes:
-                what = f"{tag.kind} {tag.name!r} is of no state that is there"
+        self._marked(keys.NAMES, read_tag)
+        self._marked(keys.RETIRED, read_retired)
+        self._marked(keys.CONDEMNED, read_condemned)
+        self.named = tuple(map(keys.parse_tag_key, self.below(keys.NAMES)))
+        pins = bearers(self.named, "pin", self.graph.nodes)
+        self.see(
+            marks_of(
+                map(keys.parse_retired_key, self.below(keys.RETIRED)),
+                {name.node for names in pins.values() for name in names if name.node is not None},
+                map(keys.parse_condemned_key, self.below(keys.CONDEMNED)),
+            )
+        )
+        for name in self.named:
+            if name.node is not None and name.node not in self.graph.nodes:
+                what = f"{name.kind} {name.name!r} is of no state that is there"
                 message = f"{what}; an interrupted save leaves that"
-                self.findings.add("info", "tag", tag.key(), message)
-        self.retired = {retired.node for retired in self._marked(keys.RETIRED, read_retired)}
-        self.condemned = {(mark.edge, mark.scope) for mark in self._marked(keys.CONDEMNED, read_condemned)}
-        for node, record in self.records.items():
-            for name in record.tags:
-                if (node, name) not in tagged:
-                    key = TagRecord(name, node, record.seq, record.created).key()
-                    message = f"tag {name!r} has no record that can be read: it does not find its state"
+                self.findings.add("info", "tag", keys.tag_key(name), message)
+        known = {name.name for name in self.named if name.kind == "tag"}
+        for node in self.kept:
+            record = self.records.get(node)
+            for tag in record.tags if record is not None else ():
+                if record is not None and tag not in known:
+                    key = TagRecord(tag, node, 0, record.created).key()
+                    message = f"tag {tag!r} has no record: it does not find its state"
                     self.findings.add("warning", "tag", key, message, step=record.step)
 
-    def _marked(self, folder: str, parse: Callable[[str, bytes], T]) -> list[T]:
-        read = read_records(self.backend, self.below(folder), parse, limit=MAX_RECORD_BYTES, phase=folder)
-        for mark in read:
-            if mark.error is not None and not self._deleted(mark.key, mark.error):
-                self.findings.unreadable(folder, mark.key, mark.error)
-        return [mark.record for mark in read if mark.record is not None]
+    def _marked(self, folder: str, parse: Callable[[str, bytes], object]) -> None:
+        found = self.below(folder)
+        for mark in read_records(self.backend, found, parse, limit=MAX_RECORD_BYTES, phase=folder):
+            if mark.error is None:
+                continue
+            if self._deleted(mark.key, mark.error):
+                self.listed.discard(mark.key)
+            else:
+                self._lost_record(folder, mark.key, mark.error)
 
 
 def _read_plan(key: str, data: bytes) -> Plan:

@@ -25,6 +25,8 @@ DATA: Final = "data"
 RETIRED: Final = "retired"
 CONDEMNED: Final = "condemned"
 NAMES: Final = "names"
+#: Where repairing puts what could not be read, each under its own key: no part of the store.
+QUARANTINE: Final = "quarantine"
 
 OPS: Final[tuple[Op, ...]] = ("add", "set", "exact")
 _OP: Final[dict[str, Op]] = {op: op for op in OPS}

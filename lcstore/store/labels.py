@@ -29,6 +29,17 @@ class Labels:
     tags: Sequence[str] = ()
 
 
+def check_tag(tag: str) -> str:
+    """Return a tag, or raise `InvalidInputError` where it cannot be one."""
+    keys.check_tag(tag)
+    if tag in _RESERVED_TAGS or tag.isdigit() or keys.is_id(tag):
+        raise InvalidInputError(
+            f"{tag!r} cannot be a tag: "
+            f"{', '.join(map(repr, sorted(_RESERVED_TAGS)))}, numbers and node ids mean something else"
+        )
+    return tag
+
+
 def check_step(step: object) -> int:
     """Return a training step, or raise `InvalidInputError`."""
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= int(step) <= MAX_STEP:
@@ -67,10 +78,5 @@ def check_labels(
     if isinstance(tags, str):
         raise InvalidInputError(f"tags is the string {tags!r}: give a list of tags")
     for tag in tags:
-        keys.check_tag(tag)
-        if tag in _RESERVED_TAGS or tag.isdigit() or keys.is_id(tag):
-            raise InvalidInputError(
-                f"{tag!r} cannot be a tag: "
-                f"{', '.join(map(repr, sorted(_RESERVED_TAGS)))}, numbers and node ids mean something else"
-            )
+        check_tag(tag)
     return Labels(numbers, data, tuple(dict.fromkeys(tags)))

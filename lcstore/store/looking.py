@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 
 from lcstore.errors import CorruptionError, FallbackWarning, NotFoundError
 from lcstore.state.paths import Part, Path, format_path, matcher, parse_path
-from lcstore.state.tree import select, structure_paths, unflatten
-from lcstore.store.convert import check_targets, fill, load_into, patterns, rest_of, shaped
+from lcstore.state.plan import Plan
+from lcstore.state.tree import MISSING, Selection, select, structure_paths, unflatten
+from lcstore.store.convert import TARGETS, check_targets, fill, load_into, patterns, rest_of, shaped
 from lcstore.store.handle import Handle
 from lcstore.store.info import StepInfo, step_info
 from lcstore.store.labels import At, check_at, check_choice
@@ -19,6 +20,7 @@ from lcstore.store.listing import Listed, list_states
 from lcstore.store.reader import Node, row_window
 from lcstore.store.survey import OnProgress
 from lcstore.store.view import StepView
+from lcstore.store.walk import Walk, Walker, stops
 
 
 class Looking(Handle):
@@ -131,6 +133,104 @@ class Looking(Handle):
         low, high, rest = window
         flat = self._reader.window(node, index, low, high)
         return np.asarray(flat.reshape(-1, *spec.shape[1:])[rest])
+
+    def history(self, path: str | Path, steps: Iterable[At] | None = None) -> Walk[Any]:
+        """Give one tensor (or plain value) step after step, at about one edge for each step.
+
+        Parameters
+        ----------
+        path
+            As for `read`.
+        steps
+            A range, a list of steps, or None for all, each in its newest revision. Unless they are a list,
+            steps that are not there, or do not have the path, are passed over.
+
+        Returns
+        -------
+        Walk
+            An iterator of step and value, which is what ``read(step, path)`` gives, bit for bit.
+
+        Raises
+        ------
+        NotFoundError
+            A step of a list is not there or does not have the path, or no step has it.
+        CorruptionError
+            As for `restore`.
+        """
+        where = parse_path(path) if isinstance(path, str) else tuple(path)
+        visited = stops(self._catalog, self._listed(full=True), steps)
+        walker = Walker(self._reader)
+
+        def choose(node: Node) -> list[int]:
+            index = node.plan.index.get(where)
+            return [] if index is None else [index]
+
+        def use(node: Node) -> Any:
+            index = node.plan.index.get(where)
+            if index is None:
+                _, leaves = structure_paths(node.plan.structure)
+                return self._leaf(node, where) if where in leaves or visited.listed else MISSING
+            spec = node.plan.tensors[index]
+            if spec.pool in node.stripped and not visited.listed:
+                return MISSING
+            return np.asarray(walker.values(node, [index])[index].reshape(spec.shape))
+
+        return Walk(walker, visited, choose, use, self._reading, must=format_path(where))
+
+    def walk(
+        self,
+        steps: Iterable[At] | None = None,
+        keys: str | Sequence[str] | None = "model/**",
+        *,
+        reverse: bool = False,
+        to: str = "numpy",
+    ) -> Walk[Any]:
+        """Give a part of the state step after step, at about one edge for each step.
+
+        That is far less than restoring each of them where paths are long, forward and backward. The
+        states are those that are there now; saves meanwhile are not seen.
+
+        Parameters
+        ----------
+        steps
+            A range, a list of steps, or None for all, each in its newest revision. Steps of a range that are
+            not there are passed over.
+        keys
+            Path globs, as for `restore`.
+        reverse
+            Go through `steps` from the last to the first.
+        to
+            As for `restore`.
+
+        Returns
+        -------
+        Walk
+            An iterator of step and tree, which is what ``restore(step, keys=keys)`` gives, bit for bit.
+
+        Raises
+        ------
+        NotFoundError
+            A step of a list is not there.
+        CorruptionError
+            As for `restore`; raised when the walk comes to it.
+        """
+        check_choice("to", to, TARGETS)
+        matches = matcher(patterns(keys))
+        visited = stops(self._catalog, self._listed(full=True), steps, reverse=reverse)
+        walker = Walker(self._reader)
+        last: list[tuple[Plan, Selection]] = []
+
+        def part(node: Node) -> Selection:
+            if not last or last[0][0] is not node.plan:
+                last[:] = [(node.plan, select(node.plan.structure, matches))]
+            return last[0][1]
+
+        def use(node: Node) -> Any:
+            chosen = part(node)
+            values = walker.values(node, chosen.tensors)
+            return self._tree(node, values, *chosen, dtype=None, like=None, to=to)
+
+        return Walk(walker, visited, lambda node: part(node).tensors, use, self._reading)
 
     def _leaf(self, node: Node, where: Path) -> Any:
         _, leaves = structure_paths(node.plan.structure)

@@ -73,7 +73,8 @@ def marks_of(
 ) -> Marks:
     """Put the names of marks together."""
     stripped: defaultdict[str, set[str]] = defaultdict(set)
-    states, inexact = set(), set()
+    states: set[str] = set()
+    inexact: set[str] = set()
     for name in retired:
         if name.pool is not None:
             stripped[name.node].add(name.pool)

@@ -23,7 +23,6 @@ from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
-from lcstore.store.footing import Footing
 from lcstore.store.jobs import run_all
 from lcstore.store.records import EdgeBody, NodeRecord, ObjectRef
 from lcstore.store.strictjson import loads
@@ -32,7 +31,6 @@ from lcstore.track.compose import Composer, Edge
 from lcstore.track.draft import OpName
 from lcstore.track.frames import values_of_frame
 from lcstore.track.layout import PoolMap, pool_maps
-from lcstore.track.route import Route
 from lcstore.track.track import pool_dtype
 
 
@@ -119,8 +117,8 @@ class Reader:
                 return self._exact_values(node, [tensor])[tensor][low:high]
             return self.compose(node, [tensor], window=(low, high)).values(tensor)
 
-    def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array], Footing]:
-        """Return the track of a node, proved, by pool; its flat values; what it stands on."""
+    def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array]]:
+        """Return the track of a node, proved, by pool; and its flat values, the exact ones while kept."""
         everything = range(len(node.plan.tensors))
         exact, tracked = self._divide(node, everything)
         with node.named():
@@ -134,18 +132,7 @@ class Reader:
             for name, pool in node.plan.pools.items()
             if (dtype := pool_dtype(pool)) is not None
         }
-        return pools, values, self._footing(node, composer.route)
-
-    def _footing(self, node: Node, route: Route) -> Footing:
-        footing = Footing()
-        for ref in self.catalog.path(node.name.node):
-            own = self.catalog.record(ref.target).edge.id
-            footing.edges.add(own if ref.edge is None else ref.edge)
-            footing.whole.add(own)
-        for tensor, spec in enumerate(node.plan.tensors):
-            if spec.role == "exact":
-                footing.origins[spec.path] = (edge_of(route.setter(tensor)), spec.pool)
-        return footing
+        return pools, values
 
     @staticmethod
     def _check_kept(node: Node, wanted: Iterable[int]) -> None:
@@ -258,12 +245,6 @@ class _Fetch:
     def __call__(self, pool: str, op: OpName, chunk: int) -> bytes | None:
         ref = self.refs.get(self.locate(pool, op, chunk))
         return None if ref is None else fetch_object(self.backend, ref)
-
-
-def edge_of(edge: Edge) -> str:
-    """Return the id of an edge that a reader gave."""
-    assert isinstance(edge.fetch, _Fetch)
-    return edge.fetch.edge
 
 
 def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:

@@ -121,9 +121,7 @@ class Store(Looking, Upkeep):
         with self._lock:
             self._check_open()
             self._writer.settle()
-            node, (pools, values, footing) = self._reading(
-                at, lambda node: (node, self._reader.rebuild(node))
-            )
+            node, (pools, values) = self._reading(at, lambda node: (node, self._reader.rebuild(node)))
             everything = range(len(node.plan.tensors))
             track = Track()
             track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
@@ -131,7 +129,7 @@ class Store(Looking, Upkeep):
             state = self._tree(node, values, node.plan.structure, everything, leaves, dtype, like, to)
             if targets:
                 load_into(state, targets)
-            self._writer.stand_on(node.name, footing, track)
+            self._writer.stand_on(node.name, track)
             return state
 
     def resume_into(self, at: At, targets: Mapping[str, Any]) -> dict[Part, Any]:

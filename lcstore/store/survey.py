@@ -40,14 +40,20 @@ def spread(
     workers: int = WORKERS,
     phase: str = "",
     on_progress: OnProgress | None = None,
+    until: Callable[[], bool] = lambda: False,
 ) -> Iterator[R]:
-    """Yield ``function(item)`` for each item, in order, several at a time and never many ahead."""
+    """Yield ``function(item)`` for each item, in order, several at a time and never many ahead.
+
+    Once `until` says so no more are begun, and the rest is not yielded.
+    """
     wanted = list(items)
     pending: deque[Future[R]] = deque()
     done = 0
     with ThreadPoolExecutor(workers, thread_name_prefix="lcstore-read") as pool:
         try:
             for item in wanted:
+                if until():
+                    break
                 pending.append(pool.submit(function, item))
                 if len(pending) >= workers * _AHEAD:
                     yield pending.popleft().result()

@@ -2,15 +2,183 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from lcstore.errors import InvalidInputError
 from lcstore.store.findings import Level, Report
 from lcstore.store.handle import Handle
+from lcstore.store.labels import At, check_at, check_tag
+from lcstore.store.maintenance.collect import Collector, CollectReport
+from lcstore.store.maintenance.names import pin, set_name, unpin
+from lcstore.store.maintenance.retire import Retired, RetireReport, retire_by, retire_node
 from lcstore.store.stats import Stats, stats
 from lcstore.store.survey import OnProgress
 from lcstore.store.verify import verify
+from lcstore.units import parse_seconds
+
+if TYPE_CHECKING:
+    from lcstore.retention.base import Retention
+    from lcstore.store.maintenance.compact import CompactReport
 
 
 class Upkeep(Handle):
-    """The methods of `lcstore.Store` that maintain."""
+    """The methods of `lcstore.Store` that maintain. All of them may run beside a training run's saves."""
+
+    # Names ----------------------------------------------------------------------------------------------
+
+    def tag(self, name: str, at: At) -> None:
+        """Set a tag on a state: ``restore(name)`` then finds it, until the tag is set on another."""
+        self._check_writable()
+        check_tag(name)
+        set_name(self._backend, "tag", name, self._found(at))
+
+    def untag(self, name: str) -> None:
+        """Take a tag away from all states."""
+        self._check_writable()
+        check_tag(name)
+        set_name(self._backend, "tag", name, None)
+
+    def pin(self, at: At, by: str = "") -> None:
+        """Keep a state from being retired; one that was retired is kept from being collected.
+
+        Parameters
+        ----------
+        at
+            As for `restore`; a retired state is named by its node's id.
+        by
+            Who pins: each holder's pin is taken away by itself.
+
+        Raises
+        ------
+        ConflictError
+            It is being collected: too late.
+        """
+        self._check_writable()
+        pin(self._backend, self._catalog, self._found(at), by)
+
+    def unpin(self, at: At, by: str | None = None) -> int:
+        """Take the pins of a state away (or only that of one holder); return how many there were."""
+        self._check_writable()
+        return unpin(self._backend, self._catalog, self._found(at), by)
+
+    # Letting go -----------------------------------------------------------------------------------------
+
+    def retire(self, at: At, reason: str = "") -> Retired:
+        """Let go of one state.
+
+        It is not listed or found any more, and the next `collect` deletes what only it needed. States that
+        were saved on top of it are not harmed. Until it is collected, its node's id still finds it, and
+        `pin` brings it back.
+
+        Raises
+        ------
+        InvalidInputError
+            It is the latest state of its run, or pinned.
+        """
+        self._check_writable()
+        return retire_node(self._backend, self._catalog, self._executor, self._found(at), reason)
+
+    def retain(
+        self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None
+    ) -> RetireReport:
+        """Let go of all that a retention policy does not keep; see `lcstore.retention.decide`.
+
+        Parameters
+        ----------
+        keep
+            A policy, or its text: ``LatestN(3) | EveryNSteps(1000)``.
+        dry_run
+            Only say what would be let go.
+
+        Raises
+        ------
+        InvalidInputError
+            The policy names no state to keep.
+        CorruptionError
+            A record cannot be read: nothing is decided about states of which not all is known.
+        """
+        from lcstore.retention.parse import parse_policy
+
+        self._check_open() if dry_run else self._check_writable()
+        return retire_by(
+            self._backend,
+            self._catalog,
+            self._executor,
+            parse_policy(keep) if isinstance(keep, str) else keep,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
+
+    def compact(
+        self,
+        *,
+        keep: Retention | str | None = None,
+        dry_run: bool = False,
+        max_bytes: int | None = None,
+        max_seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CompactReport:
+        """Add merged edges, so that old states need fewer bytes and every state is quick to restore.
+
+        Nothing that can be restored changes by a bit. `collect` then frees what is not needed any more.
+
+        Parameters
+        ----------
+        keep
+            A retention policy, applied first, as by `retain`.
+        dry_run
+            Only say what would be done.
+        max_bytes, max_seconds
+            Stop before more is written, or this time has passed. Whatever is done is of use, and the next
+            compaction goes on.
+        on_progress
+            Called with what is being done, how much of it is done, and how much there is.
+        """
+        from lcstore.store.maintenance.compact import Compactor
+
+        self._check_open() if dry_run else self._check_writable()
+        retired = self.retain(keep, dry_run=dry_run, on_progress=on_progress) if keep is not None else None
+        compactor = Compactor(
+            self._backend,
+            self._catalog,
+            self._reader,
+            self._executor,
+            max_bytes=max_bytes,
+            max_seconds=max_seconds,
+            on_progress=on_progress,
+        )
+        return compactor.run(dry_run=dry_run, retired=retired)
+
+    def collect(
+        self,
+        *,
+        grace: float | str | None = None,
+        dry_run: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> CollectReport:
+        """Delete what no kept state needs.
+
+        Parameters
+        ----------
+        grace
+            Seconds, or ``"24h"``: how long ago a thing must have been condemned. The store's own if None;
+            it cannot be shorter than that. So what this call condemns a later one deletes.
+        dry_run
+            Only say what would be deleted in the end.
+
+        Raises
+        ------
+        CorruptionError
+            A record cannot be read, or a kept state not be restored: nothing is deleted then.
+        """
+        self._check_open() if dry_run else self._check_writable()
+        seconds = parse_seconds(grace) if isinstance(grace, str) else grace
+        collector = Collector(self._backend, self._catalog, self._executor, seconds, on_progress)
+        report = collector.run(dry_run=dry_run)
+        self._catalog.refresh(full=True)
+        return report
+
+    # Looking --------------------------------------------------------------------------------------------
 
     def verify(self, level: Level = "structure", on_progress: OnProgress | None = None) -> Report:
         """Look for damage, changing nothing; see `lcstore.store.verify.verify`."""
@@ -21,3 +189,8 @@ class Upkeep(Handle):
         """Count what the store holds; see `lcstore.store.stats.stats`."""
         self._check_open()
         return stats(self._backend, on_progress)
+
+    def _found(self, at: At) -> str:
+        self._check_open()
+        self._catalog.refresh(full=True)
+        return self._catalog.resolve(check_at(at)).node

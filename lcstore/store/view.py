@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from lcstore.store.info import StepInfo
 
 if TYPE_CHECKING:
-    from lcstore.store.store import Store
+    from lcstore.store.looking import Looking
 
 
 class StepView(Mapping[str, Any]):
     """The tensors of one state by path, read when they are asked for."""
 
-    def __init__(self, store: Store, node: str) -> None:
+    def __init__(self, store: Looking, node: str) -> None:
         self._store = store
         self.node = node
 

@@ -23,14 +23,13 @@ from lcstore.state.tree import FlatState
 from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
-from lcstore.store.commit import put_record
+from lcstore.store.commit import is_taken_away, put_record
 from lcstore.store.entries import plan_entries
-from lcstore.store.footing import Footing
 from lcstore.store.info import SaveInfo
 from lcstore.store.jobs import run_all
 from lcstore.store.labels import Labels
 from lcstore.store.marked import next_seq
-from lcstore.store.marks import TagRecord
+from lcstore.store.marks import RetiredRecord, TagRecord
 from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
 from lcstore.store.strictjson import dumps
 from lcstore.store.written import Written
@@ -77,17 +76,19 @@ class Writer:
         self.run: int | None = None
         self.run_id = secrets.token_hex(4)
         self.seq = 0
-        self._footing = Footing()
+        #: Whether a collector may have let go of the head: it is of another run, or a look at it failed.
+        self._foreign = self._doubtful = False
         self._exact: set[Path] = set()
         self._plans: dict[int, tuple[Plan, str]] = {}
         self._pending: _Pending | None = None
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self._sound = True
 
-    def stand_on(self, head: NodeName, footing: Footing, track: Track) -> None:
-        """Go on from a node: `footing` is what it stands on, `track` what was rebuilt from that."""
+    def stand_on(self, head: NodeName, track: Track) -> None:
+        """Go on from a node: `track` is what was rebuilt of it."""
         self.settle()
-        self.head, self._footing, self.track = head, footing, track
+        self.head, self.track = head, track
+        self._foreign, self._doubtful = True, False
         self._exact, self._sound = set(), True
 
     def settle(self) -> None:
@@ -128,12 +129,14 @@ class Writer:
         flattened = time.perf_counter()
         arrays = [flat_array(host.array) for _, host in flat.tensors]
         saving = _Saving(self, step, flat, arrays, labels, exact)
-        anchor = self.head is None or not self._sound
+        anchor = self.head is None or not self._sound or self._doubtful or self._is_base_retired()
         for _ in range(3):
+            base = self.head if not anchor else None
             info = saving.attempt(anchor, started, flattened)
-            if not self._condemned(step):
+            if not self._is_let_go(base, step):
                 return info
-            anchor = True  # what the new node stands on is being deleted: it is not acknowledged
+            self._disown(info.node)
+            anchor = True
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=step
         )
@@ -144,25 +147,45 @@ class Writer:
         return self.seq
 
     def _accept(self, pending: _Pending) -> None:
-        draft = pending.draft
-        edge, anchor = pending.record.edge.id, pending.name.base == ROOT
-        self._footing.advance(edge, draft.plan, draft.columns, anchor=anchor)
-        draft.commit()
+        pending.draft.commit()
         self.head = pending.name
         self._sound = True
         self.catalog.add(pending.name, pending.record)
 
-    def _condemned(self, step: int) -> bool:
-        """Say whether anything on the path of the node just committed is condemned."""
+    def _is_let_go(self, base: NodeName | None, step: int) -> bool:
+        """Say whether a collector takes away anything of the node just committed, or of what it stands on.
+
+        Whatever it condemns from now on, it lists the records once more and finds this one. What this
+        handle committed before needs no look: collectors keep the latest node of every run.
+        """
+        self._doubtful = True
         try:
-            listed = self.backend.list(keys.CONDEMNED)
+            gone = self._is_condemned() or (base is not None and self._foreign and self._is_retired(base))
         except StorageError as error:
             raise UnknownOutcomeError(
                 "the state is stored, but whether a collector let go of what it stands on could not be "
                 "listed: save again",
                 step=step,
             ) from error
-        return self._footing.is_shaken(map(keys.parse_condemned_key, listed))
+        self._foreign, self._doubtful = False, gone
+        return gone
+
+    def _is_base_retired(self) -> bool:
+        """Say whether the node to go on from was let go of since; only one of another handle can be."""
+        return self.head is not None and self._foreign and self._is_retired(self.head)
+
+    def _disown(self, node: str) -> None:
+        """Let go of a node that is not acknowledged: what it stands on is being deleted."""
+        mark = RetiredRecord(node, "not acknowledged: what it stood on was being deleted", utc_now())
+        put_record(self.backend, mark.key(), mark.to_bytes())
+
+    def _is_condemned(self) -> bool:
+        assert self.head is not None
+        return is_taken_away(self.backend, self.catalog.record(self.head.node).edge)
+
+    def _is_retired(self, base: NodeName) -> bool:
+        graph = self.catalog.refresh(full=True)
+        return base.node not in graph.nodes or base.node in graph.hidden
 
     def plan_digest(self, plan: Plan) -> tuple[str, int]:
         """Return the digest of a plan, stored if this handle has not yet done so, and the bytes written."""

@@ -38,9 +38,11 @@ class Written:
             self.objects += 1
         return ref
 
-    def put_chunk(self, edge: str, chunk: Chunk) -> None:
+    def put_chunk(self, edge: str, chunk: Chunk) -> ObjectRef:
         """Write a coded chunk."""
-        self.put(keys.chunk_key(edge, chunk.pool, chunk.op, chunk.index), chunk.data, chunk.pool, chunk.op)
+        return self.put(
+            keys.chunk_key(edge, chunk.pool, chunk.op, chunk.index), chunk.data, chunk.pool, chunk.op
+        )
 
     def put_mark(self, key: str, data: bytes) -> None:
         """Write a record about the node to come."""
@@ -61,6 +63,10 @@ class Written:
                 spec.size, spec.chunk, spec.dtype, op, integer=integer, storage=spec.storage_dtype
             )
             self.put(keys.array_key(edge, pool, op), data, pool, op)
+
+    def listed(self) -> tuple[ObjectRef, ...]:
+        """Return the objects in the order of their keys."""
+        return tuple(sorted((ref for ref, _, _ in self.refs), key=lambda ref: ref.key))
 
     def split(self, draft: Draft) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """Return the objects that the edge needs, and those of the exact value alone."""

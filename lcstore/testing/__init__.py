@@ -1,4 +1,4 @@
-"""For testing stores and backends: faults on purpose, power cuts, interleavings, and what must always hold."""
+"""For testing stores and backends: faults on purpose, power cuts, interleavings, what must always hold."""
 
 from lcstore.testing.actors import Actor, Outcome
 from lcstore.testing.bursts import Reluctant, seeded_plan
@@ -13,7 +13,7 @@ from lcstore.testing.faults import (
     every_point,
 )
 from lcstore.testing.interleave import Exploration, Scene, ScheduleError, explore, replay
-from lcstore.testing.invariants import BrokenStoreError, check, problems, refuses_to_go_on
+from lcstore.testing.invariants import BrokenStoreError, check_store, problems, refuses_to_go_on
 from lcstore.testing.model import Chronicle, Known, Snapshot, StoreModel
 from lcstore.testing.powerloss import Disk, power_loss
 from lcstore.testing.races import Step
@@ -40,7 +40,7 @@ __all__ = [
     "Snapshot",
     "Step",
     "StoreModel",
-    "check",
+    "check_store",
     "checks",
     "crash_points",
     "every_point",

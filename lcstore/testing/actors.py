@@ -208,7 +208,9 @@ class Stage:
         chosen = me
         if self._begun:
             try:
-                chosen = self.choose({name: self.pending[name] for name in self._turns if name in self.pending})
+                chosen = self.choose(
+                    {name: self.pending[name] for name in self._turns if name in self.pending}
+                )
                 if chosen is not None:
                     self.trace.append(self.pending.pop(chosen))
             except BaseException as error:

@@ -1,4 +1,4 @@
-"""Plans for a `FaultBackend` in which many things go wrong: by a seed, and objects that are slow to appear."""
+"""Plans for a `FaultBackend`: faults strewn by a seed, and objects that fail a few times before they work."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def seeded_plan(
 class Reluctant:
     """Strikes the first `times` operations of one sort on each key, after which that key works.
 
-    ``FaultBackend(inner, {Reluctant("get", 2): Fault("eio", times=None)})`` fails the first two reads of every
-    object.
+    ``FaultBackend(inner, {Reluctant("get", 2): Fault("eio", times=None)})`` fails the first two reads of
+    every object.
     """
 
     def __init__(self, name: OperationName, times: int) -> None:
@@ -58,6 +58,7 @@ class Reluctant:
         self._lock = threading.Lock()
 
     def __call__(self, operation: Operation) -> bool:
+        """Say whether this operation is struck."""
         if operation.name != self.name:
             return False
         with self._lock:

@@ -72,10 +72,11 @@ class Fault:
     kind
         ``crash_before``: dies with no effect. ``crash_after``: the effect lands, then dies. ``torn``: a
         prefix lands, then dies (what a target without atomic publish does). ``eio``: fails, no effect.
-        ``busy``: this and the next operations, `count` in all, are refused, no effect. ``enospc``: this and every later put fails. ``lost_reply``: the effect lands, the caller is told
-        that the outcome is unknown. ``lost_request``: the same, but nothing landed. ``stale_listing``: the
-        newest `count` objects are left out. ``bit_flip``: one bit of what is read differs. ``short_read``:
-        the end of what is read is missing.
+        ``busy``: this and the next operations, `count` in all, are refused, no effect. ``enospc``: this and
+        every later put fails. ``lost_reply``: the effect lands, the caller is told that the outcome is
+        unknown. ``lost_request``: the same, but nothing landed. ``stale_listing``: the newest `count`
+        objects are left out. ``bit_flip``: one bit of what is read differs. ``short_read``: the end of what
+        is read is missing.
     times
         How often it happens; None is for ever.
     count

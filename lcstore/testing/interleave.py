@@ -12,9 +12,9 @@
     found = explore(make)
     assert found.complete
 
-Exhaustive means: one schedule of each class that can end differently (see :mod:`lcstore.testing.races`), given
-that operations are atomic and seen by all at once. What `check` looks at must be what the actors returned and
-what the backend holds; where it matters who was first, actors `say` and ask what they `heard`.
+Every way means: one schedule of each class that can end differently (see :mod:`lcstore.testing.races`),
+given that operations are atomic and seen by all at once. What `check` looks at must be what the actors
+returned and what the backend holds; where it matters who was first, actors `say`, and ask what they `heard`.
 """
 
 from __future__ import annotations
@@ -81,9 +81,7 @@ class ScheduleError(AssertionError):
 
     def __init__(self, schedule: str, trace: Sequence[Step], cause: BaseException) -> None:
         lines = [f"  {number:4d}  {step}" for number, step in enumerate(trace)]
-        super().__init__(
-            "\n".join([f"{type(cause).__name__}: {cause}", f"schedule: {schedule!r}", *lines])
-        )
+        super().__init__("\n".join([f"{type(cause).__name__}: {cause}", f"schedule: {schedule!r}", *lines]))
         self.schedule = schedule
 
 

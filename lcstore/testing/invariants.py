@@ -20,7 +20,7 @@ class BrokenStoreError(AssertionError):
         self.problems = problems
 
 
-def check(
+def check_store(
     backend: Backend, model: StoreModel, *, settled: bool = True, level: Level | None = "checksum"
 ) -> None:
     """Raise `BrokenStoreError` unless everything holds; parameters as for `problems`."""
@@ -119,7 +119,11 @@ def refuses_to_go_on(backend: Backend, step: int, state: Any) -> list[str]:
             report = fresh.verify()
     except LcstoreError as error:
         return [f"cannot be saved to again: {_text(error)}"]
-    found = [f"a later save is damaged: {f.check}: {f.key}: {f.message}" for f in report.findings if f.severity == "error"]
+    found = [
+        f"a later save is damaged: {f.check}: {f.key}: {f.message}"
+        for f in report.findings
+        if f.severity == "error"
+    ]
     if any(snapshot.leaves != wanted.leaves for snapshot in seen):
         found.append("a later save does not come back")
     return found

@@ -53,7 +53,7 @@ class Snapshot:
 
 
 def _hash(array: Any) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()
+    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,8 @@ AnyPath = str | os.PathLike[str]
 
 #: Functions of `os` that change files and that this disk does not know.
 _UNKNOWN: Final = frozenset(
-    "fdopen link mkfifo mknod posix_fallocate pwrite pwritev removedirs renames sendfile splice symlink truncate"
-    " writev".split()
+    {"fdopen", "link", "mkfifo", "mknod", "posix_fallocate", "pwrite", "pwritev", "removedirs", "renames"}
+    | {"sendfile", "splice", "symlink", "truncate", "writev"}
 )
 
 

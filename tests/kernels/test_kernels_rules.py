@@ -65,7 +65,7 @@ def test_only_the_projects_decorator_compiles(file):
 
 def test_every_function_with_a_loop_is_compiled():
     plain = [f"{file.name}:{node.name}" for file, node in functions() if kernel_options(node) is None]
-    assert plain == ["ints.py:_binary", "ints.py:trailing_zeros", "ints.py:_boolean"]
+    assert plain == ["ints.py:_binary", "ints.py:trailing_zeros", "ints.py:leading_zeros", "ints.py:_boolean"]
 
 
 def test_what_reads_stored_bytes_checks_every_index():

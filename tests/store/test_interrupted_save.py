@@ -165,15 +165,16 @@ def test_interrupt_from_the_keyboard_leaves_the_handle_right():
     agree(store, lcstore.open(backend, "r").restore(100))
 
 
-def test_a_condemned_base_is_not_built_upon():
-    from lcstore.store.marks import CondemnedRecord
+def test_a_retired_base_is_not_built_upon():
+    from lcstore.store.marks import RetiredRecord
     from lcstore.store.records import utc_now
 
     history = HISTORIES["deep"]
     backend = history.backend()
     store = open_at_head(history, backend)
-    edge = store._catalog.record(store.info(1).node).edge.id
-    mark = CondemnedRecord(edge, store.info(1).node, "edge", utc_now())
+    base = store._writer.head.node
+    edge = store._catalog.record(base).edge.id
+    mark = RetiredRecord(base, "gone", utc_now())
     backend.put(mark.key(), mark.to_bytes())
     info = store.save(100, history.next)
     assert info.kind == "anchor"

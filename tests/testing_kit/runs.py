@@ -19,6 +19,7 @@ from lcstore.store.backend import Backend
 from lcstore.store.local import LocalBackend
 from lcstore.store.memory import MemoryBackend
 from lcstore.testing import Chronicle, Crash, Disk, StoreModel, power_loss, problems, refuses_to_go_on
+from lcstore.testing.actors import alone, deterministic
 
 #: The store's place below the top of the simulated disk; neither directory exists at first.
 PLACE = "runs/first"
@@ -58,7 +59,8 @@ class Recorded:
         at = random.Random(seed).randint(0, self.disk.now)
         top = self.disk.crash(seed, folder / f"cut-{seed}", at)
         backend = LocalBackend(top / PLACE)
-        with power_loss(top):  # for speed: its fsync does nothing
+        # For speed: nothing waits for a disk, or for other threads.
+        with power_loss(top), deterministic(seed), alone():
             found = problems(backend, self.chronicle.at(at), settled=False)
             found += refuses_to_go_on(backend, 1000, state(50))
         shutil.rmtree(top)

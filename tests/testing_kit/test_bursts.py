@@ -10,7 +10,7 @@ from runs import base, opened, state
 import lcstore
 from lcstore.errors import StorageError, UnknownOutcomeError
 from lcstore.store.memory import MemoryBackend
-from lcstore.testing import Fault, FaultBackend, Reluctant, check, seeded_plan
+from lcstore.testing import Fault, FaultBackend, Reluctant, check_store, seeded_plan
 
 
 def refused(call):
@@ -88,4 +88,4 @@ def test_saves_get_through_any_weather(seed):
                 assert fresh.restore(info.node)["epoch"] == number
             assert known.step == number
     assert faulty.struck
-    check(backend, model, settled=False)
+    check_store(backend, model, settled=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from runs import Base, base, opened, state
 
-from lcstore.testing import Scene, Step, check, explore
+from lcstore.testing import Scene, Step, check_store, explore
 
 BASES = {"empty": base(0), "deep": base(2)}
 
@@ -34,7 +34,9 @@ def reader(actor):
     if not heard:
         return heard, {}
     with opened(actor, "r") as store:
-        return heard, {node: store.restore(node)["epoch"] for node in heard} | {None: store.restore()["epoch"]}
+        return heard, {node: store.restore(node)["epoch"] for node in heard} | {
+            None: store.restore()["epoch"]
+        }
 
 
 def scene(start: Base, resume: bool):
@@ -49,7 +51,7 @@ def scene(start: Base, resume: bool):
                     for step, node in enumerate(outcomes[name].value, number):
                         assert model.acknowledge(store, node).step == step
                         assert store.restore(node)["epoch"] == step
-            check(backend, model)
+            check_store(backend, model)
             heard, seen = outcomes["reader"].value
             assert all(seen[node] == model.known[node].step for node in heard)
 

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from lcstore.errors import InvalidInputError
-from lcstore.manager.base import Keep, check_count, check_number, check_text
-from lcstore.manager.candidates import Candidate
+from lcstore.retention.base import Keep, check_count, check_number, check_text
+from lcstore.retention.candidates import Candidate
 from lcstore.units import format_bytes, format_seconds, parse_bytes, parse_seconds, whole
 
 #: Commits are dated in milliseconds.

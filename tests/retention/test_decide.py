@@ -9,7 +9,7 @@ import pytest
 from retained import saves, steps_of
 
 from lcstore.errors import InvalidInputError
-from lcstore.manager.retention import (
+from lcstore.retention.decide import (
     BestN,
     Budget,
     Candidate,

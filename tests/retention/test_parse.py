@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retained import policies, words
 
 from lcstore.errors import InvalidInputError
-from lcstore.manager.retention import (
+from lcstore.retention.decide import (
     BestN,
     Budget,
     EveryNSeconds,

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from lcstore.manager.base import Keep, check_number
-from lcstore.manager.candidates import Candidate
+from lcstore.retention.base import Keep, check_number
+from lcstore.retention.candidates import Candidate
 
 
 @dataclass(frozen=True, slots=True, repr=False)

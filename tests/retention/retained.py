@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from lcstore.manager.retention import (
+from lcstore.retention.decide import (
     BestN,
     Budget,
     Candidate,

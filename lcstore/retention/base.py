@@ -7,11 +7,11 @@ from dataclasses import MISSING, dataclass, fields
 
 from lcstore.errors import InvalidInputError
 from lcstore.limits import MAX_STEP
-from lcstore.manager.candidates import Candidate
+from lcstore.retention.candidates import Candidate
 
 
 class Retention:
-    """A retention policy. Policies go together with ``|``; see `lcstore.manager.retention`.
+    """A retention policy. Policies go together with ``|``; see `lcstore.retention.decide`.
 
     ``str`` gives the text that `parse_policy` turns into an equal policy.
     """

@@ -23,12 +23,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from lcstore.errors import InvalidInputError
-from lcstore.manager.base import Keep, Retention, keeps_of
-from lcstore.manager.candidates import Candidate, in_order, tips
-from lcstore.manager.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
-from lcstore.manager.modify import Exact, Strip
-from lcstore.manager.parse import parse_policy
-from lcstore.manager.spaced import LogSpaced
+from lcstore.retention.base import Keep, Retention, keeps_of
+from lcstore.retention.candidates import Candidate, in_order, tips
+from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.parse import parse_policy
+from lcstore.retention.spaced import LogSpaced
 
 __all__ = [
     "BestN",

@@ -26,10 +26,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError
-from lcstore.manager.base import Retention
-from lcstore.manager.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
-from lcstore.manager.modify import Exact, Strip
-from lcstore.manager.spaced import LogSpaced
+from lcstore.retention.base import Retention
+from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.spaced import LogSpaced
 
 #: Longer than any policy that people write, and short enough for Python's parser.
 MAX_POLICY_CHARS: Final = 10_000

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from retained import choosers, histories, keeps, policies, saves, steps_of, united
 
 from lcstore.errors import InvalidInputError
-from lcstore.manager.candidates import in_order, tips
-from lcstore.manager.retention import EveryNSeconds, EveryNSteps, LogSpaced, decide
+from lcstore.retention.candidates import in_order, tips
+from lcstore.retention.decide import EveryNSeconds, EveryNSteps, LogSpaced, decide
 
 
 def decision_of(policy, candidates):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lcstore.manager.base import Retention, check_keeps, check_text
+from lcstore.retention.base import Retention, check_keeps, check_text
 
 
 @dataclass(frozen=True, slots=True, repr=False)

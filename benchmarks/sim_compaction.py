@@ -1,0 +1,249 @@
+"""What compaction does to a store of 100,000 saves, on paper: names and sizes only.
+
+    python -m benchmarks.sim_compaction [--quick]
+
+A pretend run saves deltas of 0.75 bits for each of ten million weights. Every so many saves the retention policy
+lets nodes go, compaction carries out its plan (with real sizes that differ from the estimates), and the collector
+deletes what is not needed. The table says what that cost and what restores are like; the bounds are checked
+every time. `docs/compaction.svg` is drawn from a small run of the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT, EdgeName, NodeName
+from lcstore.graph.plan import Plan, needed, plan
+from lcstore.graph.sizes import Sizes
+
+ELEMENTS = 10_000_000
+ANCHOR = 25 * ELEMENTS // 8
+DELTA = 3 * ELEMENTS // 32
+
+
+@dataclass
+class History:
+    """A store, by its names, and what the edges of it would really measure."""
+
+    seed: int = 0
+    drift: float = 0.5
+    wrong: float = 0.05
+    nodes: dict[str, NodeName] = field(default_factory=dict)
+    edges: dict[str, EdgeName] = field(default_factory=dict)
+    gone: set[str] = field(default_factory=set)
+    saved: int = 0
+    written: int = 0
+    count: int = 0
+    run: int = 1
+    seq: int = 0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.sizes = Sizes(ELEMENTS, self.drift)
+        self._spread: dict[str, float] = {ROOT: 0.0}
+
+    def save(self, base: str, step: int) -> str:
+        """Save a state that descends from `base`."""
+        node = hashlib.sha256(f"{self.seed}/{self.count}".encode()).hexdigest()[:40]
+        nbytes = ANCHOR if base == ROOT else int(DELTA * self.random.uniform(0.85, 1.15))
+        self._spread[node] = self._spread[base] + (self.sizes.spread(nbytes) if base != ROOT else 0.0)
+        self.nodes[node] = NodeName(step, self.run, f"r{self.run}", self.seq, node, base, nbytes)
+        self.count += 1
+        self.seq += 1
+        self.saved += nbytes
+        return node
+
+    def resume(self) -> None:
+        """Begin another run."""
+        self.run += 1
+        self.seq = 0
+
+    def graph(self) -> Graph:
+        graph = Graph(self.nodes.values(), self.edges.values())
+        for node in self.gone:
+            graph.condemn(node=node)
+        return graph
+
+    def compact(self, kept: set[str], max_bytes: int | None = None) -> Plan:
+        """Carry out the plan, and collect."""
+        made = plan(self.graph(), kept, ELEMENTS, drift=self.drift, max_bytes=max_bytes)
+        for shortcut in made.shortcuts:
+            edge = f"e{len(self._spread)}-{len(self.edges)}-{self.random.random()}"
+            nbytes = self._measure(shortcut.base, shortcut.target)
+            self.edges[edge] = EdgeName(shortcut.target, shortcut.base, edge, nbytes)
+            self.written += nbytes
+        self.collect(kept)
+        return made
+
+    def _measure(self, base: str, target: str) -> int:
+        if base == ROOT:
+            return ANCHOR
+        true = self.sizes.nbytes(self._spread[target] - self._spread[base])
+        return int(min(true, ANCHOR) * self.random.uniform(1 - self.wrong, 1 + self.wrong))
+
+    def collect(self, kept: set[str]) -> None:
+        needs = needed(self.graph(), kept, ELEMENTS, drift=self.drift)
+        own = {edge.target for edge in needs if edge.edge is None}
+        made = {edge.edge for edge in needs}
+        stay = kept | {edge.base for edge in needs} | {edge.target for edge in needs}
+        self.edges = {name: edge for name, edge in self.edges.items() if name in made}
+        self.nodes = {name: node for name, node in self.nodes.items() if name in stay}
+        self.gone = self.nodes.keys() - own
+
+    def stored(self) -> int:
+        own = sum(node.nbytes for name, node in self.nodes.items() if name not in self.gone)
+        return own + sum(edge.nbytes for edge in self.edges.values())
+
+
+Policy = Callable[[History], set[str]]
+
+
+def latest_of_runs(history: History) -> set[str]:
+    newest: dict[int, NodeName] = {}
+    for node in history.nodes.values():
+        if node.run not in newest or newest[node.run].seq < node.seq:
+            newest[node.run] = node
+    return {node.node for node in newest.values()}
+
+
+def everything(history: History) -> set[str]:
+    return set(history.nodes)
+
+
+def last(count: int) -> Policy:
+    def policy(history: History) -> set[str]:
+        ordered = sorted(history.nodes.values(), key=lambda node: node.order)
+        return {node.node for node in ordered[-count:]} | latest_of_runs(history)
+
+    return policy
+
+
+def every(steps: int) -> Policy:
+    def policy(history: History) -> set[str]:
+        some = {node.node for node in history.nodes.values() if node.step % steps == 0}
+        return some | latest_of_runs(history)
+
+    return policy
+
+
+def thinning(history: History) -> set[str]:
+    """Keep the last 64, half of the 64 before those, a quarter of the 128 before those, and so on."""
+    now = max(node.step for node in history.nodes.values())
+    found = latest_of_runs(history)
+    for node in history.nodes.values():
+        spacing = 1 << max(0, (now - node.step).bit_length() - 6)
+        if node.step % spacing == 0:
+            found.add(node.node)
+    return found
+
+
+@dataclass
+class Scene:
+    """A way to train and to let go."""
+
+    name: str
+    policy: Policy
+    fork: float = 0.0
+    back: float = 0.0
+    drift: float = 0.5
+
+
+SCENES = [
+    Scene("keep everything", everything),
+    Scene("last 100", last(100)),
+    Scene("last 1000", last(1000)),
+    Scene("every 100th", every(100)),
+    Scene("thinning with age", thinning),
+    Scene("forks, all kept", everything, fork=0.002),
+    Scene("forks, every 10th", every(10), fork=0.002),
+    Scene("rolled back, all kept", everything, back=0.005),
+    Scene("rolled back, thinning", thinning, back=0.005),
+    Scene("drifting, all kept", everything, drift=0.8),
+]
+
+
+@dataclass
+class Outcome:
+    """What a simulation came to."""
+
+    name: str
+    kept: int
+    amplification: float
+    stored: float
+    edges: int
+    bound: int
+    mean_edges: float
+    newest: float
+    seconds: float
+
+
+def simulate(scene: Scene, saves: int, every: int, seed: int = 0) -> Outcome:
+    """Save, let go, compact, collect; check the bounds each time."""
+    history = History(seed, scene.drift)
+    chance = random.Random(seed + 1)
+    at, step = ROOT, 0
+    outcome = Outcome(scene.name, 0, 0.0, 0.0, 0, 0, 0.0, 0.0, 0.0)
+    for number in range(1, saves + 1):
+        at = history.save(at, step)
+        step += 1
+        if chance.random() < scene.fork:
+            at = chance.choice([node for node in history.nodes.values()]).node
+            history.resume()
+            step = history.nodes[at].step + 1
+        elif chance.random() < scene.back:
+            back = {node.step: node.node for node in history.nodes.values()}
+            earlier = [s for s in back if step - 200 <= s < step]
+            at = back[chance.choice(earlier)]
+            history.resume()
+            step = history.nodes[at].step + 1
+        if number % every == 0 or number == saves:
+            kept = scene.policy(history)
+            # The one that training stands on is open in its writer.
+            kept.add(at)
+            began = time.perf_counter()
+            history.compact(kept)
+            took = time.perf_counter() - began
+            look(history, kept, outcome)
+            outcome.seconds = max(outcome.seconds, took)
+    outcome.amplification = history.written / history.saved
+    return outcome
+
+
+def look(history: History, kept: set[str], outcome: Outcome) -> None:
+    """Measure restores, and check what is promised of them."""
+    graph = history.graph()
+    latest = max((history.nodes[node] for node in kept), key=lambda node: node.order)
+    routes = graph._all_routes()
+    edges = [routes[node].edges for node in kept]
+    assert all(routes[node].condemned == 0 for node in kept)
+    outcome.bound = int(math.log2(len(kept))) + 2
+    assert max(edges) <= outcome.bound, (max(edges), outcome.bound, len(kept))
+    outcome.kept, outcome.edges, outcome.mean_edges = len(kept), max(edges), sum(edges) / len(edges)
+    delta = latest.nbytes if latest.base != ROOT else 0
+    outcome.newest = max(outcome.newest, graph.path_bytes(latest.node) / (ANCHOR + delta))
+    own = sum(min(history.nodes[node].nbytes, DELTA) for node in kept)
+    outcome.stored = history.stored() / (own + ANCHOR)
+
+
+def main() -> None:
+    quick = "--quick" in sys.argv
+    saves, each = (5_000, 500) if quick else (20_000, 500)
+    print(f"{'':24}{'kept':>7}{'write amp':>10}{'stored':>8}{'edges':>7}{'bound':>6}{'mean':>6}{'newest':>8}{'s':>6}")
+    for scene in SCENES:
+        o = simulate(scene, saves, each)
+        print(
+            f"{o.name:24}{o.kept:7}{o.amplification:10.3f}{o.stored:8.2f}{o.edges:7}{o.bound:6}"
+            f"{o.mean_edges:6.1f}{o.newest:8.2f}{o.seconds:6.2f}", flush=True
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Maintenance: retiring, compacting, collecting, repairing. Each may run beside writers and readers."""

@@ -1,0 +1,219 @@
+"""Adding the edges that compaction plans. No state changes: each is the sum of edges that are there."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from threading import Semaphore
+from typing import Final
+
+from lcstore.errors import CorruptionError, NotFoundError, StorageError
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT
+from lcstore.graph.plan import Plan as Planned
+from lcstore.graph.plan import Shortcut, plan
+from lcstore.store import keys
+from lcstore.store.backend import Backend
+from lcstore.store.catalog import Catalog
+from lcstore.store.commit import is_taken_away, put_record
+from lcstore.store.jobs import run_all
+from lcstore.store.maintenance.retire import RetireReport
+from lcstore.store.maintenance.verdict import weights_of
+from lcstore.store.marks import CondemnedRecord
+from lcstore.store.reader import Reader
+from lcstore.store.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
+from lcstore.store.survey import OnProgress
+from lcstore.store.written import Written
+from lcstore.track.merge import MergeJob, Merger, bytes_per_job
+from lcstore.version import SOFTWARE
+
+#: Merging holds about this many bytes at a time, all workers together; more only where one chunk takes more.
+MEMORY: Final = 384 << 20
+
+
+@dataclass(frozen=True)
+class CompactReport:
+    """What a compaction did, and what it planned.
+
+    Attributes
+    ----------
+    url, dry_run
+        Of the store, and whether nothing was changed.
+    planned, added
+        Edges planned, and edges added: fewer if the time ran out or a collector was in the way.
+    anchors
+        How many of those planned set everything.
+    bytes_written
+        Bytes of the edges added (of a dry run: the estimate).
+    bytes_before, bytes_after
+        Bytes of all edges' weights, before, and when all is added and collected (estimates for what is new).
+    longest_before, longest_after
+        The most edges that restoring a kept state reads, before, and when all is added and collected.
+    latest_before, latest_after
+        Bytes of weights that restoring the latest state reads, before and when all is added.
+    skipped
+        Why an edge was not added, by the step it leads to.
+    seconds
+        Wall time.
+    retired
+        What the retention policy let go of, where one was given.
+    """
+
+    url: str
+    dry_run: bool
+    planned: int
+    added: int
+    anchors: int
+    bytes_written: int
+    bytes_before: int
+    bytes_after: int
+    longest_before: int
+    longest_after: int
+    latest_before: int
+    latest_after: int
+    skipped: dict[int, str]
+    seconds: float
+    retired: RetireReport | None = None
+
+
+class Compactor:
+    """One compaction.
+
+    Parameters
+    ----------
+    backend, catalog, reader, executor
+        The store, and threads to merge with.
+    max_bytes, max_seconds
+        Stop before this much is written or this time has passed. What is done stays of use.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        catalog: Catalog,
+        reader: Reader,
+        executor: Executor,
+        *,
+        max_bytes: int | None = None,
+        max_seconds: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.backend = backend
+        self.catalog = catalog
+        self.reader = reader
+        self.executor = executor
+        self.max_bytes = max_bytes
+        self.max_seconds = max_seconds
+        self.on_progress = on_progress
+        self.written = 0
+        self.skipped: dict[int, str] = {}
+
+    def run(self, *, dry_run: bool, retired: RetireReport | None = None) -> CompactReport:
+        """Plan, and carry the plan out.
+
+        Parameters
+        ----------
+        dry_run
+            Plan only.
+        retired
+            What was just let go of, or would be.
+        """
+        began = time.monotonic()
+        going = retired.retired if retired is not None else ()
+        without = frozenset(one.node for one in going if one.what == keys.WHOLE_STATE)
+        planned = self.plan(without)
+        added = 0
+        if not dry_run:
+            for number, shortcut in enumerate(planned.shortcuts):
+                if self.max_seconds is not None and time.monotonic() - began >= self.max_seconds:
+                    break
+                added += self._try(shortcut)
+                if self.on_progress is not None:
+                    self.on_progress("merging", number + 1, len(planned.shortcuts))
+        return CompactReport(
+            url=self.backend.url,
+            dry_run=dry_run,
+            planned=len(planned.shortcuts),
+            added=added,
+            anchors=sum(shortcut.base == ROOT for shortcut in planned.shortcuts),
+            bytes_written=planned.written if dry_run else self.written,
+            bytes_before=planned.stored_before,
+            bytes_after=planned.stored_after,
+            longest_before=planned.edges_before,
+            longest_after=planned.edges_after,
+            latest_before=planned.newest_before,
+            latest_after=planned.newest_after,
+            skipped=self.skipped,
+            seconds=time.monotonic() - began,
+            retired=retired,
+        )
+
+    def plan(self, without: frozenset[str] = frozenset()) -> Planned:
+        """Return what is to be added."""
+        graph = self.catalog.refresh(full=True)
+        kept = set(graph.nodes) - graph.hidden - without
+        return plan(graph, kept, self._elements(graph), max_bytes=self.max_bytes)
+
+    def _elements(self, graph: Graph) -> int:
+        latest = graph.latest()
+        return 1 if latest is None else weights_of(self.catalog.plan(self.catalog.record(latest.node).plan))
+
+    def _try(self, shortcut: Shortcut) -> bool:
+        """Add one edge; say whether that went well. What a collector took away meanwhile is no failure."""
+        name = self.catalog.graph.nodes.get(shortcut.target)
+        try:
+            self._add(shortcut)
+        except (CorruptionError, NotFoundError) as error:
+            graph = self.catalog.refresh(full=True)
+            there = shortcut.base == ROOT or shortcut.base in graph.nodes
+            if there and shortcut.target in graph.nodes and shortcut.target not in graph.hidden:
+                raise
+            if name is not None:
+                self.skipped[name.step] = f"collected meanwhile ({error})"
+            return False
+        return True
+
+    def _add(self, shortcut: Shortcut) -> None:
+        node = self.reader.node(self.catalog.name(shortcut.target))
+        with node.named():
+            edges = self.reader.edges(self.catalog.graph.path(shortcut.target, shortcut.base))
+            base = None
+            if shortcut.base != ROOT:
+                below = self.reader.node(self.catalog.name(shortcut.base))
+                base = below.plan, below.columns
+            merger = Merger(edges, node.plan, node.columns, base)
+            edge = secrets.token_hex(16)
+            written = Written(self.backend)
+            room = Semaphore(max(1, MEMORY // bytes_per_job(node.plan)))
+            jobs = [partial(self._merge, job, room, edge, written) for job in merger.jobs()]
+            run_all(self.executor, jobs)
+            merger.prove()
+            written.put_metadata(edge, node.plan)
+        self._commit(shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes()))
+        self.written += written.nbytes
+
+    def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
+        """Merge a chunk, write it, and read back what was written."""
+        with room:
+            for chunk in job():
+                self._check(written.put_chunk(edge, chunk))
+
+    def _check(self, ref: ObjectRef) -> None:
+        try:
+            ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
+        except (CorruptionError, NotFoundError) as error:
+            message = f"what was just written reads back differently: {error.message}"
+            raise StorageError(message, key=ref.key) from error
+
+    def _commit(self, shortcut: Shortcut, edge: EdgeBody) -> None:
+        record = EdgeRecord(shortcut.target, edge, utc_now(), {"span": shortcut.span}, SOFTWARE)
+        key = keys.edge_key(record.name)
+        put_record(self.backend, key, record.to_bytes())
+        if is_taken_away(self.backend, edge):
+            mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, utc_now())
+            put_record(self.backend, mark.key(), mark.to_bytes())
+            raise NotFoundError("a collector took the new edge for an interrupted compaction's", key=key)
+        self.catalog.add_edge(record)

@@ -1,0 +1,64 @@
+"""Tags and pins: names set on states, and taken away."""
+
+from __future__ import annotations
+
+from lcstore.errors import ConflictError, InvalidInputError
+from lcstore.store import keys
+from lcstore.store.backend import Backend
+from lcstore.store.catalog import Catalog
+from lcstore.store.commit import put_record
+from lcstore.store.marked import bearers, next_seq
+from lcstore.store.marks import TagRecord
+from lcstore.store.records import utc_now
+
+
+def set_name(backend: Backend, kind: keys.TagKind, name: str, node: str | None) -> None:
+    """Set a tag or pin on a node, or take it away from all (None)."""
+    named = [keys.parse_tag_key(key) for key in backend.list(keys.NAMES)]
+    record = TagRecord(name, node, next_seq(named, kind, name), utc_now(), kind)
+    put_record(backend, record.key(), record.to_bytes())
+
+
+def pin(backend: Backend, catalog: Catalog, node: str, by: str) -> None:
+    """Keep a node from being retired, or collected if it was.
+
+    Raises
+    ------
+    ConflictError
+        It is being collected: too late.
+    """
+    name = _pin_name(node, by)
+    was_hidden = node in catalog.refresh(full=True).hidden
+    set_name(backend, "pin", name, node)
+    # As for a save: whoever condemns from now on sees the pin.
+    graph = catalog.refresh(full=True)
+    if node not in graph.nodes or (was_hidden and _is_going(catalog, node)):
+        set_name(backend, "pin", name, None)
+        raise ConflictError(f"node {node} is being collected: it is too late to pin it")
+
+
+def _is_going(catalog: Catalog, node: str) -> bool:
+    """Say whether anything that a retired node may need is condemned; rather too often than too rarely."""
+    passed = {node, *(ref.target for ref in catalog.path(node))}
+    condemned = (name for name in catalog.marks.condemned if name.scope != keys.EXACT_VALUE)
+    return catalog.graph.is_in_danger(node) or any(name.node in passed for name in condemned)
+
+
+def unpin(backend: Backend, catalog: Catalog, node: str, by: str | None) -> int:
+    """Take pins from a node: all, or that of one holder. Return how many."""
+    named = tuple(map(keys.parse_tag_key, backend.list(keys.NAMES)))
+    held = bearers(named, "pin", catalog.graph.nodes)
+    names = [name for name, records in held.items() if any(record.node == node for record in records)]
+    if by is not None:
+        names = [name for name in names if name == _pin_name(node, by)]
+    for name in names:
+        set_name(backend, "pin", name, None)
+    return len(names)
+
+
+def _pin_name(node: str, by: str) -> str:
+    """Return the name of a pin: one for each node and holder, so that each is taken away by itself."""
+    name = f"{node} {by}" if by else node
+    if len(name) > keys.MAX_TAG_CHARS:
+        raise InvalidInputError(f"the name of who pins is up to {keys.MAX_TAG_CHARS - 33} characters")
+    return name

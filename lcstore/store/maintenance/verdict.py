@@ -1,0 +1,146 @@
+"""What may go of a store, and what must stay: pure functions of a census."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from lcstore.errors import CorruptionError
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT
+from lcstore.graph.plan import needed
+from lcstore.state.plan import Plan
+from lcstore.store import keys
+from lcstore.store.maintenance.census import Census, Stored
+from lcstore.store.maintenance.needs import Needed, needed_arrays
+
+
+class Scope(NamedTuple):
+    """What a condemnation is about: an edge, the node whose own edge it is, and which of its objects."""
+
+    edge: str
+    node: str | None
+    scope: str
+
+
+class Verdict(NamedTuple):
+    """What kept states need.
+
+    Attributes
+    ----------
+    arrays
+        The arrays that their restores read.
+    nodes
+        The nodes that they pass, themselves included.
+    edges
+        Edges of which everything stays.
+    """
+
+    arrays: set[Needed]
+    nodes: set[str]
+    edges: set[str]
+
+    def spares(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
+        """Say whether an array has to stay."""
+        return stored.edge in self.edges or (stored.edge, *array) in self.arrays
+
+    def passes(self, stored: Stored) -> bool:
+        """Say whether the record of an edge has to stay."""
+        if stored.edge in self.edges or (stored.own and stored.target in self.nodes):
+            return True
+        return not stored.own and any((stored.edge, *array) in self.arrays for array in stored.arrays)
+
+
+def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
+    """Find out what the kept states need.
+
+    A state that only condemned edges lead to is in danger: another collector let go of what this one relied
+    on. Nothing that any of its paths uses may then go.
+
+    Raises
+    ------
+    CorruptionError
+        A kept state cannot be restored over any path.
+    """
+    graph, kept = census.graph, census.kept
+    _check_restorable(graph, kept)
+    tree = needed(graph, kept, elements_of(census, plan))
+    arrays = needed_arrays(census, tree, kept, plan)
+    nodes = kept | {ref.target for ref in tree} | {ref.base for ref in tree if ref.base != ROOT}
+    shortcuts = {ref.edge for ref in tree if ref.edge is not None}
+    danger = {node for node in kept if graph.is_in_danger(node)}
+    above, edges = _above(graph, danger)
+    return Verdict(arrays, nodes | above, shortcuts | edges | {census.own[node] for node in above})
+
+
+def condemnable(census: Census, verdict: Verdict, orphans: set[str]) -> Iterator[Scope]:
+    """List what no kept state needs.
+
+    Parameters
+    ----------
+    orphans
+        Edges of no record that are old enough.
+    """
+    for edge in sorted(orphans - set(census.stored)):
+        yield Scope(edge, None, keys.WHOLE_EDGE)
+    for stored in census.stored.values():
+        node = stored.target if stored.own else None
+        if not verdict.passes(stored):
+            yield Scope(stored.edge, node, keys.WHOLE_EDGE)
+            continue
+        for array in stored.arrays:
+            if not verdict.spares(stored, array):
+                yield Scope(stored.edge, node, keys.array_scope(*array))
+        if stored.exact and not _keeps_exact(census, stored):
+            yield Scope(stored.edge, node, keys.EXACT_VALUE)
+
+
+def objects_of(census: Census, scope: Scope) -> list[str]:
+    """Return the keys of the objects that a condemnation is about and that are there."""
+    there = census.data.get(scope.edge, [])
+    stored = census.stored.get(scope.edge)
+    if scope.scope == keys.WHOLE_EDGE or stored is None:
+        return sorted(there)
+    if scope.scope == keys.EXACT_VALUE:
+        wanted = {ref.key for ref in stored.exact}
+    else:
+        arrays = {keys.array_scope(*array): refs for array, refs in stored.arrays.items()}
+        wanted = {ref.key for ref in arrays.get(scope.scope, ())}
+    return sorted(wanted.intersection(there))
+
+
+def elements_of(census: Census, plan: Callable[[str], Plan]) -> int:
+    """Return about how many weights a state has: what the latest one has."""
+    latest = census.graph.latest()
+    if latest is None:
+        return 1
+    return weights_of(plan(census.stored[census.own[latest.node]].plan))
+
+
+def weights_of(plan: Plan) -> int:
+    """Return the number of weights, at least 1."""
+    return max(1, sum(spec.size for spec in plan.tensors if spec.role == "weights"))
+
+
+def _keeps_exact(census: Census, stored: Stored) -> bool:
+    return stored.target in census.kept and stored.target not in census.marks.inexact
+
+
+def _check_restorable(graph: Graph, kept: set[str]) -> None:
+    for node in sorted(kept):
+        try:
+            graph.path_bytes(node)
+        except CorruptionError as error:
+            name = graph.nodes[node]
+            raise CorruptionError(
+                f"{error.message}; nothing is collected while a kept state cannot be restored: "
+                "run `lcstore repair`",
+                key=keys.node_key(name),
+                step=name.step,
+            ) from error
+
+
+def _above(graph: Graph, nodes: set[str]) -> tuple[set[str], set[str]]:
+    """Return some nodes and all above them, and the edges of maintenance that lead to any of these."""
+    found = set(nodes).union(*(graph.ancestors(node) for node in nodes))
+    return found, {edge.edge for edge in graph.edges.values() if edge.target in found}

@@ -1,0 +1,88 @@
+"""Pretend stores for the tests of planning: names, and what edges would really measure."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT, EdgeName, NodeName
+from lcstore.graph.plan import needed, plan
+from lcstore.graph.sizes import Sizes
+
+ELEMENTS = 100_000_000
+ANCHOR = 25 * ELEMENTS // 8
+DELTA = 3 * ELEMENTS // 32
+
+
+class History:
+    """Saves, compacts and collects, on paper. Real sizes differ from the estimates by up to `wrong`."""
+
+    def __init__(self, seed=0, drift=0.5, wrong=0.05):
+        self.random = random.Random(seed)
+        self.drift, self.wrong = drift, wrong
+        self.sizes = Sizes(ELEMENTS, drift)
+        self.spread = {ROOT: 0.0}
+        self.nodes, self.edges, self.gone = {}, {}, set()
+        self.run, self.saved, self.written = 1, 0, 0
+
+    def save(self, base, step=0):
+        count = len(self.spread)
+        node = hashlib.sha256(f"node {count}".encode()).hexdigest()[:40]
+        nbytes = ANCHOR if base == ROOT else int(DELTA * self.random.uniform(0.85, 1.15))
+        self.spread[node] = self.spread[base] + (self.sizes.spread(nbytes) if base != ROOT else 0.0)
+        self.nodes[node] = NodeName(step, self.run, f"r{self.run}", count, node, base, nbytes)
+        self.saved += nbytes
+        return node
+
+    def chain(self, count, base=ROOT):
+        """Save so many states one after another, and return their ids."""
+        ids = []
+        for step in range(count):
+            base = self.save(base, step)
+            ids.append(base)
+        return ids
+
+    def graph(self):
+        graph = Graph(self.nodes.values(), self.edges.values())
+        for node in self.gone:
+            graph.condemn(node=node)
+        return graph
+
+    def plan(self, kept, **options):
+        return plan(self.graph(), kept, ELEMENTS, drift=self.drift, **options)
+
+    def needed(self, kept):
+        return needed(self.graph(), kept, ELEMENTS, drift=self.drift)
+
+    def carry_out(self, made):
+        for shortcut in made.shortcuts:
+            nbytes = ANCHOR
+            if shortcut.base != ROOT:
+                true = self.sizes.nbytes(self.spread[shortcut.target] - self.spread[shortcut.base])
+                nbytes = int(min(true, ANCHOR) * self.random.uniform(1 - self.wrong, 1 + self.wrong))
+            edge = f"e{self.random.getrandbits(64)}"
+            self.edges[edge] = EdgeName(shortcut.target, shortcut.base, edge, nbytes)
+            self.written += nbytes
+
+    def collect(self, kept):
+        needs = self.needed(kept)
+        stay = set(kept).union(*({edge.base, edge.target} for edge in needs))
+        made = {edge.edge for edge in needs}
+        self.edges = {name: edge for name, edge in self.edges.items() if name in made}
+        self.nodes = {name: node for name, node in self.nodes.items() if name in stay}
+        self.gone = self.nodes.keys() - {edge.target for edge in needs if edge.edge is None}
+
+    def compact(self, kept):
+        made = self.plan(kept)
+        self.carry_out(made)
+        self.collect(kept)
+        return made
+
+    def stored(self):
+        own = sum(node.nbytes for name, node in self.nodes.items() if name not in self.gone)
+        return own + sum(edge.nbytes for edge in self.edges.values())
+
+    def most_edges(self, kept):
+        graph = self.graph()
+        return max(len(graph.path(node)) for node in kept)

@@ -1,0 +1,294 @@
+"""What compaction plans and the collector keeps: bounds, and what must hold of any names."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from histories import ANCHOR, DELTA, ELEMENTS, History
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
+from lcstore.graph.plan import Shortcut, needed, plan
+
+
+def bound(kept):
+    return math.floor(math.log2(len(kept))) + 2
+
+
+def newest_limit(node):
+    return 1.3 * (ANCHOR + (node.nbytes if node.base != ROOT else 0))
+
+
+def test_one_node_needs_its_anchor_and_nothing_is_planned():
+    history = History()
+    (node,) = history.chain(1)
+    made = history.plan({node})
+    assert made.shortcuts == ()
+    assert (made.stored_before, made.stored_after, made.edges_after) == (ANCHOR, ANCHOR, 1)
+    assert history.needed({node}) == {EdgeRef(ROOT, node, None, ANCHOR)}
+
+
+def test_nothing_kept_needs_nothing():
+    history = History()
+    history.chain(5)
+    assert history.plan(set()).stored_after == 0
+    assert history.needed(set()) == frozenset()
+
+
+def test_a_short_chain_is_left_as_it_is():
+    history = History()
+    ids = history.chain(4)
+    assert history.plan(ids).shortcuts == ()
+
+
+def test_a_long_gap_of_retired_nodes_becomes_one_edge():
+    history = History()
+    ids = history.chain(101)
+    kept = {ids[0], ids[-1]}
+    made = history.plan(kept)
+    (shortcut,) = made.shortcuts
+    assert (shortcut.base, shortcut.target, shortcut.span) == (ids[0], ids[-1], 100)
+    assert DELTA < shortcut.nbytes < 6 * DELTA
+    history.compact(kept)
+    assert history.nodes.keys() == kept
+
+
+def test_a_short_gap_is_not_worth_writing():
+    history = History()
+    ids = history.chain(3)
+    assert history.plan({ids[0], ids[2]}).shortcuts == ()
+    assert len(history.needed({ids[0], ids[2]})) == 3
+
+
+def test_a_shared_prefix_is_merged_once():
+    """Forty retired saves, then a fork whose branches are kept: one merge up to the fork."""
+    history = History()
+    trunk = history.chain(41)
+    tips = [history.chain(1, trunk[-1])[0] for _ in range(5)]
+    made = history.plan({trunk[0], *tips})
+    into = [s for s in made.shortcuts if s.target == trunk[-1]]
+    assert len(into) == 1
+    assert into[0].base == trunk[0]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 31, 32, 33, 300, 1000])
+def test_bounds_hold_for_a_chain_that_is_kept_whole(count):
+    history = History()
+    kept = set(history.chain(count))
+    latest = max(history.nodes.values(), key=lambda node: node.order)
+    made = history.compact(kept)
+    assert history.most_edges(kept) <= bound(kept)
+    assert made.edges_after <= bound(kept)
+    assert history.graph().path_bytes(latest.node) <= newest_limit(latest)
+    assert made.stored_after == pytest.approx(history.stored(), rel=0.05)
+    assert history.plan(kept).shortcuts == ()
+
+
+def test_saves_that_keep_going_the_same_way_get_new_anchors():
+    history = History(drift=1.0)
+    kept = set(history.chain(600))
+    latest = max(history.nodes.values(), key=lambda node: node.order)
+    assert any(shortcut.base == ROOT for shortcut in history.compact(kept).shortcuts)
+    assert history.graph().path_bytes(latest.node) <= newest_limit(latest)
+    assert history.most_edges(kept) <= bound(kept)
+
+
+def test_a_condemned_anchor_is_made_again():
+    history = History()
+    ids = history.chain(4)
+    history.gone = {ids[0]}
+    made = history.plan(set(ids))
+    assert made.shortcuts == (Shortcut(ROOT, ids[0], ANCHOR, 1),)
+    history.carry_out(made)
+    assert all(edge != EdgeRef(ROOT, ids[0], None, ANCHOR) for edge in history.needed(set(ids)))
+
+
+def test_a_node_behind_a_condemned_edge_gets_a_fresh_one():
+    history = History()
+    ids = history.chain(4)
+    history.gone = {ids[3]}
+    made = history.plan(set(ids))
+    assert [s.target for s in made.shortcuts] == [ids[3]]
+    history.compact(set(ids))
+    graph = history.graph()
+    assert not any(graph.is_condemned(edge) for node in ids for edge in graph.path(node))
+
+
+def test_without_a_plan_the_path_over_condemned_edges_is_needed():
+    history = History()
+    ids = history.chain(3)
+    history.gone = {ids[0]}
+    assert len(history.needed({ids[2]})) == 3
+
+
+def test_what_stands_on_a_missing_node_is_not_planned_and_not_let_go():
+    history = History()
+    ids = history.chain(5)
+    del history.nodes[ids[1]]
+    assert history.plan({ids[0], ids[4]}).shortcuts == ()
+    needs = {edge.target for edge in history.needed({ids[0], ids[4]})}
+    assert needs == {ids[0], ids[2], ids[3], ids[4]}
+
+
+def test_a_budget_is_kept_and_spent_on_what_is_most_useful():
+    history = History()
+    ids = history.chain(2000)
+    kept = set(ids[::50]) | {ids[-1]}
+    whole = history.plan(kept)
+    for part in (0.1, 0.5, 0.9):
+        made = history.plan(kept, max_bytes=int(whole.written * part))
+        assert made.written <= whole.written * part
+        assert made == history.plan(kept, max_bytes=int(whole.written * part))
+        freed = whole.stored_before - whole.stored_after
+        # In a chain every edge stands for as many others, so a part of the writing frees about that part.
+        assert made.stored_before - made.stored_after >= 0.7 * part * freed
+    assert history.plan(kept, max_bytes=whole.written) == whole
+    assert history.plan(kept, max_bytes=0).shortcuts == ()
+
+
+def test_short_merges_come_before_the_long_ones_that_can_use_them():
+    history = History()
+    made = history.plan(set(history.chain(500)))
+    spans = [shortcut.span for shortcut in made.shortcuts]
+    assert spans == sorted(spans)
+    assert spans[-1] > spans[0]
+
+
+def test_a_plan_does_not_depend_on_the_order_of_a_listing():
+    history = History()
+    ids = history.chain(300)
+    kept = set(ids[::3])
+    names = list(history.nodes.values())
+    random.Random(1).shuffle(names)
+    assert plan(Graph(names), kept, ELEMENTS) == history.plan(kept)
+
+
+@pytest.mark.parametrize("elements", [0, -1])
+def test_a_state_without_weights_cannot_be_planned_for(elements):
+    with pytest.raises(ValueError, match="elements"):
+        plan(Graph(), set(), elements)
+
+
+# Any names at all, circles and missing nodes among them.
+
+NAMES = [f"n{i}" for i in range(9)]
+names = st.sampled_from(NAMES)
+bases = names | st.just(ROOT) | st.just("gone")
+sizes = st.integers(0, 40_000_000)
+hostile_nodes = st.lists(
+    st.builds(NodeName, st.just(0), st.integers(1, 2), st.just("r"), st.integers(0, 3), names, bases, sizes),
+    unique_by=lambda node: node.node,
+    max_size=9,
+)
+hostile_edges = st.lists(st.tuples(names, bases, sizes), max_size=8).map(
+    lambda found: [EdgeName(target, base, f"e{i}", n) for i, (target, base, n) in enumerate(found)]
+)
+
+
+def reached(nodes, edges):
+    """The nodes that edges lead to from the root."""
+    found, grew = {ROOT}, True
+    while grew:
+        new = {edge.target for edge in edges if edge.base in found and edge.target in nodes} - found
+        found |= new
+        grew = bool(new)
+    return found
+
+
+def all_edges(graph):
+    own = [EdgeRef(node.base, node.node, None, node.nbytes) for node in graph.nodes.values()]
+    return own + [EdgeRef(e.base, e.target, e.edge, e.nbytes) for e in graph.edges.values()]
+
+
+def condemned_graph(nodes, edges, condemned):
+    graph = Graph(nodes, edges)
+    for name in condemned:
+        graph.condemn(node=name) if name.startswith("n") else graph.condemn(edge=name)
+    return graph
+
+
+def with_plan(graph, made):
+    """The same names, and the plan's edges."""
+    new = [EdgeName(s.target, s.base, f"p{i}", s.nbytes) for i, s in enumerate(made.shortcuts)]
+    again = Graph(graph.nodes.values(), [*graph.edges.values(), *new])
+    again.condemned_nodes |= graph.condemned_nodes
+    again.condemned_edges |= graph.condemned_edges
+    return again
+
+
+condemnations = st.sets(names | st.sampled_from([f"e{i}" for i in range(4)]), max_size=3)
+
+
+@given(hostile_nodes, hostile_edges, condemnations, st.sets(names))
+def test_whatever_could_be_restored_still_can_be(nodes, edges, condemned, kept):
+    graph = condemned_graph(nodes, edges, condemned)
+    before = reached(graph.nodes, all_edges(graph)) & kept
+    needs = needed(graph, kept, 1_000_000)
+    assert needs <= set(all_edges(graph))
+    assert before <= reached(graph.nodes, needs)
+    sound = [edge for edge in all_edges(graph) if not graph.is_condemned(edge)]
+    sound_needs = [edge for edge in needs if not graph.is_condemned(edge)]
+    assert reached(graph.nodes, sound) & kept <= reached(graph.nodes, sound_needs)
+
+
+@given(hostile_nodes, hostile_edges, condemnations, st.sets(names))
+def test_a_plan_makes_every_kept_node_sound_and_near(nodes, edges, condemned, kept):
+    graph = condemned_graph(nodes, edges, condemned)
+    present = reached(graph.nodes, all_edges(graph)) & kept
+    made = plan(graph, kept, 1_000_000)
+    for shortcut in made.shortcuts:
+        # What is to be merged is there: a path leads from the base to the target.
+        assert graph.path(shortcut.target, shortcut.base)
+    after = with_plan(graph, made)
+    needs = needed(after, kept, 1_000_000)
+    left = Graph(after.nodes.values(), [e for e in after.edges.values() if e.edge in {n.edge for n in needs}])
+    for name in after.nodes.keys() - {edge.target for edge in needs if edge.edge is None}:
+        left.condemn(node=name)
+    for name in present:
+        path = left.path(name)
+        assert not any(left.is_condemned(edge) or graph.is_condemned(edge) for edge in path)
+        assert len(path) <= bound(present)
+
+
+@given(hostile_nodes, hostile_edges, st.sets(names))
+def test_planning_again_finds_nothing_and_the_prediction_comes_true(nodes, edges, kept):
+    graph = Graph(nodes, edges)
+    made = plan(graph, kept, 1_000_000)
+    after = with_plan(graph, made)
+    assert plan(after, kept, 1_000_000).shortcuts == ()
+    assert sum(e.nbytes for e in needed(after, kept, 1_000_000) if e.base in (ROOT, *graph.nodes)) == (
+        made.stored_after
+    )
+
+
+@st.composite
+def trees(draw):
+    """A history of saves, forks and anchors, which of it is kept, and whether some of that was planned before."""
+    history = History(seed=draw(st.integers(0, 99)), wrong=draw(st.sampled_from([0.0, 0.08])))
+    ids = []
+    for _ in range(draw(st.integers(1, 12))):
+        base = draw(st.sampled_from([ROOT, *ids[-40:]])) if ids else ROOT
+        history.run += 1
+        ids += history.chain(draw(st.integers(1, 40)), base)
+    first, second = draw(st.integers(1, 12)), draw(st.integers(1, 12))
+    return history, {i for n, i in enumerate(ids) if n % first == 0}, second
+
+
+@given(trees())
+def test_laws_of_a_history(tree):
+    history, kept, second = tree
+    for keep in (1, second):
+        kept = {node for n, node in enumerate(sorted(kept)) if n % keep == 0}
+        made = history.plan(kept)
+        history.carry_out(made)
+        assert history.plan(kept).shortcuts == ()
+        history.collect(kept)
+        assert history.plan(kept).shortcuts == ()
+        assert history.stored() == pytest.approx(made.stored_after, rel=0.1)
+        assert history.most_edges(kept) <= bound(kept)
+        newest = max((history.nodes[node] for node in kept), key=lambda node: node.order)
+        assert history.graph().path_bytes(newest.node) <= newest_limit(newest)

@@ -1,0 +1,165 @@
+"""A writer that goes on from a state while that is retired and collected, and collectors that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+from runs import opened, state
+
+import lcstore
+
+from lcstore.errors import CorruptionError, NotFoundError
+from lcstore.store import keys
+from lcstore.store.backend import Backend
+from lcstore.store.maintenance.census import Census, take_census
+from lcstore.store.maintenance.collect import Collector
+from lcstore.store.maintenance.verdict import condemnable, judge
+from lcstore.store.marks import RetiredRecord
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.records import StoreRecord, utc_now
+from lcstore.testing import Fault, FaultBackend, Scene, StoreModel
+from lcstore.testing.invariants import lost
+
+Collect = Callable[[Backend], None]
+
+
+def retire(backend: Backend, node: str) -> None:
+    mark = RetiredRecord(node=node, reason="test", created=utc_now())
+    backend.put(mark.key(), mark.to_bytes())
+
+
+def collector_of(kind: type[Collector]) -> Collect:
+    """Collecting, as a process of its own does it."""
+
+    def collect(backend: Backend) -> None:
+        with opened(backend) as store:
+            kind(backend, store._catalog, store._executor, 0).run(dry_run=False)
+
+    return collect
+
+
+@dataclass(frozen=True)
+class Forked:
+    """A store without grace, with two states that go on from one; neither run's latest is `leaf`."""
+
+    objects: dict[str, bytes]
+    model: StoreModel
+    leaf: str
+
+    def backend(self) -> MemoryBackend:
+        return MemoryBackend.fresh(self.objects)
+
+
+def forked() -> Forked:
+    backend, model = MemoryBackend.fresh(), StoreModel()
+    backend.put(keys.STORE_KEY, StoreRecord(grace_seconds=0).to_bytes())
+    with opened(backend) as store:
+        first = store.save(0, state(0)).node
+        leaf = store.save(1, state(1)).node
+        store.resume(first)
+        last = store.save(2, state(2)).node
+        for node in (first, leaf, last):
+            model.acknowledge(store, node)
+    return Forked(backend.snapshot(), model, leaf)
+
+
+class Switch:
+    """A backend that is exchanged for another while a handle uses it."""
+
+    def __init__(self, inner: Backend) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.inner, name)
+
+
+def meeting(start: Forked, collect: Collect, *, resumed: bool) -> Callable[[], Scene]:
+    """A writer that goes on from a leaf, and a collector that retires the leaf and collects it.
+
+    With `resumed` the writer stands on the leaf before anything else happens; otherwise it resumes meanwhile.
+    """
+
+    def make() -> Scene:
+        backend = start.backend()
+        switch = Switch(backend)
+        store = lcstore.open(switch, threads=1)
+        if resumed:
+            store.resume(start.leaf)
+
+        def write(actor):
+            switch.inner = actor
+            with store:
+                if not resumed:
+                    store.resume(start.leaf)
+                return store.save(10, state(10)).node
+
+        def clean(actor):
+            retire(actor, start.leaf)
+            collect(actor)
+
+        def check(outcomes):
+            assert outcomes["collector"].error is None, outcomes
+            model = deepcopy(start.model)
+            model.retire([start.leaf])
+            writer = outcomes["writer"]
+            with opened(backend, "r") as store:
+                if writer.error is None:
+                    assert model.acknowledge(store, writer.value).step == 10
+                else:  # the leaf was gone before it had been read
+                    assert not resumed, writer.error
+                    assert isinstance(writer.error, NotFoundError | CorruptionError), writer.error
+                assert not (problems := lost(store, model)), problems
+
+        return Scene(backend, {"writer": write, "collector": clean}, check)
+
+    return make
+
+
+def lost_to_damaged_reads(start: Forked, collect: Collect) -> list[str]:
+    """Collect while one read of each record in turn is damaged; return what was lost."""
+    found = []
+    for key in start.backend().list(keys.NODES):
+        backend = start.backend()
+        faulty = FaultBackend(backend, {lambda op, key=key: op.key == key: Fault("bit_flip", times=None)})
+        try:
+            collect(faulty)
+        except CorruptionError:
+            continue
+        finally:
+            with opened(backend, "r") as store:
+                found += lost(store, start.model)
+    return found
+
+
+class NeverLooksAgain(Collector):
+    """Deletes what it condemned, whatever was committed since."""
+
+    def _census(self, before: Census | None) -> Census:
+        if before is None:
+            return super()._census(None)
+        return replace(before, condemned=self.backend.list(keys.CONDEMNED))
+
+
+class ByAgeAlone(Collector):
+    """Deletes what was not needed when it looked, condemning nothing."""
+
+    def run(self, *, dry_run: bool):
+        census = self._census(None)
+        scopes = list(condemnable(census, judge(census, self._plan), set(census.data)))
+        self._delete(census, scopes)
+        self._sweep(census, scopes)
+
+
+class CondemnsLate(Collector):
+    """Condemns what it is about to delete, after it has looked for the last time."""
+
+    def run(self, *, dry_run: bool):
+        census = self._census(None)
+        scopes = list(condemnable(census, judge(census, self._plan), set(census.data)))
+        census = take_census(self.backend, census)
+        free = set(condemnable(census, judge(census, self._plan), set(census.data)))
+        scopes = [scope for scope in scopes if scope in free]
+        self._condemn(scopes)
+        self._delete(census, scopes)
