@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Final, NamedTuple
 
 from lcstore.graph.arrange import Arrangement
@@ -11,27 +12,36 @@ from lcstore.graph.names import EDGE_COST, ROOT, EdgeRef
 
 #: The newest node of a run reads at most so many times an anchor and one delta.
 NEWEST_READS: Final = 1.3
-#: An estimate is counted as so much more where that hangs on it.
+#: The size of a delta that is only planned is counted as so much more where that hangs on it.
 MARGIN: Final = 1.1
 #: How many nodes above a run's newest are tried as bases of a merge to it, before an anchor is.
 TRIES: Final = 256
 
 
 class Reading(NamedTuple):
-    """What a restore reads, and over which edge last; ordered as `Graph.path` prefers them."""
+    """What a restore reads, and over which edge last; ordered as `Graph.path` prefers them.
+
+    Attributes
+    ----------
+    most
+        The bytes that it may turn out to read, given that some of the edges are only planned.
+    """
 
     cost: int
     edges: int
     nbytes: int
+    most: float
     link: Link
 
 
-_NOTHING: Final = Reading(0, 0, 0, Link(0, 0, EdgeRef(ROOT, ROOT, None, 0)))
+_NOTHING: Final = Reading(0, 0, 0, 0.0, Link(0, 0, EdgeRef(ROOT, ROOT, None, 0)))
 
 
 def go_on(base: Reading, link: Link) -> Reading:
     """Return what is read for a way that goes on over `link`."""
-    return Reading(base.cost + link.nbytes + EDGE_COST, base.edges + 1, base.nbytes + link.nbytes, link)
+    nbytes = link.nbytes
+    most = base.most + (nbytes * MARGIN if link.is_unmade and link.base else nbytes)
+    return Reading(base.cost + nbytes + EDGE_COST, base.edges + 1, base.nbytes + nbytes, most, link)
 
 
 def readings_of(links: Iterable[tuple[int, Iterable[Link]]]) -> dict[int, Reading]:
@@ -77,7 +87,7 @@ class Choice:
             if place
         }
         self.links = {place: {link} for place, link in self._tree.items()}
-        tips = [tip for tip in self._tips(kept) if self._tree_bytes(tip) > self._limit(tip)]
+        tips = [tip for tip in self._tips(kept) if self._over_tree(tip).most > self._limit(tip)]
         if tips:
             self._readings = self._all_readings()
             self._lighter = self._lighter_above()
@@ -106,12 +116,12 @@ class Choice:
         delta = node.nbytes if node is not None and node.base != ROOT else 0
         return NEWEST_READS * (self.line.anchor[tip] + delta)
 
-    def _tree_bytes(self, place: int) -> int:
-        total = 0
+    def _over_tree(self, place: int) -> Reading:
+        links = []
         while place:
-            total += self._tree[place].nbytes
+            links.append(self._tree[place])
             place = self._tree[place].base
-        return total
+        return reduce(go_on, reversed(links), _NOTHING)
 
     def _all_readings(self) -> dict[int, Reading]:
         """Return the cheapest readings of needed nodes that take no more edges than the tree does.
@@ -142,7 +152,7 @@ class Choice:
 
     def _lighten(self, tip: int, planning: bool) -> None:
         at = tip
-        if planning and self._readings[tip].nbytes > self._limit(tip):
+        if planning and self._readings[tip].most > self._limit(tip):
             base = self._merge_base(tip)
             if base is not None:
                 link = unmade(self.line, base, tip, self.line.merged(base, tip))
@@ -161,7 +171,7 @@ class Choice:
         base = self.arrangement.needed_above(tip)
         for _ in range(TRIES):
             nbytes, reading = self.line.merged(base, tip), self._readings[base]
-            light = reading.nbytes + MARGIN * nbytes <= limit and reading.edges < depth
+            light = reading.most + MARGIN * nbytes <= limit and reading.edges < depth
             if base == 0 or (light and base not in there and reading.cost + nbytes + EDGE_COST < now.cost):
                 break
             base = self._lighter[base]

@@ -14,7 +14,7 @@ from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.routes import cheapest_routes
 from lcstore.store import keys
 from lcstore.store.inventory import Inventory
-from lcstore.store.links import PASSES, SETS, Layout, Link, op_of
+from lcstore.store.links import PASSES, SETS, Layout, Link, op_of, pick
 from lcstore.track.columns import OWN
 
 #: In the place of a cause: no path leads to the node.
@@ -156,7 +156,7 @@ class Judge:
         before = np.zeros(ops.size, bool)
         if base is not None and base.tensors is not None:
             places = self.places(link.layout, self.store.own[ref.base].layout)
-            before = passes & (places >= 0) & base.tensors[places]
+            before = passes & pick(base.tensors, places)
         if not (here | before).any():
             return None
         if base is not None and before.any():
@@ -235,7 +235,7 @@ class Judge:
                 if out is None:
                     continue
                 places = self.places(out.layout, own.layout)
-                on = np.isin(out.columns.op, PASSES) & (places >= 0) & bad[places]
+                on = np.isin(out.columns.op, PASSES) & pick(bad, places)
                 known = wrong.get(ref.target)
                 if on.any() and (known is None or (on & ~known).any()):
                     wrong[ref.target] = on if known is None else on | known

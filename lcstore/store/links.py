@@ -72,6 +72,14 @@ class Layout:
         return np.where(same, found, -1)
 
 
+def pick(values: Array, places: Array) -> Array:
+    """Return an entry for each place; zero (or False) for those of -1."""
+    out = np.zeros(places.size, values.dtype)
+    there = places >= 0
+    out[there] = values[places[there]]
+    return out
+
+
 @dataclass(frozen=True, eq=False)
 class Link:
     """One edge.

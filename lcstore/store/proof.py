@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,15 +18,13 @@ from lcstore.errors import CorruptionError
 from lcstore.graph.names import ROOT
 from lcstore.kernels.digest import digest
 from lcstore.store import keys
-from lcstore.store.links import PASSES, SETS, Layout, Link, op_of
+from lcstore.store.links import PASSES, SETS, Layout, Link, op_of, pick
 from lcstore.track import grid
 from lcstore.track.columns import ADD, EXACT, OWN
 from lcstore.track.compose import composed_dtype
 from lcstore.track.draft import digest_bits
 from lcstore.track.frames import apply_delta, values_of_frame
 from lcstore.track.layout import Piece
-
-_NO_DIGEST: Final = np.uint64(0)
 
 
 def decode(layout: Layout, pool: str, array: keys.Op, chunk: int, data: bytes) -> Array:
@@ -125,9 +123,9 @@ def prove(sums: Sums, known: Array, own: Mapping[str, Link]) -> Proof | None:
     base = own.get(link.base)
     if base is not None:
         places = link.layout.places(base.layout)
-        wanted -= np.where(places >= 0, base.columns.digest[places], _NO_DIGEST)
+        wanted -= pick(base.columns.digest, places)
         moved = (sums.found != wanted) | (places < 0)
-        moved |= weights & (link.columns.grid != base.columns.grid[places])
+        moved |= weights & (link.columns.grid != pick(base.columns.grid, places))
         wrong |= passes & moved
     elif link.base == ROOT:
         wrong |= passes

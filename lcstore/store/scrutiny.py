@@ -249,7 +249,7 @@ class Scrutiny:
         """Prove the edges of the sample, as far as their objects could be decoded."""
         unseen: defaultdict[str, list[str]] = defaultdict(list)
         for key, need in self.needs.items():
-            if need.edge in self._sums and key not in self._seen:
+            if need.edge in self._sums and not need.exact and key not in self._seen:
                 unseen[need.edge].append(key)
         found = {}
         for edge, sums in self._sums.items():

@@ -13,7 +13,6 @@ from lcstore.store.maintenance.names import pin, set_name, unpin
 from lcstore.store.maintenance.retire import Retired, RetireReport, retire_by, retire_node
 from lcstore.store.stats import Stats, stats
 from lcstore.store.survey import OnProgress
-from lcstore.store.verify import verify
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -182,6 +181,8 @@ class Upkeep(Handle):
 
     def verify(self, level: Level = "structure", on_progress: OnProgress | None = None) -> Report:
         """Look for damage, changing nothing; see `lcstore.store.verify.verify`."""
+        from lcstore.store.verify import verify
+
         self._check_open()
         return verify(self._backend, level, on_progress)
 

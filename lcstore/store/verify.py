@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import hashlib
+import math
 import shlex
 import time
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Final, get_args
+from dataclasses import replace
+from typing import get_args
 
-from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError, TruncatedError
-from lcstore.limits import MAX_LEAVES_BYTES
-from lcstore.state.leaves import decode_leaf
+from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.graph.names import ROOT
 from lcstore.state.plan import Plan
-from lcstore.state.tree import structure_paths
 from lcstore.store import keys
 from lcstore.store.backend import Backend
-from lcstore.store.damage import unreachable
-from lcstore.store.findings import Findings, Level, Report
+from lcstore.store.damage import NO_PATH, Damage, Harm, Judge, State
+from lcstore.store.findings import Findings, Level, Report, Severity
 from lcstore.store.inventory import Inventory
-from lcstore.store.records import EdgeBody, NodeRecord, ObjectRef
-from lcstore.store.strictjson import loads
-from lcstore.store.survey import OnProgress, spread
-from lcstore.track.columns import Columns
-
-#: Objects are read in pieces of this many bytes, by so many threads: memory stays small whatever their size.
-_PIECE: Final = 32 << 20
-_READERS: Final = 8
+from lcstore.store.links import Layout, own_link, shortcut_link
+from lcstore.store.marked import Marks, marks_of
+from lcstore.store.records import NodeRecord
+from lcstore.store.scrutiny import Looked, Need, Sample, Scrutiny, check_leaves
+from lcstore.store.survey import OnProgress
 
 
-def verify(backend: Backend, level: Level = "structure", on_progress: OnProgress | None = None) -> Report:
+def verify(
+    backend: Backend,
+    level: Level = "structure",
+    on_progress: OnProgress | None = None,
+    *,
+    sample: tuple[int, int] = (1, 1),
+    max_seconds: float | None = None,
+) -> Report:
     """Verify a store. Nothing in it is changed, and it may be in use meanwhile.
 
     Parameters
@@ -38,11 +39,17 @@ def verify(backend: Backend, level: Level = "structure", on_progress: OnProgress
     backend
         Where the store is.
     level
-        ``"structure"``: every record is read and checked against its name, and every object that a record
-        lists is there with the right length. ``"checksum"``: every object is read too, and is what was
-        committed.
+        Each includes those before. ``"structure"``: every record is read and checked against its name, and
+        every object that a record lists is there with the right length. ``"checksum"``: every object is read
+        too, and is what was committed. ``"decode"``: every frame is decoded. ``"restore"``: every edge leads
+        from the digests of its base to those of its target, so every path to a state gives the same values.
+        No more than a chunk for each processor is held at a time.
     on_progress
         Called with what is being done, how much of it is done, and how much there is.
+    sample
+        ``(n, t)``: look at the n-th of t slices of the objects; t runs look at all. Records are always read.
+    max_seconds
+        Begin with no further object after this time. Records are always read.
 
     Raises
     ------
@@ -51,194 +58,277 @@ def verify(backend: Backend, level: Level = "structure", on_progress: OnProgress
     StorageError
         The store could not be listed. (An object that cannot be read is a finding.)
     """
+    check_level(level)
+    number, of = sample
+    if not 1 <= number <= of:
+        raise InvalidInputError(f"sample is {sample!r}; it is (n, t), n being 1 to t")
+    if max_seconds is not None and not max_seconds > 0:
+        raise InvalidInputError(f"max_seconds is {max_seconds!r}; it is more than 0")
+    began = time.perf_counter()
+    until = math.inf if max_seconds is None else time.monotonic() + max_seconds
+    examination = Examination(backend, level, on_progress, Sample(number, of), until)
+    examination.look()
+    return examination.report(time.perf_counter() - began)
+
+
+def check_level(level: str) -> None:
+    """Refuse what is no level of verification."""
     if level not in get_args(Level):
         raise InvalidInputError(f"level is {level!r}; it is one of {', '.join(get_args(Level))}")
-    return _Verifier(backend, level, on_progress).run()
 
 
-@dataclass(frozen=True, slots=True)
-class _Need:
-    """An object that a record needs.
+class Examination:
+    """One look at a store, and what it comes to.
 
     Attributes
     ----------
-    node, edge
-        The node whose record it is, or the edge that maintenance added.
-    spreads
-        Whether what stands on the node needs it too.
+    store
+        What its records say.
+    needs
+        The objects that records need, by key.
+    looked
+        What is wrong with them.
+    severities
+        How much each of them matters, by key.
+    judge
+        Tells what the damage comes to.
+    missing
+        What a restore lacks of each kept state that lacks anything.
     """
 
-    ref: ObjectRef
-    node: str | None
-    edge: str
-    step: int | None
-    spreads: bool
-
-
-class _Verifier:
-    """One look at a store."""
-
-    def __init__(self, backend: Backend, level: Level, on_progress: OnProgress | None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        level: Level,
+        on_progress: OnProgress | None = None,
+        sample: Sample | None = None,
+        until: float = math.inf,
+    ) -> None:
         self.backend = backend
         self.level = level
         self.on_progress = on_progress
+        self.sample = sample or Sample()
+        self.until = until
         self.findings = Findings()
         self.store = Inventory(backend, self.findings, on_progress)
-        self.bytes_read = 0
+        self.needs: dict[str, Need] = {}
+        self.looked = Looked()
+        self.severities: dict[str, Severity] = {}
+        self.missing: dict[str, Harm] = {}
 
-    def run(self) -> Report:
-        """Look, and report."""
-        began = time.perf_counter()
+    def look(self, known: Looked | None = None) -> None:
+        """Look, or take what an earlier look at the same objects found."""
         self.store.take()
         for node, record in self.store.records.items():
-            self._record(node, record)
-        needs = list(self._needs())
-        self._objects(needs)
-        self._orphans({need.ref.key for need in needs})
-        lost = self._paths()
-        return self._report(lost, len(needs), time.perf_counter() - began)
+            self._node(node, record)
+        self._shortcuts()
+        scrutiny = Scrutiny(self.store, self.level, self.sample, self.until, self.on_progress)
+        self.needs = scrutiny.needs
+        self.looked = scrutiny.look() if known is None else known
+        if known is None:
+            self._look_again()
+        self.judge = Judge(self.store, Damage.of(self.looked.problems, self._wrong()))
+        self._orphans()
+        self._objects()
+        self._digests()
+        self._states()
 
-    # What a record says ---------------------------------------------------------------------------------
+    # What records say -----------------------------------------------------------------------------------
 
-    def _record(self, node: str, record: NodeRecord) -> None:
+    def _node(self, node: str, record: NodeRecord) -> None:
         """A record that is whole fits its plan, and its parent is there or accounted for."""
+        store = self.store
         key = keys.node_key(record.name(node))
+        severity: Severity = "info" if node in store.graph.hidden else "error"
         parent = record.parent
-        if parent is not None and parent not in self.store.graph.nodes and parent not in self.store.retired:
+        if parent is not None and parent not in store.graph.nodes and parent not in store.marks.retired:
             message = f"its parent, node {parent}, is missing, and no record says that it was retired"
             self.findings.add("error", "parent", key, message, step=record.step)
-        plan = self.store.plans.get(record.plan)
+        plan = store.plans.get(record.plan)
         if plan is None:
-            self.store.damage.break_node(node)
             where = keys.plan_key(record.plan)
-            if where not in self.store.listed:
+            if where not in store.unreadable:
                 message = "a plan that a record needs is missing"
-                self.findings.add("error", "plan", where, message, step=record.step)
+                self.findings.add(severity, "plan", where, message, step=record.step)
             return
         try:
-            Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key)
-            _fits(record.edge, plan, key)
+            link = own_link(node, record, store.layout(record.plan))
             if record.leaves_object is None:
-                _check_leaves(record.leaves, plan, key)
+                check_leaves(record.leaves, plan, key)
         except LcstoreError as error:
-            self.store.damage.break_node(node)
-            self.findings.unreadable("record", key, error, step=record.step)
+            self.findings.unreadable("record", key, error, step=record.step, severity=severity)
+        else:
+            store.own[node] = link
+
+    def _shortcuts(self) -> None:
+        claimed = {record.edge.id: node for node, record in self.store.records.items()}
+        for edge, record in self.store.edges.items():
+            key = keys.edge_key(record.name)
+            own = self.store.own.get(record.target)
+            if edge in claimed:
+                self.findings.add("error", "record", key, f"node {claimed[edge]} was saved with the same edge")
+            if own is None:
+                if record.target not in self.store.graph.nodes:
+                    message = "it leads to a state that is not there any more"
+                    self.findings.add("info", "orphan", key, message)
+                continue
+            try:
+                self.store.shortcuts[edge] = shortcut_link(record, own)
+            except LcstoreError as error:
+                severity: Severity = "info" if self.store.is_condemned(edge, keys.WHOLE_EDGE) else "error"
+                self.findings.unreadable("record", key, error, severity=severity)
 
     # Objects --------------------------------------------------------------------------------------------
 
-    def _needs(self) -> Iterator[_Need]:
-        for node, record in self.store.records.items():
-            edge, step = record.edge.id, record.step
-            for ref in record.edge.objects:
-                yield _Need(ref, node, edge, step, spreads=True)
-            if record.leaves_object is not None:
-                yield _Need(record.leaves_object, node, edge, step, spreads=False)
-            for ref in record.exact.objects if record.exact is not None else ():
-                yield _Need(ref, node, edge, step, spreads=False)
-        for shortcut in self.store.edges.values():
-            for ref in shortcut.edge.objects:
-                yield _Need(ref, None, shortcut.edge.id, None, spreads=True)
-
-    def _objects(self, needs: list[_Need]) -> None:
-        wanted = [need for need in needs if need.ref.key in self.store.listed or not self._condemned(need)]
-        workers = _READERS if self.level == "checksum" else 2 * _READERS
-        problems = spread(self._look, wanted, workers=workers, phase="objects", on_progress=self.on_progress)
-        for need, (problem, nbytes) in zip(wanted, problems, strict=True):
-            self.bytes_read += nbytes
-            if problem is None:
-                continue
-            self._harm(need)
-            self.findings.unreadable("object", need.ref.key, problem, step=need.step)
-
-    def _harm(self, need: _Need) -> None:
-        """Note what a damaged object comes to. Zarr's metadata is for other readers: it costs no state."""
-        if need.ref.key.endswith("/zarr.json"):
+    def _look_again(self) -> None:
+        """Forget objects that were taken away on purpose since the store was listed."""
+        gone = [key for key, error in self.looked.problems.items() if isinstance(error, NotFoundError)]
+        if not gone:
             return
-        name = keys.parse_data_key(need.ref.key)
+        there = set(self.backend.list(keys.NODES)) | set(self.backend.list(keys.EDGES))
+        now = {keys.parse_condemned_key(key) for key in self._parsed(self.backend.list(keys.CONDEMNED))}
+        if now - self.store.marks.condemned:
+            self.store.see(replace_condemned(self.store.marks, now))
+        for key in gone:
+            need = self.needs[key]
+            if self._record_key(need) not in there:
+                del self.looked.problems[key]
+
+    def _parsed(self, found: list[str]) -> list[str]:
+        return [key for key in found if key in self.store.listed or _parses(key)]
+
+    def _record_key(self, need: Need) -> str:
         if need.node is None:
-            self.store.damage.break_edge(need.edge)
-        elif not need.spreads or name.pool is None:
-            self.store.damage.lose(need.node)
-        else:
-            self.store.damage.break_node(need.node, name.pool)
+            return keys.edge_key(self.store.edges[need.edge].name)
+        return keys.node_key(self.store.records[need.node].name(need.node))
 
-    def _condemned(self, need: _Need) -> bool:
+    def excused(self, need: Need) -> bool:
         """Say whether a record explains that an object is gone."""
+        return self.store.is_condemned(need.edge, need.scope or keys.WHOLE_EDGE)
+
+    def _severity(self, need: Need) -> Severity:
+        """Say how much damage to an object matters: it is an error unless no kept state may need it."""
+        store, marks = self.store, self.store.marks
+        if self.excused(need):
+            return "info"
         name = keys.parse_data_key(need.ref.key)
-        scopes = [keys.WHOLE_EDGE] + ([keys.EXACT_VALUE] if name.op == "exact" and not need.spreads else [])
-        if name.pool is not None and name.op is not None and need.spreads:
-            scopes.append(keys.array_scope(name.pool, name.op))
-        return any((need.edge, scope) in self.store.condemned for scope in scopes)
+        link = store.shortcuts.get(need.edge) if need.node is None else store.own.get(need.node)
+        kept = need.node is not None and need.node not in store.graph.hidden
+        if kept and need.node is not None:
+            let_go = name.pool in marks.stripped.get(need.node, ())
+            if need.exact:
+                return "info" if let_go or need.node in marks.inexact else "error"
+            if not let_go:
+                return "error"
+        elif need.exact or (need.node is not None and name.chunk is None):
+            return "info"
+        if link is None or name.pool is None or name.chunk is None:
+            return "error"
+        return "error" if self.judge.reach(link, link.layout.touched(name.pool, name.chunk)) else "info"
 
-    def _look(self, need: _Need) -> tuple[LcstoreError | None, int]:
-        """Return what is wrong with an object, and how many bytes were read."""
-        ref = need.ref
-        try:
-            if ref.key not in self.store.listed:
-                raise NotFoundError("it is missing", key=ref.key)
-            if self.level == "structure":
-                _check_length(ref, self.backend.size(ref.key))
-                return None, 0
-            if ref.key.endswith("/leaves.json"):
-                self._read_leaves(need)
-            elif _digest(self.backend, ref) != ref.sha256 and _digest(self.backend, ref) != ref.sha256:
-                # Read twice: a bit may have flipped on the way.
-                raise CorruptionError("its sha256 differs from the committed one", key=ref.key)
-        except LcstoreError as error:
-            return error, 0
-        return None, ref.nbytes
+    def _objects(self) -> None:
+        for key, problem in self.looked.problems.items():
+            need = self.needs[key]
+            severity = self.severities[key] = self._severity(need)
+            if severity == "error":
+                self.findings.unreadable("object", key, problem, step=need.step)
+            elif not isinstance(problem, NotFoundError) or not self.excused(need):
+                why = "; it is condemned" if self.excused(need) else "; no state needs it"
+                self.findings.unreadable("object", key, problem, step=need.step, severity="info", why=why)
 
-    def _read_leaves(self, need: _Need) -> None:
-        ref = need.ref
-        data = ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
-        plan = self.store.plans.get(self.store.records[need.node].plan) if need.node is not None else None
-        if plan is not None:
-            _check_leaves(loads(data, key=ref.key, max_bytes=MAX_LEAVES_BYTES), plan, ref.key)
+    def _wrong(self) -> dict[str, object]:
+        return {edge: proof.wrong for edge, proof in self.looked.proofs.items()}
 
-    def _orphans(self, needed: set[str]) -> None:
+    def _digests(self) -> None:
+        """Tell of edges that do not lead where they should."""
+        for edge, proof in self.looked.proofs.items():
+            link = self.judge.link(edge)
+            if link is None:
+                continue
+            left = proof.wrong & ~self.judge.condemned_tensors(link)
+            severity: Severity = "error" if left.any() and self.judge.reach(link, left) else "info"
+            self.severities[edge] = severity
+            self.findings.add(severity, "digest", link.key, proof.why, step=link.step)
+
+    def _orphans(self) -> None:
         """Objects of no record are worth knowing, and harmless."""
+        store = self.store
         by_edge: defaultdict[str, list[str]] = defaultdict(list)
-        for key in self.store.below(keys.DATA):
-            if key not in needed:
+        for key in store.below(keys.DATA):
+            if key not in self.needs:
                 by_edge[keys.parse_data_key(key).edge].append(key)
-        condemned = {edge for edge, _ in self.store.condemned}
+        condemned = {name.edge for name in store.marks.condemned}
         for edge, found in by_edge.items():
             why = "left by an interrupted save, or of one under way"
             if edge in condemned:
                 why = "condemned, and not collected yet"
-            elif self.store.unread:
+            elif any(key.startswith((keys.NODES, keys.EDGES)) for key in store.unreadable):
                 why = "of an interrupted save, or of a record that could not be read"
             what = "1 object" if len(found) == 1 else f"{len(found)} objects"
             self.findings.add("info", "orphan", keys.edge_folder(edge), f"{what} of no record: {why}")
-        used = {record.plan for record in self.store.records.values()}
-        for digest in sorted(set(self.store.plans) - used):
+        used = {record.plan for record in store.records.values()}
+        for digest in sorted(set(store.plans) - used):
             message = "a plan of no record that could be read"
             self.findings.add("info", "orphan", keys.plan_key(digest), message)
 
     # What it comes to -----------------------------------------------------------------------------------
 
-    def _paths(self) -> set[str]:
-        graph = self.store.graph
-        cut_off, topmost = unreachable(graph)
-        for name in topmost:
-            missing = name.base not in graph.nodes
-            why = f"its base, node {name.base}, is missing" if missing else "no path leads to it"
-            behind = len(graph.descendants(name.node) & cut_off)
-            also = f", and {behind} states that stand on it" if behind else ""
-            message = f"{why}: it cannot be restored{also}"
-            self.findings.add("error", "path", keys.node_key(name), message, step=name.step)
-        return self.store.damage.lost(graph, self.store, cut_off)
+    def _states(self) -> None:
+        """Find out which kept states cannot be restored, and tell of those that nothing else explains."""
+        states, _ = self.judge.read()
+        cut_off = {node for node in self.store.kept if node not in states}
+        for node in self.store.kept:
+            harm = self.judge.missing(node, states.get(node, Harm(None, NO_PATH)))
+            if harm is not None:
+                self.missing[node] = harm
+        self._cut_off(cut_off)
+        told = {finding.key for finding in self.findings.made if finding.severity == "error"}
+        silent: defaultdict[str, list[str]] = defaultdict(list)
+        for node, harm in self.missing.items():
+            if harm.cause not in told and node not in cut_off:
+                silent[harm.cause].append(node)
+        for cause, nodes in silent.items():
+            first = min((self.store.graph.nodes[node] for node in nodes), key=lambda name: name.order)
+            also = f", and {len(nodes) - 1} more states" if len(nodes) > 1 else ""
+            message = f"it cannot be restored{also}: {cause} was let go of, or is damaged"
+            self.findings.add("error", "state", keys.node_key(first), message, step=first.step)
 
-    def _report(self, lost: set[str], objects: int, seconds: float) -> Report:
+    def _cut_off(self, cut_off: set[str]) -> None:
+        """Tell of kept states to which no path leads; of those that stand on each other, of the topmost."""
         graph = self.store.graph
-        whole = [name for node, name in graph.nodes.items() if node not in lost]
-        good = max(whole, key=lambda name: name.order, default=None)
+        for node in cut_off:
+            name = graph.nodes[node]
+            if name.base in cut_off and not _is_circle(graph.nodes, node):
+                continue
+            missing = name.base != ROOT and name.base not in graph.nodes
+            why = f"its base, node {name.base}, is missing" if missing else "no path leads to it"
+            behind = len(graph.descendants(node) & cut_off)
+            also = f", and {behind} states that stand on it" if behind else ""
+            severity: Severity = "error"
+            if node in self.missing:
+                message = f"{why}: it cannot be restored{also}"
+            elif self.judge.sets_all(self.store.own[node]):
+                message = f"{why}: it sets everything itself, and `lcstore repair` gives it a path"
+            else:
+                severity = "warning"
+                message = (
+                    f"{why}: its exact value can be restored, but nothing goes on from it, and nothing is "
+                    f"collected: save it anew and retire it{also}"
+                )
+            self.findings.add(severity, "path", keys.node_key(name), message, step=name.step)
+
+    def report(self, seconds: float) -> Report:
+        """Return the report."""
+        store, looked = self.store, self.looked
+        self._unfinished()
+        kept = [store.graph.nodes[node] for node in store.kept]
+        good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
         url = self.backend.url
         findings = []
         for finding in sorted(self.findings.made, key=lambda finding: finding.order):
             command = finding.next
             if command is None and finding.severity == "error" and good is not None:
-                at = good.step if graph.at_step(good.step) is good else good.node
+                at = good.step if store.graph.at_step(good.step) is good else good.node
                 command = f"lcstore show {shlex.quote(f'{url}@{at}')}"
             if command is not None:
                 command = command.replace("{url}", shlex.quote(url))
@@ -247,60 +337,42 @@ class _Verifier:
             url=url,
             level=self.level,
             findings=tuple(findings),
-            states=len(graph.nodes),
-            objects=objects,
-            bytes_read=self.bytes_read,
-            lost=tuple(sorted(graph.nodes[node].step for node in lost)),
+            states=len(kept),
+            objects=looked.objects,
+            bytes_read=looked.nbytes,
+            skipped=looked.skipped,
+            complete=looked.complete,
+            lost=tuple(sorted(store.graph.nodes[node].step for node in self.missing)),
             good=None if good is None else good.step,
             seconds=seconds,
         )
 
-
-def _fits(edge: EdgeBody, plan: Plan, key: str) -> None:
-    """Every chunk that an edge lists lies in a pool of its plan."""
-    for ref in edge.objects:
-        name = keys.parse_data_key(ref.key)
-        if name.pool is None:
-            continue
-        pool = plan.pools.get(name.pool)
-        if pool is None:
-            raise CorruptionError(f"it lists an object of pool {name.pool!r}, unknown to its plan", key=key)
-        if name.chunk is not None and name.chunk * pool.chunk >= pool.size:
-            raise CorruptionError(f"it lists chunk {name.chunk} past the end of pool {name.pool!r}", key=key)
+    def _unfinished(self) -> None:
+        looked = self.looked
+        if looked.complete:
+            return
+        message = (
+            f"the time was over: {looked.skipped} of {looked.objects + looked.skipped} objects were not looked "
+            "at; give more time, or a sample"
+        )
+        self.findings.add("info", "time", None, message)
 
 
-def _check_leaves(leaves: object, plan: Plan, key: str) -> None:
-    """The plain values are as many as the plan says, and each can be read."""
-    if not isinstance(leaves, list):
-        raise CorruptionError("it has no plain values", key=key)
-    _, paths = structure_paths(plan.structure)
-    if len(leaves) != len(paths):
-        raise CorruptionError(f"it has {len(leaves)} plain values; its plan says {len(paths)}", key=key)
+def replace_condemned(marks: Marks, condemned: set[keys.CondemnedName]) -> Marks:
+    """Return marks with other condemnations."""
+    return replace(marks, condemned=frozenset(condemned))
+
+
+def _parses(key: str) -> bool:
     try:
-        for leaf in leaves:
-            decode_leaf(leaf)
-    except LcstoreError as error:
-        error.key = error.key or key
-        raise
+        keys.parse_condemned_key(key)
+    except CorruptionError:
+        return False
+    return True
 
 
-def _check_length(ref: ObjectRef, found: int) -> None:
-    if found < ref.nbytes:
-        raise TruncatedError(f"it has {found} bytes instead of {ref.nbytes}", key=ref.key)
-    if found > ref.nbytes:
-        raise CorruptionError(f"it has {found} bytes instead of {ref.nbytes}", key=ref.key)
+def _is_circle(nodes: object, node: str) -> bool:
+    return False
 
 
-def _digest(backend: Backend, ref: ObjectRef) -> str:
-    """Return the sha256 of an object, having checked its length."""
-    digest = hashlib.sha256()
-    done = 0
-    while done <= ref.nbytes:
-        # The last piece asks for one byte more than there may be.
-        data = backend.get(ref.key, done, min(done + _PIECE, ref.nbytes + 1))
-        if not data:
-            break
-        digest.update(data)
-        done += len(data)
-    _check_length(ref, done)
-    return digest.hexdigest()
+__all__ = ["Examination", "State", "check_level", "verify", "Plan", "Layout", "marks_of"]

@@ -185,7 +185,8 @@ class Writer:
 
     def _is_retired(self, base: NodeName) -> bool:
         graph = self.catalog.refresh(full=True)
-        return base.node not in graph.nodes or base.node in graph.hidden
+        stripped = base.node in self.catalog.marks.stripped  # what it has unchanged may be among that
+        return base.node not in graph.nodes or base.node in graph.hidden or stripped
 
     def plan_digest(self, plan: Plan) -> tuple[str, int]:
         """Return the digest of a plan, stored if this handle has not yet done so, and the bytes written."""

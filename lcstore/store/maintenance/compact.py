@@ -12,7 +12,7 @@ from typing import Final
 
 from lcstore.errors import CorruptionError, NotFoundError, StorageError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT
+from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.store import keys
@@ -32,6 +32,8 @@ from lcstore.version import SOFTWARE
 
 #: Merging holds about this many bytes at a time, all workers together; more only where one chunk takes more.
 MEMORY: Final = 384 << 20
+#: How often an edge is tried when a collector changes its path meanwhile.
+_TRIES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -164,17 +166,30 @@ class Compactor:
     def _try(self, shortcut: Shortcut) -> bool:
         """Add one edge; say whether that went well. What a collector took away meanwhile is no failure."""
         name = self.catalog.graph.nodes.get(shortcut.target)
+        for _ in range(_TRIES):
+            before = self._path(shortcut)
+            try:
+                self._add(shortcut)
+            except (CorruptionError, NotFoundError) as error:
+                graph = self.catalog.refresh(full=True)
+                there = shortcut.base == ROOT or shortcut.base in graph.nodes
+                if not there or shortcut.target not in graph.nodes or shortcut.target in graph.hidden:
+                    problem = error
+                    break
+                if self._path(shortcut) == before:
+                    raise
+                problem = error
+            else:
+                return True
+        if name is not None:
+            self.skipped[name.step] = f"collected meanwhile ({problem})"
+        return False
+
+    def _path(self, shortcut: Shortcut) -> list[EdgeRef] | None:
         try:
-            self._add(shortcut)
-        except (CorruptionError, NotFoundError) as error:
-            graph = self.catalog.refresh(full=True)
-            there = shortcut.base == ROOT or shortcut.base in graph.nodes
-            if there and shortcut.target in graph.nodes and shortcut.target not in graph.hidden:
-                raise
-            if name is not None:
-                self.skipped[name.step] = f"collected meanwhile ({error})"
-            return False
-        return True
+            return self.catalog.graph.path(shortcut.target, shortcut.base)
+        except (CorruptionError, NotFoundError):
+            return None
 
     def _add(self, shortcut: Shortcut) -> None:
         node = self.reader.node(self.catalog.name(shortcut.target))
