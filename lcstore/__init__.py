@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ClosedError,
         ConflictError,
         CorruptionError,
+        FallbackWarning,
         InvalidInputError,
         LcstoreError,
         LimitError,
@@ -30,25 +31,47 @@ if TYPE_CHECKING:
         UnknownOutcomeError,
         UnsupportedFormatError,
     )
+    from lcstore.retention.keep import (
+        BestN,
+        Budget,
+        EveryNSeconds,
+        EveryNSteps,
+        LatestN,
+        Pinned,
+        Tagged,
+    )
+    from lcstore.retention.modify import Exact, Strip
+    from lcstore.retention.spaced import LogSpaced
     from lcstore.store.info import SaveInfo, StepInfo
     from lcstore.store.opening import open_store as open
     from lcstore.store.store import Store
     from lcstore.track.policy import Policy
 
 __all__ = [
+    "BestN",
+    "Budget",
     "ClosedError",
     "ConflictError",
     "CorruptionError",
+    "EveryNSeconds",
+    "EveryNSteps",
+    "Exact",
+    "FallbackWarning",
     "InvalidInputError",
     "LCCodec",
+    "LatestN",
     "LcstoreError",
     "LimitError",
+    "LogSpaced",
     "NotFoundError",
+    "Pinned",
     "Policy",
     "SaveInfo",
     "StepInfo",
     "StorageError",
     "Store",
+    "Strip",
+    "Tagged",
     "TruncatedError",
     "UnknownOutcomeError",
     "UnsupportedFormatError",
@@ -57,11 +80,21 @@ __all__ = [
 ]
 
 _HOMES: Final = {
+    "BestN": "lcstore.retention.keep",
+    "Budget": "lcstore.retention.keep",
+    "EveryNSeconds": "lcstore.retention.keep",
+    "EveryNSteps": "lcstore.retention.keep",
+    "Exact": "lcstore.retention.modify",
     "LCCodec": "lcstore.codec.lc",
+    "LatestN": "lcstore.retention.keep",
+    "LogSpaced": "lcstore.retention.spaced",
+    "Pinned": "lcstore.retention.keep",
     "Policy": "lcstore.track.policy",
     "SaveInfo": "lcstore.store.info",
     "StepInfo": "lcstore.store.info",
     "Store": "lcstore.store.store",
+    "Strip": "lcstore.retention.modify",
+    "Tagged": "lcstore.retention.keep",
     "open": "lcstore.store.opening:open_store",
 }
 

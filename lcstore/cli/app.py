@@ -6,11 +6,18 @@ from typing import Annotated
 
 import typer
 
+from lcstore.cli.collect import collect
+from lcstore.cli.compact import compact
 from lcstore.cli.demo.command import demo
+from lcstore.cli.diff import diff
 from lcstore.cli.doctor import doctor
 from lcstore.cli.ls import ls
+from lcstore.cli.pin import pin
+from lcstore.cli.repair import repair
+from lcstore.cli.retire import retire
 from lcstore.cli.show import show
 from lcstore.cli.stats import stats
+from lcstore.cli.tag import tag
 from lcstore.cli.verify import verify
 from lcstore.version import __version__
 
@@ -39,5 +46,5 @@ def _everywhere(
     """Keep every training checkpoint: small deltas over any storage, verified on the way back."""
 
 
-for command in (demo, ls, show, verify, stats, doctor):
+for command in (demo, ls, show, diff, verify, repair, compact, collect, retire, tag, pin, stats, doctor):
     app.command()(command)

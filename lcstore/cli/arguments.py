@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
 
+from lcstore.errors import InvalidInputError
 from lcstore.store.keys import is_id
+
+if TYPE_CHECKING:
+    from lcstore.retention.base import Retention
+
+T = TypeVar("T")
 
 Url: TypeAlias = Annotated[
     str, typer.Argument(metavar="URL", help="A local path, or any URL that fsspec opens: s3://bucket/run1")
@@ -20,6 +27,17 @@ Options: TypeAlias = Annotated[
 ]
 Pairs: TypeAlias = Annotated[
     list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="One option for the target; repeatable.")
+]
+AtState: TypeAlias = Annotated[
+    str | None, typer.Option("--at", help="The state, where the URL itself has an @ in its last part.")
+]
+Keep: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--keep", metavar="POLICY", help="What to keep: 'latest:3 | every:1000'; several add up."),
+]
+Grace: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--grace", metavar="TIME", help="Delete only what was condemned so long ago: 24h."),
 ]
 
 _WORDS = {"true": True, "false": False, "null": None}
@@ -82,3 +100,29 @@ def _is_host(url: str) -> bool:
 def as_state(text: str) -> int | str:
     """Return the name of a state: a number is a step, unless it has the form of an id."""
     return int(text) if text.isascii() and text.isdigit() and not is_id(text) else text
+
+
+def state_of(target: str, at: str | None) -> tuple[str, int | str | None]:
+    """Return the URL and the state that ``URL@STEP``, or ``URL --at STEP``, names."""
+    return split_at(target) if at is None else (target, as_state(at))
+
+
+def understood(option: str, read: Callable[[str], T], text: str | None) -> T | None:
+    """Return what the text of an option says; one that says nothing is wrong usage."""
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except InvalidInputError as error:
+        raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def policy_of(keeps: list[str] | None) -> Retention | None:
+    """Return the retention policy that all ``--keep`` make together; None where there is none."""
+    from lcstore.retention.parse import parse_policy
+
+    policies = [understood("--keep", parse_policy, text) for text in keeps or ()]
+    united = None
+    for policy in policies:
+        united = policy if united is None or policy is None else united | policy
+    return united

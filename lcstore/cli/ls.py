@@ -26,6 +26,9 @@ def ls(
     fast: Annotated[
         bool, typer.Option("--fast", help="Read no records: names alone tell step, kind, bytes and tags.")
     ] = False,
+    retired: Annotated[
+        bool, typer.Option("--retired", help="Also those that were let go of and are still there.")
+    ] = False,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
@@ -33,11 +36,13 @@ def ls(
     """List the states of a store, by step."""
     opening = storage_options(options, pairs)
     with answering(url, as_json) as answer:
-        found = _list(answer, opening, limit, fast)
+        words = "reading records (--fast reads names only)"
+        with opened(answer, opening) as store, reading(answer, words) as on_progress:
+            found = store.states(records=not fast, limit=limit, retired=retired, on_progress=on_progress)
         if as_json:
             answer.document({"url": url, "states": [_as_json(state) for state in found]})
         elif found:
-            _show(answer, found, fast)
+            _show(answer, found, _FAST if fast else _COLUMNS, nodes=retired)
         else:
             answer.console.print(
                 printable(f"{url} is a store without a state yet: a training run has still to save into it"),
@@ -51,12 +56,6 @@ def ls(
             raise typer.Exit(1)
 
 
-def _list(answer: Answer, opening: dict[str, Any], limit: int | None, fast: bool) -> list[Listed]:
-    words = "reading records (--fast reads names only)"
-    with opened(answer, opening) as store, reading(answer, words) as on_progress:
-        return store.states(records=not fast, limit=limit, on_progress=on_progress)
-
-
 def _as_json(state: Listed) -> dict[str, Any]:
     info = state.info
     about: dict[str, Any] = {
@@ -67,8 +66,8 @@ def _as_json(state: Listed) -> dict[str, Any]:
         "run": state.run,
         "latest": state.latest,
         "bytes_stored": state.bytes_stored,
-        "tags": state.tags,
     }
+    about |= labels(state)
     if state.problem is not None:
         return about | {"problem": {"kind": state.problem.kind, "message": str(state.problem)}}
     if info is None:
@@ -85,8 +84,26 @@ def _as_json(state: Listed) -> dict[str, Any]:
     }
 
 
-def _show(answer: Answer, found: list[Listed], fast: bool) -> None:
-    columns = _FAST if fast else _COLUMNS
+def labels(state: Listed) -> dict[str, Any]:
+    """Return what was said of a state since it was saved, for ``--json``."""
+    pins = {"pinned": bool(state.pinned_by), "pinned_by": state.pinned_by}
+    return {"tags": state.tags} | pins | {"retired": state.retired, "condemned": state.condemned}
+
+
+def marked(state: Listed) -> str:
+    """Return what is marked of a state, for people."""
+    marks = {
+        "latest": state.latest,
+        "pinned": bool(state.pinned_by),
+        "retired": state.retired and not state.condemned,
+        "being collected": state.condemned,
+    }
+    return ", ".join(mark for mark, true in marks.items() if true)
+
+
+def _show(answer: Answer, found: list[Listed], columns: tuple[str, ...], *, nodes: bool) -> None:
+    # To bring a retired state back its node has to be named.
+    columns = (*columns, "node") if nodes else columns
     rows = [_cells(state) for state in found]
     print_rows(answer, columns, [tuple(cells[name] for name in columns) for cells in rows], right=_NUMBERS)
 
@@ -96,7 +113,8 @@ def _cells(state: Listed) -> dict[str, object]:
     cells: dict[str, object] = dict.fromkeys(_COLUMNS, "")
     cells |= {
         "step": state.step,
-        "": "latest" if state.latest else "",
+        "": marked(state),
+        "node": state.node,
         "run": state.run,
         "kind": state.kind,
         "stored": size(state.bytes_stored),

@@ -1,26 +1,31 @@
-"""Opening a store to look at it."""
+"""Opening a store to look at it, or to maintain it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lcstore.cli.output import Answer, progress
 from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
+    from rich.progress import TaskID
+
     from lcstore.store.store import Store
 
 
 @contextmanager
-def opened(answer: Answer, options: dict[str, Any]) -> Iterator[Store]:
-    """Open the store at the URL of `answer`, for reading."""
+def opened(
+    answer: Answer, options: dict[str, Any], *, writable: bool = False, threads: int | None = None
+) -> Iterator[Store]:
+    """Open the store at the URL of `answer`, for reading unless it is to be `writable`."""
     import lcstore
 
     answer.next = f"lcstore doctor {answer.quoted}"
     try:
-        store = lcstore.open(answer.url, "r", storage_options=options)
+        mode: Literal["r", "r+"] = "r+" if writable else "r"
+        store = lcstore.open(answer.url, mode, storage_options=options, threads=threads)
     except NotFoundError as error:
         what = "there is no store here: check the URL (the first save of a training run makes one)"
         raise NotFoundError(f"{answer.url}: {what}") from error
@@ -37,5 +42,19 @@ def reading(answer: Answer, words: str) -> Iterator[Callable[[str, int, int], No
 
         def on_progress(_: str, done: int, total: int) -> None:
             bar.update(task, completed=done, total=total)
+
+        yield on_progress
+
+
+@contextmanager
+def reading_phases(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar for each thing that is being done; none where `quiet`."""
+    with progress(quiet) as bar:
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = bar.add_task(phase)
+            bar.update(tasks[phase], completed=done, total=total)
 
         yield on_progress

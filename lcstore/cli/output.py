@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -127,6 +127,12 @@ def print_rows(
     for text in texts:
         cells_ = zip(columns, text, widths, strict=True)
         print("   ".join(c.rjust(w) if name in right else c.ljust(w) for name, c, w in cells_).rstrip())
+
+
+def print_lines(answer: Answer, lines: Iterable[str]) -> None:
+    """Print plain lines, whatever their length."""
+    for line in lines:
+        answer.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
 
 
 def row(to: Table, *cells: object, style: str | None = None) -> None:

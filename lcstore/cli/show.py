@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.arguments import AsJson, Options, Pairs, as_state, split_at, storage_options
+from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of, storage_options
+from lcstore.cli.ls import labels, marked
 from lcstore.cli.opening import opened
 from lcstore.cli.output import Answer, answering, row, size, table
 from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
     from lcstore.store.info import StepInfo
+    from lcstore.store.listing import Listed
 
 
 def show(
@@ -25,47 +27,54 @@ def show(
     glob: Annotated[
         str | None, typer.Argument(metavar="[GLOB]", help="Only paths that match: 'model/**'.")
     ] = None,
-    at: Annotated[
-        str | None, typer.Option("--at", help="The state, where the URL itself has an @ in its last part.")
-    ] = None,
+    at: AtState = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
     """Show what one state holds; the latest, if no step is named."""
-    url, named = split_at(target) if at is None else (target, as_state(at))
+    url, named = state_of(target, at)
     opening = storage_options(options, pairs)
     with answering(url, as_json) as answer:
         from lcstore.state.paths import match, parse_path
 
         with opened(answer, opening) as store:
             info = store.info(named)
+            states = store.states(records=False, retired=True)
             tensors, leaves = store.paths(info.node), store.leaves(info.node)
+        listed = next((state for state in states if state.node == info.node), None)
         if glob is not None:
             tensors = {path: about for path, about in tensors.items() if match(glob, parse_path(path))}
             leaves = {path: value for path, value in leaves.items() if match(glob, parse_path(path))}
             if not tensors and not leaves:
-                answer.next = f"lcstore show {shlex.quote(f'{url}@{info.step}')}"
+                whole = info.node if listed is not None and listed.retired else info.step
+                answer.next = f"lcstore show {shlex.quote(f'{url}@{whole}')}"
                 raise NotFoundError(f"nothing at step {info.step} matches {glob!r}")
         if as_json:
-            answer.document(_document(url, info, tensors, leaves))
+            answer.document(_document(url, info, listed, tensors, leaves))
         else:
-            _print(answer, info, tensors, leaves)
+            _print(answer, info, listed, tensors, leaves)
 
 
 def _document(
-    url: str, info: StepInfo, tensors: dict[str, tuple[tuple[int, ...], str, str]], leaves: dict[str, object]
+    url: str,
+    info: StepInfo,
+    listed: Listed | None,
+    tensors: dict[str, tuple[tuple[int, ...], str, str]],
+    leaves: dict[str, object],
 ) -> dict[str, Any]:
     about = {
         path: {"shape": shape, "dtype": dtype, "role": role} for path, (shape, dtype, role) in tensors.items()
     }
     ratio = info.bytes_raw / max(info.bytes_stored, 1)
-    return {"url": url, "ratio": ratio} | asdict(info) | {"tensors": about, "values": leaves}
+    found = {"url": url, "ratio": ratio} | asdict(info) | {"tensors": about, "values": leaves}
+    return found if listed is None else found | labels(listed)
 
 
 def _print(
     answer: Answer,
     info: StepInfo,
+    listed: Listed | None,
     tensors: dict[str, tuple[tuple[int, ...], str, str]],
     leaves: dict[str, object],
 ) -> None:
@@ -82,8 +91,10 @@ def _print(
     for name, values in (("metrics", info.metrics), ("metadata", info.metadata)):
         if values:
             row(about, name, ", ".join(f"{key} {value}" for key, value in values.items()))
-    if info.tags:
-        row(about, "tags", ", ".join(info.tags))
+    if listed is not None and listed.tags:
+        row(about, "tags", ", ".join(listed.tags))
+    if listed is not None and marked(listed):
+        row(about, "marked", marked(listed))
     answer.console.print(about)
     if tensors:
         shown = table("tensor", "shape", "dtype", "kept as", "elements", right=("elements",))

@@ -10,9 +10,14 @@ import typer
 from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
 from lcstore.cli.opening import opened, reading
 from lcstore.cli.output import Answer, answering, row, size, table
+from lcstore.errors import LcstoreError
 
 if TYPE_CHECKING:
+    from lcstore.store.maintenance.compact import CompactReport
     from lcstore.store.stats import Stats
+    from lcstore.store.store import Store
+
+_PLAN = ("planned", "bytes_written", "bytes_before", "bytes_after", "longest_before", "longest_after")
 
 
 def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pairs = None) -> None:
@@ -21,10 +26,12 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
     with answering(url, as_json) as answer:
         with opened(answer, opening) as store, reading(answer, "reading records") as on_progress:
             found = store.stats(on_progress)
+            planned = _planned(store)
         if as_json:
-            answer.document(asdict(found) | {"ratio": found.ratio})
+            plan = None if planned is None else {name: getattr(planned, name) for name in _PLAN}
+            answer.document(asdict(found) | {"ratio": found.ratio, "compaction": plan})
         else:
-            _print(answer, found)
+            _print(answer, found, planned)
         if found.unreadable:
             key, why = next(iter(found.unreadable.items()))
             count = len(found.unreadable)
@@ -35,7 +42,15 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
             raise typer.Exit(1)
 
 
-def _print(answer: Answer, found: Stats) -> None:
+def _planned(store: Store) -> CompactReport | None:
+    """Return what a compaction would do: it is planned from names alone. None where it cannot be planned."""
+    try:
+        return store.compact(dry_run=True)
+    except LcstoreError:
+        return None
+
+
+def _print(answer: Answer, found: Stats, planned: CompactReport | None) -> None:
     shown = table("fact", "is")
     shown.show_header = False
     row(shown, "states", f"{found.states}, of {found.steps} steps, by {found.runs} runs")
@@ -47,6 +62,16 @@ def _print(answer: Answer, found: Stats) -> None:
     row(shown, "ratio, all counted", f"{found.ratio:.1f}x" if found.bytes_raw["total"] else "")
     if found.orphans:
         row(shown, "of no record", f"{found.orphans} objects, {size(found.orphan_bytes)} (interrupted saves)")
+    if found.retired:
+        row(shown, "retired", f"{found.retired} states: lcstore collect {answer.quoted} says what may go")
+    if found.condemned:
+        freed = f"{found.condemned} objects, {size(found.condemned_bytes)}"
+        row(shown, "condemned", f"{freed}: deleted by a collect after the grace")
+    if planned is not None and planned.planned:
+        saved = max(planned.bytes_before - planned.bytes_after, 0)
+        ways = f"the longest restore from {planned.longest_before} to {planned.longest_after} edges"
+        frees = f"free about {size(saved)} of weights, and " if saved else ""
+        row(shown, "compaction", f"would {frees}bring {ways}: lcstore compact {answer.quoted}")
     answer.console.print(shown)
     kinds = table("stored", "bytes", "raw", "ratio", right=("bytes", "raw", "ratio"))
     for kind, nbytes in found.bytes_stored.items():

@@ -20,6 +20,7 @@ EXACT: Final = 0
 LINEAR: Final = 1
 EXPONENT: Final = 2
 LOG: Final = 3
+FACTORED: Final = 4
 
 # Coders: how levels become bits.
 ZERO: Final = 0

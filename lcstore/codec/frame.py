@@ -181,7 +181,7 @@ def _check_count(count: int, expected: int | None, shorter: bool, itemsize: int,
 def _check_shape(frame: Frame, table_bytes: int) -> None:
     """Check that coder, parameters, directory and payload fit each other."""
     quantized = frame.quantizer != f.EXACT
-    if frame.quantizer not in (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG):
+    if frame.quantizer not in (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED):
         raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known: upgrade lcstore")
     if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW):
         raise UnsupportedFormatError(f"coder {frame.coder} is not known: upgrade lcstore")

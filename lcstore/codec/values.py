@@ -13,6 +13,7 @@ from lcstore.codec import format as f
 from lcstore.codec.decode import Span, spans
 from lcstore.codec.entropy import encode_any, encode_levels
 from lcstore.codec.exact import decode_exact
+from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import MANTISSA, base_unit, log_top, make_filler, working, working_dtype
 from lcstore.codec.fill import MAX_EXPONENT as MAX_EXPONENT
 from lcstore.codec.fill import MIN_EXPONENT as MIN_EXPONENT
@@ -206,7 +207,7 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
     high = frame.count if high is None else high
     if frame.quantizer == f.EXACT:
         return decode_exact(frame)[low:high]
-    fill = make_filler(frame)
+    fill = FactoredFiller(frame) if frame.quantizer == f.FACTORED else make_filler(frame)
     first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
     out = np.zeros(max(high - first, 0), frame.dtype)
     for span in spans(frame, low, high) if frame.coder != f.ZERO else _zero_spans(frame, first, high):
@@ -221,8 +222,8 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
 
 
 def _zero_spans(frame: Frame, first: int, high: int) -> Iterator[Span]:
-    """Give levels of zero: on a logarithmic scale they stand for each block's base, elsewhere for zero."""
-    if frame.quantizer == f.LOG:
+    """Give levels of zero: on logarithmic scales they stand for more than zero."""
+    if frame.quantizer in (f.LOG, f.FACTORED):
         for start in range(first, high, 1 << f.SEGMENT):
             levels = np.zeros(min(high - start, 1 << f.SEGMENT), np.int8)
             yield Span(start, levels, np.empty(0, np.int64), np.empty(0, np.int64))

@@ -10,6 +10,7 @@ that it was saved with. Where a run gets too deep, an edge back to where the lev
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -22,6 +23,8 @@ FAN: Final = 32
 WRITTEN: Final = 0.5
 #: How many retired nodes above a node are looked at as bases of a new edge to it.
 LOOK_BACK: Final = 64
+#: How often the tree is made again without the forks that turned out to be of no use.
+PASSES: Final = 6
 
 
 @dataclass(frozen=True)
@@ -65,8 +68,7 @@ class Way(NamedTuple):
     Attributes
     ----------
     load
-        Bytes that it stores beyond what is needed already, and `WRITTEN` for each that it writes. At a node
-        that several lines share, each line's part.
+        Bytes that it stores beyond what is needed already, and `WRITTEN` for each that it writes.
     depth
         Edges from the root.
     nbytes
@@ -97,6 +99,8 @@ class Arrangement:
     ----------
     ways
         By place: how the node is restored, for the kept nodes and the others that they need.
+    ends
+        By place: the next kept or parting place of each line from it to kept ones; none for the last.
     freed
         Bytes of existing edges that a new edge to the place makes needless.
     """
@@ -106,19 +110,38 @@ class Arrangement:
         self.kept = kept
         self.planning = planning
         self.bound = Bound.of(len(kept))
-        count = len(line.nodes)
-        self.branches = _branches(line, kept)
+        self.ends = _ends(line, kept)
+        self._forks = {place for place, ends in self.ends.items() if len(ends) > 1 and place not in kept}
+        for _ in range(PASSES):
+            self._pass()
+            lone = self._lone_forks()
+            if not lone:
+                break
+            self._forks -= lone
+
+    def _pass(self) -> None:
+        count = len(self.line.nodes)
         self.ways: dict[int, Way] = {0: Way(0.0, 0, 0, 0, None)}
         self.freed: dict[int, float] = {}
+        self._kept_forks: set[int] = set()
         self._spare: dict[int, Way] = {}  # ways to nodes that nothing needs yet
         self._top = [0] * count  # the nearest needed node on the line, itself included
         self._above = [0] * count  # of a needed node: the nearest on the line that stands less deep
         for place in range(1, count):
             self._visit(place)
+        self._drop_unused()
+
+    def _lone_forks(self) -> set[int]:
+        """Return the forks that were to serve several lines, and serve only one as it turned out."""
+        users = Counter(way.base for place, way in self.ways.items() if place)
+        return {fork for fork in self._kept_forks if users[fork] < 2}
 
     def needed_above(self, place: int) -> int:
         """Return the nearest node on the line above a place that is needed, or the root."""
-        return self._top[self.line.parent[place]]
+        above = self._top[self.line.parent[place]]
+        while above not in self.ways:
+            above = self._top[self.line.parent[above]]
+        return above
 
     def _visit(self, place: int) -> None:
         self._top[place] = self._top[self.line.parent[place]]
@@ -127,27 +150,64 @@ class Arrangement:
             if way is not None:
                 self._need(place, way)
             return
+        if place in self._forks and self._keep_fork(place):
+            return
         way = self._existing(place, None)
-        if self.branches[place] > 1 and self.planning and self.line.sound[place]:
-            new = self._new(place, self._level(place))
+        if way is not None:
+            self._spare[place] = way
+
+    def _keep_fork(self, fork: int) -> bool:
+        """Need a retired node where lines part, if that costs less than merges past it."""
+        room = self.bound.deepest - 1  # others are to stand on it
+        way = self._existing(fork, room)
+        if self.planning and self.line.sound[fork]:
+            new = self._new(fork, room, min(self.bound.reach(0), room))
             if way is None or new.load < way.load:
                 way = new
-        if way is not None:
-            self._spare[place] = way._replace(load=way.load / max(self.branches[place], 1))
+        if way is None or not self._pays(fork, way):
+            return False
+        self._need(fork, way)
+        self._kept_forks.add(fork)
+        return True
+
+    def _pays(self, fork: int, way: Way) -> bool:
+        """Say whether a retired node where lines part costs less than merges past it."""
+        above = self.needed_above(fork)
+        over = sum(self._hop(fork, end) for end in self.ends[fork])
+        past = sum(self._hop(above, end) for end in self.ends[fork])
+        return way.load + over < past
+
+    def _hop(self, base: int, end: int) -> float:
+        """Return about what it takes to get to the next kept node on a line."""
+        for link in self.line.links[end]:
+            if link.base == base:
+                return self.line.weight(end, link)
+        merged = (1 + WRITTEN) * self.line.merged(base, end)
+        return merged if base == 0 else min(merged, self.line.total[end] - self.line.total[base])
+
+    def _drop_unused(self) -> None:
+        """Forget forks that nothing came to stand on."""
+        used = {*self.kept, 0}
+        for place in sorted(self.ways, reverse=True):
+            if place in used:
+                used.add(self.ways[place].base)
+            else:
+                del self.ways[place]
 
     def _level(self, place: int) -> int:
         return self.bound.level(self.line.name(place))
 
     def _choose(self, place: int) -> Way | None:
         level = self._level(place)
-        way = self._existing(place, self.bound.room(level))
+        room, reach = self.bound.room(level), self.bound.reach(level)
+        way = self._existing(place, room)
         if not self.planning:
             return way or self._existing(place, None)
         if way is None:
-            return self._new(place, level)
+            return self._new(place, room, reach)
         if way.base not in self.ways:
             # It goes over retired nodes that nothing else needs: a merge past them may be worth its bytes.
-            new = self._new(place, level)
+            new = self._new(place, room, reach)
             if new.load < way.load:
                 return new
         return way
@@ -171,38 +231,41 @@ class Arrangement:
     def _load(self, place: int) -> float:
         return 0.0 if place in self.ways else self._spare[place].load
 
-    def _new(self, place: int, level: int) -> Way:
-        """Return the way of least load over an edge to be made."""
-        reach = self.bound.reach(level)
-        line = self.line
-        bases = [0]
-        near = self._top[line.parent[place]]
-        if self.ways[near].depth < self.bound.room(level):
-            reach = self.bound.room(level)
-        while self.ways[near].depth >= reach:
-            near = self._above[near]
-        bases.append(near)
-        if line.first[place] != place:
-            bases.append(line.first[place])
-        over = line.parent[place]
-        for _ in range(LOOK_BACK):
-            if over in self.ways:
-                break
-            bases.append(over)
-            over = line.parent[over]
-        best = None
-        for base in bases:
+    def _new(self, place: int, room: int, reach: int) -> Way:
+        """Return the way of least load over an edge to be made.
+
+        It goes on from a run that has room; where there is none it leads to depth `reach` at most.
+        """
+        deepest = room if self.ways[self._top[self.line.parent[place]]].depth < room else reach
+        best = Way((1 + WRITTEN) * self.line.anchor[place], 1, 0, self.line.anchor[place], None)
+        for base in self._bases(place, deepest):
             way = self._way(base)
-            if way is None or way.depth >= reach:
+            if way is None or way.depth >= deepest:
                 continue
-            nbytes = line.merged(base, place)
+            nbytes = self.line.merged(base, place)
             new = Way(self._load(base) + (1 + WRITTEN) * nbytes, way.depth + 1, base, nbytes, None)
-            if best is None or new[:2] < best[:2]:
+            if new[:2] < best[:2]:
                 best = new
-        assert best is not None, "the root is always a base"
         old = self._existing(place, None)
         self.freed[place] = old.load - self._load(best.base) if old else 0.0
         return best
+
+    def _bases(self, place: int, deepest: int) -> list[int]:
+        """Return the nodes on the line that a new edge might come from.
+
+        Those are the nearest needed one that is not too deep, the first, and the retired ones right above.
+        """
+        near = self._top[self.line.parent[place]]
+        while self.ways[near].depth >= deepest:
+            near = self._above[near]
+        bases = [base for base in (near, self.line.first[place]) if base not in (0, place)]
+        above = self.line.parent[place]
+        for _ in range(LOOK_BACK):
+            if above in self.ways:
+                break
+            bases.append(above)
+            above = self.line.parent[above]
+        return bases
 
     def _need(self, place: int, way: Way) -> None:
         """Settle the way to a node, and to what it stands on."""
@@ -219,10 +282,13 @@ class Arrangement:
             self._above[node] = above
 
 
-def _branches(line: Lineage, kept: set[int]) -> list[int]:
-    """Return for every place how many of the lines that go on from it lead to kept nodes."""
-    branches = [0] * len(line.nodes)
+def _ends(line: Lineage, kept: set[int]) -> dict[int, list[int]]:
+    """Return for every place above kept ones: where each line from it first comes to a kept one, or parts."""
+    ends: dict[int, list[int]] = {}
     for place in range(len(line.nodes) - 1, 0, -1):
-        if branches[place] or place in kept:
-            branches[line.parent[place]] += 1
-    return branches
+        found = ends.get(place, [])
+        if place in kept or len(found) > 1:
+            ends.setdefault(line.parent[place], []).append(place)
+        elif found:
+            ends.setdefault(line.parent[place], []).append(found[0])
+    return ends

@@ -14,6 +14,9 @@ from lcstore.graph.names import EDGE_COST, ROOT, EdgeRef
 NEWEST_READS: Final = 1.3
 #: The size of a delta that is only planned is counted as so much more where that hangs on it.
 MARGIN: Final = 1.1
+#: Edges for a newest node are needed from so much of the limit on: those made when the limit seemed to be
+#: passed are not let go because another came out a little smaller.
+LEEWAY: Final = 0.8
 #: How many nodes above a run's newest are tried as bases of a merge to it, before an anchor is.
 TRIES: Final = 256
 
@@ -57,7 +60,7 @@ def readings_of(links: Iterable[tuple[int, Iterable[Link]]]) -> dict[int, Readin
 class Choice:
     """The needed edges, by places of a lineage.
 
-    The newest node of each run that nothing kept goes on from, and the latest node of all, are to read at
+    The newest node of each run that nothing else stands on, and the latest node of all, are to read at
     most `NEWEST_READS` times an anchor and a delta. Where the tree reads more, other edges that are there are
     needed too; where those do not do, and new edges may be made, the smallest one that does. The edge of the
     tree is needed all the same: it is small, and will do when the node is no longer the newest.
@@ -87,7 +90,7 @@ class Choice:
             if place
         }
         self.links = {place: {link} for place, link in self._tree.items()}
-        tips = [tip for tip in self._tips(kept) if self._over_tree(tip).most > self._limit(tip)]
+        tips = [tip for tip in self._tips(kept) if self._over_tree(tip).most > LEEWAY * self._limit(tip)]
         if tips:
             self._readings = self._all_readings()
             self._lighter = self._lighter_above()
@@ -108,8 +111,8 @@ class Choice:
         for place in sorted(kept & self._tree.keys(), key=self.line.order):
             node = self.line.nodes[place]
             newest[node.run_id if node else ""] = latest = place
-        branches = self.arrangement.branches
-        return sorted(place for place in newest.values() if branches[place] == 0 or place == latest)
+        bases = {link.base for link in self._tree.values()}
+        return sorted(place for place in newest.values() if place not in bases or place == latest)
 
     def _limit(self, tip: int) -> float:
         node = self.line.nodes[tip]

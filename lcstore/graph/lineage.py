@@ -50,8 +50,8 @@ class Lineage:
     parent
         The place that it descends from: the base of its own edge; where that edge is gone, the nearest base
         of another. Merged edges are sums along these.
-    length, spread
-        Edges, and sum of their spreads, from the first node of its line.
+    length, total, spread
+        Edges, and sum of their bytes and of their spreads, from the first node of its line.
     first
         The first node of its line, which an anchor leads to.
     anchor
@@ -65,6 +65,7 @@ class Lineage:
     sound: list[bool] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
+    total: list[int] = field(default_factory=list)
     spread: list[float] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     anchor: list[int] = field(default_factory=list)
@@ -213,7 +214,7 @@ def _place(
         [Link(line.places[edge.base], edge.nbytes, edge) for edge in edges if edge not in condemned]
     )
     if node is None:
-        _descend(line, 0, 0, 0.0, 0, 0)
+        _descend(line, 0, 0, 0, 0.0, 0, 0)
         return
 
     def preferred(edge: EdgeRef) -> tuple[bool, bool, int, int]:
@@ -223,15 +224,19 @@ def _place(
     edge = max(edges, key=preferred)
     base = line.places[edge.base]
     if base == 0:
-        _descend(line, 0, 0, 0.0, place, edge.nbytes)
+        _descend(line, 0, 0, 0, 0.0, place, edge.nbytes)
     else:
         spread = line.spread[base] + line.sizes.spread(edge.nbytes)
-        _descend(line, base, line.length[base] + 1, spread, line.first[base], line.anchor[base])
+        total = line.total[base] + edge.nbytes
+        _descend(line, base, line.length[base] + 1, total, spread, line.first[base], line.anchor[base])
 
 
-def _descend(line: Lineage, parent: int, length: int, spread: float, first: int, anchor: int) -> None:
+def _descend(
+    line: Lineage, parent: int, length: int, total: int, spread: float, first: int, anchor: int
+) -> None:
     line.parent.append(parent)
     line.length.append(length)
+    line.total.append(total)
     line.spread.append(spread)
     line.first.append(first)
     line.anchor.append(anchor)

@@ -71,7 +71,7 @@ def plan(
     """Plan the shortcuts and anchors that make the kept nodes cheap to store and quick to restore.
 
     Carried out whole and collected, no restore of a kept node goes over more than log2(n) + 2 edges, n being
-    the number of kept nodes, and the newest node of every run that nothing kept goes on from reads at most
+    the number of kept nodes, and the newest node of every run that no other stands on reads at most
     1.3 times the bytes of its anchor and one delta. Planning again right after finds nothing to do.
 
     Parameters

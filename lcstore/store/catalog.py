@@ -15,7 +15,7 @@ from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
-from lcstore.store.marked import Marks, bearers, marks_of
+from lcstore.store.marked import Marks, bearers, marks_of, tags_by_node
 from lcstore.store.marks import read_tag
 from lcstore.store.records import EdgeRecord, NodeRecord, read_edge, read_node
 from lcstore.store.strictjson import loads
@@ -170,6 +170,23 @@ class Catalog:
                 return str(error)
             return path, node in self.marks.inexact, self.marks.stripped.get(node)
 
+    def is_going(self, node: str) -> bool:
+        """Say whether anything that a retired node may need is condemned; rather too often than too rarely."""
+        with self._lock:
+            try:
+                path = self.graph.path(node)
+            except LcstoreError:
+                return True
+            nodes, edges = {node, *(ref.target for ref in path)}, {ref.edge for ref in path}
+            for name in self.marks.condemned:
+                if name.scope == keys.EXACT_VALUE:
+                    # Its own value that is no track: nobody else's is needed.
+                    if name.node == node and node not in self.marks.inexact:
+                        return True
+                elif name.node in nodes or (name.node is None and name.edge in edges):
+                    return True
+            return False
+
     def path(self, node: str) -> list[EdgeRef]:
         """Return the edges from the root to a node that are the cheapest to read."""
         with self._lock:
@@ -194,11 +211,17 @@ class Catalog:
 
     def tags(self) -> dict[str, set[str]]:
         """Return the tags of each node, as of the last full listing."""
-        found: dict[str, set[str]] = {}
+        return tags_by_node(self.named, self.graph.nodes)
+
+    def tagged(self) -> dict[str, str]:
+        """Return the node that each tag finds, as of the last full listing."""
+        found = {}
         for tag, names in bearers(self.named, "tag", self.graph.nodes).items():
-            for name in names:
-                if name.node is not None:
-                    found.setdefault(name.node, set()).add(tag)
+            shown = [
+                name.node for name in names if name.node is not None and name.node not in self.graph.hidden
+            ]
+            if shown:
+                found[tag] = shown[-1]
         return found
 
     def record(self, node: str) -> NodeRecord:

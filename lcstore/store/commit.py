@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
 from lcstore.store import keys
 from lcstore.store.backend import Backend
-from lcstore.store.records import EdgeBody
+from lcstore.store.records import ObjectRef
 
 
 def put_record(backend: Backend, key: str, data: bytes) -> None:
@@ -57,16 +59,13 @@ def _settle(backend: Backend, key: str, data: bytes, error: LcstoreError) -> Non
         raise UnknownOutcomeError("the record's name is taken, but not surely by it", key=key) from error
 
 
-def is_taken_away(backend: Backend, edge: EdgeBody) -> bool:
-    """Say whether a collector took the objects of an edge, just committed, for those of an interrupted write.
+def is_taken_away(backend: Backend, edge: str, objects: Iterable[ObjectRef]) -> bool:
+    """Say whether a collector took objects of an edge, just committed, for those of an interrupted write.
 
     Whatever is condemned after this, its collector lists the records once more and finds the new one.
     """
-    if any(keys.parse_condemned_key(key).edge == edge.id for key in backend.list(keys.CONDEMNED)):
+    if any(keys.parse_condemned_key(key).edge == edge for key in backend.list(keys.CONDEMNED)):
         return True
-    try:  # the condemnation goes last: one that came and went took the objects along
-        for ref in edge.objects[:1]:
-            backend.size(ref.key)
-    except NotFoundError:
-        return True
-    return False
+    # The condemnation goes last: one that came and went took along what was there by then, whatever that was.
+    there = set(backend.list(keys.edge_folder(edge)))
+    return any(ref.key not in there for ref in objects)

@@ -14,7 +14,8 @@ from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.routes import cheapest_routes
 from lcstore.store import keys
 from lcstore.store.inventory import Inventory
-from lcstore.store.links import PASSES, SETS, Layout, Link, op_of, pick
+from lcstore.store.links import PASSES, SETS, Layout, Link, op_of, pick, shortcut_link
+from lcstore.store.records import EdgeRecord
 from lcstore.track.columns import OWN
 
 #: In the place of a cause: no path leads to the node.
@@ -96,6 +97,16 @@ class Judge:
             self.incoming[ref.target].append(ref)
             self.outgoing[ref.base].append(ref)
 
+    def add(self, record: EdgeRecord) -> None:
+        """Take in an edge of maintenance."""
+        name, store = record.name, self.store
+        store.edges[name.edge] = record
+        store.shortcuts[name.edge] = shortcut_link(record, store.own[name.target])
+        store.graph.add_edge(name)
+        ref = EdgeRef(name.base, name.target, name.edge, name.nbytes)
+        self.incoming[ref.target].append(ref)
+        self.outgoing[ref.base].append(ref)
+
     # Along paths ----------------------------------------------------------------------------------------
 
     def read(self) -> tuple[dict[str, State], dict[str, EdgeRef]]:
@@ -146,7 +157,7 @@ class Judge:
             return Harm(None, self.store.key_of(ref))
         if base is not None and base.tensors is None:
             return base
-        if base is None and not self._is_hurt(link) and not self._is_hurt(own):
+        if base is None and not self.is_hurt(link) and not self.is_hurt(own):
             return None
         ops = link.columns.op
         passes = np.isin(ops, PASSES)
@@ -184,6 +195,8 @@ class Judge:
         own, marks = self.store.own.get(node), self.store.marks
         if own is None:
             return Harm(None, self._unusable(node))
+        if state is None and not self.is_hurt(own):
+            return None
         record = self.store.records[node]
         leaves = record.leaves_object
         if leaves is not None and leaves.key in self.damage.objects.get(own.id, ()):
@@ -271,7 +284,8 @@ class Judge:
         out: Array = stored | (np.isin(ops, SETS) & self.damage.tensors.get(link.id, False))
         return out
 
-    def _is_hurt(self, link: Link) -> bool:
+    def is_hurt(self, link: Link) -> bool:
+        """Say whether anything of an edge is damaged."""
         return bool(self.damage.objects.get(link.id)) or link.id in self.damage.tensors
 
     def _cause(self, link: Link) -> str | None:

@@ -8,7 +8,7 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from lcstore.errors import ClosedError, CorruptionError, InvalidInputError
+from lcstore.errors import ClosedError, CorruptionError, InvalidInputError, NotFoundError
 from lcstore.graph.graph import Graph
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
@@ -55,20 +55,28 @@ class Handle:
 
     def _reading(self, at: At, use: Callable[[Node], T]) -> T:
         """Return what `use` makes of a state, tried again where maintenance changed its path meanwhile."""
-        for _ in range(_TRIES - 1):
+        for left in reversed(range(_TRIES)):
             before = None
             try:
                 self._listed(full=True)
                 name = self._catalog.resolve(check_at(at))
                 before = (name.node, self._catalog.situation(name.node))
                 return use(self._reader.node(name))
-            except CorruptionError:
+            except CorruptionError as error:
                 if before is None:
                     raise
                 self._listed(full=True)
-                if self._catalog.situation(before[0]) == before[1]:
+                if not left or self._catalog.situation(before[0]) == before[1]:
+                    self._check_not_going(before[0], error)
                     raise
-        return use(self._node(at))
+        raise AssertionError("the last try returns or raises")
+
+    def _check_not_going(self, node: str, error: CorruptionError) -> None:
+        """Refuse a retired state that a collector has begun to take away: that is no damage."""
+        if node in self._catalog.graph.hidden and self._catalog.is_going(node):
+            raise NotFoundError(
+                f"node {node} was retired, and what it needs is being collected: it is too late to read it"
+            ) from error
 
     def close(self) -> None:
         """End the handle, once a save under way is done; closing twice is fine."""

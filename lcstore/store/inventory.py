@@ -14,7 +14,7 @@ from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
 from lcstore.store.findings import Findings
-from lcstore.store.links import Link
+from lcstore.store.links import Layout, Link
 from lcstore.store.marked import Marks, bearers, marks_of
 from lcstore.store.marks import TagRecord, read_condemned, read_retired, read_tag
 from lcstore.store.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
@@ -71,6 +71,7 @@ class Inventory:
         self.named: tuple[keys.TagName, ...] = ()
         self.unreadable: dict[str, LcstoreError] = {}
         self._condemned: set[tuple[str, str]] = set()
+        self._layouts: dict[str, Layout] = {}
 
     @property
     def kept(self) -> list[str]:
@@ -102,6 +103,17 @@ class Inventory:
     def below(self, folder: str) -> list[str]:
         """Return the keys below a folder, in order."""
         return sorted(key for key in self.listed if key.startswith(f"{folder}/"))
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """The edges that can be used, by id."""
+        return {link.id: link for link in self.own.values()} | self.shortcuts
+
+    def layout(self, plan: str) -> Layout:
+        """Return the layout of a plan that could be read."""
+        if plan not in self._layouts:
+            self._layouts[plan] = Layout(self.plans[plan])
+        return self._layouts[plan]
 
     def link(self, ref: EdgeRef) -> Link | None:
         """Return an edge of the graph; None where its records cannot be used."""

@@ -58,14 +58,13 @@ class Layout:
         return out
 
     def places(self, base: Layout) -> Array:
-        """Return where another plan has the tensors of this one at the same place: ``int64``, -1 where not."""
+        """Return where another plan has each tensor, if at the same place: ``int64``, -1 where not."""
         if base is self:
             return np.arange(len(self.plan.tensors))
         found = [base.plan.index.get(spec.path, -1) for spec in self.plan.tensors]
         same = [
             there >= 0
-            and (base.plan.tensors[there].pool, base.plan.tensors[there].offset)
-            == (spec.pool, spec.offset)
+            and (base.plan.tensors[there].pool, base.plan.tensors[there].offset) == (spec.pool, spec.offset)
             and base.plan.tensors[there].shape == spec.shape
             for there, spec in zip(found, self.plan.tensors, strict=True)
         ]
@@ -109,6 +108,14 @@ class Link:
         """The node whose own edge it is, as condemnations say it."""
         return self.target if self.own else None
 
+    def scope_of(self, tensor: int) -> str:
+        """Return what is condemned to let go of what the edge says of a tensor: of a shortcut, all of it."""
+        if not self.own:
+            return keys.WHOLE_EDGE
+        op, spec = int(self.columns.op[tensor]), self.layout.plan.tensors[tensor]
+        array: keys.Op = "exact" if op == EXACT else "set"
+        return keys.array_scope(spec.pool, "add" if op in PASSES and spec.role == "weights" else array)
+
 
 def own_link(node: str, record: NodeRecord, layout: Layout) -> Link:
     """Return the edge that a node was saved with.
@@ -142,8 +149,8 @@ def shortcut_link(record: EdgeRecord, own: Link) -> Link:
     same = (columns.digest == own.columns.digest) & (columns.grid == own.columns.grid)
     if not same.all():
         raise CorruptionError("it does not lead to the values of its target", key=key)
-    if not np.isin(own.columns.op[columns.op == OWN], SETS).all():
-        raise CorruptionError("it leaves tensors to an own edge that does not set them", key=key)
+    if not np.array_equal(columns.op == OWN, np.isin(own.columns.op, SETS)):
+        raise CorruptionError("it must leave to its target's own edge what that sets, and no more", key=key)
     if body.base == ROOT and np.isin(columns.op, PASSES).any():
         raise CorruptionError("an edge from the root must set everything, and this one does not", key=key)
     return Link(body.id, body.base, record.target, key, None, False, layout, columns, body.objects)

@@ -13,10 +13,12 @@ from lcstore.state.paths import Part, Path, format_path, matcher, parse_path
 from lcstore.state.plan import Plan
 from lcstore.state.tree import MISSING, Selection, select, structure_paths, unflatten
 from lcstore.store.convert import TARGETS, check_targets, fill, load_into, patterns, rest_of, shaped
+from lcstore.store.diff import Compared, Diff, Side, compare
 from lcstore.store.handle import Handle
 from lcstore.store.info import StepInfo, step_info
 from lcstore.store.labels import At, check_at, check_choice
 from lcstore.store.listing import Listed, list_states
+from lcstore.store.metrics import best_of
 from lcstore.store.reader import Node, row_window
 from lcstore.store.survey import OnProgress
 from lcstore.store.view import StepView
@@ -166,6 +168,7 @@ class Looking(Handle):
             return [] if index is None else [index]
 
         def use(node: Node) -> Any:
+            self._check_open()
             index = node.plan.index.get(where)
             if index is None:
                 _, leaves = structure_paths(node.plan.structure)
@@ -226,11 +229,88 @@ class Looking(Handle):
             return last[0][1]
 
         def use(node: Node) -> Any:
+            self._check_open()
             chosen = part(node)
             values = walker.values(node, chosen.tensors)
             return self._tree(node, values, *chosen, dtype=None, like=None, to=to)
 
         return Walk(walker, visited, lambda node: part(node).tensors, use, self._reading)
+
+    def diff(
+        self,
+        a: At,
+        b: At = None,
+        keys: str | Sequence[str] | None = None,
+        *,
+        other: Looking | None = None,
+    ) -> Diff:
+        """Say how two states differ, tensor by tensor: norm, relative change, changed share, largest change.
+
+        Parameters
+        ----------
+        a, b
+            As for `restore`.
+        keys
+            Path globs of what to compare.
+        other
+            The store that `b` is in, if it is another.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state.
+        CorruptionError
+            As for `restore`.
+        """
+        matches = matcher(patterns(keys))
+        walker = Walker(self._reader)
+        first = self._side(a, matches, walker)
+        if other is None:
+            return compare(first, self._side(b, matches, walker), self._executor)
+        return compare(first, other._side(b, matches, Walker(other._reader)), self._executor)
+
+    def _side(self, at: At, matches: Callable[[Path], bool], walker: Walker) -> Compared:
+        def use(node: Node) -> Compared:
+            part = select(node.plan.structure, matches)
+            try:
+                values = walker.values(node, part.tensors)
+            except CorruptionError:  # on the way from the other state, which the path from the root may avoid
+                walker.forget()
+                values = walker.values(node, part.tensors)
+            specs = [node.plan.tensors[t] for t in part.tensors]
+            leaves = self._reader.leaves(node)
+            _, paths = structure_paths(node.plan.structure)
+            return Compared(
+                Side(self.url, node.record.step, node.name.node),
+                {spec.path: spec for spec in specs},
+                {spec.path: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
+                {paths[i]: leaves[i] for i in part.leaves},
+            )
+
+        return self._reading(at, use)
+
+    def best_step(self, metric: str, mode: Literal["min", "max"] = "min") -> int:
+        """Return the step whose newest revision has the best value of a metric.
+
+        NaN never wins; of equals the later commit does.
+
+        Raises
+        ------
+        NotFoundError
+            No step has the metric as a number; the message says which metrics there are.
+        """
+        check_choice("mode", mode, ("min", "max"))
+        while True:
+            graph = self._listed(full=True)
+            names = [name for step in graph.steps() if (name := graph.at_step(step)) is not None]
+            try:
+                records = self._catalog.records([name.node for name in names], self._executor)
+            except (CorruptionError, NotFoundError):
+                listed = self._listed(full=True)
+                if all(name.node in listed for name in names):
+                    raise
+                continue  # one of them was collected meanwhile
+            return best_of(records, metric, mode).step
 
     def _leaf(self, node: Node, where: Path) -> Any:
         _, leaves = structure_paths(node.plan.structure)
@@ -297,8 +377,15 @@ class Looking(Handle):
         return dict(zip(map(format_path, paths), self._reader.leaves(node), strict=True))
 
     def states(
-        self, *, records: bool = True, limit: int | None = None, on_progress: OnProgress | None = None
+        self,
+        *,
+        records: bool = True,
+        limit: int | None = None,
+        retired: bool = False,
+        on_progress: OnProgress | None = None,
     ) -> list[Listed]:
         """Return every state, each revision by itself; see `lcstore.store.listing.list_states`."""
         self._check_open()
-        return list_states(self._backend, records=records, limit=limit, on_progress=on_progress)
+        return list_states(
+            self._backend, records=records, limit=limit, retired=retired, on_progress=on_progress
+        )

@@ -105,6 +105,26 @@ def bearers(
     return dict(found)
 
 
+def tags_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
+    """Return the tags of each node that has any."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for tag, names in bearers(named, "tag", nodes).items():
+        for name in names:
+            if name.node is not None:
+                found[name.node].add(tag)
+    return dict(found)
+
+
+def pins_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
+    """Return who pins each node that is pinned; "" for whoever did not say."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for pin, names in bearers(named, "pin", nodes).items():
+        for name in names:
+            if name.node is not None:
+                found[name.node].add(pin.partition(" ")[2])
+    return dict(found)
+
+
 def next_seq(named: Iterable[keys.TagName], kind: keys.TagKind, name: str) -> int:
     """Return the number for a new record of a tag or pin."""
     return max((n.seq for n in named if n.kind == kind and n.name == name), default=-1) + 1

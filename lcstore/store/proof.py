@@ -1,7 +1,7 @@
 """Proving edges one chunk at a time: each frame decodes, and each edge leads from digest to digest.
 
-Digests are linear: what an edge adds to a tensor has as its digest that of the target less that of the base. So
-where every edge is proved alone, every path to a node composes to the same values, whichever edges are on it.
+Digests are linear: what an edge adds to a tensor has as its digest that of the target less that of the base.
+So where every edge is proved alone, every path to a node composes to the same values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lcstore.kernels.digest import digest
 from lcstore.store import keys
 from lcstore.store.links import PASSES, SETS, Layout, Link, op_of, pick
 from lcstore.track import grid
-from lcstore.track.columns import ADD, EXACT, OWN
+from lcstore.track.columns import ADD, EXACT, KEEP, OWN
 from lcstore.track.compose import composed_dtype
 from lcstore.track.draft import digest_bits
 from lcstore.track.frames import apply_delta, values_of_frame
@@ -124,7 +124,7 @@ def prove(sums: Sums, known: Array, own: Mapping[str, Link]) -> Proof | None:
     if base is not None:
         places = link.layout.places(base.layout)
         wanted -= pick(base.columns.digest, places)
-        moved = (sums.found != wanted) | (places < 0)
+        moved = (sums.found != wanted) | (places < 0) | ((ops == KEEP) & (wanted != 0))
         moved |= weights & (link.columns.grid != pick(base.columns.grid, places))
         wrong |= passes & moved
     elif link.base == ROOT:

@@ -151,7 +151,7 @@ class Scrutiny:
             until=lambda: time.monotonic() >= self.until,
         )
         done = 0
-        for need, (problem, nbytes) in zip(wanted, looks, strict=False):
+        for (problem, nbytes), need in zip(looks, wanted, strict=False):
             done += 1
             found.nbytes += nbytes
             if problem is not None:
@@ -169,8 +169,7 @@ class Scrutiny:
             return 2 * _READERS
         if self.level == "checksum":
             return _READERS
-        available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        return min(_READERS, available or 1)
+        return min(_READERS, _processors())
 
     def _needs(self) -> Iterator[Need]:
         for node, record in self.store.records.items():
@@ -281,6 +280,11 @@ def check_leaves(leaves: object, plan: Plan, key: str) -> None:
     except LcstoreError as error:
         error.key = error.key or key
         raise
+
+
+def _processors() -> int:
+    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return available or 1
 
 
 def _check_length(ref: ObjectRef, found: int) -> None:

@@ -9,6 +9,7 @@ from lcstore.errors import LcstoreError
 from lcstore.graph.names import ROOT
 from lcstore.store import keys
 from lcstore.store.backend import Backend
+from lcstore.store.marked import Marks, marks_of, pins_by_node
 from lcstore.store.records import EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
 from lcstore.store.survey import OnProgress, ReadRecord, read_records, spread
 
@@ -20,14 +21,20 @@ class Stats:
     Attributes
     ----------
     states, steps, runs, anchors, deltas
-        Counts; a step that was saved twice is one step and two states.
+        Counts of what is kept; a step that was saved twice is one step and two states.
     shortcuts
         Edges that maintenance added.
+    retired
+        States that were let go of, and are still there: `collect` has not come to them, or others stand on
+        them.
     bytes_raw
-        Of the tensors of all states, by kind (``anchor``, ``delta``) and in ``total``.
+        Of the tensors of the states that are kept, by kind (``anchor``, ``delta``) and in ``total``.
     bytes_stored
-        Of everything that records need, by kind (``anchor``, ``delta``, ``exact`` values, ``shortcut``),
-        of the ``records`` themselves (with plans and tags), and in ``total``.
+        Of everything that is there of what records name, by kind (``anchor``, ``delta``, ``exact`` values,
+        ``shortcut``, and ``retired`` for what such states were saved with), of the ``records`` themselves
+        (with plans and tags), and in ``total``.
+    condemned, condemned_bytes
+        How many of these objects, and bytes, a collector is going to delete.
     pools
         Stored bytes by pool and what is stored of it: ``weights-float32.add``.
     orphans, orphan_bytes
@@ -43,8 +50,11 @@ class Stats:
     anchors: int
     deltas: int
     shortcuts: int
+    retired: int
     bytes_raw: dict[str, int]
     bytes_stored: dict[str, int]
+    condemned: int
+    condemned_bytes: int
     pools: dict[str, int]
     orphans: int
     orphan_bytes: int
@@ -59,42 +69,51 @@ class Stats:
 class _Count:
     """Numbers while they are added up."""
 
-    def __init__(self) -> None:
+    def __init__(self, there: set[str], marks: Marks) -> None:
+        self.there = there
+        self.hidden = marks.hidden
+        self.scopes = {(name.edge, name.scope) for name in marks.condemned}
         self.raw: Counter[str] = Counter(anchor=0, delta=0)
-        self.stored: Counter[str] = Counter(anchor=0, delta=0, exact=0, shortcut=0, records=0)
+        self.stored: Counter[str] = Counter(anchor=0, delta=0, exact=0, shortcut=0, retired=0, records=0)
         self.pools: Counter[str] = Counter()
         self.known: set[str] = set()
+        self.condemned: dict[str, int] = {}
         self.unreadable: dict[str, str] = {}
 
     def objects(self, kind: str, refs: tuple[ObjectRef, ...]) -> None:
+        # What is named and not there was collected; `verify` is what looks for damage.
         for ref in refs:
-            if ref.key in self.known:
+            if ref.key in self.known or ref.key not in self.there:
                 continue
             self.known.add(ref.key)
             self.stored[kind] += ref.nbytes
             name = keys.parse_data_key(ref.key)
-            self.pools["other" if name.pool is None else f"{name.pool}.{name.op}"] += ref.nbytes
+            array = None if name.pool is None or name.op is None else keys.array_scope(name.pool, name.op)
+            self.pools[array or "other"] += ref.nbytes
+            scope = keys.EXACT_VALUE if kind == "exact" else array
+            if {(name.edge, keys.WHOLE_EDGE), (name.edge, scope)} & self.scopes:
+                self.condemned[ref.key] = ref.nbytes
 
-    def node(self, record: NodeRecord) -> None:
+    def node(self, node: str, record: NodeRecord) -> None:
         kind = "anchor" if record.edge.base == ROOT else "delta"
-        self.raw[kind] += int(record.stats.get("bytes_raw", 0))
+        if node in self.hidden:
+            kind = "retired"
+        else:
+            self.raw[kind] += int(record.stats.get("bytes_raw", 0))
         self.objects(kind, record.edge.objects)
         if record.leaves_object is not None:
             self.objects(kind, (record.leaves_object,))
         if record.exact is not None:
             self.objects("exact", record.exact.objects)
 
-    def edge(self, record: EdgeRecord) -> None:
-        self.objects("shortcut", record.edge.objects)
-
     def tally(self, read: ReadRecord[NodeRecord] | ReadRecord[EdgeRecord]) -> None:
         self.stored["records"] += read.nbytes
         if read.error is not None:
             self.unreadable[read.key] = read.error.message
         elif isinstance(read.record, NodeRecord):
-            self.node(read.record)
+            self.node(keys.parse_node_key(read.key).node, read.record)
         elif read.record is not None:
-            self.edge(read.record)
+            self.objects("shortcut", read.record.edge.objects)
 
 
 def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
@@ -113,31 +132,49 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
         A name in the store is not one of lcstore's. (A record that cannot be read is counted as that.)
     """
     nodes = backend.list(keys.NODES)
-    names = [keys.parse_node_key(key) for key in nodes]
     everything = backend.list("")
     edges = [key for key in everything if key.startswith(f"{keys.EDGES}/")]
-    count = _Count()
+    data = [key for key in everything if key.startswith(f"{keys.DATA}/")]
+    names = [keys.parse_node_key(key) for key in nodes]
+    marks = _marks(everything, {name.node for name in names})
+    count = _Count(set(data), marks)
     for node in read_records(backend, nodes, read_node, on_progress=on_progress):
         count.tally(node)
     for edge in read_records(backend, edges, read_edge):
         count.tally(edge)
     count.stored["records"] += _sizes(backend, [key for key in everything if _is_mark(key)])
-    data = [key for key in everything if key.startswith(f"{keys.DATA}/")]
+    kept = [name for name in names if name.node not in marks.hidden]
     orphans = [key for key in data if key not in count.known]
     return Stats(
         url=backend.url,
-        states=len(names),
-        steps=len({name.step for name in names}),
-        runs=len({(name.run, name.run_id) for name in names}),
-        anchors=sum(name.base == ROOT for name in names),
-        deltas=sum(name.base != ROOT for name in names),
+        states=len(kept),
+        steps=len({name.step for name in kept}),
+        runs=len({(name.run, name.run_id) for name in kept}),
+        anchors=sum(name.base == ROOT for name in kept),
+        deltas=sum(name.base != ROOT for name in kept),
         shortcuts=len(edges),
+        retired=len(names) - len(kept),
         bytes_raw=dict(count.raw) | {"total": count.raw.total()},
         bytes_stored=dict(count.stored) | {"total": count.stored.total()},
+        condemned=len(count.condemned),
+        condemned_bytes=sum(count.condemned.values()),
         pools=dict(sorted(count.pools.items())),
         orphans=len(orphans),
         orphan_bytes=_sizes(backend, orphans),
         unreadable=count.unreadable,
+    )
+
+
+def _marks(everything: list[str], nodes: set[str]) -> Marks:
+    """Return what is marked, from the names of a listing."""
+
+    def below(folder: str) -> list[str]:
+        return [key for key in everything if key.startswith(f"{folder}/")]
+
+    return marks_of(
+        map(keys.parse_retired_key, below(keys.RETIRED)),
+        pins_by_node(map(keys.parse_tag_key, below(keys.NAMES)), nodes),
+        map(keys.parse_condemned_key, below(keys.CONDEMNED)),
     )
 
 

@@ -88,6 +88,9 @@ class Store(Looking, Upkeep):
             self._create()
             return self._writer.save(step, flat, labels, exact=exact, started=started)
 
+    def _distrust(self) -> None:
+        self._writer.distrust()
+
     def _create(self) -> None:
         if self._made is not None:
             self._backend.put(keys.STORE_KEY, self._made.to_bytes())

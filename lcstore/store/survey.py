@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
-from lcstore.errors import LcstoreError
+from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.store.backend import Backend, read_capped
 
@@ -78,9 +78,16 @@ def read_records(
     phase: str = "records",
     on_progress: OnProgress | None = None,
 ) -> list[ReadRecord[T]]:
-    """Read the records under these keys. Nothing is raised for one of them: its error is kept."""
+    """Read the records under these keys. Nothing is raised for one of them: its error is kept.
+
+    One that is damaged is read once more: a bit may have flipped on the way.
+    """
 
     def read(key: str) -> ReadRecord[T]:
+        first = read_once(key)
+        return read_once(key) if isinstance(first.error, CorruptionError) else first
+
+    def read_once(key: str) -> ReadRecord[T]:
         nbytes = 0
         try:
             data = read_capped(backend, key, limit)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcstore.errors import InvalidInputError
 from lcstore.store.findings import Level, Report
 from lcstore.store.handle import Handle
 from lcstore.store.labels import At, check_at, check_tag
@@ -18,12 +17,18 @@ from lcstore.units import parse_seconds
 if TYPE_CHECKING:
     from lcstore.retention.base import Retention
     from lcstore.store.maintenance.compact import CompactReport
+    from lcstore.store.maintenance.report import RepairReport
 
 
 class Upkeep(Handle):
     """The methods of `lcstore.Store` that maintain. All of them may run beside a training run's saves."""
 
     # Names ----------------------------------------------------------------------------------------------
+
+    def tags(self) -> dict[str, str]:
+        """Return every tag and the node that it finds: where it is on several, that is the last one set."""
+        self._listed(full=True)
+        return self._catalog.tagged()
 
     def tag(self, name: str, at: At) -> None:
         """Set a tag on a state: ``restore(name)`` then finds it, until the tag is set on another."""
@@ -179,12 +184,43 @@ class Upkeep(Handle):
 
     # Looking --------------------------------------------------------------------------------------------
 
-    def verify(self, level: Level = "structure", on_progress: OnProgress | None = None) -> Report:
+    def verify(
+        self,
+        level: Level = "structure",
+        on_progress: OnProgress | None = None,
+        *,
+        sample: tuple[int, int] = (1, 1),
+        max_seconds: float | None = None,
+    ) -> Report:
         """Look for damage, changing nothing; see `lcstore.store.verify.verify`."""
         from lcstore.store.verify import verify
 
         self._check_open()
-        return verify(self._backend, level, on_progress)
+        return verify(self._backend, level, on_progress, sample=sample, max_seconds=max_seconds)
+
+    def repair(
+        self,
+        *,
+        dry_run: bool = True,
+        level: Level = "checksum",
+        on_progress: OnProgress | None = None,
+    ) -> RepairReport:
+        """Set aside what is damaged; see `lcstore.store.maintenance.repair.repair`.
+
+        The next save of this handle begins anew with an anchor, if anything was repaired.
+        """
+        from lcstore.store.maintenance.repair import repair
+
+        self._check_open() if dry_run else self._check_writable()
+        with self._lock:
+            report = repair(self._backend, dry_run=dry_run, level=level, on_progress=on_progress)
+            if report.actions and not dry_run:
+                self._distrust()
+        self._catalog.refresh(full=True)
+        return report
+
+    def _distrust(self) -> None:
+        """Build on nothing that was written before."""
 
     def stats(self, on_progress: OnProgress | None = None) -> Stats:
         """Count what the store holds; see `lcstore.store.stats.stats`."""

@@ -127,8 +127,9 @@ class Walker:
         return self._reader.node(name)
 
     def has(self, name: NodeName) -> bool:
-        """Say whether a node is there, as of the last listing."""
-        return name.node in self._reader.catalog.graph
+        """Say whether a node is there and not retired, as of the last listing."""
+        graph = self._reader.catalog.graph
+        return name.node in graph and name.node not in graph.hidden
 
     def expect(self, names: Sequence[NodeName], choose: Callable[[Node], Sequence[int]]) -> None:
         """Fetch what the next states need first while the caller does other things: bounded, one edge.

@@ -31,6 +31,7 @@ from lcstore.store.labels import Labels
 from lcstore.store.marked import next_seq
 from lcstore.store.marks import RetiredRecord, TagRecord
 from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
+from lcstore.store.standing import is_going
 from lcstore.store.strictjson import dumps
 from lcstore.store.written import Written
 from lcstore.track.columns import EXACT, SET
@@ -42,6 +43,8 @@ from lcstore.version import SOFTWARE
 
 #: Leaves of more than this many bytes go into an object of their own.
 _INLINE_LEAVES = 1 << 16
+#: How often a state is saved anew when a collector takes what it stands on, or its own objects.
+_TRIES = 3
 
 
 @dataclass
@@ -76,8 +79,10 @@ class Writer:
         self.run: int | None = None
         self.run_id = secrets.token_hex(4)
         self.seq = 0
-        #: Whether a collector may have let go of the head: it is of another run, or a look at it failed.
-        self._foreign = self._doubtful = False
+        #: Whether the node that this handle goes on from is another's, so that it may be let go of meanwhile.
+        self._foreign = False
+        #: Whether the head was committed, and not yet looked at: a collector may have taken it away.
+        self._doubtful = False
         self._exact: set[Path] = set()
         self._plans: dict[int, tuple[Plan, str]] = {}
         self._pending: _Pending | None = None
@@ -91,27 +96,37 @@ class Writer:
         self._foreign, self._doubtful = True, False
         self._exact, self._sound = set(), True
 
+    def distrust(self) -> None:
+        """Build on nothing that was written before: the next save sets everything anew."""
+        self._sound = False
+        self._foreign = True
+
     def settle(self) -> None:
-        """Find out about a commit that was left open, by writing the same record again.
+        """Find out about a commit that was left open, by writing the same record again and looking at it.
 
         Raises
         ------
         UnknownOutcomeError, StorageError
             It is still open.
         """
-        if self._pending is None:
-            return
         pending = self._pending
-        try:
-            put_record(self.backend, pending.key, pending.data)
-        except UnknownOutcomeError:
-            raise
-        except LcstoreError as error:
-            raise UnknownOutcomeError(
-                "the last commit is still open: save again once the storage answers", key=pending.key
-            ) from error
-        self._accept(pending)
-        self._pending = None
+        if pending is not None:
+            try:
+                put_record(self.backend, pending.key, pending.data)
+            except UnknownOutcomeError:
+                raise
+            except LcstoreError as error:
+                raise UnknownOutcomeError(
+                    "the last commit is still open: save again once the storage answers", key=pending.key
+                ) from error
+            self._accept(pending)
+            self._pending = None
+        if self._doubtful and self.head is not None:
+            head = self.head
+            base = self.catalog.graph.nodes.get(head.base)
+            gone = self._foreign and head.base != ROOT and base is None
+            if gone or self._is_let_go(base, head.step):
+                self._disown(head)
 
     def save(self, step: int, flat: FlatState, labels: Labels, *, exact: bool, started: float) -> SaveInfo:
         """Commit a state.
@@ -129,13 +144,18 @@ class Writer:
         flattened = time.perf_counter()
         arrays = [flat_array(host.array) for _, host in flat.tensors]
         saving = _Saving(self, step, flat, arrays, labels, exact)
-        anchor = self.head is None or not self._sound or self._doubtful or self._is_base_retired()
-        for _ in range(3):
+        if self._foreign and self.head is not None:
+            # What may be let go of is neither built upon nor named: soon nothing may tell what became of it.
+            if not self._sound or is_going(self.backend, self.catalog, self.head.node):
+                self.head = None
+        anchor = self.head is None or not self._sound
+        for _ in range(_TRIES):
             base = self.head if not anchor else None
             info = saving.attempt(anchor, started, flattened)
+            assert self.head is not None
             if not self._is_let_go(base, step):
                 return info
-            self._disown(info.node)
+            self._disown(self.head)
             anchor = True
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=step
@@ -149,7 +169,7 @@ class Writer:
     def _accept(self, pending: _Pending) -> None:
         pending.draft.commit()
         self.head = pending.name
-        self._sound = True
+        self._sound = self._doubtful = True
         self.catalog.add(pending.name, pending.record)
 
     def _is_let_go(self, base: NodeName | None, step: int) -> bool:
@@ -158,35 +178,32 @@ class Writer:
         Whatever it condemns from now on, it lists the records once more and finds this one. What this
         handle committed before needs no look: collectors keep the latest node of every run.
         """
-        self._doubtful = True
+        assert self.head is not None
         try:
-            gone = self._is_condemned() or (base is not None and self._foreign and self._is_retired(base))
+            gone = is_taken_away(self.backend, *_objects(self.catalog.record(self.head.node)))
+            gone = gone or (
+                base is not None and self._foreign and is_going(self.backend, self.catalog, base.node)
+            )
         except StorageError as error:
             raise UnknownOutcomeError(
                 "the state is stored, but whether a collector let go of what it stands on could not be "
-                "listed: save again",
+                "listed: save again, which looks first",
                 step=step,
             ) from error
-        self._foreign, self._doubtful = False, gone
+        if not gone:
+            self._foreign = self._doubtful = False
         return gone
 
-    def _is_base_retired(self) -> bool:
-        """Say whether the node to go on from was let go of since; only one of another handle can be."""
-        return self.head is not None and self._foreign and self._is_retired(self.head)
-
-    def _disown(self, node: str) -> None:
+    def _disown(self, name: NodeName) -> None:
         """Let go of a node that is not acknowledged: what it stands on is being deleted."""
-        mark = RetiredRecord(node, "not acknowledged: what it stood on was being deleted", utc_now())
-        put_record(self.backend, mark.key(), mark.to_bytes())
-
-    def _is_condemned(self) -> bool:
-        assert self.head is not None
-        return is_taken_away(self.backend, self.catalog.record(self.head.node).edge)
-
-    def _is_retired(self, base: NodeName) -> bool:
-        graph = self.catalog.refresh(full=True)
-        stripped = base.node in self.catalog.marks.stripped  # what it has unchanged may be among that
-        return base.node not in graph.nodes or base.node in graph.hidden or stripped
+        mark = RetiredRecord(name.node, "not acknowledged: what it stood on was being deleted", utc_now())
+        try:
+            put_record(self.backend, mark.key(), mark.to_bytes())
+        except StorageError as error:
+            raise UnknownOutcomeError(
+                "what the state just stored stands on is being deleted: save again", step=name.step
+            ) from error
+        self.head, self._foreign, self._doubtful = None, False, False
 
     def plan_digest(self, plan: Plan) -> tuple[str, int]:
         """Return the digest of a plan, stored if this handle has not yet done so, and the bytes written."""
@@ -380,6 +397,13 @@ class _Saving:
             lag=float(lag) if np.isfinite(lag) else None,
             seconds=seconds,
         )
+
+
+def _objects(record: NodeRecord) -> tuple[str, list[ObjectRef]]:
+    """Return the id of a node's own edge, and all objects below that."""
+    exact = record.exact.objects if record.exact is not None else ()
+    leaves = [record.leaves_object] if record.leaves_object is not None else []
+    return record.edge.id, [*record.edge.objects, *exact, *leaves]
 
 
 def flat_array(array: Array) -> Array:

@@ -17,6 +17,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
+from lcstore.codec.factored import Part
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.digest import digest
 from lcstore.kernels.status import RANGE
@@ -205,19 +206,32 @@ class Draft:
         pieces = [p for p in self.maps[pool].pieces(chunk) if p.tensor in tensors]
         dtype = dtype_from_name(spec.dtype)
         values = gather([(self._part(p), p.at) for p in pieces], high - low, dtype)
-        data = frame_of_values(values, spec.role, precision, self.track.tables)
+        if precision == 0:
+            values[:] = 0  # dropped
+        data = frame_of_values(
+            values, spec.role, precision or None, self.track.tables, self._matrices(pieces)
+        )
         if spec.role == "weights" and op == "exact":
             for piece in pieces:
                 if self.columns.op[piece.tensor] == EXACT:
                     self._set_grid(piece, pool, low)
         elif op == "set":
-            coded = values if precision is None else values_of_frame(data, values.size, dtype)
+            coded = values if not precision else values_of_frame(data, values.size, dtype)
             for piece in pieces:
                 part = coded[piece.at : piece.at + piece.size]
                 self._digest_values(piece, part)
                 if pool in self.pools:
                     self._to_replace(piece, pool, low)[:] = part
         return Chunk(pool, op, chunk, data) if values.view(np.uint8).any() else None
+
+    def _matrices(self, pieces: Iterable[Piece]) -> list[Part]:
+        """Return where the pieces of a chunk lie in their tensors, taken as matrices."""
+        parts = []
+        for piece in pieces:
+            shape = self.plan.tensors[piece.tensor].shape
+            cols = math.prod(shape[1:])
+            parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
+        return parts
 
     def _part(self, piece: Piece) -> Array:
         return self.arrays[piece.tensor][piece.first : piece.first + piece.size]

@@ -12,6 +12,7 @@ from lcstore.codec import format as f
 from lcstore.codec.decode import spans
 from lcstore.codec.entropy import encode_levels, encode_wide
 from lcstore.codec.exact import encode_exact
+from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.codec.tables import TableCache
@@ -85,7 +86,9 @@ def delta_shifts(frame: Frame) -> Array:
     return shifts
 
 
-def frame_of_values(values: Array, role: Role, precision: float | None, cache: TableCache) -> bytes:
+def frame_of_values(
+    values: Array, role: Role, precision: float | None, cache: TableCache, parts: Sequence[Part] = ()
+) -> bytes:
     """Make the frame of a chunk of values that have no track.
 
     Parameters
@@ -94,13 +97,18 @@ def frame_of_values(values: Array, role: Role, precision: float | None, cache: T
         The chunk, in its logical dtype.
     role, precision
         How it is coded: first moments linearly at about `precision` bits, second ones on a logarithmic scale
-        with `precision` bits of mantissa, everything else (and what does not fit these) exactly.
+        in steps of `precision` octaves, everything else (and what does not fit these) exactly.
+    parts
+        Where the matrices of second moments lie in the chunk.
     """
     frame = None
     if precision is not None and role == "first_moment":
         frame = encode_linear(values, _exponents(values, precision), threshold=_MOMENT_THRESHOLD, cache=cache)
     elif precision is not None and role == "second_moment":
-        frame = encode_log(values, int(precision), cache=cache)
+        step = max(1, min(255, round(precision * CODES)))
+        frame = encode_factored(values, parts, step, cache=cache)
+        if frame is None:
+            frame = encode_log(values, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
     return frame if frame is not None else encode_exact(values)
 
 

@@ -21,10 +21,11 @@ class Policy:
         Tracking error aimed at for weights, in checkpoint intervals: ``|u - u~| / |u_t - u_(t-1)|``. None
         keeps weights exact.
     first_moment
-        Bits per element of first moments. None keeps them exact.
+        Bits per element of first moments; 0 drops them (they are restored as zero). None keeps them exact.
     second_moment
-        Bits of mantissa of second moments, on a logarithmic scale: relative error ``2**-(bits + 1)``. None
-        keeps them exact.
+        Step of second moments in octaves, on a logarithmic scale around the product of a factor per row and
+        one per column: most are within half a step. They are zero only where they were. None keeps them
+        exact.
     rules
         Roles by path glob, the first match wins: ``{"ema/**": "exact"}``. They go before what names suggest.
     name
@@ -32,18 +33,19 @@ class Policy:
     """
 
     error: float | None = 1.0
-    first_moment: float | None = 2.0
-    second_moment: int | None = 1
+    first_moment: float | None = 1.5
+    second_moment: float | None = 1.0
     rules: Mapping[str, Role] = field(default_factory=dict)
     name: str = "custom"
 
     def __post_init__(self) -> None:
         if self.error is not None and not 0.01 <= self.error <= 8:
             raise InvalidInputError(f"a policy's error is 0.01 to 8 intervals, not {self.error}")
-        if self.first_moment is not None and not 0.5 <= self.first_moment <= 16:
-            raise InvalidInputError(f"a policy's first_moment is 0.5 to 16 bits, not {self.first_moment}")
-        if self.second_moment is not None and self.second_moment not in range(8):
-            raise InvalidInputError(f"a policy's second_moment is 0 to 7 bits, not {self.second_moment}")
+        first, second = self.first_moment, self.second_moment
+        if first is not None and first != 0 and not 0.5 <= first <= 16:
+            raise InvalidInputError(f"a policy's first_moment is 0, or 0.5 to 16 bits, not {first}")
+        if second is not None and not 1 / 16 <= second <= 15:
+            raise InvalidInputError(f"a policy's second_moment is 1/16 to 15 octaves, not {second}")
         for glob, role in self.rules.items():
             if role not in get_args(Role):
                 raise InvalidInputError(
@@ -63,9 +65,9 @@ class Policy:
 
 PRESETS: Final[dict[str, Policy]] = {
     "exact": Policy(None, None, None, name="exact"),
-    "high": Policy(0.35, 4.0, 3, name="high"),
-    "balanced": Policy(1.0, 2.0, 1, name="balanced"),
-    "small": Policy(2.0, 1.0, 0, name="small"),
+    "high": Policy(0.35, 4.0, 1 / 16, name="high"),
+    "balanced": Policy(1.0, 1.5, 1.0, name="balanced"),
+    "small": Policy(2.0, 0.0, 4.0, name="small"),
 }
 
 

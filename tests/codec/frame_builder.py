@@ -10,6 +10,7 @@ import numpy as np
 
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
+from lcstore.codec.factored import Part, encode_factored
 
 _FIXED = "<QBBBBBBBBBBH"
 
@@ -74,6 +75,29 @@ def nibbles(*values: int) -> bytes:
     return bytes(a | b << 4 for a, b in zip(padded[::2], padded[1::2], strict=True))
 
 
+def matrix(at: int, size: int, cols: int, phase: int, rows: bytes, columns: bytes, **lengths: int) -> bytes:
+    """Write a matrix of a factored frame; its lengths are those of its codes unless they are stated."""
+    stated = {"row_bytes": len(rows), "column_bytes": len(columns)} | lengths
+    numbers = struct.pack("<4Q2I", at, size, cols, phase, stated["row_bytes"], stated["column_bytes"])
+    return numbers + rows + columns
+
+
+def matrices(*every: bytes, count: int | None = None) -> bytes:
+    """Write the scales section of a factored frame."""
+    return struct.pack("<I", len(every) if count is None else count) + b"".join(every)
+
+
+def one_code(code: int) -> bytes:
+    """Write codes of rows or columns that are all the same."""
+    return struct.pack("<Bh", f.SCALES_ONE, code)
+
+
+def _factored(values: np.ndarray, parts: list[Part], step: int) -> bytes:
+    frame = encode_factored(values, parts, step)
+    assert frame is not None
+    return frame
+
+
 def samples(size: int = 300) -> dict[str, bytes]:
     """Give a small frame of each coder and quantizer."""
     rng = np.random.default_rng(11)
@@ -81,6 +105,10 @@ def samples(size: int = 300) -> dict[str, bytes]:
     sparse = np.where(rng.random(size) < 0.03, np.float32(3), np.float32(0)).astype(np.float32)
     far = normal.copy()
     far[7] = 5e5
+    squares = np.square(normal * np.float32(1e-5))
+    squares[10:20], squares[100], squares[200] = 0, 3e38, 1e-42
+    parts = [Part(0, 10, 10, 0), Part(20, size - 60, 17, 5), Part(size - 40, 40, 1, 0)]
+    squares[size - 40 : size - 10] = 0
     words = rng.integers(0, 1 << 10, size).astype(np.uint16)
     return {
         "zero": LCCodec(step=1.0).encode(np.zeros(size, np.float32)),
@@ -92,6 +120,8 @@ def samples(size: int = 300) -> dict[str, bytes]:
         "blocks": LCCodec(scale="block", bits=4).encode(np.concatenate((normal, *[normal * 8] * 20))),
         "exponent": LCCodec("exponent", bits=3).encode(normal),
         "log": LCCodec("log", bits=1).encode(np.abs(normal)),
+        "factored": _factored(squares, parts, 16),
+        "fine": _factored(squares.astype(np.float64), parts, 1),
         "integers": LCCodec().encode(words.astype(np.int32)),
         "planes": LCCodec("exact").encode(words),
         "bytes": LCCodec("exact").encode((words & 3).astype(np.uint8)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from frame_builder import nibbles, samples, take_apart
+from frame_builder import matrices, matrix, nibbles, one_code, samples, take_apart
 
 from lcstore.codec import format as f
 from lcstore.codec.tables import CodeTable
@@ -14,6 +14,7 @@ SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
 ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
 PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
+FACTORED = take_apart(SAMPLES["factored"])
 BLOCKS, INTEGERS = (take_apart(SAMPLES[name]) for name in ("blocks", "integers"))
 FLOAT16, FLOAT64, INT8, INT32, UINT8 = (
     f.DTYPES.index(n) for n in ("float16", "float64", "int8", "int32", "uint8")
@@ -57,6 +58,75 @@ OVER_FULL = nibbles(1, 1, 1)
 UNDER_FULL = nibbles(2, 2, 2)
 TWO = table(0, 1)
 
+#: Codes of rows and columns near 1.0 in float32, whose last code is 4079.
+NEAR_1, NONE = one_code(2032), one_code(0)
+
+
+def one_matrix(at=0, size=300, cols=20, phase=0, rows=NEAR_1, columns=NONE, **lengths):
+    """Give a frame of zero levels around one matrix."""
+    section = matrices(matrix(at, size, cols, phase, rows, columns, **lengths))
+    return ZERO.but(quantizer=f.FACTORED, parameter=16, scales=section)
+
+
+def factored():
+    """Give frames whose matrices lie. What they start from decodes: see the tests."""
+    good = matrix(0, 300, 20, 0, NEAR_1, NONE)
+    big, most = 1 << 62, (1 << 64) - 1
+    two = [matrix(0, 160, 20, 0, NEAR_1, NONE), matrix(160, 140, 20, 0, NEAR_1, NONE)]
+    frames = {
+        "a step of zero": one_matrix().but(parameter=0),
+        "no word of matrices": one_matrix().but(scales=b""),
+        "half a count of matrices": one_matrix().but(scales=b"\1\0\0"),
+        "4 billion matrices": one_matrix().but(scales=matrices(good, count=(1 << 32) - 1)),
+        "a matrix less than it says": one_matrix().but(scales=matrices(good, count=2)),
+        "a matrix more than it says": one_matrix().but(scales=matrices(good, count=0)),
+        "half a matrix": one_matrix().but(scales=matrices(good[:39])),
+        "bytes behind the matrices": one_matrix().but(scales=matrices(good) + b"\0"),
+        "the same matrix twice": one_matrix().but(scales=matrices(good, good)),
+        "matrices out of order": one_matrix().but(scales=matrices(*two[::-1])),
+        "matrices that overlap by one": one_matrix().but(
+            scales=matrices(two[0], matrix(159, 141, 20, 0, NEAR_1, NONE))
+        ),
+        "a matrix of nothing": one_matrix(size=0),
+        "a matrix behind the frame": one_matrix(at=300, size=20),
+        "a matrix that ends behind the frame": one_matrix(at=1),
+        "a matrix that wraps": one_matrix(at=most, size=301),
+        "a matrix of 2^64 - 1 elements": one_matrix(size=most),
+        "rows of no elements": one_matrix(cols=0),
+        "rows of one element": one_matrix(cols=1),
+        "rows of seven elements": one_matrix(cols=7),
+        "rows longer than the matrix": one_matrix(cols=301),
+        "rows of 2^62": one_matrix(cols=big),
+        "rows of 2^64 - 1": one_matrix(cols=most),
+        "rows of 2^62 that end here": one_matrix(cols=big, phase=big - 1),
+        "a long row in a large frame": one_matrix(size=1 << 20, cols=(1 << 20) // 6 + 1).but(count=1 << 20),
+        "a phase of a whole row": one_matrix(phase=20),
+        "a phase of 2^64 - 1": one_matrix(phase=most),
+        "a phase that needs a row more": one_matrix(phase=1, rows=b"\3" + bytes(2 * 15)),
+        "codes of one row too few": one_matrix(rows=b"\3" + bytes(2 * 14)),
+        "codes of one row too many": one_matrix(rows=b"\3" + bytes(2 * 16)),
+        "codes of one column too few": one_matrix(columns=b"\3" + bytes(2 * 19)),
+        "no codes of rows": one_matrix(rows=b""),
+        "no codes of columns": one_matrix(columns=b""),
+        "codes of rows of 4 GiB": one_matrix(row_bytes=(1 << 32) - 1),
+        "codes of columns of 4 GiB": one_matrix(column_bytes=(1 << 32) - 1),
+        "codes of rows that take those of columns": one_matrix(row_bytes=6, column_bytes=0),
+        "codes of columns that take one byte less": one_matrix(column_bytes=2),
+        "a run of rows of 4 billion": one_matrix(
+            rows=struct.pack("<BIhI", f.SCALES_RUNS, 1, 2032, (1 << 32) - 1)
+        ),
+        "levels past infinity": FACTORED.but(scales=matrices(matrix(0, 300, 20, 0, one_code(4079), NONE))),
+        "wide levels past the last": WIDE.but(
+            quantizer=f.FACTORED,
+            parameter=255,
+            scales=matrices(matrix(0, 300, 20, 0, NEAR_1, NONE)),
+        ),
+    }
+    for name in ("float16", "int32", "int64", "uint8", "bool", "complex64", "complex128", "float8_e4m3fn"):
+        frames[f"second moments of {name}"] = one_matrix().but(dtype=f.DTYPES.index(name))
+    return frames
+
+
 FRAMES = {
     # what a frame claims
     "2^60 elements": ZERO.but(count=1 << 60),
@@ -67,7 +137,7 @@ FRAMES = {
     "packed elements without a directory": PACK.but(count=1 << 20),
     "one element too many": PACK.but(count=PACK.count + 70_000),
     "a bad dtype": ZERO.but(dtype=len(f.DTYPES)),
-    "a bad quantizer": ZERO.but(quantizer=4),
+    "a bad quantizer": ZERO.but(quantizer=5),
     "a bad coder": ZERO.but(coder=6),
     "a reserved byte": ZERO.but(reserved=1),
     "an unknown feature": ZERO.but(features=1 << 15),
@@ -198,6 +268,8 @@ FRAMES = {
     "a bucket value that is not a number": EXPONENT.but(scales=EXPONENT.scales[:-4] + b"\xff" * 4),
     "a zero that is not zero": EXPONENT.but(scales=b"\0\0\x80\x3f" + EXPONENT.scales[4:]),
     "integers in buckets": EXPONENT.but(dtype=INT32),
+    # matrices of second moments
+    **factored(),
     # exact frames
     "planes of a quantizer": PLANES.but(quantizer=f.LINEAR),
     "raw floats of a quantizer": RAW.but(quantizer=f.LOG),

@@ -1,18 +1,20 @@
 """Frames that nobody wrote in good faith: each is an `LcstoreError`, at once and in little memory.
 
-The checksums are right: whoever makes a frame on purpose can compute one.
+The checksums are right: whoever makes a frame on purpose can compute one. Time is that of the processor: what
+else the machine does is no matter of a frame.
 """
 
 from __future__ import annotations
 
 import contextlib
+import struct
 import time
 import tracemalloc
 
 import numpy as np
 import pytest
-from frame_builder import seal, take_apart
-from hostile_frames import FRAMES, PACK, SAMPLES, TWO, ZERO, every
+from frame_builder import matrices, matrix, one_code, seal, take_apart
+from hostile_frames import FRAMES, PACK, SAMPLES, TWO, ZERO, every, one_matrix
 
 from lcstore import limits
 from lcstore.codec import LCCodec
@@ -27,16 +29,39 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 
+QUANTIZERS = [f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED]
+DTYPES = ["float16", "bfloat16", "float32", "float64", "int32", "uint8"]
+
+
+def itemsize_of(dtype):
+    return 2 if dtype in ("float16", "bfloat16") else np.dtype(dtype).itemsize
+
+
+def claim(quantizer, dtype, count, cols=8):
+    """Give a frame of nothing but zeros, and the least that its quantizer needs."""
+    scales = {
+        f.EXACT: b"",
+        f.EXPONENT: bytes(max(itemsize_of(dtype), 4)),
+        f.FACTORED: matrices(matrix(0, count, cols, 0, one_code(0), one_code(0))),
+    }
+    return ZERO.but(
+        count=count,
+        quantizer=quantizer,
+        dtype=f.DTYPES.index(dtype),
+        scales=scales.get(quantizer, bytes(3)),
+        parameter=16 if quantizer == f.FACTORED else 0,
+    ).to_bytes()
+
 
 def refuse(data, expected=None):
     """Decode; give the error, and check that it came in time and cost no memory."""
     tracemalloc.start()
-    begin = time.perf_counter()
+    begin = time.thread_time()
     try:
         with pytest.raises(LcstoreError) as error:
             LCCodec().decode_frame(data, expected)
         assert not isinstance(error.value, InvalidInputError)
-        assert time.perf_counter() - begin < 1
+        assert time.thread_time() - begin < 1
         assert tracemalloc.get_traced_memory()[1] < 256 << 20
     finally:
         tracemalloc.stop()
@@ -46,7 +71,8 @@ def refuse(data, expected=None):
 @pytest.fixture(scope="module", autouse=True)
 def compiled():
     """Compile everything first, so that what is measured is decoding."""
-    for data in (*SAMPLES.values(), *(frame.to_bytes() for frame in FRAMES.values())):
+    claims = [claim(quantizer, dtype, 300) for quantizer in QUANTIZERS for dtype in DTYPES]
+    for data in (*SAMPLES.values(), *claims, *(frame.to_bytes() for frame in FRAMES.values())):
         with contextlib.suppress(LcstoreError):
             LCCodec().decode(data)
 
@@ -89,28 +115,73 @@ def test_a_frame_holds_what_is_expected_or_is_refused():
     assert type(refuse(SAMPLES["pack"], 301)) is CorruptionError
 
 
-@pytest.mark.parametrize("quantizer", [f.EXACT, f.LINEAR, f.EXPONENT, f.LOG])
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int32", "uint8"])
+@pytest.mark.parametrize("quantizer", QUANTIZERS)
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_largest_claim_that_is_believed_stays_in_memory(quantizer, dtype):
     """An empty frame may claim `MAX_UNSTATED_BYTES` of values; that is all that it costs."""
-    itemsize = 2 if dtype in ("float16", "bfloat16") else np.dtype(dtype).itemsize
-    count = limits.MAX_UNSTATED_BYTES // itemsize
-    scales = {f.EXACT: b"", f.EXPONENT: bytes(max(itemsize, 4))}.get(quantizer, bytes(3))
-    data = ZERO.but(count=count, quantizer=quantizer, dtype=f.DTYPES.index(dtype), scales=scales).to_bytes()
+    count = limits.MAX_UNSTATED_BYTES // itemsize_of(dtype)
+    data = claim(quantizer, dtype, count)
     tracemalloc.start()
-    begin = time.perf_counter()
+    begin = time.thread_time()
     try:
         values = LCCodec().decode_frame(data)
         assert values.size == count
         assert not values[:: count // 7].any()
     except LcstoreError:
-        assert dtype in ("int32", "uint8")
+        assert dtype in ("int32", "uint8") or (quantizer, dtype) == (f.FACTORED, "float16")
     finally:
-        elapsed, peak = time.perf_counter() - begin, tracemalloc.get_traced_memory()[1]
+        elapsed, peak = time.thread_time() - begin, tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 256 << 20
     assert elapsed < 2
     assert type(refuse(take_apart(data).but(count=count + 1).to_bytes())) is LimitError
+
+
+def test_what_the_lying_matrices_start_from_decodes():
+    rows = b"\3" + np.arange(2016, 2032, dtype="<i2").tobytes()
+    for frame in (
+        one_matrix(),
+        one_matrix(phase=19, rows=rows),
+        one_matrix(at=4, size=290),
+        one_matrix(cols=8),
+    ):
+        values = LCCodec().decode_frame(frame.to_bytes())
+        assert np.all((values > 0.1) & (values < 4)) or not values[:4].any()
+        assert np.count_nonzero(values) in (290, 300)
+
+
+def half_and_half(code, count):
+    """Write `count` codes in two runs."""
+    return struct.pack("<BI2h2I", f.SCALES_RUNS, 2, code, code + 1, count // 2, count - count // 2)
+
+
+@pytest.mark.parametrize("longest", [False, True])
+@pytest.mark.parametrize("write", [lambda code, _: one_code(code), half_and_half], ids=["one", "runs"])
+def test_codes_of_rows_and_columns_stay_in_memory(longest, write):
+    count = limits.MAX_UNSTATED_BYTES // 2
+    cols = count // 6 if longest else 8
+    section = matrices(matrix(0, count, cols, 0, write(2032, -(-count // cols)), write(0, cols)))
+    data = one_matrix().but(count=count, dtype=f.DTYPES.index("bfloat16"), scales=section).to_bytes()
+    tracemalloc.start()
+    begin = time.thread_time()
+    try:
+        values = LCCodec().decode_frame(data)
+        elapsed, peak = time.thread_time() - begin, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert values.all()
+    assert peak < 256 << 20
+    assert elapsed < 2
+
+
+def test_many_small_matrices_take_time_by_their_bytes_and_not_by_the_frames():
+    size, count = 8, 1 << 24
+    section = matrices(*(matrix(i * size, size, 8, 0, one_code(2032), one_code(0)) for i in range(20_000)))
+    data = one_matrix().but(count=count, scales=section).to_bytes()
+    begin = time.thread_time()
+    values = LCCodec().decode_frame(data, count)
+    assert time.thread_time() - begin < 2
+    assert np.count_nonzero(values) == 160_000
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -154,7 +225,7 @@ def mutations(data, rng, count):
 def fuzz(data, seed, count):
     rng = np.random.default_rng(seed)
     for mutant in mutations(data, rng, count):
-        begin = time.perf_counter()
+        begin = time.thread_time()
         try:
             values = LCCodec().decode_frame(mutant)
         except InvalidInputError:
@@ -165,7 +236,7 @@ def fuzz(data, seed, count):
             assert values.nbytes <= max(
                 limits.MAX_UNSTATED_BYTES, limits.MAX_UNSTATED_EXPANSION * len(mutant)
             )
-        assert time.perf_counter() - begin < 2, mutant.hex()
+        assert time.thread_time() - begin < 2, mutant.hex()
 
 
 @pytest.mark.parametrize("name", SAMPLES)

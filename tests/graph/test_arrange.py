@@ -287,7 +287,10 @@ def test_laws_of_a_history(tree):
         assert history.plan(kept).shortcuts == ()
         history.collect(kept)
         assert history.plan(kept).shortcuts == ()
-        assert history.stored() == pytest.approx(made.stored_after, rel=0.1)
+        # Where an edge came out smaller than estimated, another may turn out to be needless.
+        assert history.stored() <= made.stored_after * (1.001 + history.wrong)
+        if not history.wrong:
+            assert history.stored() >= made.stored_after * 0.999
         assert history.most_edges(kept) <= bound(kept)
         newest = max((history.nodes[node] for node in kept), key=lambda node: node.order)
         assert history.graph().path_bytes(newest.node) <= newest_limit(newest)

@@ -389,3 +389,70 @@ def common_steps(sums, block):
         some = [int(v) for v in sums[low : low + block] if v]
         steps.append(min((v & -v).bit_length() - 1 for v in some) if some else -1)
     return np.array(steps, np.int16)
+
+
+EMPTY, MOST_LEVEL = -32768, 1 << 17
+
+
+def code_of(pattern):
+    """Give what is left of the bits of a value with 4 bits of mantissa, and how many are dropped."""
+    drop = {4: 19, 8: 48}[pattern.dtype.itemsize]
+    return int(pattern) >> drop
+
+
+def last_code(dtype):
+    return {4: 0x7F7FFFFF >> 19, 8: 0x7FEFFFFFFFFFFFFF >> 48}[np.dtype(dtype).itemsize]
+
+
+def row_codes(patterns, cols, phase, count):
+    """Give the codes of rows, or None."""
+    codes = [code_of(p) for p in patterns]
+    if any(not 0 <= c <= last_code(patterns.dtype) for c in codes):
+        return None
+    rows = []
+    for row in range(count):
+        members = [i for i in range(len(codes)) if (i + phase) // cols == row and patterns[i] != 0]
+        total = sum(codes[i] for i in members)
+        rows.append((total + len(members) // 2) // len(members) if members else EMPTY)
+    return rows
+
+
+def column_sums(patterns, phase, rows, cols):
+    sums, counts = [0] * cols, [0] * cols
+    for i, pattern in enumerate(patterns):
+        if pattern != 0:
+            row, col = divmod(i + phase, cols)
+            sums[col] += code_of(pattern) - int(rows[row])
+            counts[col] += 1
+    return sums, counts
+
+
+def factored_levels(patterns, phase, rows, columns, step, threshold):
+    """Give levels, and how many zeros have one that is not 0."""
+    last = last_code(patterns.dtype)
+    levels, zeros = [], 0
+    for i, pattern in enumerate(patterns):
+        row, col = divmod(i + phase, len(columns))
+        centre = min(int(rows[row]) + int(columns[col]), last)
+        if pattern == 0:
+            level = min(0, -centre // step)
+            zeros += level != 0
+        else:
+            difference = code_of(pattern) - centre
+            level = (abs(difference) + step - threshold) // step * (1 if difference > 0 else -1)
+            level = max(level, -((centre - 1) // step))
+            level = min(level, (last - centre) // step)
+        levels.append(level)
+    return levels, zeros
+
+
+def factored_values(levels, places, rows, columns, step, dtype):
+    """Give status and bit patterns."""
+    drop, last, status, out = {4: 19, 8: 48}[np.dtype(dtype).itemsize], last_code(dtype), 0, []
+    for level, place in zip(levels, places, strict=True):
+        row, col = divmod(int(place), len(columns))
+        code = min(int(rows[row]) + int(columns[col]), last) + int(level) * step
+        if code > last or abs(int(level)) > MOST_LEVEL:
+            status = RANGE
+        out.append((code << drop) + (1 << (drop - 1)) if code > 0 else 0)
+    return status, out

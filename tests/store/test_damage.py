@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from conftest import Run
+from damaged import CREATED, merge, put
 from states import same
 
 import lcstore
 from lcstore import LcstoreError
+from lcstore.store.marks import CondemnedRecord, RetiredRecord
 from lcstore.store.memory import MemoryBackend
+from lcstore.store.verify import verify
 
 #: Objects of the small store.
 OBJECTS = 21
@@ -129,3 +133,66 @@ def test_swapped_chunks_are_noticed(small):
 
 def test_run_helper_is_deterministic():
     assert same(Run(3).step(), Run(3).step())
+
+
+# Found by verifying -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tiny() -> dict[str, bytes]:
+    """Three states in about 8 KiB: with a shortcut, a tag, a retirement and a condemnation."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        first, moved = np.random.default_rng(4).standard_normal((2, 19, 19), np.float32)
+        for step in range(3):
+            store.save(step, {"model": {"w.weight": first + step * np.float32(0.01) * moved}})
+        merge(store, 0, 2)
+        store.tag("end", 2)
+        passed, last = store.info(1).node, store.info(2).node
+        spare = store._catalog.record(last).edge.id
+    put(
+        backend,
+        RetiredRecord(passed, "old", CREATED),
+        CondemnedRecord(spare, last, "weights-float32.add", CREATED),
+    )
+    return backend.snapshot()
+
+
+def find_flips(objects: dict[str, bytes], bits: Iterable[int]) -> int:
+    """Flip bits of a store, counted through all of its objects; verifying has to name each object."""
+    places = [(key, bit) for key in sorted(objects) for bit in range(8 * len(objects[key]))]
+    looked = 0
+    for number in bits:
+        key, bit = places[number]
+        flipped = bytearray(objects[key])
+        flipped[bit // 8] ^= 1 << bit % 8
+        report = verify(MemoryBackend.fresh(objects | {key: bytes(flipped)}), "checksum")
+        named = [finding for finding in report.findings if finding.key == key]
+        assert named, (key, bit)
+        # What is condemned already need not be whole.
+        assert not report.ok or named[0].severity == "info", (key, bit)
+        looked += 1
+    return looked
+
+
+def test_the_tiny_store(tiny):
+    assert 8 << 10 <= sum(map(len, tiny.values())) < 9 << 10
+    assert {key.split("/")[0] for key in tiny} == {
+        "lcstore.json", "plans", "data", "nodes", "edges", "names", "retired", "condemned",
+    }  # fmt: skip
+    report = verify(MemoryBackend.fresh(tiny), "restore")
+    assert report.ok
+    assert (report.states, report.lost) == (2, ())
+
+
+def test_a_part_of_all_flips_is_found(tiny):
+    total = 8 * sum(map(len, tiny.values()))
+    assert find_flips(tiny, random.Random(2).sample(range(total), 400)) == 400
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(16))
+def test_every_flip_is_found(tiny, part):
+    total = 8 * sum(map(len, tiny.values()))
+    assert find_flips(tiny, range(part, total, 16)) >= 4_096

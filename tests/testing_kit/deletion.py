@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from runs import opened, state
 
 import lcstore
-
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.store import keys
 from lcstore.store.backend import Backend
@@ -23,6 +22,11 @@ from lcstore.testing import Fault, FaultBackend, Scene, StoreModel
 from lcstore.testing.invariants import lost
 
 Collect = Callable[[Backend], None]
+
+
+def small(number: int) -> dict[str, object]:
+    """A state of few objects: each is an operation to be interleaved."""
+    return {"model": {"a.weight": state(number)["model"]["a.weight"]}, "epoch": number}
 
 
 def retire(backend: Backend, node: str) -> None:
@@ -56,10 +60,10 @@ def forked() -> Forked:
     backend, model = MemoryBackend.fresh(), StoreModel()
     backend.put(keys.STORE_KEY, StoreRecord(grace_seconds=0).to_bytes())
     with opened(backend) as store:
-        first = store.save(0, state(0)).node
-        leaf = store.save(1, state(1)).node
+        first = store.save(0, small(0)).node
+        leaf = store.save(1, small(1)).node
         store.resume(first)
-        last = store.save(2, state(2)).node
+        last = store.save(2, small(2)).node
         for node in (first, leaf, last):
             model.acknowledge(store, node)
     return Forked(backend.snapshot(), model, leaf)
@@ -93,7 +97,7 @@ def meeting(start: Forked, collect: Collect, *, resumed: bool) -> Callable[[], S
             with store:
                 if not resumed:
                     store.resume(start.leaf)
-                return store.save(10, state(10)).node
+                return store.save(10, small(10)).node
 
         def clean(actor):
             retire(actor, start.leaf)

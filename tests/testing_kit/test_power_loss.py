@@ -217,6 +217,7 @@ def test_no_acknowledged_save_is_lost_in_a_power_cut(recorded, tmp_path):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("block", range(10))
 def test_no_acknowledged_save_is_lost_in_two_thousand_power_cuts(recorded, tmp_path, block):
     cut_all(recorded, range(200 * block, 200 * (block + 1)), tmp_path)

@@ -68,6 +68,7 @@ def test_two_writers_go_on_from_one_state_while_one_reads():
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 def test_two_writers_who_both_begin_a_store_while_one_reads():
     found = explore(scene(BASES["empty"], resume=False), limit=5000, samples=500)
     assert found.schedules > 1000

@@ -108,12 +108,16 @@ def take_census(
         A record cannot be read, contradicts its name, or has a parent of which nothing is known. Nothing may
         be collected then: run ``lcstore repair``.
     """
-    # Data first: whatever comes to be of a save under way, its record is listed, or its objects are not.
+    # Condemnations first: they go last, so whatever is condemned and not listed here is seen to be gone; and
+    # what is listed was condemned before the records were, so a state that needs it is seen, or its writer
+    # saw the condemnation. Then data: of a save under way the record is listed, or its objects are not.
+    condemned = backend.list(keys.CONDEMNED)
     data: defaultdict[str, list[str]] = defaultdict(list)
     for key in backend.list(keys.DATA):
         data[keys.parse_data_key(key).edge].append(key)
     nodes, edges = backend.list(keys.NODES), backend.list(keys.EDGES)
-    retired, condemned, named = (backend.list(k) for k in (keys.RETIRED, keys.CONDEMNED, keys.NAMES))
+    # Pins last: a state that is seen to be retired was not pinned before that, or the pin is seen.
+    retired, named = backend.list(keys.RETIRED), backend.list(keys.NAMES)
     taken = Census(Graph(), Marks(), tuple(map(keys.parse_tag_key, named)), data=dict(data))
     taken.retired, taken.condemned = retired, condemned
     graph = taken.graph
@@ -152,7 +156,7 @@ def _read_nodes(
     for key, record in _strict(read, backend):
         name = keys.parse_node_key(key)
         taken.graph.add(name)
-        _take(taken, _own(name.node, record))
+        _take(taken, own_edge(name.node, record))
         taken.own[name.node], taken.parents[name.node] = record.edge.id, record.parent
 
 
@@ -175,7 +179,7 @@ def _read_edges(
     read = read_records(backend, new, read_edge, phase="edges", on_progress=on_progress)
     for key, record in _strict(read, backend):
         taken.graph.add_edge(keys.parse_edge_key(key))
-        _take(taken, _shortcut(record))
+        _take(taken, shortcut_edge(record))
 
 
 def _take(taken: Census, stored: Stored) -> None:
@@ -217,13 +221,15 @@ def _check_parents(taken: Census) -> None:
             )
 
 
-def _own(node: str, record: NodeRecord) -> Stored:
+def own_edge(node: str, record: NodeRecord) -> Stored:
+    """Return the edge that a node was saved with."""
     exact = record.exact.objects if record.exact is not None else ()
     ops = record.edge.columns.get("op", b"")
     return Stored(record.edge.id, record.edge.base, node, True, record.plan, ops, _arrays(record.edge), exact)
 
 
-def _shortcut(record: EdgeRecord) -> Stored:
+def shortcut_edge(record: EdgeRecord) -> Stored:
+    """Return an edge that maintenance added."""
     edge = record.edge
     return Stored(edge.id, edge.base, record.target, False, "", edge.columns.get("op", b""), _arrays(edge))
 

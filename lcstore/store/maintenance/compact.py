@@ -12,7 +12,7 @@ from typing import Final
 
 from lcstore.errors import CorruptionError, NotFoundError, StorageError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.store import keys
@@ -165,33 +165,38 @@ class Compactor:
 
     def _try(self, shortcut: Shortcut) -> bool:
         """Add one edge; say whether that went well. What a collector took away meanwhile is no failure."""
-        name = self.catalog.graph.nodes.get(shortcut.target)
+        why = "a collector kept taking the new edge for one of an interrupted compaction"
         for _ in range(_TRIES):
-            before = self._path(shortcut)
+            before = self._situation(shortcut)
             try:
-                self._add(shortcut)
+                if self._add(shortcut):
+                    return True
             except (CorruptionError, NotFoundError) as error:
-                graph = self.catalog.refresh(full=True)
-                there = shortcut.base == ROOT or shortcut.base in graph.nodes
-                if not there or shortcut.target not in graph.nodes or shortcut.target in graph.hidden:
-                    problem = error
-                    break
-                if self._path(shortcut) == before:
+                self.catalog.refresh(full=True)
+                now = self._situation(shortcut)
+                if now == before:
                     raise
-                problem = error
-            else:
-                return True
+                why = f"collected meanwhile ({error})"
+                if now is None:
+                    break
+        name = self.catalog.graph.nodes.get(shortcut.target)
         if name is not None:
-            self.skipped[name.step] = f"collected meanwhile ({problem})"
+            self.skipped[name.step] = why
         return False
 
-    def _path(self, shortcut: Shortcut) -> list[EdgeRef] | None:
+    def _situation(self, shortcut: Shortcut) -> object:
+        """Return what is to be merged, and what of that may be gone; None if there is nothing to do."""
+        graph = self.catalog.graph
+        if shortcut.target not in graph.nodes or shortcut.target in graph.hidden:
+            return None
         try:
-            return self.catalog.graph.path(shortcut.target, shortcut.base)
+            path = graph.path(shortcut.target, shortcut.base)
         except (CorruptionError, NotFoundError):
             return None
+        return [(ref, graph.is_condemned(ref)) for ref in path]
 
-    def _add(self, shortcut: Shortcut) -> None:
+    def _add(self, shortcut: Shortcut) -> bool:
+        """Add one edge; say whether it stays."""
         node = self.reader.node(self.catalog.name(shortcut.target))
         with node.named():
             edges = self.reader.edges(self.catalog.graph.path(shortcut.target, shortcut.base))
@@ -207,8 +212,10 @@ class Compactor:
             run_all(self.executor, jobs)
             merger.prove()
             written.put_metadata(edge, node.plan)
-        self._commit(shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes()))
         self.written += written.nbytes
+        return self._commit(
+            shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes())
+        )
 
     def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
         """Merge a chunk, write it, and read back what was written."""
@@ -223,12 +230,12 @@ class Compactor:
             message = f"what was just written reads back differently: {error.message}"
             raise StorageError(message, key=ref.key) from error
 
-    def _commit(self, shortcut: Shortcut, edge: EdgeBody) -> None:
+    def _commit(self, shortcut: Shortcut, edge: EdgeBody) -> bool:
         record = EdgeRecord(shortcut.target, edge, utc_now(), {"span": shortcut.span}, SOFTWARE)
-        key = keys.edge_key(record.name)
-        put_record(self.backend, key, record.to_bytes())
-        if is_taken_away(self.backend, edge):
+        put_record(self.backend, keys.edge_key(record.name), record.to_bytes())
+        if is_taken_away(self.backend, edge.id, edge.objects):
             mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, utc_now())
             put_record(self.backend, mark.key(), mark.to_bytes())
-            raise NotFoundError("a collector took the new edge for an interrupted compaction's", key=key)
+            return False
         self.catalog.add_edge(record)
+        return True

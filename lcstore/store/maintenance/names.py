@@ -10,6 +10,7 @@ from lcstore.store.commit import put_record
 from lcstore.store.marked import bearers, next_seq
 from lcstore.store.marks import TagRecord
 from lcstore.store.records import utc_now
+from lcstore.store.standing import is_too_late
 
 
 def set_name(backend: Backend, kind: keys.TagKind, name: str, node: str | None) -> None:
@@ -28,20 +29,11 @@ def pin(backend: Backend, catalog: Catalog, node: str, by: str) -> None:
         It is being collected: too late.
     """
     name = _pin_name(node, by)
-    was_hidden = node in catalog.refresh(full=True).hidden
     set_name(backend, "pin", name, node)
     # As for a save: whoever condemns from now on sees the pin.
-    graph = catalog.refresh(full=True)
-    if node not in graph.nodes or (was_hidden and _is_going(catalog, node)):
+    if is_too_late(backend, catalog, node):
         set_name(backend, "pin", name, None)
         raise ConflictError(f"node {node} is being collected: it is too late to pin it")
-
-
-def _is_going(catalog: Catalog, node: str) -> bool:
-    """Say whether anything that a retired node may need is condemned; rather too often than too rarely."""
-    passed = {node, *(ref.target for ref in catalog.path(node))}
-    condemned = (name for name in catalog.marks.condemned if name.scope != keys.EXACT_VALUE)
-    return catalog.graph.is_in_danger(node) or any(name.node in passed for name in condemned)
 
 
 def unpin(backend: Backend, catalog: Catalog, node: str, by: str | None) -> int:

@@ -56,7 +56,7 @@ class RetireReport:
     kept
         Steps of the states that stay, each revision by itself.
     kept_by
-        By node: what keeps it.
+        By node, in the order of `kept`: what keeps it.
     retired
         What is let go of now. It is deleted by the next `collect`.
     notes
@@ -97,8 +97,10 @@ def retire_by(
     if not dry_run:
         put_retired(backend, executor, going)
         catalog.refresh(full=True)
-    kept = sorted(catalog.graph.nodes[node].step for node in decision.kept)
-    return RetireReport(backend.url, dry_run, tuple(kept), dict(decision.kept_by), tuple(going), tuple(notes))
+    kept = sorted((catalog.graph.nodes[node] for node in decision.kept), key=lambda n: (n.step, n.order))
+    steps = tuple(name.step for name in kept)
+    kept_by = {name.node: decision.kept_by.get(name.node, ()) for name in kept}
+    return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
 
 
 def retire_node(backend: Backend, catalog: Catalog, executor: Executor, node: str, reason: str) -> Retired:

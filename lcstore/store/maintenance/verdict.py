@@ -13,6 +13,7 @@ from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.maintenance.census import Census, Stored
 from lcstore.store.maintenance.needs import Needed, needed_arrays
+from lcstore.track.columns import OWN
 
 
 class Scope(NamedTuple):
@@ -54,8 +55,9 @@ class Verdict(NamedTuple):
 def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
     """Find out what the kept states need.
 
-    A state that only condemned edges lead to is in danger: another collector let go of what this one relied
-    on. Nothing that any of its paths uses may then go.
+    Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
+    for it may have been deleted when it seemed to be of no record. A state that only such edges lead to is in
+    danger: nothing that any of its paths uses may then go.
 
     Raises
     ------
@@ -64,8 +66,16 @@ def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
     """
     graph, kept = census.graph, census.kept
     _check_restorable(graph, kept)
-    tree = needed(graph, kept, elements_of(census, plan))
-    arrays = needed_arrays(census, tree, kept, plan)
+    elements, gone, avoided = elements_of(census, plan), _gone(census), set[str]()
+    _avoid(census, {n.edge for n in census.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
+    while True:
+        tree = needed(graph, kept, elements)
+        arrays = needed_arrays(census, tree, kept, plan)
+        hit = {array[0] for array in arrays & gone} - avoided
+        if not hit:
+            break
+        avoided |= hit
+        _avoid(census, hit)
     nodes = kept | {ref.target for ref in tree} | {ref.base for ref in tree if ref.base != ROOT}
     shortcuts = {ref.edge for ref in tree if ref.edge is not None}
     danger = {node for node in kept if graph.is_in_danger(node)}
@@ -124,6 +134,31 @@ def weights_of(plan: Plan) -> int:
 
 def _keeps_exact(census: Census, stored: Stored) -> bool:
     return stored.target in census.kept and stored.target not in census.marks.inexact
+
+
+def _gone(census: Census) -> set[Needed]:
+    """Return the arrays of records that are condemned, or of which an object is missing."""
+    marked = {(name.edge, name.scope) for name in census.marks.condemned}
+    found: set[Needed] = set()
+    for stored in census.stored.values():
+        there = set(census.data.get(stored.edge, ()))
+        for array, refs in stored.arrays.items():
+            scopes = {(stored.edge, keys.WHOLE_EDGE), (stored.edge, keys.array_scope(*array))}
+            if not scopes.isdisjoint(marked) or any(ref.key not in there for ref in refs):
+                found.add((stored.edge, *array))
+    return found
+
+
+def _avoid(census: Census, edges: set[str], *, whole: bool = False) -> None:
+    """Have edges be a last resort, with those that leave something to them, or (`whole`) end with them."""
+    graph = census.graph
+    own = {stored.target for edge in edges if (stored := census.stored.get(edge)) and stored.own}
+    for node in own:
+        graph.condemn(node=node)
+    for edge, name in graph.edges.items():
+        left = name.target in own and (whole or OWN in census.stored[edge].ops)
+        if edge in edges or left:
+            graph.condemn(edge=edge)
 
 
 def _check_restorable(graph: Graph, kept: set[str]) -> None:

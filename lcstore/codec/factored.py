@@ -1,0 +1,224 @@
+"""Frames of second moments: matrices that are nearly a row's factor times a column's, and steps around."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec import format as f
+from lcstore.codec.entropy import encode_any
+from lcstore.codec.fill import working, working_dtype
+from lcstore.codec.frame import Frame, build_frame
+from lcstore.codec.scales import pack_scales, unpack_scales
+from lcstore.codec.tables import TableCache
+from lcstore.errors import CorruptionError
+from lcstore.kernels import factored as kernels
+
+#: Codes in an octave: steps are whole numbers of them, from 1 to 255.
+CODES: Final = 1 << kernels.FINE
+#: The smallest of float16 would round to zero.
+DTYPES: Final = frozenset({"bfloat16", "float32", "float64"})
+#: A level is 0 up to this part of a step: a slightly wide zero costs little and saves bits.
+_THRESHOLD: Final = 0.6
+#: A matrix of fewer rows or columns gains nothing from factors of columns; its rows are taken to be so long.
+_LEAST, _PLAIN_ROW = 8, 1024
+#: A part that touches so many rows has at least so many elements for each column; see `_check_part`.
+_PER_COLUMN: Final = _LEAST - 2
+#: More zeros than one value in so many, beside others in their row and column, do not suit this scale.
+_ZEROS: Final = 2
+_PIECE: Final = struct.Struct("<QQQQII")
+_COUNT: Final = struct.Struct("<I")
+
+
+class Part(NamedTuple):
+    """A part of a chunk that lies in one matrix.
+
+    Attributes
+    ----------
+    at, size
+        Where it begins in the chunk, and how many elements it has: at least one.
+    cols
+        Length of a row of the matrix.
+    phase
+        Where in a row it begins.
+    """
+
+    at: int
+    size: int
+    cols: int
+    phase: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that it touches."""
+        return -(-(self.phase + self.size) // self.cols)
+
+
+def encode_factored(
+    values: Array, parts: Sequence[Part], step: int, *, cache: TableCache | None = None
+) -> bytes | None:
+    """Code values that are not negative; zero stays zero, and nothing else becomes zero.
+
+    Parameters
+    ----------
+    values
+        ``float[n]``; zero outside of the parts.
+    parts
+        In rising order.
+    step
+        Of the levels, in sixteenths of an octave: 1 to 255.
+
+    Returns
+    -------
+    bytes or None
+        None where a value is negative (-0.0 is) or not finite, for ``float16``, and where more than half of
+        the values are zero while others in their row and in their column are not: use another frame.
+    """
+    if values.dtype.name not in DTYPES:
+        return None
+    wide = working(values)
+    patterns = wide.view(f"i{wide.itemsize}")
+    levels = np.zeros(values.size, np.int32)
+    section = [_COUNT.pack(len(parts))]
+    threshold = max(1, round(_THRESHOLD * step))
+    zeros = 0
+    for whole in parts:
+        part, plain = _suited(whole)
+        here = slice(part.at, part.at + part.size)
+        factors = _fit(patterns[here], part, plain)
+        if factors is None:
+            return None
+        zeros += kernels.factored_levels(patterns[here], part.phase, *factors, step, threshold, levels[here])
+        packed = [pack_scales(codes) for codes in factors]
+        section += [_PIECE.pack(*part, *map(len, packed)), *packed]
+    if zeros * _ZEROS > values.size:
+        return None
+    return build_frame(
+        encode_any(levels, cache=cache),
+        count=values.size,
+        dtype=values.dtype,
+        quantizer=f.FACTORED,
+        scales=b"".join(section),
+        block=f.BLOCK,
+        parameter=step,
+    )
+
+
+def _suited(part: Part) -> tuple[Part, bool]:
+    """Give the rows and columns that a part is coded by, and whether columns have no factors."""
+    if part.cols >= _LEAST and part.rows >= _LEAST:
+        return part, False
+    return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
+
+
+def _fit(patterns: Array, part: Part, plain: bool) -> tuple[Array, Array] | None:
+    """Fit the codes of rows and columns; None where a value has no code."""
+    rows = np.empty(part.rows, np.int16)
+    if kernels.row_codes(patterns, part.cols, part.phase, rows) < 0:
+        return None
+    if plain:
+        return rows, np.zeros(part.cols, np.int16)
+    sums, counts = np.zeros(part.cols, np.int64), np.zeros(part.cols, np.int64)
+    kernels.column_sums(patterns, part.phase, rows, sums, counts)
+    means = (sums + counts // 2) // np.maximum(counts, 1)
+    return rows, np.where(counts > 0, means, kernels.EMPTY).astype(np.int16)
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """A part of a frame, with its factors."""
+
+    part: Part
+    rows: Array
+    columns: Array
+
+
+class FactoredFiller:
+    """Turns the levels of a factored frame into values."""
+
+    def __init__(self, frame: Frame) -> None:
+        if frame.dtype.name not in DTYPES:
+            raise CorruptionError(f"a factored frame cannot hold {frame.dtype}")
+        if not frame.parameter:
+            raise CorruptionError("a factored frame's step is zero")
+        self.dtype = frame.dtype
+        self.wide = working_dtype(frame.dtype)
+        self.step = frame.parameter
+        self.matrices = _matrices(frame)
+        self.starts = np.array([m.part.at for m in self.matrices], np.int64)
+        self.ends = np.array([m.part.at + m.part.size for m in self.matrices], np.int64)
+
+    def run(self, start: int, levels: Array, out: Array) -> None:
+        """Fill `out` with the values of neighbours."""
+        values = np.zeros(levels.size, self.wide)
+        patterns = values.view(f"i{self.wide.itemsize}")
+        for matrix in self._between(start, start + levels.size):
+            part = matrix.part
+            low, high = max(part.at, start), min(part.at + part.size, start + levels.size)
+            here = slice(low - start, high - start)
+            first = part.phase + low - part.at
+            factors = matrix.rows, matrix.columns, self.step
+            self._check(kernels.factored_values(levels[here], first, *factors, patterns[here]))
+        out[:] = values.astype(self.dtype, copy=False)
+
+    def few(self, places: Array, levels: Array) -> Array:
+        """Give the values of scattered elements, in rising order."""
+        values = np.zeros(levels.size, self.wide)
+        patterns = values.view(f"i{self.wide.itemsize}")
+        for matrix in self._between(int(places[0]), int(places[-1]) + 1):
+            part = matrix.part
+            here = slice(*np.searchsorted(places, (part.at, part.at + part.size)))
+            from_row = places[here] + (part.phase - part.at)
+            factors = matrix.rows, matrix.columns, self.step
+            self._check(kernels.factored_scattered(levels[here], from_row, *factors, patterns[here]))
+        return values.astype(self.dtype, copy=False)
+
+    def _between(self, low: int, high: int) -> list[_Matrix]:
+        """Give the matrices that have any of the elements ``low:high``."""
+        return self.matrices[
+            np.searchsorted(self.ends, low, "right") : np.searchsorted(self.starts, high, "left")
+        ]
+
+    @staticmethod
+    def _check(status: int) -> None:
+        if status < 0:
+            raise CorruptionError("a level of the frame stands for no value")
+
+
+def _matrices(frame: Frame) -> list[_Matrix]:
+    data = frame.scales
+    if len(data) < _COUNT.size:
+        raise CorruptionError("a factored frame says nothing of its matrices")
+    (count,) = _COUNT.unpack_from(data)
+    at, end = _COUNT.size, 0
+    found = []
+    for _ in range(count):
+        if len(data) < at + _PIECE.size:
+            raise CorruptionError("a factored frame's matrices do not fit its section")
+        *numbers, row_bytes, column_bytes = _PIECE.unpack_from(data, at)
+        part = Part(*numbers)
+        _check_part(part, end, frame.count)
+        at += _PIECE.size
+        rows = unpack_scales(data[at : at + row_bytes], part.rows)
+        at += row_bytes
+        columns = unpack_scales(data[at : at + column_bytes], part.cols)
+        at += column_bytes
+        found.append(_Matrix(part, rows, columns))
+        end = part.at + part.size
+    if at != len(data):
+        raise CorruptionError("a factored frame's section is not as long as its matrices")
+    return found
+
+
+def _check_part(part: Part, end: int, count: int) -> None:
+    """Check a part before anything is made of it: what it claims bounds what its factors take."""
+    if not end <= part.at < part.at + part.size <= count:
+        raise CorruptionError("a factored frame's matrices overlap, are empty, or lie outside of it")
+    most = min(part.size, max(_PLAIN_ROW, part.size // _PER_COLUMN))
+    if not min(part.size, _LEAST) <= part.cols <= most or part.phase >= part.cols:
+        raise CorruptionError("a factored frame's matrix has rows that it cannot have")

@@ -1,0 +1,199 @@
+"""Values on a logarithmic scale around a row's factor times a column's, as second moments nearly are.
+
+A value's code is its bit pattern cut to `FINE` bits of mantissa: a logarithm that every machine agrees on.
+The centre of an element of a matrix is its row's code plus its column's, but no more than the last code there
+is; its level says how many steps its own code is from there.
+
+Codes, and sums of a few, are integers below 2**24: loops compute with them in float32, exactly, and so
+several at a time.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.kernels.jit import kernel
+from lcstore.kernels.status import OK, RANGE
+
+#: Bits of mantissa in a code: codes count sixteenths of an octave.
+FINE = 4
+#: Bits of a pattern that a code does without, and the last code before that of infinity: float32, float64.
+DROP_4, LAST_4 = 23 - FINE, (0xFF << FINE) - 1
+DROP_8, LAST_8 = 52 - FINE, (0x7FF << FINE) - 1
+#: The code of a row or a column in which every value is zero: with whatever other, no code above 0 remains.
+EMPTY = -32768
+#: Levels are at most this: no difference of codes is larger.
+MOST = 1 << 17
+
+_0 = np.float32(0)
+_HALF = np.float32(0.5)
+_1 = np.float32(1)
+
+
+@kernel
+def row_codes(patterns: Array, cols: int, phase: int, rows: Array) -> int:
+    """Fill the code of each row: the mean of the codes of its values, but for those that are zero.
+
+    Parameters
+    ----------
+    patterns
+        ``int32[n]`` or ``int64[n]``: the bits of values that are not negative.
+    cols, phase
+        Length of a row, and where in a row the values begin.
+    rows
+        ``int16[ceil((phase + n) / cols)]``, filled; `EMPTY` where all values are zero.
+
+    Returns
+    -------
+    int
+        `OK`, or `RANGE` where a value is negative, infinite or not a number.
+    """
+    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
+    last = LAST_4 if patterns.itemsize == 4 else LAST_8
+    bad = False
+    for row in range(rows.size):
+        part = patterns[max(row * cols - phase, 0) : (row + 1) * cols - phase]
+        total, count = np.int64(0), np.int64(0)
+        for i in range(part.size):
+            code = part[i] >> drop
+            bad |= (code < 0) | (code > last)
+            total += code
+            count += part[i] != 0
+        rows[row] = (total + (count >> 1)) // count if count > 0 else EMPTY
+    return RANGE if bad else OK
+
+
+@kernel
+def column_sums(patterns: Array, phase: int, rows: Array, sums: Array, counts: Array) -> int:
+    """Add up, by column, by how much the codes of values differ from that of their row; zeros do not count.
+
+    Parameters
+    ----------
+    patterns, phase, rows
+        As in `row_codes`.
+    sums, counts
+        ``int64[cols]``, added to.
+    """
+    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
+    cols = sums.size
+    for row in range(rows.size):
+        low = max(row * cols - phase, 0)
+        part = patterns[low : (row + 1) * cols - phase]
+        first, code = low + phase - row * cols, np.int64(rows[row])
+        total, count = sums[first : first + part.size], counts[first : first + part.size]
+        for i in range(part.size):
+            some = np.int64(part[i] != 0)
+            total[i] += ((part[i] >> drop) - code) * some
+            count[i] += some
+    return OK
+
+
+@kernel
+def factored_levels(
+    patterns: Array, phase: int, rows: Array, columns: Array, step: int, threshold: int, levels: Array
+) -> int:
+    """Fill the level of each value: how many steps its code is from its centre.
+
+    Parameters
+    ----------
+    patterns, phase
+        As in `row_codes`.
+    rows, columns
+        ``int16``: codes.
+    step, threshold
+        Codes in a step, and from which difference on a level is not 0, in the same unit.
+    levels
+        ``int32[n]``, filled. A value of zero gets one that leads to a code of 0 or less; any other gets one
+        that leads to a code above 0, and to one that there is.
+
+    Returns
+    -------
+    int
+        Zeros whose level is not 0.
+    """
+    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
+    last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
+    cols, zeros = columns.size, np.int64(0)
+    wide, inverse = np.float32(step), _1 / np.float32(step)
+    rounding = np.float32(step - threshold) + _HALF  # half a code keeps the quotient away from integers
+    for row in range(rows.size):
+        low = max(row * cols - phase, 0)
+        part = patterns[low : (row + 1) * cols - phase]
+        first, of_row, to = low + phase - row * cols, np.float32(rows[row]), levels[low : low + part.size]
+        of_column = columns[first : first + part.size]
+        for i in range(part.size):
+            centre = min(of_row + np.float32(of_column[i]), last)
+            difference = np.float32(np.int32(part[i] >> drop)) - centre
+            size = np.float32(np.int32((abs(difference) + rounding) * inverse))
+            level = size if difference > _0 else -size
+            code = centre + level * wide
+            if part[i] == 0:
+                level = (level - _1 if code > _0 else level) if centre > _0 else _0
+                zeros += level != _0
+            else:
+                level = level + _1 if code < _1 else level
+                level = level - _1 if code > last else level
+            to[i] = np.int32(level)
+    return zeros
+
+
+@kernel
+def factored_values(levels: Array, start: int, rows: Array, columns: Array, step: int, out: Array) -> int:
+    """Fill ``int32`` or ``int64`` `out` with the bit patterns that levels stand for, the middle of a code.
+
+    Parameters
+    ----------
+    levels
+        Of neighbours in a matrix.
+    start
+        Place of the first, counted from the beginning of the first row of `rows`.
+    rows, columns, step
+        As in `factored_levels`.
+
+    Returns
+    -------
+    int
+        `OK`, or `RANGE` where a level is too large, or leads past the last code.
+    """
+    kind = out.dtype.type
+    drop = DROP_4 if out.itemsize == 4 else DROP_8
+    last = np.float32(LAST_4 if out.itemsize == 4 else LAST_8)
+    half = np.int64(1) << (drop - 1)
+    cols, wide, most = columns.size, np.float32(step), np.float32(MOST)
+    bad = False
+    for row in range(start // cols, min((start + levels.size - 1) // cols + 1, rows.size)):
+        low = max(row * cols - start, 0)
+        part = levels[low : (row + 1) * cols - start]
+        first, of_row, to = low + start - row * cols, np.float32(rows[row]), out[low : low + part.size]
+        of_column = columns[first : first + part.size]
+        for i in range(part.size):
+            level = np.float32(part[i])
+            code = min(of_row + np.float32(of_column[i]), last) + level * wide
+            bad |= (abs(level) > most) | (code > last)
+            code = min(max(code, _0), last)
+            pattern = (kind(np.int32(code)) << drop) | half
+            to[i] = kind(pattern) if code > _0 else kind(0)
+    return RANGE if bad else OK
+
+
+@kernel(checked=True)
+def factored_scattered(
+    levels: Array, places: Array, rows: Array, columns: Array, step: int, out: Array
+) -> int:
+    """As `factored_values`, for elements at ``int64`` `places`, counted like its `start`."""
+    kind = out.dtype.type
+    drop = DROP_4 if out.itemsize == 4 else DROP_8
+    last = LAST_4 if out.itemsize == 4 else LAST_8
+    half = np.int64(1) << (drop - 1)
+    cols = columns.size
+    bad = False
+    for i in range(levels.size):
+        level = np.int64(levels[i])
+        outside = level < -MOST or level > MOST
+        row, col = places[i] // cols, places[i] % cols
+        code = min(np.int64(rows[row]) + np.int64(columns[col]), last) + (0 if outside else level) * step
+        bad |= outside or code > last
+        code = min(code, last)
+        out[i] = kind((code << drop) + half) if code > 0 else kind(0)
+    return RANGE if bad else OK

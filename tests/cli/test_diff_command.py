@@ -1,0 +1,89 @@
+"""`lcstore diff`: the table, its JSON, and how the two states are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = str(tmp_path_factory.mktemp("diff") / "run")
+    ones = np.ones((4, 8), np.float32)
+    with lcstore.open(url, policy="exact") as store:
+        store.save(1, {"model": {"a": ones, "b": ones, "[c]": ones}, "lr": 0.5})
+        store.save(2, {"model": {"a": ones * 2, "b": ones * 1.5, "d": ones}, "lr": 0.25}, tags=["good"])
+    return url
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["diff", *arguments])
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_the_most_changed_come_first(saved):
+    result = call(f"{saved}@1", f"{saved}@2")
+    assert result.exit_code == 0
+    for word in ("model/a", "[c]", "removed", "added", "4x8", "float32", "100.00%", "lr", "0.25", "all 4"):
+        assert word in result.stdout
+    found = document(f"{saved}@1", "@2")
+    assert [one["path"] for one in found["tensors"]] == ["model/[c]", "model/d", "model/a", "model/b"]
+    assert [one["relative"] for one in found["tensors"]] == [None, None, 1.0, 0.5]
+    assert found["total"]["largest"] == 1.0
+    assert (found["a"]["step"], found["b"]["step"], found["count"]) == (1, 2, 4)
+    assert found["values"] == {"lr": {"before": 0.5, "after": 0.25}}
+
+
+def test_a_part_of_it(saved):
+    found = document(f"{saved}@2", "@good", "model/?", "--limit", "1", "--sort", "path")
+    assert [one["path"] for one in found["tensors"]] == ["model/a"]
+    assert found["count"] == 3
+    assert found["total"]["status"] == "same"
+    assert found["values"] == {}
+    assert "2 not shown" in call(f"{saved}@1", "@2", "model/?", "--limit", "1").stdout
+    assert document(saved, "@1")["a"]["step"] == 2
+    wrong = call(f"{saved}@1", "@2", "nothing")
+    assert (wrong.exit_code, wrong.stdout) == (1, "")
+
+
+def test_two_stores(saved, tmp_path):
+    with lcstore.open(tmp_path / "other", policy="exact") as store:
+        store.save(7, {"model": {"a": np.full((4, 8), 3, np.float32)}})
+    found = document(f"{saved}@1", f"{tmp_path / 'other'}@7", "model/a")
+    assert found["tensors"][0]["largest"] == 2.0
+    assert found["b"]["url"].endswith("other")
+    result = call(f"{saved}@1", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert "none" in result.stderr
+
+
+def test_states_that_are_not_there_and_wrong_usage(saved):
+    result = call(f"{saved}@1", "@3")
+    assert result.exit_code == 1
+    assert "2 steps from 1 to 2" in result.stderr
+    for arguments in ([f"{saved}@1"], [f"{saved}@1", "@"], [f"{saved}@1", "@2", "--sort", "no"]):
+        assert call(*arguments).exit_code == 2
+    assert "--json" in call("--help").stdout
+
+
+def test_names_do_not_steer_the_terminal(tmp_path: Path):
+    with lcstore.open(tmp_path / "run") as store:
+        for step in (1, 2):
+            store.save(step, {"\x1b[31mred": np.full(3, step), "\x1b]0;t\x07": "\x1b" * step})
+    result = call(f"{tmp_path / 'run'}@1", "@2")
+    assert result.exit_code == 0
+    assert "\x1b" not in result.output

@@ -1,0 +1,356 @@
+"""Maintenance from the command line, and everything that its documentation tells a user to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+EVERY = ("compact", "collect", "retire", "tag", "pin")
+DOCUMENT = Path(lcstore.__file__).parents[1] / "docs" / "maintenance.md"
+KEEP = "latest:3 | every:100"
+KEPT = [0, 100, 200, 270, 280, 290]
+
+
+def fill(url: Path, grace: float | str | None = None) -> str:
+    """Save 30 steps: 0, 10, ... 290."""
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((256, 64), dtype=np.float32)
+    with lcstore.open(url, grace=grace) as store:
+        for step in range(0, 300, 10):
+            weights = weights + random.standard_normal(weights.shape, dtype=np.float32) * np.float32(0.01)
+            moment = {"exp_avg": weights * np.float32(0.1)}
+            store.save(
+                step, {"model": {"w.weight": weights}, "optim": {"state": {0: moment}}, "epoch": step},
+                metrics={"loss": abs(step - 150)}, tags=["eval"] if step % 50 == 0 else (),
+            )  # fmt: skip
+    return str(url)
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A store without a grace, and one with a grace of a day; to be copied."""
+    folder = tmp_path_factory.mktemp("filled")
+    return {"run": fill(folder / "run", grace=0), "slow": fill(folder / "slow")}
+
+
+@pytest.fixture
+def run(filled: dict[str, str], tmp_path: Path) -> str:
+    return shutil.copytree(filled["run"], str(tmp_path / "a run"))
+
+
+@pytest.fixture
+def slow(filled: dict[str, str], tmp_path: Path) -> str:
+    return shutil.copytree(filled["slow"], str(tmp_path / "slow"))
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def document(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def steps(url: str, *options: str) -> list[int]:
+    return [state["step"] for state in document("ls", url, *options)["states"]]
+
+
+def node_of(url: str, step: int) -> str:
+    return next(s["node"] for s in document("ls", url, "--retired")["states"] if s["step"] == step)
+
+
+def everything(url: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path(url).rglob("*") if path.is_file()}
+
+
+def values(url: str) -> dict[int, bytes]:
+    with lcstore.open(url, "r") as store:
+        return {step: store.read(step, "model/w.weight").tobytes() for step in store.steps()}
+
+
+def test_compact_and_collect_leave_what_is_kept_as_it_was(run):
+    before = values(run)
+    report = document("compact", run, "--keep", "latest:3", "--keep", "EveryNSteps(100)")
+    assert report["added"] == report["planned"] > 0
+    assert report["longest_after"] < report["longest_before"] == 30
+    assert len(report["retired"]["retired"]) == 24
+    assert steps(run) == KEPT
+    size = document("stats", run)["bytes_stored"]["total"]
+    assert document("collect", run, "--apply")["deleted_states"] > 0
+    assert document("stats", run)["bytes_stored"]["total"] < size
+    assert values(run) == {step: before[step] for step in KEPT}
+    assert call("verify", run, "--level", "checksum").exit_code == 0
+
+
+def test_showing_a_plan_changes_nothing(run):
+    before = everything(run)
+    for arguments in (
+        ["compact", run, "--keep", KEEP, "--dry-run", "--collect"],
+        ["retire", run, "--keep", KEEP],
+        ["collect", run],
+    ):
+        assert call(*arguments).exit_code == 0
+        assert call(*arguments, "--json").exit_code == 0
+    assert everything(run) == before
+
+
+def test_compact_says_what_it_did(run):
+    result = call("compact", run, "--keep", KEEP, "--dry-run")
+    assert "6 states kept, 24 retired" in result.stdout
+    assert "Nothing was changed" in result.stdout
+    command = shlex.split(result.stdout.rpartition("lcstore ")[2])
+    result = call(*command)
+    assert result.exit_code == 0
+    assert "30 -> " in result.stdout
+    assert f"lcstore collect {shlex.quote(run)}" in result.stdout
+    assert "0 planned" in call("compact", run).stdout
+
+
+def test_compact_keeps_to_its_budget(run):
+    everything_ = document("compact", run, "--dry-run")
+    bounded = document("compact", run, "--max-bytes", "10kB", "--max-seconds", "1h", "--workers", "1")
+    assert bounded["bytes_written"] < everything_["bytes_written"]
+    assert 0 < bounded["planned"] < everything_["planned"]
+    late = document("compact", run, "--max-seconds", "0s")
+    assert late["added"] == 0 < late["planned"]
+    assert "The time ran out" in call("compact", run, "--max-seconds", "0s").stdout
+
+
+def test_compact_and_collect_in_one(run, slow):
+    done = document("compact", run, "--keep", KEEP, "--collect")
+    assert done["collected"]["deleted_bytes"] > 0
+    done = document("compact", slow, "--keep", KEEP, "--collect", "--grace", "2d")
+    assert done["collected"]["deleted_bytes"] == 0
+    assert done["collected"]["waiting"] > 0
+
+
+def test_collect_waits_for_the_grace(slow):
+    call("retire", slow, "--keep", KEEP, "--apply")
+    would = call("collect", slow)
+    assert "24 h" in would.stdout
+    assert f"lcstore collect {shlex.quote(slow)} --apply" in would.stdout
+    assert "24 h" in call("collect", slow, "--apply").stdout
+    stats = document("stats", slow)
+    assert stats["retired"] == 24
+    assert stats["condemned"] > 0
+    assert 0 < stats["condemned_bytes"] < stats["bytes_stored"]["total"]
+    assert document("collect", slow, "--apply")["condemned"] == 0
+    assert steps(slow, "--retired") == list(range(0, 300, 10))
+
+
+def test_nothing_to_collect(run):
+    assert "Nothing to collect" in call("collect", run).stdout
+
+
+def test_a_retired_state_is_hidden_and_a_pin_brings_it_back(run):
+    result = call("retire", f"{run}@150", "--reason", "spike")
+    assert result.exit_code == 0
+    assert 150 not in steps(run)
+    assert 150 in steps(run, "--retired")
+    assert call("show", f"{run}@150").exit_code == 1
+    assert document("stats", run)["states"] == 29
+    pin = shlex.split(result.stdout.rpartition("lcstore ")[2])
+    assert document("show", pin[1])["retired"]
+    assert "is back" in call(*pin, "--by", "alice").stdout
+    assert document("show", f"{run}@150")["pinned_by"] == ["alice"]
+    assert "pinned" in call("ls", run).stdout
+    assert "hidden again" in call("pin", f"{run}@150", "--delete").stdout
+    assert 150 not in steps(run)
+
+
+def test_it_is_too_late_to_pin_what_is_being_collected(slow):
+    node = node_of(slow, 150)
+    call("retire", slow, "--keep", KEEP, "--apply")
+    call("collect", slow, "--apply")
+    assert "being collected" in call("ls", slow, "--retired").stdout
+    result = call("pin", f"{slow}@{node}")
+    assert result.exit_code == 1
+    assert "too late" in result.stderr
+    assert node not in [pin["node"] for pin in document("pin", slow)["pins"]]
+
+
+def test_what_is_pinned_or_the_latest_is_not_retired(run):
+    call("pin", f"{run}@150")
+    for step in ("150", "290"):
+        result = call("retire", f"{run}@{step}")
+        assert result.exit_code == 1
+        assert "lcstore ls" in result.stderr
+    call("retire", run, "--keep", "latest:1", "--apply")
+    assert steps(run) == [150, 290]
+
+
+def test_retire_by_a_policy_says_what_keeps_each(run):
+    keep = "latest:2 | best:1:loss | strip:optim/**:latest:1 | exact:latest:1"
+    result = call("retire", run, "--keep", keep)
+    for word in ("LatestN(2)", "BestN(1, 'loss')", "latest of its run", "without first-float32", "--apply"):
+        assert word in result.stdout
+    report = document("retire", run, "--keep", keep, "--apply")
+    assert report["kept"] == [150, 280, 290]
+    assert steps(run) == [150, 280, 290]
+    assert len(document("retire", run, "--keep", keep)["retired"]) == 0
+
+
+def test_a_policy_for_a_metric_that_no_state_has(run):
+    result = call("compact", run, "--keep", "best:1:accuracy")
+    assert result.exit_code == 1
+    assert "'loss'" in result.stderr
+    assert steps(run) == list(range(0, 300, 10))
+
+
+def test_tags(run):
+    assert document("tag", run)["tags"]["eval"]["step"] == 250
+    assert call("tag", f"{run}@20", "gold").exit_code == 0
+    assert call("tag", f"{run}@30", "gold").exit_code == 0
+    assert document("tag", run)["tags"]["gold"] == {
+        "step": 30, "node": node_of(run, 30), "steps": [20, 30],
+    }  # fmt: skip
+    assert document("show", f"{run}@gold")["tags"] == ["gold"]
+    assert "gold" in call("tag", run).stdout
+    assert document("tag", run, "gold", "--delete")["steps"] == [20, 30]
+    assert "gold" not in document("tag", run)["tags"]
+    assert "gold" not in call("ls", run).stdout
+    result = call("tag", run, "gold", "--delete")
+    assert result.exit_code == 1
+    assert "there is no tag" in result.stderr
+
+
+def test_pins_of_several(run):
+    for who in ("alice", "bob"):
+        assert document("pin", f"{run}@20", "--by", who)["by"] == who
+    assert [pin["by"] for pin in document("pin", run)["pins"]] == ["alice", "bob"]
+    assert call("pin", f"{run}@20", "--by", "carol", "--delete").exit_code == 1
+    assert document("pin", f"{run}@20", "--by", "bob", "--delete")["deleted"] == 1
+    assert "alice" in call("pin", run).stdout
+    assert document("pin", f"{run}@20", "--delete")["deleted"] == 1
+    assert "no pins" in call("pin", run).stdout
+
+
+def test_stats_say_what_a_compaction_would_do(run):
+    plan = document("stats", run)["compaction"]
+    assert plan["longest_after"] < plan["longest_before"] == 30
+    assert "compaction" in call("stats", run).stdout
+    call("compact", run)
+    assert "compaction" not in call("stats", run).stdout
+
+
+def test_a_short_grace_is_refused(slow):
+    result = call("collect", slow, "--grace", "1h", "--apply")
+    assert result.exit_code == 1
+    assert "86400 s" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compact"], ["compact", "x", "--keep", "foo:3"], ["compact", "x", "--max-bytes", "10 parsec"],
+     ["compact", "x", "--max-seconds", "soon"], ["compact", "x", "--workers", "0"],
+     ["compact", "x", "--grace", "1d"], ["collect", "x", "--grace", "soon"], ["retire", "x"],
+     ["retire", "x@1", "--keep", "latest:3"], ["retire", "x", "--keep", "latest:3", "--reason", "y"],
+     ["retire", "x@1", "--apply"], ["tag", "x@1"], ["tag", "x", "y"], ["tag", "x", "--delete"],
+     ["tag", "x@1", "y", "--delete"], ["tag", "x@1", "latest"], ["pin", "x", "--delete"],
+     ["pin", "x", "--by", "y"]],
+)  # fmt: skip
+def test_wrong_usage(arguments):
+    result = call(*arguments)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["compact", "{}"], ["collect", "{}"], ["retire", "{}@1"], ["retire", "{}", "--keep", "latest:1"],
+     ["tag", "{}"], ["tag", "{}@1", "gold"], ["pin", "{}"], ["pin", "{}@1"]],
+)  # fmt: skip
+def test_no_store(arguments, tmp_path):
+    result = call(*(word.format(tmp_path / "none") for word in arguments))
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "lcstore doctor" in result.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_help(command):
+    result = call(command, "--help")
+    assert result.exit_code == 0
+    assert "--json" in result.stdout
+
+
+def snippets(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.S | re.M)
+
+
+def test_the_commands_of_the_document(filled, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(filled["slow"], Path("runs/gpt"))
+    lines = [line for snippet in snippets("sh") for line in snippet.splitlines() if line]
+    assert len(lines) > 10
+    # Bringing a state back comes before the collect that makes it too late.
+    lines.sort(key=lambda line: "--apply" in line)
+    for line in lines:
+        words = shlex.split(line)
+        assert words[0] == "lcstore"
+        retired = [s["node"] for s in document("ls", "runs/gpt", "--retired")["states"] if s["retired"]]
+        words = [word.replace("NODE", retired[0] if retired else "NODE") for word in words]
+        result = call(*words[1:])
+        assert result.exit_code == 0, (line, result.output)
+
+
+def test_the_nightly_line_of_the_document(filled, tmp_path):
+    shutil.copytree(filled["slow"], tmp_path / "runs" / "gpt")
+    (line,) = snippets("cron")
+    command = " ".join(line.split()[5:]).replace("/data", shlex.quote(str(tmp_path)))
+    command = command.replace("/opt/lcstore/bin/lcstore", f"{shlex.quote(sys.executable)} -m lcstore.cli")
+    subprocess.run(["sh", "-c", command], check=True, timeout=120, env=_environment())
+    logged = (tmp_path / "runs" / "maintenance.log").read_text(encoding="utf-8")
+    first, end = json.JSONDecoder().raw_decode(logged)
+    second = json.loads(logged[end:])
+    assert first["kept_states"] == 30
+    assert second["added"] > 0
+
+
+def test_the_python_of_the_document(filled, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(filled["slow"], Path("runs/gpt"))
+    first, script = snippets("python")
+    exec(compile(first, "first snippet", "exec"), {})
+    assert "states would go" in capsys.readouterr().out
+    shutil.copytree(filled["run"], tmp_path / "runs" / "sweep" / "small")
+    (tmp_path / "runs" / "notes").mkdir()
+    (tmp_path / "maintain.py").write_text(script, encoding="utf-8")
+    done = _maintain(tmp_path)
+    assert "2 stores maintained" in done.stdout, done.stderr
+    assert done.returncode == 0
+    bad = next((tmp_path / "runs" / "gpt" / "nodes").iterdir())
+    bad.write_bytes(b"{}")
+    done = _maintain(tmp_path)
+    assert "1 stores maintained" in done.stdout
+    assert "1 failed" in done.stdout
+    assert bad.name in done.stderr
+    assert done.returncode == 1
+
+
+def _maintain(folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "maintain.py", "runs"],
+        cwd=folder, capture_output=True, text=True, timeout=120, env=_environment(),
+    )  # fmt: skip
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(Path(lcstore.__file__).parents[1])}

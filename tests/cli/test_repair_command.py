@@ -1,0 +1,129 @@
+"""`lcstore repair`, and what `lcstore verify` takes besides."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    url = tmp_path_factory.mktemp("repair") / "a run"
+    with lcstore.open(url) as store:
+        for step in (0, 10, 20):
+            store.save(
+                step, {"model": {"w": np.full((8, 8), step, np.float32)}}, tags=["last"] * (step == 20)
+            )
+    return url
+
+
+@pytest.fixture
+def broken(saved: Path, tmp_path: Path) -> Path:
+    """A copy of the store whose last record is damaged."""
+    url = tmp_path / "broken"
+    shutil.copytree(saved, url)
+    record = next((url / "nodes").glob(f"{20:019d}*"))
+    record.write_bytes(record.read_bytes()[:-1])
+    return url
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def document(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def contents(url: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(url)): path.read_bytes() for path in url.rglob("*") if path.is_file()}
+
+
+def test_nothing_to_repair(saved):
+    before = contents(saved)
+    result = call("repair", str(saved), "--apply")
+    assert result.exit_code == 0
+    assert "Nothing to repair: 3 states" in result.stdout
+    assert contents(saved) == before
+
+
+def test_it_says_before_it_does(broken):
+    before = contents(broken)
+    result = call("repair", str(broken))
+    assert result.exit_code == 1
+    assert "Nothing was changed" in result.stdout
+    assert "--apply" in result.stdout
+    assert "latest of run 1" in result.stdout
+    assert contents(broken) == before
+    said = document("repair", str(broken), status=1)
+    assert (said["ok"], said["dry_run"], said["latest"]) == (False, True, 10)
+    assert [(loss["step"], loss["what"]) for loss in said["lost"]] == [(20, "state")]
+
+
+def test_it_does_and_is_done(broken):
+    assert call("repair", str(broken), "--apply").exit_code == 1
+    assert call("verify", str(broken), "--level", "restore").exit_code == 0
+    assert document("repair", str(broken), "--apply")["actions"] == []
+    assert len(list((broken / "quarantine" / "nodes").iterdir())) == 1
+    with lcstore.open(broken) as store:
+        assert store.steps() == [0, 10]
+        store.resume()
+        store.save(30, {"model": {"w": np.ones((8, 8), np.float32)}})
+
+
+def test_a_store_that_cannot_be_opened_is_repaired(broken):
+    (broken / "lcstore.json").write_bytes(b"{")
+    with pytest.raises(lcstore.CorruptionError):
+        lcstore.open(broken)
+    call("repair", str(broken), "--apply")
+    with lcstore.open(broken) as store:
+        assert store.latest_step() == 10
+
+
+@pytest.mark.parametrize("level", ["structure", "checksum", "decode", "restore"])
+def test_every_level(saved, broken, level):
+    assert document("verify", str(saved), "--level", level)["level"] == level
+    assert document("verify", str(broken), "--level", level, status=1)["lost"] == [20]
+    assert "lcstore repair" in call("verify", str(broken), "--level", level).stdout
+    assert document("repair", str(broken), "--level", level, status=1)["level"] == level
+
+
+def test_samples_and_time(saved):
+    whole = document("verify", str(saved), "--level", "checksum")
+    parts = [document("verify", str(saved), "--level", "checksum", "--sample", f"{n}/3") for n in (1, 2, 3)]
+    assert sum(part["objects"] for part in parts) == whole["objects"]
+    short = document("verify", str(saved), "--level", "restore", "--max-seconds", "0.001")
+    assert short["objects"] + short["skipped"] == whole["objects"]
+    assert short["complete"] == (short["skipped"] == 0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--sample", "0/3"],
+        ["--sample", "4/3"],
+        ["--sample", "3"],
+        ["--sample", "a/b"],
+        ["--max-seconds", "0"],
+    ],
+)
+def test_wrong_usage(saved, arguments):
+    assert call("verify", str(saved), *arguments).exit_code == 2
+
+
+def test_no_store(tmp_path):
+    result = call("repair", str(tmp_path / "none"), "--apply")
+    assert result.exit_code == 1
+    assert "there is no store" in result.stderr
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,161 @@
+"""Levels around a row's code plus a column's, and back, against their twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import twins
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from lcstore.kernels import factored
+from lcstore.kernels.status import OK, RANGE
+
+INTEGERS = {np.float32: np.int32, np.float64: np.int64}
+SHAPES = st.tuples(st.integers(1, 40), st.integers(0, 90))
+STEPS = st.integers(1, 255)
+
+
+@st.composite
+def pieces(draw, **limits):
+    """Values of a piece of a matrix, length of its rows, phase."""
+    dtype = draw(st.sampled_from(list(INTEGERS)))
+    cols, size = draw(SHAPES)
+    phase = draw(st.integers(0, cols - 1))
+    limits = {"min_value": 0, "allow_infinity": False, "allow_nan": False} | limits
+    some = st.floats(width=8 * np.dtype(dtype).itemsize, **limits)
+    tops = st.sampled_from([0.0, float(np.finfo(dtype).max), float(np.finfo(dtype).smallest_subnormal), 1.0])
+    values = draw(npst.arrays(dtype, size, elements=some | tops, fill=st.nothing() | tops))
+    return values + dtype(0), cols, phase  # no negative zero
+
+
+def rows_of(size, cols, phase):
+    return -(-(phase + size) // cols)
+
+
+def fit(values, cols, phase):
+    """Give the patterns, and codes of rows and columns as the codec fits them, compared to their twins."""
+    patterns = values.view(INTEGERS[values.dtype.type])
+    rows = np.full(rows_of(values.size, cols, phase), 77, np.int16)
+    assert factored.row_codes(patterns, cols, phase, rows) == OK
+    np.testing.assert_array_equal(rows, twins.row_codes(patterns, cols, phase, rows.size))
+    sums, counts = np.zeros(cols, np.int64), np.zeros(cols, np.int64)
+    assert factored.column_sums(patterns, phase, rows, sums, counts) == OK
+    wanted = twins.column_sums(patterns, phase, rows, cols)
+    np.testing.assert_array_equal(sums, wanted[0])
+    np.testing.assert_array_equal(counts, wanted[1])
+    columns = np.where(counts > 0, sums // np.maximum(counts, 1), factored.EMPTY)
+    return patterns, rows, columns.astype(np.int16)
+
+
+@given(pieces(), STEPS, st.integers(1, 255))
+def test_fitted_levels_are_their_twin_and_come_back(piece, step, threshold):
+    values, cols, phase = piece
+    patterns, rows, columns = fit(values, cols, phase)
+    threshold = min(threshold, step)
+    levels = np.full(values.size, 77, np.int32)
+    zeros = factored.factored_levels(patterns, phase, rows, columns, step, threshold, levels)
+    wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
+    np.testing.assert_array_equal(levels, wanted[0])
+    assert zeros == wanted[1]
+    out = np.full(values.size, 77, patterns.dtype)
+    assert factored.factored_values(levels, phase, rows, columns, step, out) == OK
+    places = np.arange(values.size) + phase
+    np.testing.assert_array_equal(
+        out, twins.factored_values(levels, places, rows, columns, step, patterns.dtype)[1]
+    )
+    back = out.view(values.dtype)
+    assert np.isfinite(back).all()
+    np.testing.assert_array_equal(back == 0, values == 0)
+
+
+@given(pieces(), STEPS, st.data())
+def test_levels_are_their_twin_around_any_codes(piece, step, data):
+    """Even around codes that nobody would fit, values come back as what they were, zero or not."""
+    values, cols, phase = piece
+    patterns = values.view(INTEGERS[values.dtype.type])
+    some = st.integers(-32768, 32767) | st.integers(-300, 4400)
+    rows, columns = (
+        data.draw(npst.arrays(np.int16, n, elements=some)) for n in (rows_of(values.size, cols, phase), cols)
+    )
+    threshold = data.draw(st.integers(1, step))
+    levels = np.zeros(values.size, np.int32)
+    zeros = factored.factored_levels(patterns, phase, rows, columns, step, threshold, levels)
+    wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
+    np.testing.assert_array_equal(levels, wanted[0])
+    assert zeros == wanted[1]
+    out = np.zeros(values.size, patterns.dtype)
+    assert factored.factored_values(levels, phase, rows, columns, step, out) == OK
+    np.testing.assert_array_equal(out == 0, values == 0)
+
+
+@given(
+    st.sampled_from([np.int32, np.int64]),
+    st.sampled_from([np.int8, np.int64]),
+    SHAPES,
+    STEPS,
+    st.integers(0, 200),
+    st.data(),
+)
+def test_any_levels_are_values_or_refused_as_the_twin_does(dtype, narrow, shape, step, start, data):
+    cols, size = shape
+    high = 127 if narrow == np.int8 else 1 << 61
+    near = 127 if narrow == np.int8 else (1 << 17) + 1
+    levels = data.draw(
+        npst.arrays(
+            narrow, size, elements=st.integers(-9, 9) | st.integers(-near, near) | st.integers(-high, high)
+        )
+    )
+    some = st.integers(-32768, 32767) | st.integers(0, 2000)
+    rows, columns = (
+        data.draw(npst.arrays(np.int16, n, elements=some)) for n in (rows_of(size, cols, start), cols)
+    )
+    places = np.arange(size) + start
+    status, patterns = twins.factored_values(levels, places, rows, columns, step, dtype)
+    out, apart = np.zeros(size, dtype), np.zeros(size, dtype)
+    assert factored.factored_values(levels, start, rows, columns, step, out) == status
+    assert factored.factored_scattered(levels, places, rows, columns, step, apart) == status
+    if status == OK:
+        np.testing.assert_array_equal(out, patterns)
+        np.testing.assert_array_equal(apart, patterns)
+
+
+@pytest.mark.parametrize("bad", [-1.0, -0.0, np.inf, -np.inf, np.nan, -np.nan])
+@pytest.mark.parametrize("dtype", list(INTEGERS))
+def test_what_has_no_code_is_refused(dtype, bad):
+    values = np.ones(40, dtype)
+    rows = np.zeros(4, np.int16)
+    patterns = values.view(INTEGERS[dtype])
+    assert factored.row_codes(patterns, 12, 3, rows) == OK
+    for place in (0, 8, 9, 39):
+        values[:] = 1
+        values[place] = bad
+        assert factored.row_codes(patterns, 12, 3, rows) == RANGE
+        assert twins.row_codes(patterns, 12, 3, 4) is None
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 16, 100, 254, 255])
+@pytest.mark.parametrize("dtype", list(INTEGERS))
+def test_the_quotient_is_exact_for_every_difference_of_codes(dtype, step):
+    """Levels are computed in float32; here against integers, for every code and the farthest centres."""
+    drop, last = {np.float32: (19, 4079), np.float64: (48, 32751)}[dtype]
+    codes = np.arange(last + 1, dtype=np.int64)
+    patterns = ((codes << drop) | 1).astype(INTEGERS[dtype])
+    for centre in (-65536, -32768, 0, 1000, last):
+        rows = np.array([max(centre, -32768)], np.int16)
+        columns = np.full(codes.size, centre - int(rows[0]), np.int16)
+        for threshold in {1, (step + 1) // 2, step}:
+            levels = np.zeros(codes.size, np.int32)
+            factored.factored_levels(patterns, 0, rows, columns, step, threshold, levels)
+            differences = codes - centre
+            wanted = (np.abs(differences) + step - threshold) // step * np.sign(differences)
+            wanted = np.minimum(np.maximum(wanted, -((centre - 1) // step)), (last - centre) // step)
+            np.testing.assert_array_equal(levels, wanted)
+
+
+def test_places_outside_of_the_rows_are_noticed():
+    rows, columns, out = np.zeros(2, np.int16), np.zeros(3, np.int16), np.zeros(1, np.int32)
+    for place in (6, 1 << 40):
+        with pytest.raises(IndexError):
+            factored.factored_scattered(np.zeros(1, np.int8), np.array([place]), rows, columns, 1, out)

@@ -1,0 +1,174 @@
+"""What differs between two states, against plain numpy; and which step was the best."""
+
+from __future__ import annotations
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+from conftest import Run
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lcstore
+from lcstore import InvalidInputError, NotFoundError
+from lcstore.state.tree import MISSING
+from lcstore.store import diff as diffs
+from lcstore.store.memory import MemoryBackend
+
+
+def opened(*states: dict) -> lcstore.Store:
+    store = lcstore.open(MemoryBackend.fresh(), policy="exact")
+    for step, state in enumerate(states):
+        store.save(step, state)
+    return store
+
+
+def test_the_numbers_are_those_of_numpy(monkeypatch):
+    monkeypatch.setattr(diffs, "_CHUNK", 1000)
+    store, run = lcstore.open(MemoryBackend.fresh()), Run()
+    for step in range(5):
+        store.save(step, run.step())
+    found = store.diff(1, 4)
+    a, b = store.restore(1), store.restore(4)
+    total, whole, count = 0.0, 0.0, 0
+    for path, x in [*a["model"].items()]:
+        y, one = b["model"][path], found[f"model/{path}"]
+        change = y.astype(np.float64) - x.astype(np.float64)
+        assert one.status == "changed"
+        assert one.norm == pytest.approx(np.linalg.norm(change))
+        assert one.scale == pytest.approx(np.linalg.norm(x.astype(np.float64)))
+        assert one.relative == pytest.approx(one.norm / one.scale)
+        assert one.changed == np.mean(x != y)
+        assert one.largest == np.abs(change).max()
+        assert one.size == x.size
+        total, whole, count = total + one.norm**2, whole + one.scale**2, count + one.size
+    part = store.diff(1, 4, "model/**").total
+    assert part.norm == pytest.approx(math.sqrt(total))
+    assert part.relative == pytest.approx(math.sqrt(total / whole))
+    assert part.size == count
+    assert found.values == {"epoch": (2, 5)}
+    assert {one.path for one in found} == set(store.paths(1))
+
+
+VALUES = st.sampled_from([0.0, -0.0, 1.0, -2.5, 100.0, math.inf, -math.inf, math.nan])
+DTYPES = ["float32", "float64", "float16", ml_dtypes.bfloat16, "complex64", "complex128", "int8", "bool"]
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), max_size=9), st.sampled_from(DTYPES))
+def test_any_values(pairs, dtype):
+    with np.errstate(invalid="ignore"):
+        x, y = (np.array([pair[i] for pair in pairs]).astype(dtype) for i in (0, 1))
+    found = opened({"x": x}, {"x": y}).diff(0, 1)["x"]
+    wide = np.complex128 if x.dtype.kind == "c" else np.float64
+    width = x.dtype.itemsize
+    bits = [[array.tobytes()[i : i + width] for i in range(0, array.nbytes, width)] for array in (x, y)]
+    differ = np.array([one != other for one, other in zip(*bits, strict=True)], bool)
+    with np.errstate(all="ignore"):
+        change = np.abs(y.astype(wide)[differ] - x.astype(wide)[differ])
+        norm = math.sqrt(np.sum(change**2))
+        scale = math.sqrt(np.sum(np.abs(x.astype(wide)) ** 2))
+    assert found.changed == (differ.mean() if pairs else 0)
+    assert found.status == ("changed" if differ.any() else "same")
+    assert found.norm == pytest.approx(norm, nan_ok=True)
+    assert found.largest == pytest.approx(change.max(initial=0), nan_ok=True)
+    assert found.scale == pytest.approx(scale, nan_ok=True)
+    if norm == 0:
+        assert found.relative == 0
+    elif scale == 0 and not math.isnan(norm):
+        assert found.relative == math.inf
+
+
+def test_what_is_not_on_both_sides_alike():
+    ones = np.ones(4, np.float32)
+    store = opened(
+        {"a": ones, "b": ones, "c": ones, "same": ones, "gone": ones, "lr": 1.0, "was": None},
+        {"a": ones.astype(np.float64) * 2, "b": np.ones((2, 2), np.float32), "c": 3, "same": ones,
+         "new": ones, "lr": 1, "is": math.nan},
+    )  # fmt: skip
+    found = store.diff(0, 1)
+    status = {one.path: one.status for one in found}
+    assert status == {"a": "retyped", "b": "reshaped", "same": "same", "new": "added", "c": "removed",
+                      "gone": "removed"}  # fmt: skip
+    assert (found["a"].norm, found["a"].before.dtype, found["a"].after.dtype) == (2, "float32", "float64")
+    assert found["b"].size == 0
+    assert math.isnan(found["b"].norm)
+    assert (found["new"].before, found["gone"].after) == (None, None)
+    assert found.total.size == 8
+    assert found.values["lr"] == (1.0, 1)
+    assert found.values["was"] == (None, MISSING)
+    assert set(found.values) == {"lr", "was", "is", "c"}
+    assert [one.path for one in found.sorted()] == ["b", "c", "gone", "new", "a", "same"]
+    with pytest.raises(KeyError):
+        found["nothing"]
+    text = str(found)
+    for word in ("reshaped", "added", "removed", "retyped", "100.00%", "lr: 1.0 to 1"):
+        assert word in text
+
+
+def test_sorting():
+    one = np.ones(4, np.float32)
+    store = opened({"x": one, "y": 100 * one, "z": one, "n": one}, {"x": 2 * one, "y": 110 * one, "z": one,
+                                                                  "n": one * np.nan})  # fmt: skip
+    found = store.diff(0, 1)
+    assert [d.path for d in found.sorted()] == ["n", "x", "y", "z"]
+    assert [d.path for d in found.sorted("norm")] == ["n", "y", "x", "z"]
+    assert [d.path for d in found.sorted("path")] == ["n", "x", "y", "z"]
+
+
+def test_nothing_differs():
+    store = opened({"x": np.array([np.nan, 1]), "k": math.nan})
+    found = store.diff(0)
+    assert not found
+    assert (found.total.status, found.total.norm, found.total.changed) == ("same", 0, 0)
+    assert not store.diff(0, 0, "nothing").tensors
+    assert store.diff(0, 0, "nothing").total.relative == 0
+    with pytest.raises(NotFoundError):
+        store.diff(0, 7)
+
+
+def test_another_store():
+    x = np.arange(6.0)
+    a, b = opened({"x": x}), opened({"x": x}, {"x": x + 1})
+    assert not a.diff(0, 0, other=b)
+    found = a.diff(0, other=b)
+    assert found["x"].largest == 1
+    assert (found.a.url, found.b.url, found.b.step) == (a.url, b.url, 1)
+
+
+def test_from_one_state_it_goes_on_to_the_other(monkeypatch):
+    store, run = lcstore.open(MemoryBackend.fresh()), Run()
+    for step in range(30):
+        store.save(step, run.step())
+    made = []
+    walker = lcstore.store.looking.Walker
+    monkeypatch.setattr("lcstore.store.looking.Walker", lambda reader: made.append(walker(reader)) or made[0])
+    assert store.diff(28, 25)
+    assert made[0].edges_applied == 29 + 3
+
+
+def test_the_best_step():
+    store = lcstore.open(MemoryBackend.fresh())
+    x = {"x": np.zeros(3)}
+    with pytest.raises(NotFoundError, match="or any"):
+        store.best_step("loss")
+    values = [(0, 3.0), (10, math.nan), (20, 1.0), (30, 1.0), (40, 5.0), (50, math.inf)]
+    for step, loss in values:
+        store.save(step, x, metrics={"loss": loss, "nan": math.nan} | ({"acc": 0.5} if step == 20 else {}))
+    store.save(60, x)
+    assert store.best_step("loss") == 30
+    assert store.best_step("loss", "max") == 50
+    assert store.best_step("acc") == store.best_step("acc", mode="max") == 20
+    store.save(0, x, metrics={"loss": 1.0})  # the later commit, though an earlier step
+    assert store.best_step("loss") == 0
+    store.save(0, x, metrics={"loss": 9.0})  # only the newest revision counts
+    assert store.best_step("loss") == 30
+    store.retire(30)
+    assert store.best_step("loss") == 20
+    with pytest.raises(NotFoundError, match="'acc', 'loss', 'nan'"):
+        store.best_step("los")
+    with pytest.raises(NotFoundError, match="is NaN at every step"):
+        store.best_step("nan")
+    with pytest.raises(InvalidInputError):
+        store.best_step("loss", "least")

@@ -1,0 +1,467 @@
+"""Repairing keeps every state that has a sound path, says what is lost, and can be cut off anywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from damaged import CREATED, grown, restorable, state, tracks
+from states import leaves, same
+
+import lcstore
+from lcstore.store import keys
+from lcstore.store.maintenance.repair import repair
+from lcstore.store.maintenance.report import RepairReport
+from lcstore.store.marks import TagRecord
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.records import NodeRecord, ObjectRef, StoreRecord, node_id, read_node
+from lcstore.store.verify import verify
+from lcstore.testing.faults import Fault, FaultBackend, crash_points
+
+
+@pytest.fixture(scope="module")
+def whole() -> tuple[dict[str, bytes], dict[str, Any], dict[str, Any]]:
+    """A store, what is restored of each of its nodes, and the same without exact values."""
+    objects = grown()
+    return objects, restorable(objects), tracks(objects)
+
+
+def mended(objects: dict[str, bytes], level: str = "checksum") -> tuple[dict[str, bytes], RepairReport]:
+    """Repair; look at what every repair promises."""
+    backend = MemoryBackend.fresh(objects)
+    planned = repair(backend, level=level)
+    assert backend.snapshot() == objects, "a dry run changed the store"
+    report = repair(backend, dry_run=False, level=level)
+    deeds = [[action.deed for action in each.actions] for each in (planned, report)]
+    assert deeds[0] == deeds[1]
+    assert planned.lost == report.lost
+    again = repair(backend, dry_run=False, level=level)
+    assert (again.actions, again.lost) == ((), ())
+    if not report.remaining:
+        assert again.ok
+        found = verify(backend, level)
+        assert found.ok, [f for f in found.findings if f.severity == "error"]
+    return backend.snapshot(), report
+
+
+def check(whole: Any, objects: dict[str, bytes], level: str = "checksum") -> RepairReport:
+    """Repair a damaged copy of a store; whatever any path gave before is given afterwards, bit for bit."""
+    sound, states, exactless = whole
+    store_record = {keys.STORE_KEY: sound[keys.STORE_KEY]}
+    before = restorable(objects | store_record)
+    after, report = mended(objects, level)
+    lost = {(loss.node, loss.what) for loss in report.lost}
+    let_go = {keys.parse_retired_key(key).node for key in sound if key.startswith(f"{keys.RETIRED}/")}
+    for node in let_go:  # nobody is promised these; what is needed of them is seen in the others
+        before.pop(node, None)
+    with lcstore.open(MemoryBackend.fresh(after)) as store:
+        graph = store._catalog.refresh(full=True)
+        for node, was in before.items():
+            assert same(was, states[node])
+            assert (node, keys.WHOLE_STATE) not in lost
+            assert same(store.restore(node), was), (node, "had a sound path")
+        for node in states.keys() - before.keys() - let_go:
+            value = exactless[node] if (node, keys.EXACT_VALUE) in lost else states[node]
+            if any(what.startswith("pool.") for other, what in lost if other == node):
+                assert same(store.restore(node, keys="model/**")["model"], value["model"])
+            elif (node, keys.EXACT_VALUE) in lost:
+                assert same(store.restore(node), value)
+            else:
+                assert node not in graph.nodes or node in graph.hidden
+        assert report.latest == store.latest_step()
+        goes_on(store)
+    return report
+
+
+def goes_on(store: lcstore.Store) -> None:
+    """A repaired store is written to as any other."""
+    latest = store._catalog.graph.latest()
+    # Neither a state without its moments nor an exact value whose track is lost can be gone on from.
+    if latest is None or latest.node in store._catalog.marks.stripped or latest.step in _without_track(store):
+        assert latest is None or store.restore(keys="model/**")
+    else:
+        store.resume()
+    store.save(99, state(99))
+    assert same(store.restore(99)["epoch"], 99)
+    assert store.verify(level="restore").ok
+
+
+def bad(objects: dict[str, bytes], key: str) -> dict[str, bytes]:
+    return objects | {key: b"?" * len(objects[key])}
+
+
+def without(objects: dict[str, bytes], key: str) -> dict[str, bytes]:
+    return {k: v for k, v in objects.items() if k != key}
+
+
+def every(objects: dict[str, bytes], share: int) -> list[str]:
+    """A seeded share of the keys, some of every folder."""
+    rng = random.Random(3)
+    folders: dict[str, list[str]] = {}
+    for key in sorted(objects):
+        folders.setdefault(key.split("/")[0], []).append(key)
+    return [key for found in folders.values() for key in rng.sample(found, -(-len(found) // share))]
+
+
+def test_a_whole_store_needs_no_repair(whole):
+    report = check(whole, whole[0])
+    assert report.ok
+    assert (report.lost, report.states, report.latest) == ((), 7, 45)
+
+
+@pytest.mark.parametrize("spoil", [bad, without])
+def test_damage_to_an_object(whole, spoil):
+    for key in every(whole[0], 10):
+        check(whole, spoil(whole[0], key))
+
+
+def much(objects: dict[str, bytes], seed: int) -> dict[str, bytes]:
+    """Damage or delete two to nine objects."""
+    rng = random.Random(seed)
+    spoiled = objects
+    for key in rng.sample(sorted(objects), rng.randint(2, 9)):
+        spoiled = bad(spoiled, key) if rng.random() < 0.6 else without(spoiled, key)
+    return spoiled
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_much_damage(whole, seed):
+    check(whole, much(whole[0], seed))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_very_much_damage(whole):
+    for seed in range(15, 150):
+        check(whole, much(whole[0], seed), level=("checksum", "restore")[seed % 2])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("spoil", [bad, without])
+def test_damage_to_every_object(whole, spoil):
+    for key in whole[0]:
+        check(whole, spoil(whole[0], key))
+
+
+# What in particular is done ---------------------------------------------------------------------------------
+
+
+def node_at(objects: dict[str, bytes], step: int) -> str:
+    return next(key for key in objects if key.startswith(f"nodes/{step:019d}"))
+
+
+def id_at(objects: dict[str, bytes], step: int) -> str:
+    return keys.parse_node_key(node_at(objects, step)).node
+
+
+def record_at(objects: dict[str, bytes], step: int) -> NodeRecord:
+    key = node_at(objects, step)
+    return read_node(key, objects[key])
+
+
+def object_at(objects: dict[str, bytes], step: int, part: str) -> str:
+    """Key of an object of the own edge of a step."""
+    return next(k for k in objects if k.startswith(f"data/{record_at(objects, step).edge.id}/{part}"))
+
+
+def losses(report: RepairReport) -> list[tuple[int, str]]:
+    return [(loss.step, loss.what) for loss in report.lost]
+
+
+def test_a_redundant_edge_saves_what_stands_behind(whole):
+    # The own edge of step 20 is damaged, and step 30 has an anchor: only nothing is lost behind that.
+    report = check(whole, bad(whole[0], object_at(whole[0], 20, "weights-float32.add/c.0")))
+    assert losses(report) == []  # step 20 itself keeps its exact value
+    assert {action.deed for action in report.actions} == {"condemn"}
+    report = check(whole, bad(whole[0], object_at(whole[0], 60, "weights-float32.add/c.0")))
+    assert losses(report) == [(60, "state")]
+    assert report.lost[0].names == ("latest of run 1",)
+
+
+def test_a_damaged_shortcut_costs_nothing(whole):
+    shortcuts = [keys.parse_edge_key(key).edge for key in whole[0] if key.startswith("edges/")]
+    chunks = [key for key in whole[0] if "/c." in key and key.split("/")[1] in shortcuts]
+    assert len({key.split("/")[1] for key in chunks}) == 3
+    for key in chunks:
+        report = check(whole, bad(whole[0], key))
+        assert report.lost == ()
+
+
+def test_a_damaged_exact_value_leaves_the_track(whole):
+    report = check(whole, bad(whole[0], object_at(whole[0], 20, "weights-float32.exact/c.0")))
+    assert losses(report) == [(20, "exact")]
+
+
+def test_damaged_moments_leave_the_weights(whole):
+    for pool in ("first-float32", "second-float32"):
+        report = check(whole, bad(whole[0], object_at(whole[0], 60, f"{pool}.set/c.0")))
+        assert losses(report) == [(60, f"pool.{pool}")]
+        assert report.lost[0].tensors == (f"optim/state/#0/{_NAMES[pool]}",)
+
+
+_NAMES = {"first-float32": "exp_avg", "second-float32": "exp_avg_sq"}
+
+
+def test_damaged_optimizer_state_is_stripped_wherever_it_goes_on(whole):
+    # The step count was set at 40, and every state since has it from there.
+    report = check(whole, bad(whole[0], object_at(whole[0], 40, "exact_optim-int64.set/c.0")))
+    assert losses(report) == [(step, "pool.exact_optim-int64") for step in (40, 45, 50, 60)]
+
+
+def test_a_lost_buffer_is_a_lost_state(whole):
+    report = check(whole, bad(whole[0], object_at(whole[0], 40, "exact-float32.set/c.0")))
+    assert losses(report) == [(step, "state") for step in (40, 45, 50, 60)]
+    assert "tag good" in report.lost[0].names
+
+
+def test_damaged_plain_values_are_a_lost_state_alone(whole):
+    report = check(whole, bad(whole[0], object_at(whole[0], 50, "leaves.json")))
+    assert losses(report) == [(50, "state")]
+
+
+def test_metadata_is_made_anew(whole):
+    needed = [record_at(whole[0], step).edge.id for step in (0, 20, 40, 60)]
+    found = [k for k in whole[0] if k.endswith("/zarr.json") and k.split("/")[1] in needed]
+    assert len(found) > 15
+    for key in random.Random(5).sample(found, 5):
+        after, report = mended(bad(whole[0], key))
+        assert after == whole[0]
+        assert [(action.deed, action.key) for action in report.actions] == [("rewrite", key)]
+
+
+def test_a_lost_record_is_set_aside(whole):
+    key = node_at(whole[0], 10)
+    objects = bad(whole[0], key)
+    after, report = mended(objects)
+    assert after[f"quarantine/{key}"] == objects[key]
+    assert key not in after
+    # Retired and pinned: whatever needs it as a base is lost, but for what the anchor at 30 leads to.
+    assert losses(report) == [(10, "state")]
+    with lcstore.open(MemoryBackend.fresh(after)) as store:
+        store.collect(dry_run=True)  # every parent is accounted for
+
+
+def test_collecting_goes_on_after_a_repair(whole):
+    for key in every(whole[0], 10):
+        after, report = mended(bad(whole[0], key))
+        backend = MemoryBackend.fresh(after)
+        before = restorable(after)
+        with lcstore.open(backend) as store:
+            if report.remaining or (exactly := _without_path(store)):
+                assert not report.remaining
+                assert exactly == [20]
+                continue
+            store.collect()
+            visible = [n for n in store._catalog.graph.nodes if n not in store._catalog.graph.hidden]
+            for node in visible:
+                if node not in store._catalog.marks.stripped:
+                    assert same(store.restore(node), before[node])
+            assert store.verify(level="restore").ok
+
+
+def _without_path(store: lcstore.Store) -> list[int]:
+    """Steps of exact states to which no path leads any more."""
+    return [
+        f.step for f in store.verify().findings if (f.severity, f.check) == ("warning", "path") and f.step
+    ]
+
+
+def _without_track(store: lcstore.Store) -> list[int]:
+    """Steps of exact states whose track is lost."""
+    found = store.verify(level="checksum").findings
+    return [f.step for f in found if f.severity == "warning" and f.check in ("path", "track") and f.step]
+
+
+def test_marks_are_written_again(whole):
+    for folder in ("retired", "condemned", "names"):
+        for key in [key for key in whole[0] if key.startswith(f"{folder}/")]:
+            after, report = mended(bad(whole[0], key))
+            assert report.lost == ()
+            said = [
+                k.rsplit("-", 2 if folder != "names" else 1) for k in (key, *after) if k.startswith(folder)
+            ]
+            assert len(said) == 1 + sum(k.startswith(folder) for k in whole[0])
+            with (
+                lcstore.open(MemoryBackend.fresh(after)) as store,
+                lcstore.open(MemoryBackend.fresh(whole[0])) as other,
+            ):
+                assert store.steps() == other.steps()
+                assert same(store.restore("good"), other.restore("good"))
+
+
+def test_the_store_record_is_written_anew(whole):
+    data = whole[0][keys.STORE_KEY].replace(b"86400", b"90000")
+    for objects in (whole[0] | {keys.STORE_KEY: data}, without(whole[0], keys.STORE_KEY)):
+        after, report = mended(objects)
+        grace = StoreRecord.from_bytes(after[keys.STORE_KEY]).grace_seconds
+        assert grace == (90_000 if keys.STORE_KEY in objects else 86_400)  # only a longer one is believed
+        assert report.lost == ()
+
+
+def test_a_pin_does_not_keep_what_is_lost(whole):
+    objects = dict(whole[0])
+    other = TagRecord("both", id_at(objects, 0), 0, CREATED, "pin")
+    for mark in (other, TagRecord("both", id_at(objects, 60), 1, CREATED, "pin")):
+        objects[mark.key()] = mark.to_bytes()
+    after, report = mended(bad(objects, object_at(objects, 60, "weights-float32.add/c.0")))
+    assert losses(report) == [(60, "state")]
+    assert "pin both" in report.lost[0].names
+    with lcstore.open(MemoryBackend.fresh(after)) as store:
+        store._catalog.refresh(full=True)
+        assert id_at(objects, 0) in store._catalog.marks.pinned
+        assert id_at(objects, 60) not in store._catalog.marks.pinned
+
+
+def test_foreign_names_stay(whole):
+    objects = whole[0] | {"nodes/mine.json": b"{}", "notes.txt": b"x"}
+    after, report = mended(objects)
+    assert after == objects
+    assert [finding.key for finding in report.remaining] == ["nodes/mine.json"]
+    assert not report.ok
+
+
+def test_what_may_be_whole_is_left_alone(whole):
+    """A target that fails, or a newer format, is no damage."""
+    backend = FaultBackend(
+        MemoryBackend.fresh(whole[0]),
+        {lambda op: op.name == "get" and op.key.endswith("/c.0"): Fault("eio", None)},
+    )
+    with pytest.raises(lcstore.StorageError, match="nothing is repaired"):
+        repair(backend, dry_run=False)
+    newer = whole[0][keys.STORE_KEY].partition(b",")[2].replace(b'"format":0', b'"format":9')
+    seal = hashlib.sha256(newer).hexdigest().encode()
+    objects = whole[0] | {keys.STORE_KEY: b'{"_sha256":"%s",%s' % (seal, newer)}
+    backend = MemoryBackend.fresh(objects)
+    with pytest.raises(lcstore.UnsupportedFormatError):
+        repair(backend, dry_run=False)
+    assert backend.snapshot() == objects
+
+
+def test_a_repair_can_be_cut_off_anywhere(whole):
+    objects = bad(whole[0], node_at(whole[0], 50))
+    objects = bad(objects, object_at(objects, 20, "weights-float32.exact/c.0"))
+    objects = bad(objects, object_at(objects, 60, "first-float32.set/c.0"))
+    objects = bad(objects, object_at(objects, 40, "zarr.json"))
+    objects = bad(objects, next(key for key in objects if key.startswith("condemned/")))
+    done, report = mended(objects)
+    assert {a.deed for a in report.actions} == {"quarantine", "renew", "retire", "condemn", "rewrite"}
+    wanted = readable(done)
+    points = 0
+    for point in crash_points(
+        lambda: MemoryBackend.fresh(objects), lambda backend: repair(backend, dry_run=False)
+    ):
+        if point.operation.name not in ("put", "delete"):
+            continue
+        points += 1
+        repair(point.backend, dry_run=False)
+        assert repair(point.backend).ok
+        assert readable(point.backend.snapshot()) == wanted, point.operation
+    assert points > 15
+
+
+def readable(objects: dict[str, bytes]) -> dict[int, str]:
+    """What is found by step, as digests of what is restored."""
+    found = {}
+    with lcstore.open(MemoryBackend.fresh(objects), "r", threads=1) as store:
+        for step in store.steps():
+            stripped = store._catalog.marks.stripped.get(store._catalog.graph.at_step(step).node)
+            tree = store.restore(step, keys="model/**" if stripped else None)
+            found[step] = hashlib.sha256(b"".join(v.tobytes() for v in leaves(tree).values())).hexdigest()
+    return found
+
+
+def test_an_open_handle_begins_anew(whole):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        for step in range(3):
+            store.save(step, state(step))
+        chunk = next(
+            k for k in backend.list("data") if record_id_of(store, 2) in k and k.endswith(".add/c.0")
+        )
+        data = backend.get(chunk)
+        backend.delete(chunk)
+        backend.put(chunk, b"?" * len(data))
+        assert losses(store.repair()) == [(2, "state")]
+        store.repair(dry_run=False)
+        assert store.latest_step() == 1
+        info = store.save(3, state(3))
+        assert info.kind == "anchor"
+        assert same(store.restore(3)["epoch"], 3)
+
+
+def record_id_of(store: lcstore.Store, step: int) -> str:
+    return store._catalog.record(store._catalog.graph.at_step(step).node).edge.id
+
+
+def test_a_state_that_sets_everything_is_given_a_path():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, policy="exact") as store:
+        for step in range(3):
+            store.save(step, {"w": np.arange(12) + step})
+    objects = backend.snapshot()
+    after, report = mended(bad(objects, node_at(objects, 0)))
+    assert losses(report) == [(0, "state")]
+    assert [a.step for a in report.actions if a.deed == "anchor"] == [1]
+    with lcstore.open(MemoryBackend.fresh(after)) as store:
+        assert store.steps() == [1, 2]
+        assert store.resume(2)["w"].tolist() == (np.arange(12) + 2).tolist()
+        store.collect(dry_run=True)
+
+
+# Deeper levels ----------------------------------------------------------------------------------------------
+
+
+def reworded(
+    objects: dict[str, bytes], step: int, change: Callable[[NodeRecord], NodeRecord]
+) -> dict[str, bytes]:
+    """Replace the record of the last step of a run by one that is whole, and says something else."""
+    key = node_at(objects, step)
+    record = change(read_node(key, objects[key]))
+    data = record.to_bytes()
+    return without(objects, key) | {keys.node_key(record.name(node_id(data))): data}
+
+
+def test_an_edge_that_does_not_lead_to_its_digests_is_set_aside(whole):
+    """All bytes are as committed, and the sum is wrong: only the deepest level sees it."""
+
+    def change(record: NodeRecord) -> NodeRecord:
+        digests = bytearray(record.edge.columns["digest"])
+        digests[-8] ^= 1
+        return replace(
+            record, edge=replace(record.edge, columns=record.edge.columns | {"digest": bytes(digests)})
+        )
+
+    for step in (60, 45):
+        objects = reworded(whole[0], step, change)
+        assert verify(MemoryBackend.fresh(objects), "decode").ok
+        found = verify(MemoryBackend.fresh(objects), "restore")
+        assert [(f.severity, f.check, f.step) for f in found.findings] == [("error", "digest", step)]
+        assert found.lost == (step,)
+        with lcstore.open(MemoryBackend.fresh(objects), "r") as store, pytest.raises(lcstore.CorruptionError):
+            store.restore(step)
+        _, report = mended(objects, "restore")
+        assert [loss.step for loss in report.lost] == [step]
+
+
+def test_a_frame_that_does_not_decode_is_set_aside(whole):
+    """The bytes are as committed, and are no frame."""
+    chunk = object_at(whole[0], 60, "weights-float32.add/c.0")
+    spoiled = whole[0] | {chunk: b"no frame"}
+
+    def change(record: NodeRecord) -> NodeRecord:
+        refs = [ObjectRef.of(chunk, b"no frame") if r.key == chunk else r for r in record.edge.objects]
+        return replace(record, edge=replace(record.edge, objects=tuple(refs)))
+
+    objects = reworded(spoiled, 60, change)
+    assert verify(MemoryBackend.fresh(objects), "checksum").ok
+    for level in ("decode", "restore"):
+        found = verify(MemoryBackend.fresh(objects), level)
+        assert [(f.severity, f.key) for f in found.findings] == [("error", chunk)]
+        _, report = mended(objects, level)
+        assert losses(report) == [(60, "state")]

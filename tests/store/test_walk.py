@@ -1,0 +1,445 @@
+"""Walks: what each step gives is what a restore gives, at about one edge a step, whatever lies between."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import Run
+from states import differing, leaves, same
+from story import CHUNK, Story, hashed
+
+import lcstore
+from lcstore import ClosedError, CorruptionError, InvalidInputError, NotFoundError, Store
+from lcstore.graph.names import ROOT
+from lcstore.graph.plan import Shortcut
+from lcstore.state import plan as plans
+from lcstore.store import keys
+from lcstore.store.maintenance.compact import Compactor
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.records import node_id
+from lcstore.store.walk import Walk
+
+
+def shortcut(store: Store, base: str, target: str) -> None:
+    """Add the edge from one node (or the root) to another that is the sum of what lies between."""
+    store._catalog.refresh(full=True)
+    compactor = Compactor(store.backend, store._catalog, store._reader, store._executor)
+    compactor._add(Shortcut(base, target, 0, 0))
+
+
+def random_shortcuts(store: Store, chance: random.Random, count: int) -> None:
+    for _ in range(count):
+        graph = store._catalog.refresh(full=True)
+        target = chance.choice(sorted(graph.nodes))
+        bases = [edge.base for edge in graph.path(target)]
+        if graph.is_condemned(graph.path(target)[-1]):
+            continue
+        shortcut(store, chance.choice([ROOT, *bases]), target)
+
+
+def chain(count: int, backend: MemoryBackend | None = None, **options: Any) -> Store:
+    store = lcstore.open(backend or MemoryBackend.fresh(), **options)
+    run = Run()
+    for step in range(count):
+        store.save(step, run.step())
+    return store
+
+
+class Counting(MemoryBackend):
+    """Counts reads by key."""
+
+    reads: Counter[str]
+
+    def get(self, key: str, *window: Any) -> bytes:
+        self.reads[key] += 1
+        return super().get(key, *window)
+
+
+# Bits -----------------------------------------------------------------------------------------------------
+
+
+def check_walk(story: Story, walk: Walk[Any], wanted: list[str], glob: str) -> None:
+    """Compare a walk with what was committed of the nodes that it should give, and some with a restore."""
+    count = 0
+    for node, (step, tree) in zip(wanted, walk, strict=True):
+        if story.chance.random() < 0.2:
+            back = story.store.restore(node, keys=glob)
+            assert same(tree, back), (step, differing(tree, back))
+        for path, array in leaves(tree).items():
+            assert hashed(array) == story.given[node][path], (step, path)
+        count += 1
+    assert count == len(wanted)
+
+
+def check_all(story: Story) -> None:
+    store, chance = story.store, story.chance
+    newest = [store.info(step).node for step in store.steps()]
+    for glob in ("model/**", chance.choice(["model/embed.weight", "**/*.weight", "model/*.weight"])):
+        check_walk(story, store.walk(keys=glob), newest, glob)
+        check_walk(story, store.walk(keys=glob, reverse=True), newest[::-1], glob)
+    some = [node for node in story.kept if not story.stripped.get(node)]
+    some = [chance.choice(some) for _ in range(min(12, 2 * len(some)))] if some else []
+    check_walk(story, store.walk(some, "**"), some, "**")
+    check_walk(story, store.walk(sorted(some), "optim/**"), sorted(some), "optim/**")
+    path = chance.choice(["model/embed.weight", "optim/state/mix.weight/exp_avg", "model/ids"])
+    found = dict(store.history(path)) if any(path in story.given[node] for node in newest) else {}
+    there = [node for node in newest if path in store.paths(node) and not lost(story, node, path)]
+    assert list(found) == [store.info(node).step for node in there]
+    assert all(hashed(found[store.info(node).step]) == story.given[node][path] for node in there)
+
+
+def lost(story: Story, node: str, path: str) -> bool:
+    plan = story._node(node).plan
+    return any(
+        spec.pool in story.stripped.get(node, ())
+        for spec in plan.tensors
+        if "/".join(map(str, spec.path)) == path
+    )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_history_any_order(seed, monkeypatch):
+    if seed % 3 == 0:
+        monkeypatch.setattr(plans, "chunk_elements", lambda size, dtype: CHUNK)
+    story = Story(seed)
+    story.go_on(24)
+    check_all(story)
+    random_shortcuts(story.store, story.chance, 8)
+    check_all(story)
+    story.store.compact()
+    story.store.collect()
+    check_all(story)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(100, 200))
+def test_any_long_history_any_order(seed, monkeypatch):
+    test_any_history_any_order(seed, monkeypatch)
+    story = Story(seed)
+    story.go_on(150)
+    check_all(story)
+
+
+def test_a_tensor_set_anew_between_is_composed_anew_on_the_way_back():
+    store = lcstore.open(MemoryBackend.fresh())
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 64, 64)).astype(np.float32)
+    for step in range(20):
+        a, b = a + np.float32(1e-3) * rng.standard_normal(a.shape).astype(np.float32), b * np.float32(1.001)
+        if step == 10:
+            a = a * 300
+        store.save(step, {"model": {"a.weight": a, "b.weight": b}})
+    walk = store.walk(reverse=True)
+    for step, tree in walk:
+        assert same(tree, store.restore(step, keys="model/**"))
+    # Twenty to begin with, one for each step back, and once more up to the step before the tensor was set.
+    assert 20 + 19 < walk.edges_applied <= 20 + 19 + 10
+
+
+def test_exact_values_where_they_are_kept():
+    store, run = lcstore.open(MemoryBackend.fresh()), Run()
+    states = [run.step() for _ in range(9)]
+    for step, state in enumerate(states):
+        store.save(step, state, exact=step % 3 == 2)
+    for reverse in (False, True):
+        for step, tree in store.walk(keys="**", reverse=reverse):
+            assert same(tree, store.restore(step))
+            assert (step % 3 == 2) <= same(tree["model"], states[step]["model"])
+    walk = store.walk([2, 5, 8], "model/*.weight")
+    assert all(same(tree["model"]["fc1.weight"], states[step]["model"]["fc1.weight"]) for step, tree in walk)
+    assert walk.edges_applied == 0
+
+
+def test_what_is_given_is_the_callers_own():
+    store = chain(6)
+    wanted = [store.restore(step) for step in range(6)]
+    held = []
+    for step, tree in store.walk(keys="**"):
+        assert same(tree, wanted[step])
+        for array in leaves(tree).values():
+            array[...] = 0
+        held.append(tree)
+    arrays = [array for tree in held for array in leaves(tree).values()]
+    assert not any(np.shares_memory(a, b) for i, a in enumerate(arrays) for b in arrays[:i])
+    for _, array in store.history("model/fc1.weight"):
+        array[...] = 0
+
+
+# Edges ----------------------------------------------------------------------------------------------------
+
+
+def test_a_chain_takes_one_edge_a_step():
+    store = chain(300)
+    forward, backward = store.walk(), store.walk(reverse=True)
+    assert sum(1 for _ in forward) == sum(1 for _ in backward) == 300
+    assert forward.edges_applied == 300
+    assert backward.edges_applied == 300 + 298  # the first one is kept exactly
+    some = store.history("model/fc2.weight", range(0, 300, 50))
+    assert [step for step, _ in some] == [0, 50, 100, 150, 200, 250]
+    assert some.edges_applied == 251
+
+
+def test_shortcuts_shorten_a_chain_and_own_edges_lead_on():
+    store = chain(60)
+    store.compact()
+    forward, backward = store.walk(), store.walk(reverse=True)
+    for walk in (forward, backward):
+        for step, tree in walk:
+            assert same(tree, store.restore(step, keys="model/**"))
+    assert forward.edges_applied == 60
+    assert backward.edges_applied < 60 + 15
+
+
+def test_a_tree_of_shortcuts_alone_takes_two_edges_a_step():
+    """Every eighth step hangs on shortcuts, those between on lines of their own: an Euler tour."""
+    store = chain(64, grace=0)
+    nodes = {step: store.info(step).node for step in store.steps()}
+    for low in range(8, 64, 8):
+        shortcut(store, nodes[low - 8], nodes[low])
+    graph = store._catalog.refresh(full=True)
+    for low in range(8, 64, 8):
+        graph.condemn(node=nodes[low])
+    for reverse in (False, True):
+        walk = unlisted(store, reverse)
+        for step, tree in walk:
+            assert same(tree, store.restore(step, keys="model/**"))
+        assert walk.edges_applied <= 2 * 64
+
+
+def unlisted(store: Store, reverse: bool) -> Walk[Any]:
+    """A walk over the graph as it is: with a listing the marks that a test made on it would go."""
+    graph, listed = store._catalog.graph, store._listed
+    store._listed = lambda *, full=False: graph  # type: ignore[method-assign]
+    try:
+        return store.walk(reverse=reverse)
+    finally:
+        store._listed = listed  # type: ignore[method-assign]
+
+
+def test_each_delta_is_read_once_and_only_one_edge_ahead():
+    backend = Counting.fresh()
+    backend.reads = Counter()
+    store = chain(40, backend)
+    backend.reads.clear()
+    walk = store.walk(keys="model/*.weight")
+    for count, (_, _) in zip(range(1, 21), walk, strict=False):
+        while store._executor._work_queue.qsize():
+            time.sleep(0.001)
+        time.sleep(0.002)
+        assert len(deltas(backend)) <= count  # the anchor has none: so this is one ahead
+    assert sum(1 for _ in walk) == 20
+    assert len(deltas(backend)) == 39
+    assert set(deltas(backend).values()) == {1}
+
+
+def deltas(backend: Counting) -> dict[str, int]:
+    return {key: n for key, n in backend.reads.items() if ".add/" in key and "zarr" not in key}
+
+
+# Damage, and maintenance meanwhile ------------------------------------------------------------------------
+
+
+def test_a_wrong_digest_names_step_and_tensor():
+    backend = MemoryBackend.fresh()
+    store = chain(6, backend)
+    record = store._catalog.record(store.info(5).node)
+    digests = np.frombuffer(record.edge.columns["digest"], "<u8").copy()
+    tensor = store._node(5).plan.index["model", "fc1.weight"]
+    digests[tensor] += 1
+    columns = record.edge.columns | {"digest": digests.tobytes()}
+    data = replace(record, edge=replace(record.edge, columns=columns)).to_bytes()
+    backend.delete(keys.node_key(record.name(store.info(5).node)))
+    backend.put(keys.node_key(record.name(node_id(data))), data)
+    with lcstore.open(backend, "r") as other:
+        good = []
+        with pytest.raises(CorruptionError, match=r"fc1\.weight") as caught:
+            good.extend(other.walk())
+        assert [step for step, _ in good] == [0, 1, 2, 3, 4]
+        assert caught.value.step == 5
+        with pytest.raises(CorruptionError, match=r"fc1\.weight"):
+            next(other.walk(reverse=True))
+        assert len(list(other.history("model/fc2.weight"))) == 6
+
+
+def test_a_damaged_delta_is_named():
+    backend = MemoryBackend.fresh()
+    store = chain(6, backend)
+    (ref,) = (r for r in store._catalog.record(store.info(3).node).edge.objects if "weights" in r.key
+              and ".add/c" in r.key)  # fmt: skip
+    data = bytearray(backend.get(ref.key))
+    data[len(data) // 2] ^= 1
+    backend.delete(ref.key)
+    backend.put(ref.key, bytes(data))
+    good = []
+    with pytest.raises(CorruptionError) as caught:
+        good.extend(store.walk())
+    assert [step for step, _ in good] == [0, 1, 2]
+    assert (caught.value.key, caught.value.step) == (ref.key, 3)
+
+
+def test_what_went_wrong_in_memory_is_composed_anew():
+    store = chain(8)
+    walk = store.walk()
+    for step, tree in walk:
+        assert same(tree, store.restore(step, keys="model/**"))
+        for pool in walk._walker._cursor._at.pools.values():
+            pool += 1
+    assert walk.edges_applied > 8 * 4
+
+
+def test_a_collector_takes_edges_away_meanwhile():
+    backend = MemoryBackend.fresh()
+    store = chain(40, backend, grace=0)
+    wanted = dict(store.walk())
+    walk = store.walk()
+    given = [next(walk)[0] for _ in range(5)]
+    other = lcstore.open(backend)
+    other.retain("every:4 | latest:1")
+    other.compact()
+    other.collect()
+    assert other.collect().deleted_objects == 0
+    left = other.steps()
+    for step, tree in walk:
+        assert same(tree, wanted[step])
+        given.append(step)
+    # The next one was fetched already; of the rest, what is gone is passed over.
+    assert set(given) - {0, 1, 2, 3, 4, 5} == set(left) - {0, 1, 2, 3, 4, 5}
+    assert len(left) < 15
+
+
+def test_a_state_of_a_list_that_was_collected_is_missed():
+    backend = MemoryBackend.fresh()
+    store = chain(12, backend, grace=0)
+    walk = store.walk([0, 1, 6])
+    next(walk)
+    other = lcstore.open(backend)
+    other.retain("every:4 | latest:1")
+    other.compact()
+    other.collect()
+    with pytest.raises(NotFoundError):
+        list(walk)
+
+
+# Which steps ----------------------------------------------------------------------------------------------
+
+
+def steps_of(walk: Walk[Any]) -> list[int]:
+    return [step for step, _ in walk]
+
+
+def test_which_steps_are_visited():
+    store, run = lcstore.open(MemoryBackend.fresh()), Run()
+    for step in (0, 10, 20, 30, 50):
+        store.save(step, run.step(), tags=["good"] if step == 20 else ())
+    assert steps_of(store.walk()) == [0, 10, 20, 30, 50]
+    assert steps_of(store.walk(reverse=True)) == [50, 30, 20, 10, 0]
+    assert steps_of(store.walk(range(5, 10**15, 5))) == [10, 20, 30, 50]
+    assert steps_of(store.walk(range(40, 0, -10))) == [30, 20, 10]
+    assert steps_of(store.walk([30, 0, "good", 30, "latest"])) == [30, 0, 20, 30, 50]
+    assert steps_of(store.walk([30, 0, 20], reverse=True)) == [20, 0, 30]
+    assert steps_of(store.walk(range(60, 70))) == steps_of(store.history("epoch", range(1, 5))) == []
+    assert steps_of(store.walk(np.arange(0, 30, 10))) == [0, 10, 20]
+    with pytest.raises(NotFoundError, match="40"):
+        store.walk([30, 40])
+    for wrong in (30, "good", [2.5], [True]):
+        with pytest.raises(InvalidInputError):
+            store.walk(wrong)
+    with pytest.raises(InvalidInputError):
+        store.walk(to="paper")
+
+
+def test_revisions_and_forks():
+    store, run = lcstore.open(MemoryBackend.fresh()), Run()
+    first = [store.save(step, run.step()).node for step in range(6)]
+    store.resume(2)
+    second = [store.save(step, run.step()).node for step in (3, 4)]
+    wanted = {node: store.restore(node) for node in (*first, *second)}
+    for step, tree in store.walk(keys="**"):
+        assert same(tree, wanted[{3: second[0], 4: second[1]}.get(step, first[step])])
+    order = [first[4], second[1], first[3], second[0], first[5], first[0]]
+    walk = store.walk(order, "**")
+    for node, (_, tree) in zip(order, walk, strict=True):
+        assert same(tree, wanted[node])
+    # From one branch to the other: back to where they part, and on.
+    assert walk.edges_applied == 5 + (2 + 2) + (2 + 1) + (1 + 1) + (1 + 3)  # the last is kept exactly
+
+
+def test_saves_meanwhile_are_not_seen():
+    store = chain(3)
+    walk = store.walk()
+    store.save(3, Run().step())
+    assert steps_of(walk) == [0, 1, 2]
+
+
+def test_a_closed_store_ends_the_walk():
+    store = chain(3)
+    walk = store.walk()
+    next(walk)
+    store.close()
+    with pytest.raises(ClosedError):
+        next(walk)
+    with pytest.raises(ClosedError):
+        store.walk()
+
+
+def test_trees_are_as_restored():
+    torch = pytest.importorskip("torch")
+    store = chain(3)
+    assert all(isinstance(t["model"]["fc1.weight"], torch.Tensor) for _, t in store.walk(to="torch"))
+    assert all(
+        set(tree) == {"epoch"} and tree["epoch"] == step + 1 for step, tree in store.walk(keys="epoch")
+    )
+    assert all(tree == {} for _, tree in store.walk(keys="nothing"))
+
+
+# One tensor -----------------------------------------------------------------------------------------------
+
+
+def test_history_of_what_comes_and_goes():
+    store = lcstore.open(MemoryBackend.fresh())
+    w = np.ones((64, 64), np.float32)
+    for step in range(8):
+        model = {"a.weight": w * (step + 1)} | ({"b.weight": w * step} if 2 <= step < 5 else {})
+        store.save(step, {"model": model, "lr": 0.1 * step})
+    assert steps_of(store.history("model/b.weight")) == [2, 3, 4]
+    assert steps_of(store.history(("model", "b.weight"), range(3, 9))) == [3, 4]
+    for step, array in store.history("model/a.weight"):
+        assert array.tobytes() == store.read(step, "model/a.weight").tobytes()
+        assert array.shape == (64, 64)
+    assert list(store.history("lr", [3, 1])) == [(3, 0.1 * 3), (1, 0.1)]
+    with pytest.raises(NotFoundError, match="model/c"):
+        list(store.history("model/c"))
+    with pytest.raises(NotFoundError, match=r"b\.weight"):
+        list(store.history("model/b.weight", [2, 3, 6]))
+
+
+def test_history_passes_over_what_was_let_go():
+    store = chain(6, grace=0)
+    store.retain("strip:optim/**:latest:2")
+    path = "optim/state/#0/exp_avg"
+    assert steps_of(store.history(path)) == [4, 5]
+    with pytest.raises(NotFoundError, match="let go"):
+        list(store.history(path, [1, 4]))
+    with pytest.raises(NotFoundError, match="let go"):
+        list(store.walk(keys="**"))
+    assert steps_of(store.walk()) == list(range(6))
+
+
+def test_the_examples_of_the_documentation_run(capsys):
+    text = (Path(__file__).parents[2] / "docs" / "walks.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    space: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/walks.md", "exec"), space)
+    assert len(blocks) == 5
+    assert set(space["average"]) == set(space["layers"])
+    assert "layers.1.weight" in capsys.readouterr().out
