@@ -6,6 +6,9 @@ The input is 64 MiB of float32: matrices of the GPT at several times of its trai
 tracked through five saves before the one that is measured, at the balanced policy. *Encode* is what a save
 does with it: read state and track, quantize, move the track, digest, choose a coder, code, frame. *Decode* is
 a frame parsed, checked, decoded and added to the track. Both are ratios to `numpy.copyto` of the 64 MiB.
+
+Second moments are those of the GPT's matrices in its early saves, end to end in one frame, at the steps of
+the policies.
 """
 
 from __future__ import annotations
@@ -20,7 +23,12 @@ from zipnn import ZipNN
 
 from benchmarks.inputs import block, draft, gpt, run_jobs, take_back, warmed
 from benchmarks.measure import Race, Report, arguments, one_thread
+from benchmarks.workloads_cache import Trace
 from lcstore.codec import entropy
+from lcstore.codec.factored import CODES, Part, encode_factored
+from lcstore.codec.frame import parse_frame
+from lcstore.codec.tables import TableCache
+from lcstore.codec.values import decode_values
 from lcstore.track import frames
 from lcstore.track.draft import Draft
 from lcstore.track.frames import apply_delta
@@ -43,6 +51,7 @@ def main() -> None:
     parts = run_jobs(made)
     ours(report, now.raw, made, parts, 3 if quick else 15)
     phases(report, now.raw, made, 3 if quick else 9)
+    moments(report, saves, elements, 3 if quick else 9)
     others(report, before.raw, now.raw, sum(map(len, parts)), 1 if quick else 5)
     report.write()
 
@@ -89,6 +98,46 @@ def ours(report: Report, raw: np.ndarray, made: Draft, parts: list[bytes], round
     encode, decoded = results["encode"]["ratio"], results["decode and apply"]["ratio"]
     report.bar("encode, x memcpy", encode, ">= 0.15, aim 0.25", encode >= 0.15)
     report.bar("decode and apply, x memcpy", decoded, ">= 0.3, aim 0.5", decoded >= 0.3)
+
+
+def moments(report: Report, saves: Trace, elements: int, rounds: int) -> None:
+    """Encode and decode second moments at the step of each policy, as their chunks are."""
+    raw, parts = second_moments(saves, elements)
+    race = Race(raw)
+    sizes: dict[str, int] = {}
+    for name in ("high", "balanced", "small"):
+        step = round((policy_of(name).second_moment or 0) * CODES)
+        cache = TableCache()
+
+        def encode(step: int = step, cache: TableCache = cache) -> bytes:
+            return encode_factored(raw, parts, step, cache=cache) or b""
+
+        data = encode()
+        sizes[name] = len(data)
+        race.add(f"{name}: encode", encode)
+        race.add(f"{name}: decode", lambda data=data: decode_values(parse_frame(data, expected=raw.size)))  # type: ignore[misc]
+    results = race.run(rounds)
+    report.data["second moments"] = {"bytes": raw.nbytes, "sizes": sizes, "speed": results}
+    rows = [
+        [name, 8 * sizes[name.split(":")[0]] / raw.size, r["gigabytes_per_second"], r["ratio"]]
+        for name, r in results.items()
+        if name != "memcpy"
+    ]
+    head = ["", "bits per element", "GB/s", "x memcpy"]
+    report.table(f"{raw.nbytes / 2**20:.0f} MiB of second moments, one core ({rounds} rounds)", head, rows)
+
+
+def second_moments(saves: Trace, elements: int) -> tuple[np.ndarray, list[Part]]:
+    """The second moments of matrices, one save after another, until there are `elements`."""
+    raw, parts, at = np.empty(elements, np.float32), [], 0
+    for index in range(saves.moments):
+        for path, array in saves[index].items():
+            size = min(array.size, elements - at)
+            if path.endswith("exp_avg_sq") and array.ndim >= 2 and size:
+                raw[at : at + size] = array.reshape(-1)[:size]
+                parts.append(Part(at, size, array.shape[1], 0))
+                at += size
+    return raw[:at], parts
 
 
 class Phases:

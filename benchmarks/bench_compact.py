@@ -95,7 +95,15 @@ def chain(report: Report, folder: Path, count: int) -> None:
             rows.append(row(what, left, raw, stored(backend), longest(store), written, done.seconds))
             newest(report, store, what, anchor if keep is None else lone_anchor(store))
             report.data[what] = {name: value for name, value in vars(done).items() if name != "retired"}
-    head = ["", "states", "weights, bytes", "times smaller than float32", "longest path", "written", "seconds"]
+    head = [
+        "",
+        "states",
+        "weights, bytes",
+        "times smaller than float32",
+        "longest path",
+        "written",
+        "seconds",
+    ]
     report.table(f"{raw / 1e6:.0f} MB of GPT weights, {count:,} saves, local disk, 2 threads", head, rows)
     report.data["rows"] = [dict(zip(head, row, strict=True)) for row in rows]
     report.say(f"a save {statistics.median(spent):.3f} s; restore over {count} edges {long:.1f} s")

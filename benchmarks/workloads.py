@@ -5,7 +5,7 @@
     weights = saves[3]["model/blocks.0.qkv.weight"]
 
 `python -m benchmarks.workloads gpt lenet` makes the traces of the benchmarks beforehand.
-Reading needs numpy alone; PyTorch is imported only to train.
+Reading needs numpy alone; PyTorch is imported only to train networks.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from benchmarks.workloads_cache import Trace, check_environment, missing, write_save
 
 DATA = Path(__file__).parent / "data"
-#: First save, in iterations: the GPT once it knows the common bytes, LeNet before its loss begins to fall.
-START = {"gpt": 100, "lenet": 500}
+#: First save, in iterations: the GPT once it knows the common bytes, LeNet before its loss begins to fall, the
+#: others once they are under way.
+START = {"gpt": 100, "lenet": 500, "logreg": 100, "cnn": 100, "mf": 1500, "dlrm": 500}
+#: Iterations from one save to the next that a user would choose.
+EVERY = {"gpt": 20, "lenet": 20, "logreg": 10, "cnn": 10, "mf": 50, "dlrm": 50}
 #: Saves that keep the optimizer's moments too. Moments are two thirds of a state.
 MOMENTS = 12
 
@@ -39,8 +43,8 @@ def trace(
 
     Parameters
     ----------
-    name : {"lenet", "gpt"}
-        The workload.
+    name : str
+        The workload, a key of `START`.
     every, count, start : int
         The iterations are `start`, `start + every`, ...; `start` is by default `START[name]`.
     seed : int
@@ -64,10 +68,19 @@ def available(name: str, *, seed: int = 0) -> list[int]:
     return sorted(int(file.stem.split("-")[1]) for file in files)
 
 
+def start_run(name: str, seed: int = 0) -> Any:
+    """A run of the named workload at iteration 0: `advance`, `loss`, `state`, `load`."""
+    from benchmarks.workloads_numpy import RUNS
+
+    if name in RUNS:
+        return RUNS[name](seed)
+    from benchmarks import workloads_train
+
+    return workloads_train.start_run(name, seed)
+
+
 def _fill(folder: Path, name: str, seed: int, iterations: Sequence[int], moments: int) -> None:
     from filelock import FileLock  # comes with PyTorch
-
-    from benchmarks.workloads_train import start_run
 
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / "lock"):
@@ -91,4 +104,4 @@ def _fill(folder: Path, name: str, seed: int, iterations: Sequence[int], moments
 
 if __name__ == "__main__":
     for workload in sys.argv[1:] or sorted(START):
-        trace(workload)
+        trace(workload, EVERY[workload])

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.workloads_models import GPT, LeNet5
+from benchmarks.workloads_models import GPT, LeNet5, SmallAlexNet
 
 #: The result of a sum depends on how many threads share it, so the number belongs to the workload.
 THREADS = 2
-BATCH = {"lenet": 64, "gpt": 6}
+BATCH = {"lenet": 64, "cnn": 32, "gpt": 6}
 TIME = 128
 WARMUP = 50
 NOT_CORPUS = {"site-packages", "__pycache__", "test", "tests", "idlelib", "lib2to3", "pydoc_data"}
@@ -43,10 +43,15 @@ class Run:
     fingerprint: dict[str, Any]
     clip: float | None = None
     iteration: int = 0
+    #: Seed of what the model draws by itself (dropout); None where it draws nothing.
+    noise: int | None = None
 
     def advance(self, to: int) -> None:
         """Train until `to` updates have been made."""
+        self.model.train()
         while self.iteration < to:
+            if self.noise is not None:  # a function of the iteration, like the batches: nothing to be saved
+                torch.manual_seed((self.noise << 32) + self.iteration)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.rate(self.iteration)
             self.optimizer.zero_grad(set_to_none=True)
@@ -59,6 +64,7 @@ class Run:
     @torch.no_grad()
     def loss(self) -> float:
         """Mean held-out loss, over the same examples each time."""
+        self.model.eval()
         return float(np.mean([_loss(self.model, batch).item() for batch in self.held_out]))
 
     def state(self) -> dict[str, Any]:
@@ -66,9 +72,15 @@ class Run:
         return {"model": _to_numpy(self.model.state_dict()), "optim": _to_numpy(self.optimizer.state_dict())}
 
     def load(self, state: dict[str, Any], iteration: int) -> None:
-        """Continue from a state such as `state` gives, taken after `iteration` updates."""
+        """Continue from a state such as `state` gives, taken after `iteration` updates.
+
+        Plain SGD has no state of its own, so weights alone will do.
+        """
         self.model.load_state_dict(_to_torch(state["model"]))
-        self.optimizer.load_state_dict(_to_torch(state["optim"]))
+        if "optim" in state:
+            self.optimizer.load_state_dict(_to_torch(state["optim"]))
+        elif self.optimizer.state or not isinstance(self.optimizer, torch.optim.SGD):
+            raise ValueError("the optimizer has moments, and the state has none")
         self.iteration = iteration
 
     def parameter_paths(self) -> list[str]:
@@ -78,11 +90,11 @@ class Run:
 
 
 def start_run(name: str, seed: int = 0) -> Run:
-    """A run of the named workload (`lenet` or `gpt`) at iteration 0."""
+    """A run of the named workload (`lenet`, `cnn` or `gpt`) at iteration 0."""
     torch.set_num_threads(THREADS)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return {"lenet": _lenet, "gpt": _gpt}[name](seed)
+        return {"lenet": _lenet, "cnn": _cnn, "gpt": _gpt}[name](seed)
 
 
 def states(
@@ -110,6 +122,16 @@ def states(
 
 
 def _lenet(seed: int) -> Run:
+    return _on_digits(seed, LeNet5(), BATCH["lenet"], 0.01)
+
+
+def _cnn(seed: int) -> Run:
+    run = _on_digits(seed, SmallAlexNet(), BATCH["cnn"], 0.01)
+    run.noise = seed
+    return run
+
+
+def _on_digits(seed: int, model: nn.Module, size: int, rate: float) -> Run:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -120,13 +142,12 @@ def _lenet(seed: int) -> Run:
     train, held_out = order[:1500], order[1500:]
 
     def batch(iteration: int) -> Batch:
-        picked = np.random.default_rng((seed, iteration)).choice(train, BATCH["lenet"], replace=False)
+        picked = np.random.default_rng((seed, iteration)).choice(train, size, replace=False)
         return images[picked], labels[picked]
 
-    model = LeNet5()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    fingerprint = _fingerprint(seed, digits.images.tobytes(), batch=BATCH["lenet"])
-    return Run(model, optimizer, batch, [(images[held_out], labels[held_out])], lambda _: 0.01, fingerprint)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    fingerprint = _fingerprint(seed, digits.images.tobytes(), batch=size)
+    return Run(model, optimizer, batch, [(images[held_out], labels[held_out])], lambda _: rate, fingerprint)
 
 
 def _gpt(seed: int) -> Run:

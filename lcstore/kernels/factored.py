@@ -51,7 +51,7 @@ def row_codes(patterns: Array, cols: int, phase: int, rows: Array) -> int:
     """
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = LAST_4 if patterns.itemsize == 4 else LAST_8
-    bad = False
+    bad: np.bool_ = np.bool_(False)
     for row in range(rows.size):
         part = patterns[max(row * cols - phase, 0) : (row + 1) * cols - phase]
         total, count = np.int64(0), np.int64(0)
@@ -114,7 +114,7 @@ def factored_levels(
     """
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
-    cols, zeros = columns.size, np.int64(0)
+    cols, zeros = columns.size, 0
     wide, inverse = np.float32(step), _1 / np.float32(step)
     rounding = np.float32(step - threshold) + _HALF  # half a code keeps the quotient away from integers
     for row in range(rows.size):
@@ -130,7 +130,7 @@ def factored_levels(
             code = centre + level * wide
             if part[i] == 0:
                 level = (level - _1 if code > _0 else level) if centre > _0 else _0
-                zeros += level != _0
+                zeros += 1 if level != _0 else 0
             else:
                 level = level + _1 if code < _1 else level
                 level = level - _1 if code > last else level
@@ -161,7 +161,7 @@ def factored_values(levels: Array, start: int, rows: Array, columns: Array, step
     last = np.float32(LAST_4 if out.itemsize == 4 else LAST_8)
     half = np.int64(1) << (drop - 1)
     cols, wide, most = columns.size, np.float32(step), np.float32(MOST)
-    bad = False
+    bad: np.bool_ = np.bool_(False)
     for row in range(start // cols, min((start + levels.size - 1) // cols + 1, rows.size)):
         low = max(row * cols - start, 0)
         part = levels[low : (row + 1) * cols - start]
@@ -187,13 +187,16 @@ def factored_scattered(
     last = LAST_4 if out.itemsize == 4 else LAST_8
     half = np.int64(1) << (drop - 1)
     cols = columns.size
-    bad = False
+    bad = 0
     for i in range(levels.size):
         level = np.int64(levels[i])
-        outside = level < -MOST or level > MOST
-        row, col = places[i] // cols, places[i] % cols
-        code = min(np.int64(rows[row]) + np.int64(columns[col]), last) + (0 if outside else level) * step
-        bad |= outside or code > last
-        code = min(code, last)
+        if level < -MOST or level > MOST:
+            bad += 1
+            level = np.int64(0)
+        code = np.int64(rows[places[i] // cols]) + np.int64(columns[places[i] % cols])
+        code = min(code, np.int64(last)) + level * step
+        if code > last:
+            bad += 1
+            code = np.int64(0)
         out[i] = kind((code << drop) + half) if code > 0 else kind(0)
-    return RANGE if bad else OK
+    return RANGE if bad > 0 else OK

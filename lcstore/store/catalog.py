@@ -171,7 +171,7 @@ class Catalog:
             return path, node in self.marks.inexact, self.marks.stripped.get(node)
 
     def is_going(self, node: str) -> bool:
-        """Say whether anything that a retired node may need is condemned; rather too often than too rarely."""
+        """Say whether what a retired node may need is condemned; rather too often than too rarely."""
         with self._lock:
             try:
                 path = self.graph.path(node)

@@ -181,7 +181,9 @@ class Examination:
 
     def _objects(self) -> None:
         for key, problem in self.looked.problems.items():
-            need = self.needs[key]
+            need = self.needs.get(key)
+            if need is None:  # nothing that is left speaks of it
+                continue
             severity = self.severities[key] = self._severity(need)
             if severity == "error":
                 self.findings.unreadable("object", key, problem, step=need.step)

@@ -61,8 +61,8 @@ class LocalBackend(BaseBackend):
         for key in keys:
             path = self._path(validate_key(key))
             with mapped("delete", key):
-                if _unlink(path):
-                    folders.add(os.path.dirname(path))
+                _unlink(path)
+                folders.add(os.path.dirname(path))
         with mapped("delete", ""):
             for folder in sorted(folders, reverse=True):
                 self._after_delete(folder)
@@ -167,13 +167,14 @@ class LocalBackend(BaseBackend):
 
     def _delete(self, key: str) -> None:
         path = self._path(key)
-        if _unlink(path):
-            self._after_delete(os.path.dirname(path))
+        _unlink(path)
+        # Also where it was absent: whoever removed it may have died before that was durable.
+        self._after_delete(os.path.dirname(path))
 
     def _after_delete(self, folder: str) -> None:
         """Make deletions in `folder` durable, and take away directories that they left empty."""
         # In order: a retirement that vanished before the node that it retires would bring that node back.
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             _sync_directory(folder)
         while folder != self.root and os.path.dirname(folder) != self.root:
             self._settled.discard(folder)
@@ -216,18 +217,16 @@ def _refuse(mode: int, key: str) -> None:
     raise StorageError("neither a file nor a directory; a store holds no links or devices", key=key)
 
 
-def _unlink(path: str) -> bool:
-    """Remove a file; return whether there was one."""
+def _unlink(path: str) -> None:
+    """Remove a file, if there is one."""
     try:
         os.unlink(path)
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return
     except (IsADirectoryError, PermissionError):
         # Directories are no objects, and some systems answer "permission denied" for them.
-        if os.path.isdir(path) and not os.path.islink(path):
-            return False
-        raise
-    return True
+        if not os.path.isdir(path) or os.path.islink(path):
+            raise
 
 
 def _write_all(fd: int, data: memoryview) -> None:

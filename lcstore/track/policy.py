@@ -23,9 +23,9 @@ class Policy:
     first_moment
         Bits per element of first moments; 0 drops them (they are restored as zero). None keeps them exact.
     second_moment
-        Step of second moments in octaves, on a logarithmic scale around the product of a factor per row and
-        one per column: most are within half a step. They are zero only where they were. None keeps them
-        exact.
+        Step of second moments in octaves, 1/16 to 15, on a logarithmic scale around the product of a factor
+        per row and one per column: normal ones come back within 0.6 steps and 1/16 octave. They are zero only
+        where they were. None keeps them exact.
     rules
         Roles by path glob, the first match wins: ``{"ema/**": "exact"}``. They go before what names suggest.
     name

@@ -12,7 +12,8 @@ import pytest
 from lcstore import limits
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
-from lcstore.kernels import bits
+from lcstore.codec.factored import Part, encode_factored
+from lcstore.kernels import bits, factored
 
 DOC = Path(__file__).parents[2] / "docs" / "format" / "frame.md"
 pytestmark = pytest.mark.skipif(not DOC.is_file(), reason="the documentation is not beside the tests")
@@ -24,8 +25,13 @@ def text():
 
 
 @pytest.fixture(scope="module")
-def example(text):
-    return bytes.fromhex(re.search(r"```text\n([0-9a-f\s]+)```", text)[1])
+def examples(text):
+    return [bytes.fromhex(found) for found in re.findall(r"```text\n([0-9a-f\s]+)```", text)]
+
+
+@pytest.fixture(scope="module")
+def example(examples):
+    return examples[0]
 
 
 def wanted():
@@ -42,11 +48,26 @@ def test_the_example_is_what_is_written(example):
     assert LCCodec(step=0.5, entropy="runs").encode(wanted()) == example
 
 
-def test_the_table_of_the_example_holds_its_bytes(text, example):
-    rows = text.split("| bytes | meaning |")[1].split("\n\n")[0]
-    cells = [row.split("|")[1] for row in rows.splitlines() if "`" in row]
-    shown = "".join(re.findall(r"`([0-9a-f ]+)`", "".join(cells)))
-    assert bytes.fromhex(shown) == example
+def moments():
+    values = np.full((8, 8), 2.0**-20, np.float32)
+    values[:, 3], values[7, 4], values[2, 5] = 2.0**-16, 2.0**-17, 0
+    return values.reshape(-1)
+
+
+def test_the_factored_example_is_what_is_written_and_what_comes_back(examples):
+    assert encode_factored(moments(), [Part(0, 64, 8, 0)], 16) == examples[1]
+    back = LCCodec().decode(examples[1]).reshape(8, 8)
+    assert (back[2, 5], back[7, 4], back[0, 0]) == (0, 1.71875 * 2.0**-18, 1.96875 * 2.0**-21)
+    np.testing.assert_array_equal(back == 0, moments().reshape(8, 8) == 0)
+
+
+def test_the_tables_of_the_examples_hold_their_bytes(text, examples):
+    assert len(examples) == 2
+    for table, example in zip(text.split("| bytes | meaning |")[1:], examples, strict=True):
+        rows = table.split("\n\n")[0]
+        cells = [row.split("|")[1] for row in rows.splitlines() if "`" in row]
+        shown = "".join(re.findall(r"`([0-9a-f ]+)`", "".join(cells)))
+        assert bytes.fromhex(shown) == example
 
 
 def test_the_header_is_as_documented(text):
@@ -63,8 +84,11 @@ def test_the_header_is_as_documented(text):
 def test_the_codes_are_as_documented(text):
     listed = dict(re.findall(r"(\d+) `((?:float|bfloat|u?int|bool|complex)\w*)`", text))
     assert [listed[str(i)] for i in range(len(listed))] == list(f.DTYPES)
-    assert "0 exact, 1 linear, 2 exponent, 3 logarithmic" in text
-    assert (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG) == (0, 1, 2, 3)
+    assert "0 exact, 1 linear, 2 exponent, 3 logarithmic, 4 factored" in text
+    assert (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED) == (0, 1, 2, 3, 4)
+    lasts = f"The last code is {factored.LAST_4} or {factored.LAST_8}"
+    assert lasts in text
+    assert (factored.DROP_4, factored.DROP_8, factored.MOST, factored.EMPTY) == (19, 48, 1 << 17, -32768)
     assert "0 zero, 1 pack, 2 runs, 3 wide, 4 planes, 5 raw" in text
     assert (f.ZERO, f.PACK, f.RUNS, f.WIDE, f.PLANES, f.RAW) == (0, 1, 2, 3, 4, 5)
     assert f"{bits.PADDING:,} zero bytes" in text

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from machine_runs import CHUNK, DTYPES, KINDS, SHAPES, WEIGHTS, Handle, Known, Seen, checksum, checksums, plain
+from machine_runs import (
+    CHUNK,
+    DTYPES,
+    KINDS,
+    SHAPES,
+    WEIGHTS,
+    Handle,
+    Known,
+    Seen,
+    checksum,
+    checksums,
+    plain,
+)
 from states import leaves, tracked
 
 import lcstore
@@ -296,6 +308,10 @@ class History(RuleBasedStateMachine):
                 continue
             assert store.read(known.node, path, sel).tobytes() == np.asarray(whole[sel]).tobytes()
 
+    def sampled(self) -> list[Known]:
+        """Those that are restored after every rule."""
+        return [self.any(self.turn), self.any(self.turn * 7)]
+
     @invariant()
     def every_handle_sees_the_same(self):
         if not self.handles:
@@ -310,7 +326,7 @@ class History(RuleBasedStateMachine):
         latest = max(kept, key=lambda known: known.order)
         assert handle.store.latest_step() == latest.step
         assert handle.store.info().node == latest.node
-        for known in (self.any(self.turn), self.any(self.turn * 7)):
+        for known in self.sampled():
             self.restores(handle.store, known)
             assert handle.store.info(known.step).node == self.meant(known.step).node
         if self.turn % 8 == 0:

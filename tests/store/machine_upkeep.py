@@ -1,8 +1,8 @@
-"""Maintenance in the midst of it all: retiring, stripping, compacting, collecting, crashes, clocks that jump."""
+"""Maintenance amid it all: retiring, stripping, compacting, collecting, crashes, clocks that jump."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -68,6 +68,9 @@ class Kept(History):
 
     def kept(self) -> list[Known]:
         return [k for k in self.known.values() if k.node not in self.retired or self.pins.get(k.node)]
+
+    def sampled(self) -> list[Known]:
+        return [self.any(self.turn * 7)]
 
     # What other histories look at, and these need not: so that more is saved, and more let go of.
     train = change_tree = save = resume_that_fails = None  # type: ignore[assignment]
@@ -276,10 +279,8 @@ class Kept(History):
                 store.tag("gold", node)
 
         handle.arm(kind, at)
-        try:
+        with suppress(StorageError, Crash, InvalidInputError):
             work(handle.store)
-        except (StorageError, Crash, InvalidInputError):
-            pass
         handle.disarm()
         store = self.revived(handle).store
         self.look_at_marks(None)
@@ -316,10 +317,8 @@ class Kept(History):
         handle = self.handle(which)
         handle.train(seed, 1e-2)
         handle.arm(kind, at)
-        try:
+        with suppress(Crash):
             handle.store.save(step, handle.tree(), exact=exact, tags=["good"])
-        except Crash:
-            pass
         handle.disarm()
         landed = self.landed()
         assert len(landed) <= 1

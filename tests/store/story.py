@@ -310,7 +310,7 @@ class Story:
 
 
 def simple_paths(graph: Graph, node: str, chance: random.Random, most: int) -> Iterator[list[EdgeRef]]:
-    """Give every path from the root to a node that is free of condemned edges, or `most` of them at random."""
+    """Give every path from the root to a node, free of condemned edges; or `most` of them at random."""
     counts: dict[str, int] = {ROOT: 1}
 
     def usable(at: str) -> list[EdgeRef]:

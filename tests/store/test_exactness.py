@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given
@@ -93,17 +94,29 @@ def test_moments_that_are_not_finite_or_negative_are_exact(run):
         assert back[path].tobytes() == leaves(state)[path].tobytes()
 
 
-def test_a_second_moment_is_never_zero_where_it_was_not(run):
-    store = lcstore.open(MemoryBackend.fresh(), policy="small")
+@pytest.mark.parametrize("policy", ["high", "balanced", "small"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, ml_dtypes.bfloat16, np.float16])
+def test_a_second_moment_is_never_zero_where_it_was_not(run, policy, dtype):
+    store = lcstore.open(MemoryBackend.fresh(), policy=policy)
     state = run.step()
-    v = state["optim"]["state"][0]["exp_avg_sq"]
-    v[:] = np.float32(10.0) ** np.random.default_rng(0).uniform(-44, 3, v.shape).astype(np.float32)
-    v[3] = 0
+    moments = state["optim"]["state"]
+    least = -7 if dtype == np.float16 else -44
+    logs = np.random.default_rng(0).uniform(least, 3, moments[0]["exp_avg_sq"].shape)
+    v = moments[0]["exp_avg_sq"] = (10.0**logs).astype(dtype)
+    v[3], v[:, 5] = 0, 0
+    moments[1]["exp_avg_sq"] = moments[1]["exp_avg_sq"].astype(dtype)
     store.save(0, state)
-    back = store.restore(0)["optim"]["state"][0]["exp_avg_sq"]
+    restored = store.restore(0)["optim"]["state"]
+    back = restored[0]["exp_avg_sq"]
+    assert back.dtype == v.dtype
     np.testing.assert_array_equal(back == 0, v == 0)
-    normal = v > 1e-37
-    assert np.all((back[normal] / v[normal] < 1.55) & (back[normal] / v[normal] > 0.64))
+    normal = v.astype(np.float64) > (1e-4 if dtype == np.float16 else 1e-36)
+    octaves = np.abs(np.log2(back[normal].astype(np.float64) / v[normal].astype(np.float64)))
+    step = max(PRESETS[policy].second_moment, 1 / 16)
+    assert octaves.max() < 0.6 * step + 0.15
+    for index in (1, 2):
+        assert restored[index]["exp_avg_sq"].dtype == moments[index]["exp_avg_sq"].dtype
+        np.testing.assert_array_equal(restored[index]["exp_avg_sq"] == 0, moments[index]["exp_avg_sq"] == 0)
 
 
 arrays = hnp.arrays(

@@ -298,7 +298,8 @@ def test_rules_go_before_names():
     policy = Policy(rules={"ema/**": "exact", "x/*": "weights"})
     assert policy.role(("ema", "w"), "weights") == "exact"
     assert policy.role(("x", "w"), "exact") == "weights"
-    for kwargs in ({"error": 100.0}, {"first_moment": 0.1}, {"second_moment": 9}, {"rules": {"a": "lossy"}}):
+    bad = [{"error": 100.0}, {"first_moment": 0.1}, {"second_moment": 0.05}, {"second_moment": 16}]
+    for kwargs in (*bad, {"second_moment": 0}, {"second_moment": float("nan")}, {"rules": {"a": "lossy"}}):
         with pytest.raises(ValueError, match=r"policy|rule"):
             Policy(**kwargs)
 

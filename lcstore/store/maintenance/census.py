@@ -69,7 +69,7 @@ class Census:
     data
         Keys of the objects that are there, by edge.
     retired, condemned
-        Keys of the retirements and condemnations.
+        Keys of the retirements and condemnations that were there before the nodes and edges were listed.
     """
 
     graph: Graph
@@ -110,8 +110,9 @@ def take_census(
     """
     # Condemnations first: they go last, so whatever is condemned and not listed here is seen to be gone; and
     # what is listed was condemned before the records were, so a state that needs it is seen, or its writer
-    # saw the condemnation. Then data: of a save under way the record is listed, or its objects are not.
-    condemned = backend.list(keys.CONDEMNED)
+    # saw the condemnation. Retirements that may be swept: they are written after what they are about. Then
+    # data: of a save under way the record is listed, or its objects are not.
+    condemned, early = backend.list(keys.CONDEMNED), set(backend.list(keys.RETIRED))
     data: defaultdict[str, list[str]] = defaultdict(list)
     for key in backend.list(keys.DATA):
         data[keys.parse_data_key(key).edge].append(key)
@@ -119,7 +120,7 @@ def take_census(
     # Pins last: a state that is seen to be retired was not pinned before that, or the pin is seen.
     retired, named = backend.list(keys.RETIRED), backend.list(keys.NAMES)
     taken = Census(Graph(), Marks(), tuple(map(keys.parse_tag_key, named)), data=dict(data))
-    taken.retired, taken.condemned = retired, condemned
+    taken.retired, taken.condemned = [key for key in retired if key in early], condemned
     graph = taken.graph
     _read_nodes(backend, taken, nodes, before, on_progress)
     _read_edges(backend, taken, edges, before, on_progress)

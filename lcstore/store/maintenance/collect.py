@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
+from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped, storage_clock
@@ -110,6 +111,7 @@ class Collector:
         new = self._new(census, scopes)
         if dry_run:
             return self._report(census, scopes, new=new, waiting=0, marks=0, dry_run=True)
+        self._settle(census, new)
         self._condemn(new)
         return self._after(self._census(census), new)
 
@@ -162,6 +164,20 @@ class Collector:
     def _new(census: Census, scopes: Iterable[Scope]) -> list[Scope]:
         known = {Scope(n.edge, n.node, n.scope) for n in census.marks.condemned}
         return [scope for scope in scopes if scope not in known]
+
+    def _settle(self, census: Census, scopes: Sequence[Scope]) -> None:
+        """Write again what says that states were retired, so that it outlives a power cut like what it lets go.
+
+        Whoever wrote it may have died before it was durable.
+        """
+        if not self.backend.durable:
+            return
+        nodes = {scope.node for scope in scopes if scope.scope == keys.WHOLE_EDGE}
+        relied_on = [key for key in census.retired if keys.parse_retired_key(key).node in nodes]
+        run_all(self.executor, [partial(self._write_again, key) for key in relied_on])
+
+    def _write_again(self, key: str) -> None:
+        put_record(self.backend, key, read_capped(self.backend, key, MAX_RECORD_BYTES))
 
     def _condemn(self, scopes: Sequence[Scope]) -> None:
         created = utc_now()

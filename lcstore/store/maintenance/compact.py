@@ -234,7 +234,9 @@ class Compactor:
         record = EdgeRecord(shortcut.target, edge, utc_now(), {"span": shortcut.span}, SOFTWARE)
         put_record(self.backend, keys.edge_key(record.name), record.to_bytes())
         if is_taken_away(self.backend, edge.id, edge.objects):
-            mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, utc_now())
+            # Never under the name of the collector's own, which that is about to delete.
+            created = f"{utc_now()[:-1]}{int(secrets.token_hex(4), 16) % 1000:03d}Z"
+            mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, created)
             put_record(self.backend, mark.key(), mark.to_bytes())
             return False
         self.catalog.add_edge(record)

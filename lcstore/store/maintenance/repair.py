@@ -89,6 +89,7 @@ def repair(
     planner.run()
     after = Examination(overlay, level, on_progress)
     after.look(known=examination.looked)
+    refuse(after.store.unreadable)
     remaining = tuple(sorted(_errors(after), key=lambda finding: finding.order))
     latest = after.store.graph.latest()
     if not dry_run:

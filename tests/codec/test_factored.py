@@ -1,0 +1,277 @@
+"""Frames of second moments: what comes back, from whatever part of whatever matrix."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+from codec_settings import assert_same_bits
+from frame_builder import one_code, take_apart
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from lcstore.codec import LCCodec
+from lcstore.codec import format as f
+from lcstore.codec.factored import Part, encode_factored
+from lcstore.codec.frame import parse_frame
+from lcstore.codec.tables import TableCache
+from lcstore.codec.values import decode_values
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = [np.dtype(np.float32), np.dtype(np.float64), BFLOAT16]
+
+
+def back_of(data):
+    return LCCodec().decode_frame(data)
+
+
+def codes(values):
+    """Give the bits of values, all but 4 of the mantissa cut."""
+    wide = values.astype(np.float32) if values.dtype == BFLOAT16 else values
+    return (wide.view(f"i{wide.itemsize}") >> (19 if wide.itemsize == 4 else 48)).astype(np.int64)
+
+
+def assert_as_promised(values, back, step):
+    """Zero where it was, and only there; within a step, and within 0.6 of one where there is room."""
+    assert back.dtype == values.dtype
+    assert np.isfinite(back).all()
+    np.testing.assert_array_equal(back == 0, values == 0)
+    some = values != 0
+    before, after = codes(values[some]), codes(back[some])
+    last = codes(np.array([np.finfo(values.dtype).max if values.dtype != BFLOAT16 else 3.3e38], values.dtype))
+    inside = (after > step) & (after <= last[0] - step)
+    errors = np.abs(after - before)
+    assert np.all(errors[inside] <= 0.6 * step + 0.5)
+    assert np.all(errors <= step)
+
+
+def numbers(dtype):
+    """Give strategies for values that are not negative, of any size."""
+    width = 64 if dtype == np.float64 else 32
+    far = st.floats(0, width=width, allow_infinity=False)
+    ends = [0.0, 1.0, 1e-8, float(np.finfo(np.float64 if width == 64 else np.float32).max), 1e-44]
+    if dtype == BFLOAT16:
+        far, ends = far.filter(lambda v: v < 3e38), [*ends[:3], 3e38, 1e-40]
+    return far | st.sampled_from(ends)
+
+
+@st.composite
+def chunks(draw):
+    """Draw a chunk: pieces of matrices, at any phase, with zeros between; and where they lie."""
+    dtype = draw(st.sampled_from(DTYPES))
+    pieces, parts, at = [], [], 0
+    for _ in range(draw(st.integers(0, 3))):
+        at += draw(st.sampled_from([0, 1, 30]))
+        cols, size = draw(st.sampled_from([1, 3, 8, 9, 20, 1500])), draw(st.integers(1, 300))
+        piece = draw(
+            npst.arrays(np.float64, size, elements=numbers(dtype), fill=st.sampled_from([0.0, 1.0, 1e-9]))
+        )
+        with np.errstate(over="ignore"):
+            pieces.append(np.abs(piece.astype(dtype)))
+        parts.append(Part(at, size, cols, draw(st.integers(0, cols - 1))))
+        at += size
+    values = np.zeros(at + draw(st.integers(0, 40)), dtype)
+    for part, piece in zip(parts, pieces, strict=True):
+        values[part.at : part.at + part.size] = piece
+    return values, parts
+
+
+@given(chunks(), st.integers(1, 255))
+def test_any_values_come_back_as_promised(chunk, step):
+    values, parts = chunk
+    data = encode_factored(values, parts, step)
+    if data is None:
+        assert np.mean(values == 0) > 0.5
+        return
+    assert take_apart(data).quantizer == f.FACTORED
+    back = back_of(data)
+    assert_as_promised(values, back, step)
+    assert_same_bits(back, back_of(data))
+    assert encode_factored(values, parts, step) == data
+
+
+def product(rows, cols, seed=0, spread=0.3, dtype=np.float32):
+    """Make second moments as they nearly are."""
+    rng = np.random.default_rng(seed)
+    logs = rng.normal(size=(rows, 1)) + rng.normal(size=(1, cols)) + spread * rng.normal(size=(rows, cols))
+    return (1e-8 * np.exp(logs)).astype(dtype)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.sampled_from([1, 5, 16, 64]), st.data())
+def test_a_matrix_may_be_cut_anywhere(rows, cols, step, data):
+    flat = product(rows, cols).reshape(-1)
+    cut = data.draw(st.integers(0, flat.size))
+    for low, high in ((0, cut), (cut, flat.size)):
+        if low < high:
+            piece = flat[low:high]
+            frame = encode_factored(piece, [Part(0, piece.size, cols, low % cols)], step)
+            assert_as_promised(piece, back_of(frame), step)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("step", [1, 16])
+def test_rows_columns_and_matrices_of_zeros_cost_next_to_nothing(dtype, step):
+    values = np.zeros((3, 200, 120), dtype)
+    values[0] = values[2] = product(200, 120).astype(dtype)
+    whole = encode_factored(
+        values[[0, 2]].reshape(-1), [Part(i * 24_000, 24_000, 120, 0) for i in (0, 1)], step
+    )
+    values[:, 20:90] = 0
+    values[:, :, 3:70] = 0
+    flat = values.reshape(-1)
+    data = encode_factored(flat, [Part(i * 24_000, 24_000, 120, 0) for i in range(3)], step)
+    assert_as_promised(flat, back_of(data), step)
+    assert len(data) < len(whole)
+    nothing = encode_factored(np.zeros_like(flat), [Part(5, flat.size - 5, 120, 5)], step)
+    assert len(nothing) < 200
+    assert_same_bits(back_of(nothing), np.zeros_like(flat))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_a_huge_range_comes_back_as_promised(dtype):
+    rng = np.random.default_rng(3)
+    most = 300 if dtype == np.float64 else 37
+    logs = rng.uniform(-most - 20, most, (64, 100))
+    with np.errstate(under="ignore"):
+        values = (10.0**logs).astype(dtype).reshape(-1)
+    assert (values == 0).any() or dtype != BFLOAT16
+    for step in (1, 16, 255):
+        data = encode_factored(values, [Part(0, values.size, 100, 0)], step)
+        assert_as_promised(values, back_of(data), step)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_subnormals_stay_above_zero(dtype):
+    tiny = np.arange(1, 401).astype(f"u{dtype.itemsize}").view(dtype)
+    for part in (Part(0, 400, 20, 0), Part(0, 400, 1, 0)):
+        back = back_of(encode_factored(tiny, [part], 16))
+        assert_as_promised(tiny, back, 16)
+        assert np.all(back < 2.0**-123)
+
+
+def test_a_centre_past_infinity_is_the_last_code():
+    """An element far below a large row and a large column: its level is an escape, decoded as 0 at first."""
+    values = np.full((64, 64), 1e-30, np.float32)
+    values[7], values[:, 9] = 1e30, 1e30
+    values[7, 9] = 1e-30
+    flat = values.reshape(-1)
+    data = encode_factored(flat, [Part(0, flat.size, 64, 0)], 1)
+    assert_as_promised(flat, back_of(data), 1)
+
+
+@pytest.mark.parametrize("cols", [8, 63, 1000, 1023, 1024, 1025])
+def test_a_product_of_powers_of_two_takes_its_factors_only(cols):
+    rng = np.random.default_rng(1)
+    rows = 70
+    values = 2.0 ** (rng.integers(-30, 0, (rows, 1)) + rng.integers(-8, 0, (1, cols)))
+    flat = values.astype(np.float32).reshape(-1)
+    data = encode_factored(flat, [Part(0, flat.size, cols, 0)], 16)
+    assert take_apart(data).coder == f.ZERO
+    assert len(data) < 150 + 2 * (rows + cols)
+    assert_as_promised(flat, back_of(data), 16)
+
+
+def test_steps_trade_size_for_error():
+    flat = product(512, 500).reshape(-1)
+    sizes, errors = [], []
+    for step in (1, 4, 16, 64):
+        data = encode_factored(flat, [Part(0, flat.size, 500, 0)], step)
+        sizes.append(len(data))
+        errors.append(np.abs(np.log2(back_of(data) / flat)).mean())
+    assert sizes == sorted(sizes, reverse=True)
+    assert errors == sorted(errors)
+    assert errors[0] < 0.02
+    assert 8 * sizes[2] / flat.size < 1.3
+
+
+@pytest.mark.parametrize("bad", [-1.0, -0.0, np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_what_has_no_logarithm_is_not_coded(dtype, bad):
+    values = np.ones(400, dtype)
+    parts = [Part(0, 200, 10, 0), Part(200, 200, 1, 0)]
+    assert encode_factored(values, parts, 16) is not None
+    for place in (0, 199, 399):
+        values[:] = 1
+        values[place] = bad
+        assert encode_factored(values, parts, 16) is None
+
+
+def test_other_dtypes_and_scattered_zeros_are_not_coded():
+    part = [Part(0, 400, 20, 0)]
+    for dtype in (np.float16, np.int32, np.complex64):
+        assert encode_factored(np.ones(400, dtype), part, 16) is None
+    values = np.ones(400, np.float32)
+    values[np.random.default_rng(0).permutation(400)[:190]] = 0
+    assert encode_factored(values, part, 16) is not None
+    values[np.random.default_rng(0).permutation(400)[:220]] = 0
+    assert encode_factored(values, part, 16) is None
+
+
+def test_an_empty_chunk_and_one_without_matrices():
+    for size in (0, 100):
+        data = encode_factored(np.zeros(size, np.float32), [], 16)
+        assert_same_bits(back_of(data), np.zeros(size, np.float32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_tables_of_earlier_chunks_change_no_value(dtype):
+    cache = TableCache()
+    for seed in range(3):
+        flat = product(300, 70, seed).astype(dtype).reshape(-1)
+        parts = [Part(0, flat.size, 70, 0)]
+        assert_same_bits(
+            back_of(encode_factored(flat, parts, 16, cache=cache)), back_of(encode_factored(flat, parts, 16))
+        )
+
+
+SIZE = (1 << 18) + (1 << 16) + 4321
+PARTS = [Part(3, 100_000, 777, 500), Part(100_010, 1 << 17, 1, 0), Part(250_000, SIZE - 250_000, 1024, 9)]
+
+
+def large(kind):
+    """Give a frame of several spans, of the coder that `kind` leads to."""
+    rng = np.random.default_rng(8)
+    spread, step = {"zero": (0.0, 64), "runs": (0.5, 64), "pack": (1.5, 16), "wide": (9.0, 1)}[kind]
+    values = (1e-8 * np.exp(spread * rng.normal(size=SIZE))).astype(np.float32)
+    if kind in ("runs", "pack"):
+        values[rng.integers(0, SIZE, 300)] = 3e38
+        values[rng.integers(0, SIZE, 300)] = 0
+    values[:3] = values[100_003:100_010] = values[231_082:250_000] = 0
+    return encode_factored(values, PARTS, step)
+
+
+@pytest.fixture(scope="module", params=["zero", "runs", "pack", "wide"])
+def big(request):
+    frame = parse_frame(large(request.param), expected=SIZE)
+    assert frame.coder == {"zero": f.ZERO, "runs": f.RUNS, "pack": f.PACK, "wide": f.WIDE}[request.param]
+    return frame, decode_values(frame)
+
+
+EDGES = [0, 1, 4096, 65535, 65536, 65537, 99_999, 100_003, 1 << 17, 250_000, 1 << 18, SIZE - 1, SIZE]
+
+
+@given(st.lists(st.sampled_from(EDGES) | st.integers(0, SIZE), min_size=2, max_size=2))
+def test_a_window_is_the_slice_of_the_whole(big, ends):
+    frame, whole = big
+    low, high = sorted(ends)
+    assert_same_bits(decode_values(frame, low, high), whole[low:high])
+
+
+def test_matrices_may_lie_anywhere_in_a_frame(big):
+    _, whole = big
+    assert not whole[:3].any()
+    assert not whole[100_003:100_010].any()
+    assert not whole[231_082:250_000].any()
+
+
+def test_levels_outside_of_matrices_stand_for_zero():
+    values = np.full(200, 1e-8, np.float32)
+    values[::3] = 1e-4
+    data = take_apart(encode_factored(values, [Part(0, 200, 20, 0)], 16))
+    assert data.coder != f.ZERO
+    section = b"\1\0\0\0" + np.array([0, 100, 20, 0], "<u8").tobytes() + np.array([3, 3], "<u4").tobytes()
+    data = data.but(scales=section + one_code(1500) + one_code(0))
+    back = back_of(data.to_bytes())
+    assert back[:100].all()
+    assert not back[100:].any()
