@@ -6,7 +6,7 @@ import math
 import random
 
 import pytest
-from histories import ANCHOR, DELTA, ELEMENTS, History
+from graph_histories import ANCHOR, DELTA, ELEMENTS, History
 from hypothesis import given
 from hypothesis import strategies as st
 

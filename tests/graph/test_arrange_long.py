@@ -7,7 +7,7 @@ import random
 import time
 
 import pytest
-from histories import ANCHOR, DELTA, ELEMENTS, History
+from graph_histories import ANCHOR, DELTA, ELEMENTS, History
 
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT, NodeName

@@ -9,7 +9,7 @@ from dataclasses import replace
 import histories
 import numpy as np
 import pytest
-from histories import ROOT, History, Segment, edge_of, random_history, same_bits
+from edge_histories import ROOT, History, Segment, edge_of, random_history, same_bits
 from hypothesis import given
 from hypothesis import strategies as st
 
