@@ -19,8 +19,8 @@ from typing import Any
 from benchmarks.workloads_cache import Trace, check_environment, missing, write_save
 
 DATA = Path(__file__).parent / "data"
-#: First save, in iterations: the GPT once it knows the common bytes, LeNet before its loss begins to fall, the
-#: others once they are under way.
+#: First save, in iterations: the GPT once it knows the common bytes, LeNet before its loss begins to fall,
+#: the others once they are under way.
 START = {"gpt": 100, "lenet": 500, "logreg": 100, "cnn": 100, "mf": 1500, "dlrm": 500}
 #: Iterations from one save to the next that a user would choose.
 EVERY = {"gpt": 20, "lenet": 20, "logreg": 10, "cnn": 10, "mf": 50, "dlrm": 50}

@@ -25,11 +25,15 @@ class LeNet5(nn.Module):
 
 
 class SmallAlexNet(nn.Module):
-    """Five convolutions, then three layers with dropout, as AlexNet has; for 28x28 images, 914,026 parameters."""
+    """Five convolutions, the first with a stride, then three layers with dropout, as AlexNet has.
+
+    For 28x28 images; 894,378 parameters. Weights begin as He et al. say: the default would not move for
+    hundreds of steps.
+    """
 
     def __init__(self, dropout: float = 0.5) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 32, 3, padding=1)
+        self.conv1 = nn.Conv2d(1, 32, 3, stride=2, padding=1)
         self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
         self.conv3 = nn.Conv2d(64, 96, 3, padding=1)
         self.conv4 = nn.Conv2d(96, 96, 3, padding=1)
@@ -38,12 +42,14 @@ class SmallAlexNet(nn.Module):
         self.fc2 = nn.Linear(640, 480)
         self.fc3 = nn.Linear(480, 10)
         self.dropout = dropout
+        for name, weight in self.named_parameters():
+            if weight.dim() >= 2 and not name.startswith("fc3"):
+                nn.init.kaiming_normal_(weight, nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
         x = F.max_pool2d(F.relu(self.conv1(images)), 2)
-        x = F.max_pool2d(F.relu(self.conv2(x)), 2)
-        x = F.relu(self.conv4(F.relu(self.conv3(x))))
-        x = F.max_pool2d(F.relu(self.conv5(x)), 2).flatten(1)
+        x = F.relu(self.conv3(F.relu(self.conv2(x))))
+        x = F.max_pool2d(F.relu(self.conv5(F.relu(self.conv4(x)))), 2).flatten(1)
         x = F.dropout(F.relu(self.fc1(x)), self.dropout, self.training)
         x = F.dropout(F.relu(self.fc2(x)), self.dropout, self.training)
         return self.fc3(x)

@@ -1,8 +1,8 @@
 """Training runs in plain numpy: logistic regression, matrix factorisation and a small DLRM.
 
-They have the interface of `workloads_train.Run`: `advance`, `loss`, `state`, `load`, `fingerprint`, `iteration`. A batch is
-drawn from the seed and the iteration alone, and the optimizer is plain SGD: weights are all there is to save.
-The ratings and the clicks are made up, from models that the docstrings state.
+They have the interface of `workloads_train.Run`: `advance`, `loss`, `state`, `load`, `fingerprint`,
+`iteration`. A batch is drawn from the seed and the iteration alone, and the optimizer is plain SGD: weights
+are all there is to save. The ratings and the clicks are made up, from models that the docstrings state.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class LogisticRegression(NumpyRun):
         scale = 1 / np.sqrt(self.images.shape[1])
         self.weights["linear.weight"] = rng.uniform(-scale, scale, (10, 784)).astype(np.float32)
         self.weights["linear.bias"] = np.zeros(10, np.float32)
-        return digits.images.tobytes()
+        return bytes(digits.images.tobytes())
 
     def _probabilities(self, images: np.ndarray) -> np.ndarray:
         logits = images @ self.weights["linear.weight"].T + self.weights["linear.bias"]
@@ -117,8 +117,8 @@ class LogisticRegression(NumpyRun):
 class MatrixFactorisation(NumpyRun):
     """Rank-32 factors of 5,000 users and 3,000 items by SGD on 400,000 ratings: 256,000 parameters.
 
-    The ratings are made up: the inner product of rank-8 normal factors (of variance 1/8 an entry, so a rating has
-    variance about 1/8 * 8 / 8) times two, plus normal noise of 0.3. Users and items are drawn by Zipf's law with exponent 0.9.
+    The ratings are made up: the inner product of rank-8 normal factors, of variance 1 together, plus
+    normal noise of 0.3. Users and items are drawn by Zipf's law with exponent 0.9.
     """
 
     batch_size, rate = 1000, 0.03
@@ -132,7 +132,7 @@ class MatrixFactorisation(NumpyRun):
         self.ratings = (exact + rng.normal(0, 0.3, size)).astype(np.float32)
         for name, n in zip(("users.weight", "items.weight"), self.shape, strict=True):
             self.weights[name] = rng.normal(0, 0.1, (n, self.rank)).astype(np.float32)
-        return self.pairs.tobytes() + self.ratings.tobytes()
+        return bytes(self.pairs.tobytes() + self.ratings.tobytes())
 
     def update(self, rng: np.random.Generator) -> None:
         picked = rng.integers(0, self.count, self.batch_size)
@@ -150,10 +150,11 @@ class MatrixFactorisation(NumpyRun):
 
 
 class SmallDLRM(NumpyRun):
-    """Eight tables of 16-wide rows (50,600 in all), two small MLPs and the inner products of all pairs: 817,041 parameters.
+    """Eight tables of 16-wide rows, 50,600 in all, and two small MLPs: 817,041 parameters.
 
-    The clicks are made up: 13 normal features and one row of each table (drawn by Zipf's law, exponent 1.05) have hidden
-    weights; a click has the logistic of their sum as its probability. About 3 % of the rows are touched by an update.
+    The top MLP sees the inner products of all pairs of rows, as in DLRM. The clicks are made up: 13 normal
+    features and one row of each table (drawn by Zipf's law, exponent 1.05) have hidden weights; a click has
+    the logistic of their sum as its probability. An update touches about 3 % of the rows.
     """
 
     batch_size, rate, width = 256, 0.3, 16
@@ -174,7 +175,10 @@ class SmallDLRM(NumpyRun):
     def _draw(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         dense = rng.normal(size=(size, 13))
         rows = np.stack(
-            [order[np.searchsorted(p, rng.random(size))] for order, p in zip(self.orders, self.powers, strict=True)],
+            [
+                order[np.searchsorted(p, rng.random(size))]
+                for order, p in zip(self.orders, self.powers, strict=True)
+            ],
             axis=1,
         )
         score = dense @ self.slope + sum(h[rows[:, t]] for t, h in enumerate(self.hidden))
@@ -211,7 +215,7 @@ class SmallDLRM(NumpyRun):
         for name, gradient in gradients.items():
             self.weights[name] -= np.float32(self.rate) * gradient
         for t in range(len(TABLES)):
-            # A row is in few examples of a batch: tables take the sum of the gradients, a tenth of the rate each.
+            # A row is in few examples of a batch: tables take the sum of gradients at a tenth of the rate.
             step = of_all[:, t + 1] * np.float32(self.rate * self.batch_size / 10)
             _subtract_rows(self.weights[f"tables.{t}.weight"], rows[:, t], step)
 

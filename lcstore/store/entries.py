@@ -6,6 +6,9 @@ import math
 from collections.abc import Sequence, Set
 from typing import Final
 
+import numpy as np
+
+from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_name
 from lcstore.state.frameworks import HostArray
 from lcstore.state.paths import Path
@@ -51,3 +54,8 @@ def _small_exact(entries: list[Entry], sizes: list[int]) -> list[Entry]:
             break
         entries[i] = entries[i]._replace(role="exact")
     return entries
+
+
+def flat_array(array: Array) -> Array:
+    """Return the elements of an array in C order, flat; shares memory where it can."""
+    return np.ascontiguousarray(array).reshape(-1)

@@ -108,3 +108,13 @@ def step_info(node: str, record: NodeRecord) -> StepInfo:
         metadata=dict(record.metadata),
         tags=record.tags,
     )
+
+
+def phases(started: float, flattened: float, coded: float, ended: float) -> dict[str, float]:
+    """Return how long each phase of a save took, given the moments between them."""
+    return {
+        "flatten": flattened - started,
+        "code": coded - flattened,
+        "commit": ended - coded,
+        "total": ended - started,
+    }

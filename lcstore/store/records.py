@@ -157,6 +157,13 @@ class NodeRecord:
     stats: dict[str, int | float] = field(default_factory=dict)
     software: str = ""
 
+    @property
+    def objects(self) -> tuple[ObjectRef, ...]:
+        """All objects that it needs: those of its edge, of its exact value and of its plain values."""
+        exact = () if self.exact is None else self.exact.objects
+        leaves = () if self.leaves_object is None else (self.leaves_object,)
+        return (*self.edge.objects, *exact, *leaves)
+
     def to_bytes(self) -> bytes:
         """Return the record's bytes, having checked that they can be read."""
         edge, exact, leaves = self.edge.id, self.exact, self.leaves_object

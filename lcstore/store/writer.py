@@ -24,8 +24,8 @@ from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
 from lcstore.store.commit import is_taken_away, put_record
-from lcstore.store.entries import plan_entries
-from lcstore.store.info import SaveInfo
+from lcstore.store.entries import flat_array, plan_entries
+from lcstore.store.info import SaveInfo, phases
 from lcstore.store.jobs import run_all
 from lcstore.store.labels import Labels
 from lcstore.store.marked import next_seq
@@ -144,10 +144,9 @@ class Writer:
         flattened = time.perf_counter()
         arrays = [flat_array(host.array) for _, host in flat.tensors]
         saving = _Saving(self, step, flat, arrays, labels, exact)
-        if self._foreign and self.head is not None:
+        if self._foreign and self.head is not None and (not self._sound or self._is_going(self.head)):
             # What may be let go of is neither built upon nor named: soon nothing may tell what became of it.
-            if not self._sound or is_going(self.backend, self.catalog, self.head.node):
-                self.head = None
+            self.head = None
         anchor = self.head is None or not self._sound
         for _ in range(_TRIES):
             base = self.head if not anchor else None
@@ -179,11 +178,10 @@ class Writer:
         handle committed before needs no look: collectors keep the latest node of every run.
         """
         assert self.head is not None
+        record = self.catalog.record(self.head.node)
         try:
-            gone = is_taken_away(self.backend, *_objects(self.catalog.record(self.head.node)))
-            gone = gone or (
-                base is not None and self._foreign and is_going(self.backend, self.catalog, base.node)
-            )
+            gone = is_taken_away(self.backend, record.edge.id, record.objects)
+            gone = gone or (base is not None and self._foreign and self._is_going(base))
         except StorageError as error:
             raise UnknownOutcomeError(
                 "the state is stored, but whether a collector let go of what it stands on could not be "
@@ -193,6 +191,9 @@ class Writer:
         if not gone:
             self._foreign = self._doubtful = False
         return gone
+
+    def _is_going(self, base: NodeName) -> bool:
+        return is_going(self.backend, self.catalog, base.node)
 
     def _disown(self, name: NodeName) -> None:
         """Let go of a node that is not acknowledged: what it stands on is being deleted."""
@@ -259,7 +260,7 @@ class _Saving:
             self.written = Written(writer.backend)
         writer._accept(pending)
         ended = time.perf_counter()
-        return self._info(pending, error, lag, _phases(started, flattened, coded, ended))
+        return self._info(pending, error, lag, phases(started, flattened, coded, ended))
 
     def _draft(self, anchor: bool, reset: set[Path]) -> Draft:
         writer = self.writer
@@ -397,24 +398,3 @@ class _Saving:
             lag=float(lag) if np.isfinite(lag) else None,
             seconds=seconds,
         )
-
-
-def _objects(record: NodeRecord) -> tuple[str, list[ObjectRef]]:
-    """Return the id of a node's own edge, and all objects below that."""
-    exact = record.exact.objects if record.exact is not None else ()
-    leaves = [record.leaves_object] if record.leaves_object is not None else []
-    return record.edge.id, [*record.edge.objects, *exact, *leaves]
-
-
-def flat_array(array: Array) -> Array:
-    """Return the elements of an array in C order, flat; shares memory where it can."""
-    return np.ascontiguousarray(array).reshape(-1)
-
-
-def _phases(started: float, flattened: float, coded: float, ended: float) -> dict[str, float]:
-    return {
-        "flatten": flattened - started,
-        "code": coded - flattened,
-        "commit": ended - coded,
-        "total": ended - started,
-    }

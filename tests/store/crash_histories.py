@@ -18,7 +18,7 @@ from lcstore.testing.actors import alone, deterministic
 
 
 def state(number: int) -> dict[str, Any]:
-    """A state of a run: weights that move, some that do not, moments, a counter, an exact table that stays."""
+    """A state of a run: weights that move, some that do not, moments, an exact table that stays."""
     rng = np.random.default_rng(5)
     weights = rng.standard_normal((6, 16)).astype(np.float32)
     still = rng.standard_normal((4, 4)).astype(np.float32)

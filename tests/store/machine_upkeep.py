@@ -31,6 +31,7 @@ POLICIES = [
     "strip:**:latest:5",
     "exact:latest:1",
     "exact:tagged:good",
+    "exact:latest:1 | strip:optim/**:latest:2",
     "latest:3 | exact:every:4",
 ]
 budgets = st.sampled_from([None, None, 2_000, 20_000])

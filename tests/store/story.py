@@ -158,7 +158,7 @@ class Story:
             self.fork: 5,
             self.reopen: 2,
             self.retire: 8,
-            self.retain: 3,
+            self.retain: 6,
             self.pin: 2,
             self.unpin: 2,
             self.compact: 4,

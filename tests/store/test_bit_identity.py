@@ -12,7 +12,9 @@ from story import CHUNK, Story
 import lcstore
 from lcstore.graph import choice, graph, lineage, routes, ways
 from lcstore.graph import plan as planning
+from lcstore.graph.plan import Shortcut
 from lcstore.state import plan as plans
+from lcstore.store.maintenance.compact import Compactor
 from lcstore.store.memory import MemoryBackend
 from lcstore.testing.actors import alone, deterministic
 
@@ -61,6 +63,49 @@ def test_any_history_keeps_its_bits(seed):
 @pytest.mark.parametrize("seed", range(1000, 1100))
 def test_long_histories_keep_their_bits(seed):
     tell(seed, 300, paths=16)
+
+
+def test_a_pool_that_nobody_has_any_more_closes_no_path():
+    """The anchor holds weights that went away since: the rest of it is what all states stand on."""
+    rng = np.random.default_rng(0)
+    model = {name: rng.standard_normal((40, 50)) for name in ("a.weight", "b.weight")}
+    model["a.weight"] = model["a.weight"].astype(np.float32)
+    with lcstore.open(MemoryBackend.fresh(), threads=1, grace=0) as store:
+        store.save(0, {"model": model})
+        del model["b.weight"]
+        for step in range(1, 5):
+            model["a.weight"] = model["a.weight"] + np.float32(1e-3)
+            store.save(step, {"model": model})
+        states = {step: store.restore(step) for step in (2, 3, 4)}
+        for step in (0, 1):
+            store.retire(step)
+            store.collect()
+            graph = store._catalog.refresh(full=True)
+            assert not [node for node in graph.nodes if graph.is_in_danger(node)]
+        assert all(same(store.restore(step), state) for step, state in states.items())
+        store.resume(4)
+        assert store.save(5, {"model": model}).kind == "delta"
+
+
+def test_a_merge_to_a_retired_state_that_is_not_whole_any_more_is_left_out():
+    """Nobody has the ids of steps 2 and 3 any more, so there is no edge that leads to all of step 3."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((40, 50)).astype(np.float32)
+    with lcstore.open(MemoryBackend.fresh(), threads=1, grace=0) as store:
+        for step, ids in enumerate((1, 1, 2, 2, 3)):
+            weight = weight + np.float32(1e-3)
+            store.save(step, {"model": {"a.weight": weight, "ids": np.arange(5) * ids}})
+        names = [store.info(step).node for step in store.steps()]
+        states = {step: store.restore(step) for step in (0, 4)}
+        for step in (1, 2, 3):
+            store.retire(step)
+        store.collect()
+        store.compact(dry_run=True)
+        compactor = Compactor(store._backend, store._catalog, store._reader, store._executor)
+        assert not compactor._try(Shortcut(names[0], names[3], 0, 3))
+        assert list(compactor.skipped) == [3]
+        assert compactor._try(Shortcut(names[0], names[4], 0, 4))
+        assert all(same(store.restore(step), state) for step, state in states.items())
 
 
 def test_a_run_of_1000_saves_has_short_paths():

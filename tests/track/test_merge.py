@@ -6,7 +6,7 @@ import importlib
 import tracemalloc
 from dataclasses import replace
 
-import histories
+import edge_histories as histories
 import numpy as np
 import pytest
 from edge_histories import ROOT, History, Segment, edge_of, random_history, same_bits

@@ -174,15 +174,22 @@ class Compactor:
             except (CorruptionError, NotFoundError) as error:
                 self.catalog.refresh(full=True)
                 now = self._situation(shortcut)
-                if now == before:
+                if now == before and not self._was_let_go(error):
                     raise
                 why = f"collected meanwhile ({error})"
-                if now is None:
+                if now is None or now == before:
                     break
         name = self.catalog.graph.nodes.get(shortcut.target)
         if name is not None:
             self.skipped[name.step] = why
         return False
+
+    def _was_let_go(self, error: CorruptionError | NotFoundError) -> bool:
+        """Say whether what is missing was condemned: of a retired state, only what others need is there."""
+        if error.key is None or not error.key.startswith(f"{keys.DATA}/"):
+            return False
+        edge = keys.parse_data_key(error.key).edge
+        return any(name.edge == edge for name in self.catalog.marks.condemned)
 
     def _situation(self, shortcut: Shortcut) -> object:
         """Return what is to be merged, and what of that may be gone; None if there is nothing to do."""
@@ -209,7 +216,12 @@ class Compactor:
             written = Written(self.backend)
             room = Semaphore(max(1, MEMORY // bytes_per_job(node.plan)))
             jobs = [partial(self._merge, job, room, edge, written) for job in merger.jobs()]
-            run_all(self.executor, jobs)
+            try:
+                run_all(self.executor, jobs)
+            except NotFoundError as error:
+                if error.key is None or not error.key.startswith(keys.edge_folder(edge)):
+                    raise
+                return False  # a collector took what was just written
             merger.prove()
             written.put_metadata(edge, node.plan)
         self.written += written.nbytes
@@ -226,7 +238,7 @@ class Compactor:
     def _check(self, ref: ObjectRef) -> None:
         try:
             ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
-        except (CorruptionError, NotFoundError) as error:
+        except CorruptionError as error:
             message = f"what was just written reads back differently: {error.message}"
             raise StorageError(message, key=ref.key) from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from lcstore.errors import CorruptionError
@@ -76,11 +76,25 @@ def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
             break
         avoided |= hit
         _avoid(census, hit)
+    arrays |= _opening(census, [ref.target for ref in tree if ref.edge is None])
     nodes = kept | {ref.target for ref in tree} | {ref.base for ref in tree if ref.base != ROOT}
     shortcuts = {ref.edge for ref in tree if ref.edge is not None}
     danger = {node for node in kept if graph.is_in_danger(node)}
     above, edges = _above(graph, danger)
     return Verdict(arrays, nodes | above, shortcuts | edges | {census.own[node] for node in above})
+
+
+def _opening(census: Census, nodes: Iterable[str]) -> set[Needed]:
+    """Return the arrays without which the own edges of some nodes would be closed to readers.
+
+    An edge is condemned as a path with any array of weights that it has, be it one whose tensors are gone
+    from all kept states: it is not worth closing the way for what that takes.
+    """
+    found: set[Needed] = set()
+    for node in nodes:
+        stored = census.stored[census.own[node]]
+        found |= {(stored.edge, *array) for array in stored.arrays if array[0].startswith(keys.WEIGHTS)}
+    return found
 
 
 def condemnable(census: Census, verdict: Verdict, orphans: set[str]) -> Iterator[Scope]:
