@@ -232,7 +232,7 @@ def look(history: History, kept: set[str], outcome: Outcome) -> None:
     outcome.kept, outcome.edges, outcome.mean_edges = len(kept), max(edges), sum(edges) / len(edges)
     delta = latest.nbytes if latest.base != ROOT else 0
     outcome.newest = max(outcome.newest, graph.path_bytes(latest.node) / (ANCHOR + delta))
-    if outcome.newest > 1.3:
+    if outcome.newest > 1.1:
         raise RuntimeError(f"the newest state reads {outcome.newest:.2f} times an anchor and a delta")
     own = sum(min(history.nodes[node].nbytes, DELTA) for node in kept)
     outcome.stored = history.stored() / (own + ANCHOR)

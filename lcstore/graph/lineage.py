@@ -18,6 +18,7 @@ from lcstore.graph.sizes import Sizes
 
 #: The id of an edge that is only planned.
 UNMADE: Final = ""
+_SPREAD_UNIT: Final = 1 << 64
 
 
 class Link(NamedTuple):
@@ -51,7 +52,8 @@ class Lineage:
         The place that it descends from: the base of its own edge; where that edge is gone, the nearest base
         of another. Merged edges are sums along these.
     length, total, spread
-        Edges, and sum of their bytes and of their spreads, from the first node of its line.
+        Edges, and sum of their bytes and of their spreads, from the first node of its line. Spreads are summed
+        as integers, in parts of `_SPREAD_UNIT`: one great edge must not swallow the small ones.
     first
         The first node of its line, which an anchor leads to.
     anchor
@@ -66,7 +68,7 @@ class Lineage:
     parent: list[int] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
     total: list[int] = field(default_factory=list)
-    spread: list[float] = field(default_factory=list)
+    spread: list[int] = field(default_factory=list)
     first: list[int] = field(default_factory=list)
     anchor: list[int] = field(default_factory=list)
     _span: list[tuple[int, int]] = field(default_factory=list)
@@ -75,7 +77,8 @@ class Lineage:
         """Return about how many bytes an edge from `base`, an ancestor or the root, to `place` will have."""
         if base == 0:
             return self.anchor[place]
-        return min(self.sizes.nbytes(self.spread[place] - self.spread[base]), self.anchor[place])
+        spread = (self.spread[place] - self.spread[base]) / _SPREAD_UNIT
+        return min(self.sizes.nbytes(spread), self.anchor[place])
 
     def weight(self, place: int, link: Link) -> int:
         """Return the bytes that an edge to a place counts as when edges are compared.
@@ -226,13 +229,13 @@ def _place(
     if base == 0:
         _descend(line, 0, 0, 0, 0.0, place, edge.nbytes)
     else:
-        spread = line.spread[base] + line.sizes.spread(edge.nbytes)
+        spread = line.spread[base] + int(line.sizes.spread(edge.nbytes) * _SPREAD_UNIT)
         total = line.total[base] + edge.nbytes
         _descend(line, base, line.length[base] + 1, total, spread, line.first[base], line.anchor[base])
 
 
 def _descend(
-    line: Lineage, parent: int, length: int, total: int, spread: float, first: int, anchor: int
+    line: Lineage, parent: int, length: int, total: int, spread: int, first: int, anchor: int
 ) -> None:
     line.parent.append(parent)
     line.length.append(length)

@@ -72,7 +72,8 @@ def plan(
 
     Carried out whole and collected, no restore of a kept node goes over more than log2(n) + 2 edges, n being
     the number of kept nodes, and the newest node of every run that no other stands on reads at most
-    1.3 times the bytes of its anchor and one delta. Planning again right after finds nothing to do.
+    1.3 times the bytes of its anchor and one delta; the latest of all, 1.1 times. Planning again right after
+    finds nothing to do.
 
     Parameters
     ----------

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -166,7 +167,7 @@ class Collector:
         return [scope for scope in scopes if scope not in known]
 
     def _settle(self, census: Census, scopes: Sequence[Scope]) -> None:
-        """Write again what says that states were retired, so that it outlives a power cut like what it lets go.
+        """Write again what says that states were retired, so that it outlives a power cut as deleting does.
 
         Whoever wrote it may have died before it was durable.
         """
@@ -177,7 +178,8 @@ class Collector:
         run_all(self.executor, [partial(self._write_again, key) for key in relied_on])
 
     def _write_again(self, key: str) -> None:
-        put_record(self.backend, key, read_capped(self.backend, key, MAX_RECORD_BYTES))
+        with suppress(NotFoundError):  # another collector is done with it
+            put_record(self.backend, key, read_capped(self.backend, key, MAX_RECORD_BYTES))
 
     def _condemn(self, scopes: Sequence[Scope]) -> None:
         created = utc_now()

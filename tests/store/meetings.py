@@ -1,0 +1,166 @@
+"""Small stores, actors that meet in them, and what must hold when they are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+from crash_histories import opened, quick
+
+from lcstore.store.commit import put_record
+from lcstore.store.maintenance.collect import Collector
+from lcstore.store.marks import RetiredRecord
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.records import utc_now
+from lcstore.testing import Outcome, Scene, Snapshot
+
+Play = Callable[[Any], Any]
+
+
+def state(number: int) -> dict[str, Any]:
+    """One tensor that moves, and one that stays."""
+    rng = np.random.default_rng(3)
+    weights = rng.standard_normal((4, 8)).astype(np.float32)
+    for _ in range(number):
+        weights = weights + rng.standard_normal(weights.shape).astype(np.float32) * np.float32(1e-3)
+    return {"a.weight": weights, "mask": np.arange(4)}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A store to begin from: its states in the order of saving, what they give back, which are retired."""
+
+    objects: dict[str, bytes]
+    nodes: list[str]
+    snapshots: dict[str, Snapshot]
+    retired: frozenset[str]
+
+
+@cache
+def start(
+    length: int, retired: tuple[int, ...] = (), *, fork: bool = False, compacted: bool = False
+) -> Start:
+    """A run of states, some of them let go of; with `fork` two runs more that went on from the first."""
+    backend = MemoryBackend.fresh()
+    with quick(), opened(backend, grace=0) as store:
+        nodes = [store.save(step, state(step)).node for step in range(length)]
+        if fork:
+            store.resume(nodes[0])
+            nodes += [store.save(10 + step, state(30 + step)).node for step in range(2)]
+        snapshots = {node: Snapshot.of(store.restore(node)) for node in nodes}
+        for place in retired:
+            store.retire(nodes[place])
+        if compacted:
+            store.compact()
+    return Start(backend.snapshot(), nodes, snapshots, frozenset(nodes[place] for place in retired))
+
+
+# Actors -------------------------------------------------------------------------------------------------
+
+
+def saving(at: str | None = None, number: int = 60) -> Play:
+    """Save, going on from a node; return the node that was acknowledged."""
+
+    def play(actor: Any) -> Any:
+        with opened(actor) as store:
+            if at is not None:
+                store.resume(at)
+            return store.save(number, state(number)).node
+
+    return play
+
+
+def collecting(times: int = 1, *, retire: str | None = None) -> Play:
+    """Collect, having retired a node; without the listings that a handle takes besides."""
+
+    def play(actor: Any) -> None:
+        with opened(actor) as store:
+            if retire is not None:
+                mark = RetiredRecord(retire, "test", utc_now())
+                put_record(actor, mark.key(), mark.to_bytes())
+            for _ in range(times):
+                Collector(actor, store._catalog, store._executor, 0).run(dry_run=False)
+
+    return play
+
+
+def compacting(actor: Any) -> None:
+    with opened(actor) as store:
+        store.compact()
+
+
+def pinning(node: str) -> Play:
+    """Pin a node, and return it."""
+
+    def play(actor: Any) -> Any:
+        with opened(actor) as store:
+            store.pin(node, "test")
+        return node
+
+    return play
+
+
+def reading(*nodes: str) -> Play:
+    """Return what nodes give."""
+
+    def play(actor: Any) -> Any:
+        with opened(actor, "r") as store:
+            return {node: Snapshot.of(store.restore(node)) for node in nodes}
+
+    return play
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Who meets in which store.
+
+    Attributes
+    ----------
+    start
+        The store.
+    actors
+        By name; those of writers, readers and pinners begin so.
+    let_go
+        Nodes that are retired meanwhile.
+    excused
+        By actor: errors that it may end with.
+    """
+
+    start: Start
+    actors: Mapping[str, Play]
+    let_go: frozenset[str] = frozenset()
+    excused: Mapping[str, tuple[type[BaseException], ...]] = field(default_factory=dict)
+
+    def scene(self) -> Scene:
+        backend = MemoryBackend.fresh(self.start.objects)
+        return Scene(backend, self.actors, lambda outcomes: self.check(backend, outcomes))
+
+    def check(self, backend: MemoryBackend, outcomes: Mapping[str, Outcome]) -> None:
+        kept = self.start.snapshots.keys() - self.start.retired - self.let_go
+        saved = []
+        for name, outcome in outcomes.items():
+            if outcome.error is not None:
+                assert isinstance(outcome.error, self.excused.get(name, ())), (name, outcome.error)
+            elif name.startswith("reader"):
+                assert all(seen == self.start.snapshots[node] for node, seen in outcome.value.items())
+            elif name.startswith("pinner"):
+                kept |= {outcome.value}
+            elif name.startswith("writer"):
+                saved.append(outcome.value)
+        before = self._seen(backend, [*kept, *saved])
+        assert all(before[node] == self.start.snapshots[node] for node in kept)
+        # Collecting goes on, and takes nothing that is needed.
+        with opened(backend) as store:
+            store.collect(grace=0)
+            store.collect(grace=0)
+            report = store.verify(level="checksum")
+        assert self._seen(backend, [*kept, *saved]) == before
+        assert not [finding for finding in report.findings if finding.severity == "error"], report.findings
+
+    @staticmethod
+    def _seen(backend: MemoryBackend, nodes: list[str]) -> dict[str, Snapshot]:
+        with opened(backend, "r") as store:
+            return {node: Snapshot.of(store.restore(node)) for node in nodes}

@@ -1,0 +1,226 @@
+"""Single schedules of saving, compacting, pinning and collecting, each of which could lose something."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from crash_histories import opened
+from meetings import start, state
+
+from lcstore import ConflictError, UnknownOutcomeError
+from lcstore.store import keys
+from lcstore.store.marks import CondemnedRecord
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.records import utc_now
+from lcstore.testing import Crash, Fault, FaultBackend, Operation, Snapshot
+
+
+class Meanwhile:
+    """A backend that does something once, right before or after an operation on some key."""
+
+    def __init__(
+        self, inner: MemoryBackend, name: str, prefix: str, do: Callable[[], Any], *, after: bool
+    ) -> None:
+        self.inner = inner
+        self.durable = inner.durable
+        self.watched = name, prefix
+        self.do: Callable[[], Any] | None = do
+        self.after = after
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.inner, name)
+        if name != self.watched[0]:
+            return real
+
+        def operation(key: str, *rest: Any) -> Any:
+            if self.do is None or not key.startswith(self.watched[1]):
+                return real(key, *rest)
+            do, self.do = self.do, None
+            if not self.after:
+                do()
+                return real(key, *rest)
+            result = real(key, *rest)
+            do()
+            return result
+
+        return operation
+
+
+def collect(backend: MemoryBackend) -> None:
+    with opened(backend) as store:
+        store.collect(grace=0)
+
+
+def is_record(operation: Operation) -> bool:
+    return operation.name == "put" and operation.key.startswith(("nodes/", "edges/"))
+
+
+def states_of(backend: MemoryBackend) -> dict[str, Snapshot]:
+    with opened(backend, "r") as store:
+        return {found.node: Snapshot.of(store.restore(found.node)) for found in store.states(records=False)}
+
+
+def sound(backend: MemoryBackend) -> bool:
+    with opened(backend) as store:
+        return store.verify(level="checksum").ok
+
+
+@pytest.mark.parametrize("objects", [1, 2, 3])
+def test_a_save_of_which_some_objects_were_taken_is_saved_again(objects):
+    backend = MemoryBackend.fresh(start(1).objects)
+    count = itertools.count(1)
+
+    def take() -> None:
+        if next(count) < objects:
+            meanwhile.do = take
+        else:
+            collect(backend)
+
+    meanwhile = Meanwhile(backend, "put", "data/", take, after=True)
+    with opened(meanwhile) as store:
+        node = store.save(5, state(5)).node
+    assert next(count) == objects + 1
+    assert states_of(backend)[node].tensors == Snapshot.of(state(5)).tensors
+    collect(backend)
+    assert sound(backend)
+
+
+def test_an_open_commit_of_which_the_objects_were_taken_is_not_built_upon():
+    backend = MemoryBackend.fresh(start(1).objects)
+    faulty = FaultBackend(backend, {is_record: Fault("lost_request", times=2)})
+    with opened(faulty) as store:
+        with pytest.raises(UnknownOutcomeError):
+            store.save(5, state(5))
+        collect(backend)
+        info = store.save(6, state(6))
+    assert info.kind == "anchor"
+    assert states_of(backend)[info.node].tensors == Snapshot.of(state(6)).tensors
+    collect(backend)
+    assert sound(backend)
+
+
+def test_an_open_commit_of_which_the_base_was_collected_is_not_built_upon():
+    begun = start(3, fork=True)
+    backend = MemoryBackend.fresh(begun.objects)
+    faulty = FaultBackend(backend, {is_record: Fault("lost_request", times=2)})
+    with opened(faulty) as store:
+        store.resume(begun.nodes[1])
+        with pytest.raises(UnknownOutcomeError):
+            store.save(50, state(50))
+        with opened(backend) as other:
+            other.compact(keep="LatestN(2)")
+            other.collect(grace=0)
+        info = store.save(60, state(60))
+    assert info.kind == "anchor"
+    assert states_of(backend)[info.node].tensors == Snapshot.of(state(60)).tensors
+    collect(backend)
+    assert sound(backend)
+
+
+def test_collecting_goes_on_after_a_save_whose_base_is_gone():
+    begun = start(3, fork=True)
+    backend = MemoryBackend.fresh(begun.objects)
+    with opened(backend) as store:
+        store.resume(begun.nodes[1])
+        with opened(backend) as other:
+            other.compact(keep="LatestN(2)")
+            other.collect(grace=0)
+            other.collect(grace=0)
+        assert begun.nodes[1] not in {name.split("-")[3] for name in backend.list(keys.NODES)}
+        assert store.save(50, state(50)).kind == "anchor"
+    collect(backend)
+    assert sound(backend)
+
+
+def test_a_state_whose_exact_value_was_collected_is_not_pinned():
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=0) as store:
+        store.save(0, state(0))
+        exact = store.save(1, state(1), exact=True).node
+        store.save(2, state(2))
+        store.retire(exact)
+        store.collect(grace=0)
+        with pytest.raises(ConflictError):
+            store.pin(exact)
+        assert store.steps() == [0, 2]
+
+
+def test_a_shortcut_of_which_objects_were_taken_is_not_relied_on():
+    begun = start(4, (1, 2))
+    backend = MemoryBackend.fresh(begun.objects)
+    # The compactor dies when its record is there; a collector took what it had written by then.
+    meanwhile = Meanwhile(backend, "put", "edges/", lambda: collect(backend), after=False)
+    faulty = FaultBackend(meanwhile, {is_record: "crash_after"})
+    with pytest.raises(Crash), opened(faulty) as store:
+        store.compact()
+    assert backend.list(keys.EDGES)
+    collect(backend)
+    collect(backend)
+    kept = {node: begun.snapshots[node] for node in (begun.nodes[0], begun.nodes[3])}
+    assert states_of(backend) == kept
+    assert sound(backend)
+
+
+def test_compaction_goes_on_where_a_collector_takes_what_it_writes():
+    begun = start(4, (1, 2))
+    backend = MemoryBackend.fresh(begun.objects)
+    for prefix in ("data/", "edges/"):
+        for after in (False, True):
+            meanwhile = Meanwhile(backend, "put", prefix, lambda: collect(backend), after=after)
+            with opened(meanwhile) as store:
+                store.compact()
+    collect(backend)
+    assert states_of(backend) == {node: begun.snapshots[node] for node in (begun.nodes[0], begun.nodes[3])}
+    assert sound(backend)
+
+
+def test_a_way_that_needs_a_condemned_array_is_not_relied_on():
+    backend = MemoryBackend.fresh()
+    with opened(backend, grace=0) as store:
+        store.save(0, state(0))
+        middle = store.save(1, state(1) | {"mask": np.arange(4) + 1}).node
+        last = store.save(2, state(2) | {"mask": np.arange(4) + 1}).node
+        seen = Snapshot.of(store.restore(last))
+        store.retire(middle)
+        assert store.compact().added
+        edge = store._catalog.record(middle).edge.id
+    (shortcut,) = map(keys.parse_edge_key, backend.list(keys.EDGES))
+    # One collector means to delete the shortcut, another (relying on that) what the other way needs.
+    for mark in (
+        CondemnedRecord(shortcut.edge, None, keys.WHOLE_EDGE, utc_now()),
+        CondemnedRecord(edge, middle, "exact-int64.set", utc_now()),
+    ):
+        backend.put(mark.key(), mark.to_bytes())
+    before = set(backend.list(keys.DATA))
+    collect(backend)
+    assert set(backend.list(keys.DATA)) == before
+    assert states_of(backend)[last] == seen
+
+
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_two_collectors_may_sweep_the_same(reads):
+    begun = start(2, fork=True)
+    backend = MemoryBackend.fresh(begun.objects)
+    with opened(backend) as store:
+        store.retire(begun.nodes[1])
+    count = itertools.count(1)
+
+    def meet() -> None:
+        if next(count) < reads:
+            meanwhile.do = meet
+        else:
+            collect(backend)
+
+    meanwhile = Meanwhile(backend, "get", "retired/", meet, after=False)
+    meanwhile.durable = True  # what is relied on is written once more there
+    with opened(meanwhile) as store:
+        store.collect(grace=0)
+    assert next(count) == reads + 1
+    collect(backend)
+    assert not backend.list(keys.RETIRED)
+    assert set(states_of(backend)) == set(begun.nodes) - {begun.nodes[1]}
+    assert sound(backend)
