@@ -52,8 +52,8 @@ class Lineage:
         The place that it descends from: the base of its own edge; where that edge is gone, the nearest base
         of another. Merged edges are sums along these.
     length, total, spread
-        Edges, and sum of their bytes and of their spreads, from the first node of its line. Spreads are summed
-        as integers, in parts of `_SPREAD_UNIT`: one great edge must not swallow the small ones.
+        Edges, and sum of their bytes and of their spreads, from the first node of its line. Spreads are
+        integers, in parts of `_SPREAD_UNIT`: one great edge must not swallow the small ones.
     first
         The first node of its line, which an anchor leads to.
     anchor
@@ -217,7 +217,7 @@ def _place(
         [Link(line.places[edge.base], edge.nbytes, edge) for edge in edges if edge not in condemned]
     )
     if node is None:
-        _descend(line, 0, 0, 0, 0.0, 0, 0)
+        _descend(line, 0, 0, 0, 0, 0, 0)
         return
 
     def preferred(edge: EdgeRef) -> tuple[bool, bool, int, int]:
@@ -227,7 +227,7 @@ def _place(
     edge = max(edges, key=preferred)
     base = line.places[edge.base]
     if base == 0:
-        _descend(line, 0, 0, 0, 0.0, place, edge.nbytes)
+        _descend(line, 0, 0, 0, 0, place, edge.nbytes)
     else:
         spread = line.spread[base] + int(line.sizes.spread(edge.nbytes) * _SPREAD_UNIT)
         total = line.total[base] + edge.nbytes

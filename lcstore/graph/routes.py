@@ -46,13 +46,11 @@ IsCondemned: TypeAlias = Callable[[EdgeRef], bool]
 
 def extend(route: Route, edge: EdgeRef, condemned: bool = False) -> Route:
     """Return the way that goes on from `route` over `edge`."""
-    return Route(
-        route.condemned + condemned, route.cost + edge.nbytes + EDGE_COST, route.edges + 1, edge
-    )
+    return Route(route.condemned + condemned, route.cost + edge.nbytes + EDGE_COST, route.edges + 1, edge)
 
 
 def better(new: Route, old: Route | None) -> bool:
-    """Tell whether `new` is preferred: what is not condemned, cheap, short; then the rank of the last edge."""
+    """Tell whether `new` is preferred: not condemned, cheap, short; then the rank of the last edge."""
     if old is None:
         return True
     if new.weight != old.weight:

@@ -31,7 +31,7 @@ class Upkeep(Handle):
         return self._catalog.tagged()
 
     def tag(self, name: str, at: At) -> None:
-        """Set a tag on a state, besides those that bear it: ``restore(name)`` finds the one it was set on last."""
+        """Set a tag on a state; ``restore(name)`` finds the one on which it was set last."""
         self._check_writable()
         check_tag(name)
         set_name(self._backend, "tag", name, self._found(at))

@@ -52,7 +52,8 @@ def test_a_long_gap_of_retired_nodes_becomes_one_edge():
     made = history.plan(kept)
     shortcut, *anchors = made.shortcuts
     assert (shortcut.base, shortcut.target, shortcut.span) == (ids[0], ids[-1], 100)
-    assert {(anchor.base, anchor.target) for anchor in anchors} <= {(ROOT, ids[-1])}  # the latest is read most
+    # The latest is read most.
+    assert {(anchor.base, anchor.target) for anchor in anchors} <= {(ROOT, ids[-1])}
     assert DELTA < shortcut.nbytes < 6 * DELTA
     history.compact(kept)
     assert history.nodes.keys() == kept
