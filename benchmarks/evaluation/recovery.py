@@ -79,8 +79,8 @@ def run(cells: Cells, page: Page, only: list[str]) -> None:
     text = (
         "Rework of each scheme and its bytes per save (SCAR saves whole rows, TOPN single elements); "
         "`>` says that a seed gave up. Where the loss is noisy (DLRM), a few iterations say nothing. Bytes "
-        "of lcstore are those of everything that a save writes; on the GPT they include the moments, which the "
-        "other schemes keep exactly and do not count."
+        "of lcstore are those of everything that a save writes; on the GPT they include the moments, which "
+        "the other schemes keep exactly and do not count."
     )
     page.table("Rework", text, head, rows)
     for line in beaten(seen):
