@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks.evaluation.cells import Cells
 from benchmarks.evaluation.pages import Page
+from benchmarks.peers.base import Missing, optional
 
 #: In the order of worth.
 PARTS = ("rate", "recovery", "breakdown", "buckets", "overhead", "restores")
@@ -86,8 +87,10 @@ def write_index(folder: Path, missing: list[str], *, quick: bool) -> None:
 
 def _version(name: str) -> str:
     try:
+        if name == "zfpy":
+            optional(name)  # finds its folder
         return version(name)
-    except PackageNotFoundError:
+    except (Missing, PackageNotFoundError):
         return "not installed"
 
 

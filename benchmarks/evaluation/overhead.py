@@ -16,9 +16,12 @@ def run(cells: Cells, page: Page, only: list[str]) -> None:
     """Everything of this part."""
     page.head(
         "(d) Overhead",
-        "Time of a save of the weights to memory, beside the time of the iterations between two "
-        "saves; the training waits for the save. Times of one "
-        "machine, measured while nothing else should run: a busy one moves them by half.",
+        "Time of a save of the weights to memory, beside the time of the iterations between two saves; the "
+        "training waits for the save. A peer's save includes decoding what it wrote, which closes its loop; "
+        "lcstore's moves its track while it codes, and may use every core. Cells are timed one after "
+        "another, on whatever "
+        "else the machine does: take them as orders of magnitude; `bench_codec` and `bench_store` "
+        "measure speed.",
     )
     head = ["workload", "iteration, ms", "interval, s", "scheme", "save, ms", "overhead, %"]
     rows = []

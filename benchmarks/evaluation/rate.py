@@ -43,7 +43,8 @@ def run(cells: Cells, page: Page, only: list[str]) -> None:
         "Bytes are means over the deltas after the first four; `beside` is what a store adds: Zarr "
         "metadata, plans, records. Weights of two dimensions and more are compared. SZ3 and zfp get "
         "a bound for each "
-        "tensor in units of its last move; their line is a search over that number.",
+        "tensor in units of its last move; their line is a search over that number. Peers that are "
+        "slow in Python see fewer saves of the GPT.",
     )
     panels = []
     matches: list[dict[str, Any]] = []
