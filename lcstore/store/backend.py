@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from lcstore.errors import InvalidInputError, LcstoreError, LimitError, NotFoundError, StorageError
 from lcstore.limits import MAX_LISTING
-from lcstore.store.keys import is_key, validate_key, validate_prefix
+from lcstore.store.safekeys import is_key, validate_key, validate_prefix
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview[Any]"
 Names: TypeAlias = list[str]

@@ -18,7 +18,7 @@ from typing import Final
 
 from lcstore.errors import NotFoundError, StorageError, UnknownOutcomeError
 from lcstore.store.backend import BaseBackend, Names, mapped
-from lcstore.store.keys import safe_join, validate_key
+from lcstore.store.safekeys import safe_join, validate_key
 
 #: Hidden names are temporary files of writers (perhaps of dead ones), or not ours at all.
 _TEMPORARY: Final = ".tmp-"

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
 from lcstore.store.backend import BaseBackend, Names, mapped, storage_error
-from lcstore.store.keys import safe_join, validate_key
+from lcstore.store.safekeys import safe_join, validate_key
 
 #: Targets where one request publishes a whole object atomically and durably, and directories do not exist.
 OBJECT_STORES: Final = frozenset(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.store.backend import Backend
-from lcstore.store.keys import is_key
+from lcstore.store.safekeys import is_key
 
 #: Names that must never reach a target: ways out of the root, and names that some target would rewrite.
 HOSTILE_KEYS = (

@@ -14,6 +14,7 @@ from lcstore.store.inventory import Inventory
 from lcstore.store.maintenance.report import Action, Loss
 from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.store.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
+from lcstore.store.safekeys import is_key
 
 #: Why a repair retires a state.
 DAMAGED: Final = "damaged: "
@@ -87,7 +88,7 @@ class Salvage:
                 aside = f"{aside}.{hashlib.sha256(data).hexdigest()[:8]}"
         except NotFoundError:
             pass
-        if not keys.is_key(aside):  # the name is as long as names may be
+        if not is_key(aside):  # the name is as long as names may be
             aside = f"{keys.QUARANTINE}/{hashlib.sha256(data).hexdigest()}"
         self.backend.put(aside, data)
         self.backend.delete(key)
