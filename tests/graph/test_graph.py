@@ -320,11 +320,11 @@ def test_a_hundred_thousand_nodes():
     count = 100_000
     nodes = chain(count, nbytes=3)
     edges = [EdgeName(f"n{i}", f"n{i - 64}", f"e{i}", 70) for i in range(64, count, 64)]
-    start = time.perf_counter()
+    start = time.process_time()
     graph = Graph(nodes, edges)
-    built = time.perf_counter()
+    built = time.process_time()
     path = graph.path(f"n{count - 1}")
-    found = time.perf_counter()
+    found = time.process_time()
     assert sum(edge.nbytes for edge in path) == graph.path_bytes(f"n{count - 1}")
     assert len(path) < count / 60 + 64
     assert len(graph.ancestors(f"n{count - 1}")) == count - 1
@@ -335,8 +335,8 @@ def test_a_hundred_thousand_nodes():
 
 def test_a_growing_run_stays_quick():
     graph = Graph()
-    start = time.perf_counter()
+    start = time.process_time()
     for item in chain(20_000):
         graph.add(item)
         assert graph.path_bytes(item.node) == item.seq + 1
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
