@@ -374,8 +374,8 @@ def test_thousands_of_tensors_are_quick():
     tree = {f"layers.{i}.weight": ((4, 4), "float32", "weights") for i in range(5000)}
     plan = build(tree)
     value = json.loads(json.dumps(plan.to_json()))
-    start = time.perf_counter()
+    start = time.process_time()
     assert build(tree, plan) is plan
     assert Plan.from_json(value) == plan
     # Measured at some 25 ms together; the bound only catches something quadratic.
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0

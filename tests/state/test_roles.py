@@ -247,7 +247,7 @@ def test_any_path_has_a_role(path):
 
 
 def test_hostile_names_are_recognised_fast():
-    start = time.perf_counter()
+    start = time.process_time()
     for name in (
         "opt" + "1" * 5000 + "x",
         "opt" + "_g" * 5000 + "x",
@@ -256,4 +256,4 @@ def test_hostile_names_are_recognised_fast():
     ):
         is_optimizer((name, "a"))
         role("model", name)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0

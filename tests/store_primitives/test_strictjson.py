@@ -97,11 +97,11 @@ def test_what_is_not_strict_json_is_corruption(name):
 
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_too_much_is_a_limit(name):
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(LimitError) as caught:
         loads(TOO_MUCH[name], key="nodes/x")
     assert caught.value.key == "nodes/x"
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_length_is_limited_before_anything_is_read():
