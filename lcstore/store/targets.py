@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from typing import Final
 
 import fsspec
 
@@ -13,6 +14,20 @@ from lcstore.store.backend import Backend
 from lcstore.store.local import LocalBackend
 from lcstore.store.memory import MemoryBackend
 from lcstore.store.remote import OBJECT_STORES, READ_ONLY, FsspecBackend
+
+#: What makes an object a backend.
+_BACKEND: Final = (
+    "url",
+    "durable",
+    "writable",
+    "put",
+    "get",
+    "list",
+    "delete",
+    "delete_many",
+    "size",
+    "created",
+)
 
 
 def open_backend(
@@ -41,7 +56,8 @@ def open_backend(
     says so.
     """
     if not isinstance(url, str | os.PathLike):
-        if isinstance(url, Backend):
+        # Not isinstance: from Python 3.12 on that overlooks what a wrapper passes on to the one inside.
+        if all(hasattr(url, name) for name in _BACKEND):
             return url
         raise InvalidInputError(f"not a URL, path or backend: {url!r:.200}")
     text = os.fspath(url)
