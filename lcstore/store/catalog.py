@@ -17,11 +17,14 @@ from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped
 from lcstore.store.marked import Marks, bearers, marks_of, tags_by_node
 from lcstore.store.marks import read_tag
-from lcstore.store.records import EdgeRecord, NodeRecord, read_edge, read_node
+from lcstore.store.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
 from lcstore.store.strictjson import loads
 
 #: Folders whose names are read by whoever wants more than the latest node.
 _FULL: Final = (keys.NODES, keys.EDGES, keys.RETIRED, keys.NAMES, keys.CONDEMNED)
+
+
+_MAX_STORE_RECORD: Final = 1 << 16
 
 
 class Catalog:
@@ -290,3 +293,8 @@ class Catalog:
             raise
         with self._lock:
             return self._plans.setdefault(digest, plan)
+
+
+def read_store_record(backend: Backend) -> StoreRecord:
+    """Return ``lcstore.json``; `NotFoundError` where there is no store."""
+    return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))

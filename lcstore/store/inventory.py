@@ -12,7 +12,8 @@ from lcstore.graph.names import EdgeRef
 from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
-from lcstore.store.backend import Backend, read_capped
+from lcstore.store.backend import Backend
+from lcstore.store.catalog import read_store_record
 from lcstore.store.findings import Findings
 from lcstore.store.links import Layout, Link
 from lcstore.store.marked import Marks, bearers, marks_of
@@ -23,7 +24,6 @@ from lcstore.store.survey import OnProgress, read_records
 
 T = TypeVar("T")
 
-_MAX_STORE_RECORD: Final = 1 << 16
 _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     keys.NODES: keys.parse_node_key,
     keys.EDGES: keys.parse_edge_key,
@@ -148,7 +148,7 @@ class Inventory:
 
     def _store_record(self) -> None:
         try:
-            record = StoreRecord.from_bytes(read_capped(self.backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+            record = read_store_record(self.backend)
         except LcstoreError as error:
             self._lost_record("store", keys.STORE_KEY, error)
             return

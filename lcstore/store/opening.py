@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
-from lcstore.store import keys
-from lcstore.store.backend import Backend, read_capped
+from lcstore.store.backend import Backend
+from lcstore.store.catalog import read_store_record
 from lcstore.store.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.store.store import Store
 from lcstore.store.targets import open_backend
@@ -17,8 +17,6 @@ from lcstore.track.policy import Policy, policy_of
 from lcstore.units import parse_seconds
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
-
-_MAX_STORE_RECORD: Final = 1 << 16
 
 
 def open_store(
@@ -64,7 +62,7 @@ def open_store(
         raise InvalidInputError(f"threads is {threads!r}; it is 1 or more, or None for one per core")
     backend = open_backend(url, storage_options)
     try:
-        StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+        read_store_record(backend)
         exists = True
     except NotFoundError:
         exists = False

@@ -19,16 +19,15 @@ from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.state.plan import Plan
 from lcstore.store import keys
 from lcstore.store.backend import Backend, read_capped, storage_clock
-from lcstore.store.catalog import Catalog
+from lcstore.store.catalog import Catalog, read_store_record
 from lcstore.store.commit import put_record
 from lcstore.store.jobs import run_all
 from lcstore.store.maintenance.census import Census, take_census
 from lcstore.store.maintenance.verdict import Scope, condemnable, judge, objects_of
 from lcstore.store.marks import CondemnedRecord
-from lcstore.store.records import StoreRecord, utc_now
+from lcstore.store.records import utc_now
 from lcstore.store.survey import OnProgress, spread
 
-_MAX_STORE_RECORD: Final = 1 << 16
 #: Objects deleted in one go.
 _BATCH: Final = 500
 
@@ -91,7 +90,7 @@ class Collector:
         self.catalog = catalog
         self.executor = executor
         self.on_progress = on_progress
-        least = StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD)).grace_seconds
+        least = read_store_record(backend).grace_seconds
         self.grace = least if grace is None else grace
         if self.grace < least:
             raise InvalidInputError(
