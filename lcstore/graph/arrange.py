@@ -160,7 +160,7 @@ class Arrangement:
         """Need a retired node where lines part, if that costs less than merges past it."""
         room = self.bound.deepest - 1  # others are to stand on it
         way = self._existing(fork, room)
-        if self.planning and self.line.sound[fork]:
+        if self.planning and self.line.whole[fork]:
             new = self._new(fork, room, min(self.bound.reach(0), room))
             if way is None or new.load < way.load:
                 way = new

@@ -46,8 +46,8 @@ class Lineage:
         The node of each place; None for the root.
     links
         The edges to it that count.
-    sound
-        Whether the root reaches it without condemned edges.
+    whole
+        Whether an edge may be made to it though it is not kept: the root reaches it without condemned edges.
     parent
         The place that it descends from: the base of its own edge; where that edge is gone, the nearest base
         of another. Merged edges are sums along these.
@@ -64,7 +64,7 @@ class Lineage:
     places: dict[str, int] = field(default_factory=dict)
     nodes: list[NodeName | None] = field(default_factory=list)
     links: list[list[Link]] = field(default_factory=list)
-    sound: list[bool] = field(default_factory=list)
+    whole: list[bool] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
     total: list[int] = field(default_factory=list)
@@ -212,7 +212,7 @@ def _place(
 ) -> None:
     place = len(line.nodes)
     line.nodes.append(node)
-    line.sound.append(sound)
+    line.whole.append(sound)
     line.links.append(
         [Link(line.places[edge.base], edge.nbytes, edge) for edge in edges if edge not in condemned]
     )

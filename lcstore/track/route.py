@@ -12,6 +12,7 @@ from lcstore.errors import CorruptionError
 from lcstore.state.paths import Path
 from lcstore.state.plan import Plan
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
+from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, fill
 from lcstore.track.frames import apply_delta
 from lcstore.track.layout import PoolMap, pool_maps
@@ -122,6 +123,15 @@ class Route:
         """Return the edge that holds what a wanted tensor begins with; of a path from the root."""
         edge = self.edges[int(self.begins[tensor])]
         return edge.own if self._owned[tensor] and edge.own is not None else edge
+
+    def arrays(self) -> set[tuple[str, str, OpName]]:
+        """Return what wanted tensors are set from: of each array the place of its first chunk, pool, op."""
+        found: set[tuple[str, str, OpName]] = set()
+        for tensor in np.flatnonzero(self.begins != AT_BASE).tolist():
+            edge, pool = self.setter(tensor), self.plan.tensors[tensor].pool
+            op: OpName = "exact" if edge.columns.op[self._place[tensor]] == EXACT else "set"
+            found.add((edge.locate(pool, op, 0), pool, op))
+        return found
 
     def _map(self, plan: Plan, pool: str) -> PoolMap | None:
         maps = self._maps_of.get(id(plan))

@@ -157,7 +157,27 @@ class Compactor:
         """Return what is to be added."""
         graph = self.catalog.refresh(full=True)
         kept = set(graph.nodes) - graph.hidden - without
-        return plan(graph, kept, self._elements(graph), max_bytes=self.max_bytes)
+        partial: set[str] = set()
+        while True:
+            planned = plan(
+                graph, kept, self._elements(graph), max_bytes=self.max_bytes, partial=frozenset(partial)
+            )
+            found = {s.target for s in planned.shortcuts if s.target in graph.hidden and self._is_partial(s)}
+            if not found:
+                return planned
+            partial |= found
+
+    def _is_partial(self, shortcut: Shortcut) -> bool:
+        """Say whether a merge to a retired state takes what went with it, as no kept state needs that."""
+        condemned = {(name.edge, name.scope) for name in self.catalog.marks.condemned}
+        try:
+            merger = self._merger(shortcut)
+        except (CorruptionError, NotFoundError):  # collected meanwhile
+            return True
+        return any(
+            (keys.parse_data_key(key).edge, keys.array_scope(pool, op)) in condemned
+            for key, pool, op in merger.route.arrays()
+        )
 
     def _elements(self, graph: Graph) -> int:
         latest = graph.latest()
@@ -206,12 +226,7 @@ class Compactor:
         """Add one edge; say whether it stays."""
         node = self.reader.node(self.catalog.name(shortcut.target))
         with node.named():
-            edges = self.reader.edges(self.catalog.graph.path(shortcut.target, shortcut.base))
-            base = None
-            if shortcut.base != ROOT:
-                below = self.reader.node(self.catalog.name(shortcut.base))
-                base = below.plan, below.columns
-            merger = Merger(edges, node.plan, node.columns, base)
+            merger = self._merger(shortcut)
             edge = secrets.token_hex(16)
             written = Written(self.backend)
             room = Semaphore(max(1, MEMORY // bytes_per_job(node.plan)))
@@ -228,6 +243,15 @@ class Compactor:
         return self._commit(
             shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes())
         )
+
+    def _merger(self, shortcut: Shortcut) -> Merger:
+        node = self.reader.node(self.catalog.name(shortcut.target))
+        edges = self.reader.edges(self.catalog.graph.path(shortcut.target, shortcut.base))
+        base = None
+        if shortcut.base != ROOT:
+            below = self.reader.node(self.catalog.name(shortcut.base))
+            base = below.plan, below.columns
+        return Merger(edges, node.plan, node.columns, base)
 
     def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
         """Merge a chunk, write it, and read back what was written."""
