@@ -119,4 +119,4 @@ class ClosedError(LcstoreError):
 
 
 class FallbackWarning(UserWarning):
-    """A state was damaged, and an earlier one was given instead, as was asked for."""
+    """What was read is damaged: another path was taken, or an earlier state given as was asked for."""

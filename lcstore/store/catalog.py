@@ -55,6 +55,7 @@ class Catalog:
         self._records: dict[str, NodeRecord] = {}
         self._edges: dict[str, EdgeRecord] = {}
         self._plans: dict[str, Plan] = {}
+        self._damaged: set[EdgeRef] = set()
         self._lock = RLock()
 
     def refresh(self, *, full: bool = False) -> Graph:
@@ -86,6 +87,8 @@ class Catalog:
             if self.marks.outdated(graph):
                 graph = Graph(graph.nodes.values(), graph.edges.values())
             self.marks.mark(graph)
+            for ref in self._damaged:
+                _avoid(graph, ref)
             self.graph, self._keys = graph, wanted
             return graph
 
@@ -172,6 +175,24 @@ class Catalog:
             except LcstoreError as error:
                 return str(error)
             return path, node in self.marks.inexact, self.marks.stripped.get(node)
+
+    def avoid_damage(self, node: str, key: str | None) -> bool:
+        """Have paths avoid the edge on a node's path that a damaged object is of; say whether one does."""
+        with self._lock:
+            try:
+                path = self.graph.path(node)
+                damaged = [ref for ref in path if key is not None and self._edge_id(ref) == keys.edge_of(key)]
+                for ref in damaged:
+                    _avoid(self.graph, ref)
+                if not damaged or self.graph.path(node) == path:
+                    return False
+            except LcstoreError:
+                return False
+            self._damaged.update(damaged)
+            return True
+
+    def _edge_id(self, ref: EdgeRef) -> str:
+        return ref.edge or self.record(ref.target).edge.id
 
     def is_going(self, node: str) -> bool:
         """Say whether what a retired node may need is condemned; rather too often than too rarely."""
@@ -298,3 +319,7 @@ class Catalog:
 def read_store_record(backend: Backend) -> StoreRecord:
     """Return ``lcstore.json``; `NotFoundError` where there is no store."""
     return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+
+
+def _avoid(graph: Graph, ref: EdgeRef) -> None:
+    graph.condemn(node=ref.target if ref.edge is None else None, edge=ref.edge)

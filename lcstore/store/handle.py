@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from threading import RLock
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from lcstore.errors import ClosedError, CorruptionError, InvalidInputError, NotFoundError
+from lcstore.errors import ClosedError, CorruptionError, FallbackWarning, InvalidInputError, NotFoundError
 from lcstore.graph.graph import Graph
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import Catalog
@@ -54,22 +55,36 @@ class Handle:
         return self._reader.node(self._catalog.resolve(check_at(at)))
 
     def _reading(self, at: At, use: Callable[[Node], T]) -> T:
-        """Return what `use` makes of a state, tried again where maintenance changed its path meanwhile."""
-        for left in reversed(range(_TRIES)):
+        """Return what `use` makes of a state.
+
+        It is tried again where maintenance changed its path meanwhile, and where another path leads around
+        what is damaged (`FallbackWarning`).
+        """
+        left = _TRIES
+        damage: CorruptionError | None = None
+        while True:
+            left -= 1
             before = None
             try:
                 self._listed(full=True)
                 name = self._catalog.resolve(check_at(at))
                 before = (name.node, self._catalog.situation(name.node))
-                return use(self._reader.node(name))
+                found = use(self._reader.node(name))
             except CorruptionError as error:
                 if before is None:
                     raise
                 self._listed(full=True)
-                if not left or self._catalog.situation(before[0]) == before[1]:
-                    self._check_not_going(before[0], error)
+                if left > 0 and self._catalog.situation(before[0]) != before[1]:
+                    continue
+                self._check_not_going(before[0], error)
+                if not self._catalog.avoid_damage(before[0], error.key):
                     raise
-        raise AssertionError("the last try returns or raises")
+                damage = damage or error
+                continue
+            if damage is not None:
+                message = f"the state was read over another path: {damage}; run `lcstore repair {self.url}`"
+                warnings.warn(message, FallbackWarning, stacklevel=3)
+            return found
 
     def _check_not_going(self, node: str, error: CorruptionError) -> None:
         """Refuse a retired state that a collector has begun to take away: that is no damage."""

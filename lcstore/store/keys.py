@@ -234,6 +234,13 @@ def parse_data_key(key: str) -> DataName:
     return DataName(edge, pool, _OP.get(op), None if chunk is None else int(chunk))
 
 
+def edge_of(key: str) -> str | None:
+    """Return the edge that an object of data, or a record of an edge that maintenance added, is of."""
+    if is_data_key(key):
+        return parse_data_key(key).edge
+    return parse_edge_key(key).edge if key.startswith(f"{EDGES}/") else None
+
+
 def is_data_key(text: str) -> bool:
     """Return whether `text` is a key of an edge's object."""
     return _DATA_RE.fullmatch(text) is not None

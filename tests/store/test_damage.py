@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Iterable
 
 import numpy as np
@@ -13,6 +14,7 @@ from states import same
 
 import lcstore
 from lcstore import LcstoreError
+from lcstore.store import keys
 from lcstore.store.marks import CondemnedRecord, RetiredRecord
 from lcstore.store.memory import MemoryBackend
 from lcstore.store.verify import verify
@@ -196,3 +198,53 @@ def test_a_part_of_all_flips_is_found(tiny):
 def test_every_flip_is_found(tiny, part):
     total = 8 * sum(map(len, tiny.values()))
     assert find_flips(tiny, range(part, total, 16)) >= 4_096
+
+
+# Around the damage ------------------------------------------------------------------------------------------
+
+
+def flipped(objects: dict[str, bytes], key: str) -> MemoryBackend:
+    data = bytearray(objects[key])
+    data[len(data) // 2] ^= 4
+    return MemoryBackend.fresh(objects | {key: bytes(data)})
+
+
+@pytest.mark.parametrize("base", [0, None])
+def test_a_state_is_read_around_damage_where_another_path_leads_to_it(small, base):
+    """Every object of a shortcut in turn: the same bits over the way that is left, and a word of it."""
+    objects, seen = small
+    backend = MemoryBackend.fresh(objects)
+    with lcstore.open(backend) as store:
+        made = merge(store, base, 2)
+    objects = backend.snapshot()
+    warned = 0
+    for key in sorted(objects):
+        if keys.edge_of(key) != made:
+            continue
+        with lcstore.open(flipped(objects, key), threads=1) as store:
+            for at in (2, 2, 1):
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    assert same(store.restore(at), seen[at])
+                for warning in caught:
+                    assert warning.category is lcstore.FallbackWarning
+                    assert key in str(warning.message)
+                    assert "lcstore repair" in str(warning.message)
+                warned += len(caught)
+            # Said once: from then on the handle goes around it.
+            assert not caught
+            assert same(store.resume(2), seen[2])
+            assert store.save(3, small_run(3)).kind == "delta"
+    assert warned == 2  # the record, and the chunk
+
+
+def test_damage_that_no_path_leads_around_is_an_error(small):
+    objects, _ = small
+    with lcstore.open(MemoryBackend.fresh(objects), threads=1) as store:
+        first = store._catalog.record(store.info(0).node).edge.id
+    key = next(key for key in objects if keys.edge_of(key) == first and "weights" in key and "/c." in key)
+    with lcstore.open(flipped(objects, key), "r", threads=1) as store:
+        for _ in range(2):
+            with pytest.raises(lcstore.CorruptionError) as caught:
+                store.restore(2)
+            assert caught.value.key == key
