@@ -57,7 +57,8 @@ class Lineage:
     first
         The first node of its line, which an anchor leads to.
     anchor
-        Bytes of that anchor.
+        About the bytes of an anchor to it: of that one, or of the largest edge since. Weights may have come
+        late, and an anchor that seems to cost nothing would be made again and again.
     """
 
     sizes: Sizes
@@ -231,7 +232,8 @@ def _place(
     else:
         spread = line.spread[base] + int(line.sizes.spread(edge.nbytes) * _SPREAD_UNIT)
         total = line.total[base] + edge.nbytes
-        _descend(line, base, line.length[base] + 1, total, spread, line.first[base], line.anchor[base])
+        anchor = max(line.anchor[base], edge.nbytes)
+        _descend(line, base, line.length[base] + 1, total, spread, line.first[base], anchor)
 
 
 def _descend(

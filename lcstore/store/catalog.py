@@ -77,7 +77,7 @@ class Catalog:
             gone = self._keys & (before - links)
             wanted = (self._keys - gone) | links
             graph, known = (Graph(), set()) if gone else (self.graph, self._keys)
-            for key in wanted - known:
+            for key in sorted(wanted - known):  # or ties would be broken by chance
                 if key.startswith(keys.NODES):
                     graph.add(keys.parse_node_key(key))
                 else:
