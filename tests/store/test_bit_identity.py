@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
+from damaged import merge
 from states import same
-from story import CHUNK, Story
+from story import CHUNK, Story, simple_paths
 
 import lcstore
 from lcstore.graph import choice, graph, lineage, routes, ways
 from lcstore.graph import plan as planning
+from lcstore.graph.names import EdgeRef
 from lcstore.graph.plan import Shortcut
 from lcstore.state import plan as plans
+from lcstore.store.maintenance import verdict
 from lcstore.store.maintenance.compact import Compactor
 from lcstore.store.memory import MemoryBackend
 from lcstore.testing.actors import alone, deterministic
+from lcstore.track.compose import Composer
 
 #: One that hides the bytes of such small states, as it does those of small edges anywhere; one that does not.
 EDGE_COSTS = (1 << 18, 200)
@@ -108,6 +113,42 @@ def test_a_merge_to_a_retired_state_that_is_not_whole_any_more_is_left_out():
         assert list(compactor.skipped) == [3]
         assert compactor._try(Shortcut(names[0], names[4], 0, 4))
         assert all(same(store.restore(step), state) for step, state in states.items())
+
+
+def test_a_way_that_no_state_needs_is_closed_though_it_stores_no_weights(monkeypatch):
+    """The last step moved nothing: nothing of its own edge goes, but what that stands on does."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((40, 50)).astype(np.float32)
+    with lcstore.open(MemoryBackend.fresh(), threads=1, grace=0) as store:
+        moved = weight + rng.standard_normal((40, 50)).astype(np.float32) * np.float32(1e-3)
+        store.save(0, {"model": {"a.weight": weight, "ids": np.full(5, False)}})
+        fork = 1
+        while store.save(fork, {"model": {"a.weight": moved, "ids": np.full(5, True)}}).objects > 1:
+            fork += 1
+        last = fork + 1
+        store.save(last, {"model": {"a.weight": moved, "ids": np.full(5, True)}})
+        store.resume(fork)
+        store.save(100, {"model": {"a.weight": moved + np.float32(1), "ids": np.full(5, False)}})
+        shortcut = merge(store, 0, last)
+        names = {step: store._catalog.graph.at_step(step) for step in store.steps()}
+        states = {step: store.restore(step) for step in (0, last, 100)}
+        for step in names.keys() - states.keys():
+            store.retire(step)
+        ways = [EdgeRef(n.base, n.node, None, n.nbytes) for step, n in names.items() if step != last]
+        made = store._catalog.graph.edges[shortcut]
+        tree = frozenset([*ways, EdgeRef(made.base, made.target, made.edge, made.nbytes)])
+        monkeypatch.setattr(verdict, "needed", lambda *_: tree)
+        assert store.collect().deleted_objects
+        graph = store._catalog.refresh(full=True)
+        node = store._reader.node(names[last])
+        for path in simple_paths(graph, names[last].node, random.Random(0), 50):
+            composer = Composer(store._reader.edges(path), node.plan, node.columns, range(2))
+            for job in composer.jobs():
+                job()
+        assert all(same(store.restore(step), state) for step, state in states.items())
+        monkeypatch.undo()
+        assert store.verify(level="restore").ok
+        assert not store.collect().condemned
 
 
 def test_a_run_of_1000_saves_has_short_paths():

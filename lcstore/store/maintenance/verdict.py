@@ -35,11 +35,14 @@ class Verdict(NamedTuple):
         The nodes that they pass, themselves included.
     edges
         Edges of which everything stays.
+    ways
+        Nodes whose own edge restores go over.
     """
 
     arrays: set[Needed]
     nodes: set[str]
     edges: set[str]
+    ways: set[str]
 
     def spares(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
         """Say whether an array has to stay."""
@@ -50,6 +53,19 @@ class Verdict(NamedTuple):
         if stored.edge in self.edges or (stored.own and stored.target in self.nodes):
             return True
         return not stored.own and any((stored.edge, *array) in self.arrays for array in stored.arrays)
+
+    def closing(self, stored: Stored) -> str | None:
+        """Return the scope that closes the way over an own edge, where nothing else of it that goes does.
+
+        Its record stays, for what shortcuts leave to it; what a restore over it would go on to read may go.
+        """
+        if not stored.own or stored.edge in self.edges or stored.target in self.ways:
+            return None
+        weights = [array for array in stored.arrays if array[0].startswith(keys.WEIGHTS)]
+        if not all(self.spares(stored, array) for array in weights):
+            return None
+        # Deltas are needed of the ways alone: so it has no such array, and none goes with this.
+        return keys.array_scope(next((pool for pool, _ in weights), f"{keys.WEIGHTS}float32"), "add")
 
 
 def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
@@ -76,12 +92,14 @@ def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
             break
         avoided |= hit
         _avoid(census, hit)
-    arrays |= _opening(census, [ref.target for ref in tree if ref.edge is None])
+    ways = {ref.target for ref in tree if ref.edge is None}
+    arrays |= _opening(census, sorted(ways))
     nodes = kept | {ref.target for ref in tree} | {ref.base for ref in tree if ref.base != ROOT}
     shortcuts = {ref.edge for ref in tree if ref.edge is not None}
     danger = {node for node in kept if graph.is_in_danger(node)}
     above, edges = _above(graph, danger)
-    return Verdict(arrays, nodes | above, shortcuts | edges | {census.own[node] for node in above})
+    own = {census.own[node] for node in above}
+    return Verdict(arrays, nodes | above, shortcuts | edges | own, ways | above)
 
 
 def _opening(census: Census, nodes: Iterable[str]) -> set[Needed]:
@@ -115,6 +133,9 @@ def condemnable(census: Census, verdict: Verdict, orphans: set[str]) -> Iterator
         for array in stored.arrays:
             if not verdict.spares(stored, array):
                 yield Scope(stored.edge, node, keys.array_scope(*array))
+        closing = verdict.closing(stored)
+        if closing is not None:
+            yield Scope(stored.edge, node, closing)
         if stored.exact and not _keeps_exact(census, stored):
             yield Scope(stored.edge, node, keys.EXACT_VALUE)
 
