@@ -132,7 +132,8 @@ def needed(graph: Graph, kept: Collection[str], elements: int, *, drift: float =
 
     Every kept node that could be restored still can be. The edges form a tree, with further ones to the
     newest nodes of runs. Where only condemned edges lead to a kept node, all of its cheapest path is needed;
-    where nothing does, whatever is above it is, since what is missing may yet turn up.
+    where nothing does, whatever is above it is, since what is missing may yet turn up. Asked again once all
+    others are deleted, it is the same edges.
 
     Parameters
     ----------
@@ -148,7 +149,18 @@ def needed(graph: Graph, kept: Collection[str], elements: int, *, drift: float =
     ValueError
         `elements` or `drift` is out of its range.
     """
-    line = lineage_of(graph, Sizes(elements, drift))
+    sizes = Sizes(elements, drift)
+    found = _needed(graph, kept, sizes)
+    while True:
+        # Sizes are estimated from edges that may go, so a choice may come out otherwise without those.
+        left = _needed(_without_others(graph, found, kept), kept, sizes)
+        if left == found:
+            return found
+        found = left
+
+
+def _needed(graph: Graph, kept: Collection[str], sizes: Sizes) -> frozenset[EdgeRef]:
+    line = lineage_of(graph, sizes)
     places = _places(line, kept)
     choice = Choice(line, places, planning=False)
     edges = {link.edge for links in choice.links.values() for link in links}
@@ -156,6 +168,17 @@ def needed(graph: Graph, kept: Collection[str], elements: int, *, drift: float =
         edges.update(graph.path(line.name(place)))
     lost = {node for node in kept if node in graph and node not in line.places}
     return frozenset(edges | _above(graph, lost))
+
+
+def _without_others(graph: Graph, edges: AbstractSet[EdgeRef], kept: Iterable[str]) -> Graph:
+    """Return what is left of a graph once all other edges are deleted."""
+    nodes = {*kept, *(ref.base for ref in edges), *(ref.target for ref in edges)} & graph.nodes.keys()
+    made = [graph.edges[ref.edge] for ref in edges if ref.edge is not None]
+    left = Graph((graph.nodes[node] for node in sorted(nodes)), sorted(made, key=lambda name: name.edge))
+    left.condemned_nodes = nodes - {ref.target for ref in edges if ref.edge is None}
+    left.condemned_nodes |= nodes & graph.condemned_nodes
+    left.condemned_edges = {name.edge for name in made} & graph.condemned_edges
+    return left
 
 
 def _places(line: Lineage, kept: Iterable[str]) -> set[int]:

@@ -247,6 +247,24 @@ def test_whatever_could_be_restored_still_can_be(nodes, edges, condemned, kept):
     assert reached(graph.nodes, sound) & kept <= reached(graph.nodes, sound_needs)
 
 
+def without_others(graph, needs):
+    """What is left when all other edges are deleted, and the nodes that nothing stands on."""
+    left = Graph(graph.nodes.values(), [e for e in graph.edges.values() if e.edge in {n.edge for n in needs}])
+    gone = graph.nodes.keys() - {edge.target for edge in needs if edge.edge is None}
+    for node in gone | graph.condemned_nodes:
+        left.condemn(node=node)
+    for edge in graph.condemned_edges & left.edges.keys():
+        left.condemn(edge=edge)
+    return left
+
+
+@given(hostile_nodes, hostile_edges, condemnations, st.sets(names))
+def test_what_is_needed_stays_needed_when_the_rest_is_gone(nodes, edges, condemned, kept):
+    graph = condemned_graph(nodes, edges, condemned)
+    needs = needed(graph, kept, 1_000_000)
+    assert needed(without_others(graph, needs), kept, 1_000_000) == needs
+
+
 @given(hostile_nodes, hostile_edges, condemnations, st.sets(names))
 def test_a_plan_makes_every_kept_node_sound_and_near(nodes, edges, condemned, kept):
     graph = condemned_graph(nodes, edges, condemned)
@@ -257,9 +275,7 @@ def test_a_plan_makes_every_kept_node_sound_and_near(nodes, edges, condemned, ke
         assert graph.path(shortcut.target, shortcut.base)
     after = with_plan(graph, made)
     needs = needed(after, kept, 1_000_000)
-    left = Graph(after.nodes.values(), [e for e in after.edges.values() if e.edge in {n.edge for n in needs}])
-    for name in after.nodes.keys() - {edge.target for edge in needs if edge.edge is None}:
-        left.condemn(node=name)
+    left = without_others(after, needs)
     for name in present:
         path = left.path(name)
         assert not any(left.is_condemned(edge) or graph.is_condemned(edge) for edge in path)
@@ -316,3 +332,12 @@ def test_laws_of_a_history(tree):
         newest = max((history.nodes[node] for node in kept), key=lambda node: node.order)
         assert history.graph().path_bytes(newest.node) <= newest_limit(newest)
         settle(history, kept)
+
+
+@given(trees())
+def test_collecting_twice_lets_go_of_nothing_more(tree):
+    history, kept, _ = tree
+    history.compact(kept)
+    needs = history.needed(kept)
+    history.collect(kept)
+    assert history.needed(kept) == needs
