@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from threading import RLock
-from typing import Final
+from typing import Final, TypeVar
 
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.graph.graph import Graph
@@ -23,8 +23,9 @@ from lcstore.store.strictjson import loads
 #: Folders whose names are read by whoever wants more than the latest node.
 _FULL: Final = (keys.NODES, keys.EDGES, keys.RETIRED, keys.NAMES, keys.CONDEMNED)
 
-
 _MAX_STORE_RECORD: Final = 1 << 16
+
+T = TypeVar("T")
 
 
 class Catalog:
@@ -175,6 +176,18 @@ class Catalog:
             except LcstoreError as error:
                 return str(error)
             return path, node in self.marks.inexact, self.marks.stripped.get(node)
+
+    def news(self, ask: Callable[[], T], before: T) -> bool:
+        """List everything anew; say whether what is asked of it is not what it was before.
+
+        Twice, if need be. What a collector deletes is condemned first and its record goes before the
+        condemnation does: so where the first listing came too late for the one, the second has not the other.
+        """
+        for _ in range(2):
+            self.refresh(full=True)
+            if ask() != before:
+                return True
+        return False
 
     def avoid_damage(self, node: str, key: str | None) -> bool:
         """Have paths avoid the edge on a node's path that a damaged object is of; say whether one does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from functools import partial
 from threading import RLock
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -64,7 +65,7 @@ class Handle:
         damage: CorruptionError | None = None
         while True:
             left -= 1
-            before = None
+            before: tuple[str, object] | None = None
             try:
                 self._listed(full=True)
                 name = self._catalog.resolve(check_at(at))
@@ -73,11 +74,12 @@ class Handle:
             except CorruptionError as error:
                 if before is None:
                     raise
-                self._listed(full=True)
-                if left > 0 and self._catalog.situation(before[0]) != before[1]:
+                node, situation = before
+                changed = self._catalog.news(partial(self._catalog.situation, node), situation)
+                if changed and left > 0:
                     continue
-                self._check_not_going(before[0], error)
-                if not self._catalog.avoid_damage(before[0], error.key):
+                self._check_not_going(node, error)
+                if not self._catalog.avoid_damage(node, error.key):
                     raise
                 damage = damage or error
                 continue

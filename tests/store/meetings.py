@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from crash_histories import opened, quick
 
+import lcstore
 from lcstore.store.commit import put_record
 from lcstore.store.maintenance.collect import Collector
 from lcstore.store.marks import RetiredRecord
@@ -164,3 +165,53 @@ class Meeting:
     def _seen(backend: MemoryBackend, nodes: list[str]) -> dict[str, Snapshot]:
         with opened(backend, "r") as store:
             return {node: Snapshot.of(store.restore(node)) for node in nodes}
+
+
+# Handles that are at work already -----------------------------------------------------------------------
+
+
+class Switch:
+    """A backend that is exchanged for another while a handle uses it."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+def at_work(*names: str) -> Callable[[], Scene]:
+    """A writer that goes on, a compactor and a collector on a run of which the middle is let go of.
+
+    Their handles are open before anything happens, and no Zarr metadata is written, which nothing here reads:
+    that leaves few enough operations for every order of three of them.
+    """
+    begun = start(4, (1, 2))
+
+    def make() -> Scene:
+        backend = MemoryBackend.fresh(begun.objects)
+        return Scene(
+            backend,
+            {name: _ready(name, backend, begun.nodes[-1]) for name in names},
+            lambda outcomes: Meeting(begun, {}).check(backend, outcomes),
+        )
+
+    return make
+
+
+def _ready(name: str, backend: MemoryBackend, at: str) -> Play:
+    switch = Switch(backend)
+    store = lcstore.open(switch, threads=1)
+    store.steps()
+    if name == "writer":
+        store.resume(at)
+
+    def play(actor: Any) -> Any:
+        switch.inner = actor
+        if name == "compactor":
+            return store.compact()
+        if name == "collector":
+            return Collector(switch, store._catalog, store._executor, 0).run(dry_run=False)
+        return store.save(60, state(60)).node
+
+    return play

@@ -9,10 +9,11 @@ wrong bytes, and collecting goes on.
 from __future__ import annotations
 
 import pytest
-from meetings import Meeting, collecting, compacting, pinning, reading, saving, start
+from meetings import Meeting, at_work, collecting, compacting, pinning, reading, saving, start
 
 from lcstore import ConflictError, CorruptionError, NotFoundError
-from lcstore.testing import Exploration, Step, explore
+from lcstore.store.written import Written
+from lcstore.testing import Exploration, Step, explore, replay
 
 
 def plans_stay(one: Step, other: Step) -> bool:
@@ -150,3 +151,29 @@ def test_nothing_is_lost_in_some_orders(name):
 def test_nothing_is_lost_in_any_order(name):
     found = meet(name, 4_000, 1_000)
     assert found.complete or found.sampled == 1_000
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    monkeypatch.setattr(Written, "put_metadata", lambda *_: None)
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize(
+    "names", [("writer", "compactor"), ("writer", "collector"), ("compactor", "collector")]
+)
+def test_nothing_is_lost_in_any_order_of_two(names):
+    assert explore(at_work(*names), commutes=plans_stay).complete
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.usefixtures("bare")
+def test_nothing_is_lost_in_any_order_of_a_writer_a_compactor_and_a_collector():
+    assert explore(at_work("writer", "compactor", "collector"), commutes=plans_stay).complete
+
+
+def test_a_compactor_whose_new_edge_is_taken_between_its_listings_skips_it(bare):
+    """Edge listed, its record deleted, its condemnation deleted, condemnations listed: it is no damage."""
+    order = "writer*20 compactor*16 collector*16 compactor*4 collector*12 compactor*5 collector*2 compactor"
+    replay(at_work("writer", "compactor", "collector"), order)

@@ -192,12 +192,11 @@ class Compactor:
                 if self._add(shortcut):
                     return True
             except (CorruptionError, NotFoundError) as error:
-                self.catalog.refresh(full=True)
-                now = self._situation(shortcut)
-                if now == before and not self._was_let_go(error):
+                changed = self.catalog.news(partial(self._situation, shortcut), before)
+                if not changed and not self._was_let_go(error):
                     raise
                 why = f"collected meanwhile ({error})"
-                if now is None or now == before:
+                if not changed or self._situation(shortcut) is None:
                     break
         name = self.catalog.graph.nodes.get(shortcut.target)
         if name is not None:
