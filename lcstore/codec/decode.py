@@ -12,7 +12,7 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.frame import Frame
 from lcstore.errors import CorruptionError
-from lcstore.kernels import bits, pack, runs, wide
+from lcstore.kernels import bits, pack, quads, runs, wide
 
 #: Elements of a span: levels of this many stay in the second-level cache.
 _SPAN = 1 << 18
@@ -78,10 +78,9 @@ def _words(payload: memoryview) -> Array:
 
 
 def _decoder(frame: Frame, words: Array) -> Callable[[int, int, Array, int], Span]:
-    assert frame.table is not None
     segment = 1 << frame.segment
     if frame.coder == f.WIDE:
-        table, sizes = frame.table.lookup(np.arange(256, dtype=np.uint8))
+        table, sizes = frame.tables[0].lookup(np.arange(256, dtype=np.uint8))
         room = np.empty(_SPAN // 4, np.int64)
 
         def decode_wide(start: int, count: int, directory: Array, at: int) -> Span:
@@ -93,16 +92,19 @@ def _decoder(frame: Frame, words: Array) -> Callable[[int, int, Array, int], Spa
     narrow = np.empty(_SPAN, np.int8)
     places, values = np.empty(_SPAN, np.int64), np.empty(_SPAN, np.int64)
     if frame.coder == f.RUNS:
-        table, sizes = frame.table.lookup(np.arange(256, dtype=np.uint8))
+        table, sizes = frame.tables[0].lookup(np.arange(256, dtype=np.uint8))
         least = runs.LEAST
     else:
-        table, sizes = frame.table.lookup(_pack_values(frame.bits, frame.per))
+        table, sizes = _pack_lookup(frame)
         least = 1 << (frame.bits - 1)
 
     def decode_narrow(start: int, count: int, directory: Array, at: int) -> Span:
         levels = narrow[:count]
         if frame.coder == f.RUNS:
             _check(runs.decode_runs(words, at, directory, table, sizes, levels, segment), start)
+        elif (frame.bits, frame.per) == f.QUADS:
+            packed = narrow[: -(-count // quads.GROUP) * quads.GROUP].view(table.dtype)
+            _check(quads.decode_quads(words, at, directory, table, sizes, packed, segment), start)
         else:
             packed = narrow[: -(-count // frame.per) * frame.per].view(table.dtype)
             _check(pack.decode_pack(words, at, directory, table, sizes, packed, segment // frame.per), start)
@@ -111,6 +113,16 @@ def _decoder(frame: Frame, words: Array) -> Callable[[int, int, Array, int], Spa
         return Span(start, levels, places[:found], values[:found])
 
     return decode_narrow
+
+
+def _pack_lookup(frame: Frame) -> tuple[Array, Array]:
+    """Give the look-up tables of the frame's tables, one behind the other."""
+    per = 2 if (frame.bits, frame.per) == f.QUADS else frame.per
+    values = _pack_values(frame.bits, per)
+    looked_up = [table.lookup(values) for table in frame.tables]
+    return np.concatenate([table for table, _ in looked_up]), np.concatenate(
+        [sizes for _, sizes in looked_up]
+    )
 
 
 def _pack_values(width: int, per: int) -> Array:

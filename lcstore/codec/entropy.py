@@ -14,13 +14,16 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
-from lcstore.kernels import huffman, pack, runs, wide
+from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache, write_tables
+from lcstore.kernels import huffman, pack, quads, runs, wide
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
 _PIECES, _PIECE = 64, 1 << 11
 #: Tokens are chosen only where they save this much: they are slower to decode than packed symbols.
 _TOKENS_MUST_SAVE = 0.025
+#: Quads are tried where all groups but one in so many have an even sum, and one level in four or more is not
+#: zero: elsewhere they save next to nothing.
+_ODD_AT_MOST, _ZEROS_AT_MOST = 32, 0.75
 #: So is the wide coder, by more. It is tried where escapes are this part of what the narrow ones take ...
 _WIDE_MUST_SAVE, _ESCAPES_WEIGH = 0.015, 0.03
 #: ... and taken without a trial where more than one level in so many is escaped.
@@ -131,7 +134,16 @@ def _plan_packs(levels: Array, entropy: str) -> list[_Plan]:
         return []
     singles = _count_symbols(levels, 8, 1)
     packings = f.PACKINGS if entropy != "symbol" else ((8, 1),)
-    return [_plan_pack(levels, bits, per, singles) for bits, per in packings]
+    plans = [_plan_pack(levels, *packing, singles) for packing in packings if packing != f.QUADS]
+    if entropy != "symbol" and _suits_quads(levels, singles):
+        plans.append(_plan_quads(levels, singles))
+    return plans
+
+
+def _suits_quads(levels: Array, singles: Array) -> bool:
+    groups = levels.size // quads.GROUP
+    dense = int(singles[0]) <= _ZEROS_AT_MOST * levels.size
+    return dense and groups - quads.even_groups(levels) <= groups // _ODD_AT_MOST
 
 
 def _plan_pack(levels: Array, bits: int, per: int, singles: Array) -> _Plan:
@@ -139,6 +151,22 @@ def _plan_pack(levels: Array, bits: int, per: int, singles: Array) -> _Plan:
     table = CodeTable.from_counts(counts)
     level_bits = table.bits(counts) + _escape_bits(singles, 1 << (bits - 1))
     return _Plan(bits, per, levels.size, level_bits, table.symbols // 2, counts)
+
+
+def _plan_quads(levels: Array, singles: Array) -> _Plan:
+    counts = _count_quads(levels)
+    tables = [CodeTable.from_counts(part) for part in counts]
+    level_bits = sum(table.bits(part) for table, part in zip(tables, counts, strict=True))
+    level_bits += _escape_bits(singles, 1 << (quads.BITS - 1))
+    return _Plan(*f.QUADS, levels.size, level_bits, sum(t.symbols for t in tables) // 2, counts)
+
+
+def _count_quads(levels: Array) -> Array:
+    """Count the symbols of each of the three tables; one that none is of counts a symbol nevertheless."""
+    counts = np.zeros((quads.TABLES, SYMBOLS), np.int64)
+    quads.count(levels, counts.reshape(-1))
+    counts[~counts.any(axis=1), 0] = 1
+    return counts
 
 
 def _count_symbols(levels: Array, bits: int, per: int) -> Array:
@@ -189,16 +217,22 @@ def _tokenize(levels: Array, most: int) -> _Tokens | None:
 
 
 def _run_pack(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | None) -> Coded | None:
-    whole = plan.size == levels.size
-    counts = plan.counts if whole else _count_symbols(levels, plan.bits, plan.per)
-    table = _table(cache, (plan.bits, plan.per), counts)
     segments = -(-levels.size // (1 << f.SEGMENT))
     streams = 4 if min(levels.size, 1 << f.SEGMENT) // plan.per >= f.FOUR_STREAMS_FROM else 1
     directory = np.zeros((segments, streams + 1), np.uint16)
     payload = np.empty(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
-    used = pack.encode_pack(
-        levels, escapes, plan.bits, plan.per, streams, 1 << f.SEGMENT, table.codes, payload, directory
-    )
+    whole = plan.size == levels.size
+    room = (1 << f.SEGMENT, payload, directory)
+    if (plan.bits, plan.per) == f.QUADS:
+        counts = plan.counts if whole else _count_quads(levels)
+        table, used = _emit_quads(levels, escapes, streams, counts, cache, room)
+    else:
+        counts = plan.counts if whole else _count_symbols(levels, plan.bits, plan.per)
+        one = _table(cache, (plan.bits, plan.per), counts)
+        table = one.to_bytes()
+        used = pack.encode_pack(
+            levels, escapes, plan.bits, plan.per, streams, room[0], one.codes, room[1], room[2]
+        )
     if used < 0:
         return None
     return Coded(
@@ -206,10 +240,24 @@ def _run_pack(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | No
         plan.bits,
         plan.per,
         streams,
-        table=table.to_bytes(),
+        table=table,
         directory=directory.tobytes(),
         payload=[payload[:used].data],
     )
+
+
+def _emit_quads(
+    levels: Array,
+    escapes: Array,
+    streams: int,
+    counts: Array,
+    cache: TableCache | None,
+    room: tuple[int, Array, Array],
+) -> tuple[bytes, int]:
+    tables = [_table(cache, (f.QUADS, place), part) for place, part in enumerate(counts)]
+    codes = np.concatenate([table.codes for table in tables])
+    used = quads.encode_quads(levels, escapes, streams, room[0], codes, room[1], room[2])
+    return write_tables(tables), used
 
 
 def _run_runs(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | None) -> Coded | None:

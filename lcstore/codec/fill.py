@@ -102,8 +102,10 @@ def make_filler(frame: Frame) -> Filler:
 
 
 def _linear_fill(frame: Frame, scales: Array, integers: bool) -> tuple[_Fill, Array]:
-    low, high = (0, 62) if integers else (MIN_EXPONENT, MAX_EXPONENT)
+    low, high = (0, f.MOST_STEP) if integers else (MIN_EXPONENT, MAX_EXPONENT)
     if scales.size and not low <= scales.min() <= scales.max() <= high:
+        raise CorruptionError("the frame's steps are out of range")
+    if integers and (scales & 63 == 63).any():
         raise CorruptionError("the frame's steps are out of range")
     if integers:
         return quantize.integer_values, scales

@@ -32,8 +32,9 @@ RAW: Final = 5
 #: The coders that have a code table and streams.
 CODED: Final = (PACK, RUNS, WIDE)
 
-#: (bits per level, levels per symbol) of the pack coder.
-PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1))
+#: (bits per level, levels per symbol) of the pack coder. Quads are two symbols of a pair each.
+QUADS: Final = (4, 4)
+PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1), QUADS)
 
 #: log2 of the elements in a segment of the pack and run coders, and of the wide coder.
 SEGMENT: Final = 16
@@ -43,6 +44,9 @@ BLOCK: Final = 10
 MIN_BLOCK: Final = 5
 #: Below this many symbols a segment has one stream instead of four.
 FOUR_STREAMS_FROM: Final = 4096
+
+#: The largest scale of integers: log2 of a power of two (6 bits), and which odd number it is times (2 bits).
+MOST_STEP: Final = 255
 
 # Layouts of the scales section.
 SCALES_ONE: Final = 0

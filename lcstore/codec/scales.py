@@ -11,6 +11,12 @@ from lcstore.codec import format as f
 from lcstore.errors import CorruptionError
 
 
+def steps_of(scales: Array) -> Array:
+    """Return the steps, ``int64``, that scales of integers stand for: an odd number times a power of two."""
+    wide = scales.astype(np.int64)
+    return (1 + (wide >> 6 << 1)) << (wide & 63)
+
+
 def pack_scales(scales: Array) -> bytes:
     """Write ``int16[blocks]``: one value for all, runs, bytes above a base, or plainly; the shortest."""
     if scales.size == 0:

@@ -83,7 +83,7 @@ def pack(levels: Array, bits: int, per: int, symbols: Array) -> int:
 
 
 @kernel(inline=True)
-def _any_past(levels: Array, most: np.int8) -> Any:
+def any_past(levels: Array, most: np.int8) -> Any:
     """Say whether any level lies outside ``-most .. most``."""
     past = np.int8(0)
     for i in range(levels.size):
@@ -95,13 +95,13 @@ def _any_past(levels: Array, most: np.int8) -> Any:
 def any_level(levels: Array) -> int:
     """Say whether any of the ``int8`` `levels` is not zero: 1 or 0."""
     for low in range(0, levels.size, _SPAN):
-        if _any_past(levels[low : low + _SPAN], np.int8(0)):
+        if any_past(levels[low : low + _SPAN], np.int8(0)):
             return 1
     return 0
 
 
 @kernel(inline=True)
-def _emit(symbols: Array, codes: Array, words: Array) -> Any:
+def emit(symbols: Array, codes: Array, words: Array) -> Any:
     """Write the codes of `symbols`; give the number of bytes."""
     acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
     fours = symbols.size // 4
@@ -122,12 +122,12 @@ def _emit(symbols: Array, codes: Array, words: Array) -> Any:
 
 
 @kernel(inline=True)
-def _emit_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Array) -> tuple[Any, int]:
+def emit_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Array) -> tuple[Any, int]:
     """Write the side stream of a segment; give its bytes and how many of `escapes` are taken now."""
     acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
     for low in range(0, levels.size, _LOOK):
         some = levels[low : low + _LOOK]
-        if not _any_past(some, np.int8(most)):
+        if not any_past(some, np.int8(most)):
             continue
         for i in range(some.size):
             level = np.int64(some[i])
@@ -191,15 +191,15 @@ def encode_pack(
         pack(part, bits, per, symbols[:count])
         each = (count + streams - 1) // streams
         for j in range(streams):
-            size = _emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
+            size = emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
             if at + size > payload.size or size > 65535:
                 return SPACE
             copy(source, size, payload, at)
             directory[s, j] = size
             at += size
         directory[s, streams] = 0
-        if _any_past(part, np.int8(most)):
-            size, taken = _emit_escapes(part, escapes, taken, most, words)
+        if any_past(part, np.int8(most)):
+            size, taken = emit_escapes(part, escapes, taken, most, words)
             if size < 0 or at + size > payload.size or size > 65535:
                 return SPACE
             copy(source, size, payload, at)
@@ -262,7 +262,8 @@ def _decode4(
 
 
 @kernel(inline=True, checked=True)
-def _at_end(position: np.uint64, end: Any) -> Any:
+def at_end(position: np.uint64, end: Any) -> Any:
+    """Say whether a stream that was read up to the bit `position` ends within the byte before `end`."""
     return (position + _7) >> _3 == np.uint64(end)
 
 
@@ -310,11 +311,11 @@ def decode_pack(
             each = (out.size + 3) // 4
             p1, p2, p3 = np.uint64(e0) << _3, np.uint64(e1) << _3, np.uint64(e2) << _3
             p0, p1, p2, p3 = _decode4(words, first, p1, p2, p3, table, sizes, out, each)
-            if not (_at_end(p0, e0) and _at_end(p1, e1) and _at_end(p2, e2) and _at_end(p3, e3)):
+            if not (at_end(p0, e0) and at_end(p1, e1) and at_end(p2, e2) and at_end(p3, e3)):
                 return LENGTH
             start = e3 + directory[s, 4]
         else:
-            if not _at_end(_decode1(words, first, table, sizes, out), e0):
+            if not at_end(_decode1(words, first, table, sizes, out), e0):
                 return LENGTH
             start = e0 + directory[s, 1]
     return OK
@@ -359,7 +360,7 @@ def decode_escapes(
         part = levels[s * segment : (s + 1) * segment]
         for low in range(0, part.size, _LOOK):
             some = part[low : low + _LOOK]
-            if not _any_past(some, np.int8(127)):
+            if not any_past(some, np.int8(127)):
                 continue
             for i in range(some.size):
                 if some[i] != -128:
@@ -375,7 +376,7 @@ def decode_escapes(
                 places[found] = s * segment + low + i
                 values[found] = level
                 found += 1
-        if not _at_end(position, end):
+        if not at_end(position, end):
             return LENGTH
         start = end
     return found

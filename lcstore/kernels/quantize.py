@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.kernels.ints import step_of
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import OK, RANGE
 
@@ -65,14 +66,14 @@ def linear_values(levels: Array, steps: Array, block: int, out: Array) -> int:
 
 
 @kernel
-def integer_values(levels: Array, shifts: Array, block: int, out: Array) -> int:
-    """Fill ``int32`` or ``int64`` `out` with ``level << shift``; `shifts` as ``int16`` per block."""
+def integer_values(levels: Array, scales: Array, block: int, out: Array) -> int:
+    """Fill ``int32`` or ``int64`` `out` with levels times their steps; `scales` as ``int16`` per block."""
     kind = out.dtype.type
-    for b in range(shifts.size):
-        shift = np.int64(shifts[b])
+    for b in range(scales.size):
+        step = step_of(scales[b])
         part, to = levels[b * block : (b + 1) * block], out[b * block : (b + 1) * block]
         for i in range(part.size):
-            to[i] = kind(np.int64(part[i]) << shift)
+            to[i] = kind(np.int64(part[i]) * step)
     return OK
 
 

@@ -11,6 +11,8 @@ from lcstore.kernels.status import OK
 
 #: The step of a block that holds nothing but zeros.
 NO_STEP = -1
+#: Integers that are looked at before one that is no multiple ends the search.
+_LOOK = 1024
 
 
 @kernel(inline=True)
@@ -92,4 +94,31 @@ def from_levels(levels: Array, block: int, steps: Array) -> int:
     for b in range(steps.size):
         if steps[b] != 0:
             _multiply(levels[b * block : (b + 1) * block], np.int64(steps[b]))
+    return OK
+
+
+@kernel
+def odd_divisor(levels: Array) -> int:
+    """Find the largest of 7, 5, 3 and 1 that divides all integers; give its place in 1, 3, 5, 7."""
+    for place in range(3, 0, -1):
+        odd = levels.dtype.type(2 * place + 1)
+        whole = True
+        for low in range(0, levels.size, _LOOK):
+            rest = levels.dtype.type(0)
+            for i in range(low, min(low + _LOOK, levels.size)):
+                rest = levels.dtype.type(rest | (levels[i] % odd))
+            if rest != 0:
+                whole = False
+                break
+        if whole:
+            return place
+    return 0
+
+
+@kernel
+def divide(levels: Array, divisor: int) -> int:
+    """Divide integers by one that divides them all, in place."""
+    by = levels.dtype.type(divisor)
+    for i in range(levels.size):
+        levels[i] = levels.dtype.type(levels[i] // by)
     return OK

@@ -305,8 +305,6 @@ class _Saving:
         leaves, leaves_object = self._leaves(edge)
         edge_objects, exact_objects = written.split(draft)
         assert writer.run is not None
-        for tensor, step in draft.steps.items():
-            draft.columns.shift[tensor] = step.shift
         record = NodeRecord(
             step=self.step,
             run=writer.run,

@@ -40,7 +40,8 @@ class Columns:
     grid
         ``int16``: log2 of the grid's unit, or `NO_GRID`.
     shift
-        ``uint8``: log2 of the quantizer's step in grid units (where `ADD`).
+        ``uint8``: the quantizer's step in grid units, in the words of a frame's scale (where `ADD`); kept
+        where the tensor is.
     digest
         ``uint64``: digest of the target's track value.
     scale

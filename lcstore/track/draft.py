@@ -7,9 +7,10 @@ so exactly), overwritten values are put back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -18,15 +19,17 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
+from lcstore.codec.scales import steps_of
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.digest import digest
 from lcstore.kernels.status import RANGE
 from lcstore.state.plan import ALIGN, Plan
-from lcstore.track import grid, samples, steps
+from lcstore.track import grid, samples
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
 from lcstore.track.layout import Piece, PoolMap
 from lcstore.track.policy import Policy
+from lcstore.track.steps import Step
 
 if TYPE_CHECKING:
     from lcstore.track.track import Track
@@ -58,6 +61,12 @@ class Draft:
         Of the new node. The columns' digests are complete once every job has run.
     jobs
         Run each once, in any order or side by side; then `commit` or `roll_back`.
+    factor
+        What the policy's errors are multiplied with.
+    finer
+        Of tensors with steps of their own in some blocks: for each block, by how many octaves they are finer.
+    coded
+        Bytes coded so far.
     off_grid
         Tensors found not to fit their grid. If there are any, the draft can only be rolled back.
     """
@@ -69,8 +78,11 @@ class Draft:
     pools: dict[str, Array]
     maps: dict[str, PoolMap]
     policy: Policy
+    factor: float = 1.0
     jobs: list[Job] = field(default_factory=list)
-    steps: dict[int, steps.Step] = field(default_factory=dict)
+    steps: dict[int, Step] = field(default_factory=dict)
+    finer: dict[int, Array] = field(default_factory=dict)
+    coded: int = 0
     samples: dict[int, Array] = field(default_factory=dict)
     off_grid: set[int] = field(default_factory=set)
     _moved: list[tuple[Array, bytes]] = field(default_factory=list)
@@ -125,20 +137,25 @@ class Draft:
         pieces, (low, high) = self.maps[pool].pieces(chunk), self.maps[pool].bounds(chunk)
         with self.track.scratch.levels(high - low) as (levels, escapes):
             data = self._code_levels(pieces, self.pools[pool][low:high], levels, escapes)
-        return None if data is None else Chunk(pool, "add", chunk, data)
+        return None if data is None else self._count(Chunk(pool, "add", chunk, data))
+
+    def _count(self, chunk: Chunk) -> Chunk:
+        with self._lock:
+            self.coded += len(chunk.data)
+        return chunk
 
     def _code_levels(
         self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array
     ) -> bytes | None:
-        shifts = np.zeros(-(-levels.size // ALIGN), np.int16)
+        scales = np.zeros(-(-levels.size // ALIGN), np.int16)
         try:
-            escaped = self._advance_all(pieces, track, levels, escapes, shifts)
+            escaped = self._advance_all(pieces, track, levels, escapes, scales)
             if escaped == RANGE:
-                self._undo(levels, escapes, shifts, track)
+                self._undo(levels, escapes, scales, track)
                 return None
-            data = frame_of_levels(levels, escapes[:escaped], shifts, track.dtype, self.track.tables)
+            data = frame_of_levels(levels, escapes[:escaped], scales, track.dtype, self.track.tables)
         except BaseException:  # short of memory, say: the way back knows only what came to be a frame
-            self._undo(levels, escapes, shifts, track)
+            self._undo(levels, escapes, scales, track)
             raise
         if data is not None:
             with self._lock:
@@ -146,7 +163,7 @@ class Draft:
         return data
 
     def _advance_all(
-        self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array, shifts: Array
+        self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array, scales: Array
     ) -> int:
         """Move the track of a chunk; return how many levels escaped, or `RANGE` where one left its grid."""
         escaped = 0
@@ -154,25 +171,46 @@ class Draft:
         for piece in pieces:
             if self.columns.op[piece.tensor] != ADD:
                 continue
-            shift = self.steps[piece.tensor].shift
-            shifts[piece.at // ALIGN : -(-(piece.at + piece.size) // ALIGN)] = shift
-            out[:] = 0
-            escaped = self._advance(piece, track, levels, escapes, escaped, out)
-            if escaped == RANGE:
-                levels[piece.at + int(out[1]) :] = 0
-                with self._lock:
-                    self.off_grid.add(piece.tensor)
-                return RANGE
-            self._add_digest(piece.tensor, out[0])
+            for part, step in self._stepped(piece):
+                scales[part.at // ALIGN : -(-(part.at + part.size) // ALIGN)] = step.scale
+                out[:] = 0
+                escaped = self._advance(part, step, track, levels, escapes, escaped, out)
+                if escaped == RANGE:
+                    levels[part.at + int(out[1]) :] = 0
+                    with self._lock:
+                        self.off_grid.add(part.tensor)
+                    return RANGE
+                self._add_digest(part.tensor, out[0])
         return escaped
 
+    def _stepped(self, piece: Piece) -> Iterator[tuple[Piece, Step]]:
+        """Cut a piece where its step changes."""
+        step = self.steps[piece.tensor]
+        finer = self.finer.get(piece.tensor)
+        if finer is None:
+            yield piece, step
+            return
+        first = piece.first // ALIGN
+        octaves = finer[first : -(-(piece.first + piece.size) // ALIGN)]
+        starts = [0, *(np.flatnonzero(np.diff(octaves)) + 1).tolist(), octaves.size]
+        for low, high in pairwise(starts):
+            begin, end = low * ALIGN, min(high * ALIGN, piece.size)
+            part = Piece(piece.tensor, piece.first + begin, piece.at + begin, end - begin)
+            yield part, step.finer(int(octaves[low]))
+
     def _advance(
-        self, piece: Piece, track: Array, levels: Array, escapes: Array, escaped: int, out: Array
+        self,
+        piece: Piece,
+        step: Step,
+        track: Array,
+        levels: Array,
+        escapes: Array,
+        escaped: int,
+        out: Array,
     ) -> int:
         spec = self.plan.tensors[piece.tensor]
         state = grid.as_working(self.arrays[piece.tensor][piece.first : piece.first + piece.size], spec.dtype)
         kind = state.dtype.type
-        step = self.steps[piece.tensor]
         where = slice(piece.at, piece.at + piece.size)
         return int(
             kernels.advance(
@@ -183,19 +221,21 @@ class Draft:
                 escaped,
                 kind(2.0 ** -int(self.columns.grid[piece.tensor])),
                 kind(grid.limit_of(spec.dtype)),
-                step.shift,
-                step.rounding,
+                step.units,
+                kind(step.gain),
+                kind(step.rounding),
+                step.even,
                 piece.first,
                 out,
             )
         )
 
     @staticmethod
-    def _undo(levels: Array, escapes: Array, shifts: Array, track: Array) -> None:
+    def _undo(levels: Array, escapes: Array, scales: Array, track: Array) -> None:
         places = np.flatnonzero(levels == kernels.ESCAPE)
-        moves = escapes[: places.size] << shifts[places // ALIGN].astype(np.int64)
+        moves = escapes[: places.size] * steps_of(scales[places // ALIGN])
         levels[places] = 0
-        kernels.add_levels(levels, shifts, ALIGN, -1, track)
+        kernels.add_levels(levels, scales, ALIGN, -1, track)
         track[places] -= moves.astype(track.dtype)
 
     def code_values(
@@ -222,7 +262,7 @@ class Draft:
                 self._digest_values(piece, part)
                 if pool in self.pools:
                     self._to_replace(piece, pool, low)[:] = part
-        return Chunk(pool, op, chunk, data) if values.view(np.uint8).any() else None
+        return self._count(Chunk(pool, op, chunk, data)) if values.view(np.uint8).any() else None
 
     def _matrices(self, pieces: Iterable[Piece]) -> list[Part]:
         """Return where the pieces of a chunk lie in their tensors, taken as matrices."""

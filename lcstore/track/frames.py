@@ -14,7 +14,7 @@ from lcstore.codec.entropy import encode_levels, encode_wide
 from lcstore.codec.exact import encode_exact
 from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
-from lcstore.codec.scales import pack_scales, unpack_scales
+from lcstore.codec.scales import pack_scales, steps_of, unpack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, encode_linear, encode_log
 from lcstore.errors import CorruptionError
@@ -27,7 +27,7 @@ _MOMENT_THRESHOLD = 0.55
 
 
 def frame_of_levels(
-    levels: Array, escapes: Array, shifts: Array, integer: np.dtype, cache: TableCache
+    levels: Array, escapes: Array, scales: Array, integer: np.dtype, cache: TableCache
 ) -> bytes | None:
     """Make the frame of a chunk of grid deltas; None where all are zero (such a chunk is not stored)."""
     coded = encode_levels(levels, escapes, cache=cache)
@@ -42,7 +42,7 @@ def frame_of_levels(
         count=levels.size,
         dtype=integer,
         quantizer=f.LINEAR,
-        scales=pack_scales(shifts),
+        scales=pack_scales(scales),
         block=f.BLOCK,
     )
 
@@ -58,13 +58,13 @@ def apply_delta(data: bytes, track: Array, sign: int = 1, part: tuple[int, int] 
         It is not such a frame, or does not decode; the track may then be changed in part.
     """
     frame = delta_frame(data, track)
-    shifts = delta_shifts(frame)
+    scales = delta_scales(frame)
     low, high = part or (0, frame.count)
     for span in spans(frame, low, high):
         piece = track[span.start : span.start + span.levels.size]
-        kernels.add_levels(span.levels, shifts[span.start // ALIGN :], ALIGN, sign, piece)
+        kernels.add_levels(span.levels, scales[span.start // ALIGN :], ALIGN, sign, piece)
         if span.places.size:
-            moves = span.values << shifts[(span.start + span.places) // ALIGN].astype(np.int64)
+            moves = span.values * steps_of(scales[(span.start + span.places) // ALIGN])
             piece[span.places] += (sign * moves).astype(track.dtype)
 
 
@@ -76,14 +76,15 @@ def delta_frame(data: bytes, track: Array) -> Frame:
     return frame
 
 
-def delta_shifts(frame: Frame) -> Array:
-    """Return log2 of the step of each block of a frame of grid deltas."""
+def delta_scales(frame: Frame) -> Array:
+    """Return the scale of each block of a frame of grid deltas, which says its step."""
     if frame.coder == f.ZERO:
         return np.zeros(0, np.int16)
-    shifts = unpack_scales(frame.scales, frame.blocks)
-    if shifts.size and (shifts.min() < 0 or shifts.max() >= 8 * frame.dtype.itemsize):
+    scales = unpack_scales(frame.scales, frame.blocks)
+    outside = (scales < 0) | (scales > f.MOST_STEP) | ((scales & 63) >= 8 * frame.dtype.itemsize)
+    if outside.any():
         raise CorruptionError("the frame's steps are outside its grid")
-    return shifts
+    return scales
 
 
 def frame_of_values(

@@ -58,6 +58,12 @@ def to_grid(values: Array, grid: int, out: Array, name: str) -> bool:
     return bool(kernels.to_grid(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), out) == 0)
 
 
+def is_at(values: Array, grid: int, track: Array, name: str) -> bool:
+    """Say whether `values`, rounded to the grid, are `track`."""
+    kind = working_dtype(name).type
+    return bool(kernels.is_at(as_working(values, name), kind(2.0**-grid), track))
+
+
 def from_grid(track: Array, grid: int, name: str, out: Array) -> None:
     """Fill `out` with the values that grid integers stand for, rounded once to its dtype `name`."""
     scale = math.ldexp(1.0, grid)

@@ -25,6 +25,7 @@ from lcstore.track.edge import Edge
 from lcstore.track.frames import values_of_frame
 from lcstore.track.layout import Piece
 from lcstore.track.route import AT_BASE, Route
+from lcstore.track.steps import log2_of
 from lcstore.track.sums import frame_of_sums
 
 #: Merges one chunk; gives what is to be stored of it: nothing, its `add`, its `set`, or both.
@@ -151,7 +152,7 @@ class Merger:
         data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}")
         with self._lock:
             for tensor, step in steps.items():
-                self._steps[tensor] = min(int(self._steps[tensor]), step)
+                self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
         return None if data is None else Chunk(pool, op, chunk, data)
 
     def _copy(self, pool: str, chunk: int, pieces: list[Piece], values: Array) -> list[Chunk]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, get_args
+from typing import Final, TypeAlias, get_args
 
 from lcstore.errors import InvalidInputError
 from lcstore.state.paths import Path, match
 from lcstore.state.roles import Role
+
+#: What a rule says of the tensors that it matches: their role, or the error of the weights among them.
+Rule: TypeAlias = Role | Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,12 @@ class Policy:
         per row and one per column: normal ones come back within 0.6 steps and 1/16 octave. They are zero only
         where they were. None keeps them exact.
     rules
-        Roles by path glob, the first match wins: ``{"ema/**": "exact"}``. They go before what names suggest.
+        By path glob, the first match wins: a role, ``{"ema/**": "exact"}``, which goes before what names
+        suggest; or the tracking error of the weights there, ``{"**/embed*": {"error": 0.5}}`` (None: exact).
+    bytes_per_save
+        What the coded bytes of a delta are to come to: all errors for weights are multiplied with one factor
+        that follows what was coded, within 0.05 to 8 intervals. Anchors and records do not count. None: the
+        errors are kept, whatever they cost.
     name
         What the policy is called in records.
     """
@@ -35,32 +43,56 @@ class Policy:
     error: float | None = 1.0
     first_moment: float | None = 1.5
     second_moment: float | None = 1.0
-    rules: Mapping[str, Role] = field(default_factory=dict)
+    rules: Mapping[str, Rule] = field(default_factory=dict)
     name: str = "custom"
+    bytes_per_save: int | None = None
 
     def __post_init__(self) -> None:
-        if self.error is not None and not 0.01 <= self.error <= 8:
-            raise InvalidInputError(f"a policy's error is 0.01 to 8 intervals, not {self.error}")
+        _check_error(self.error)
+        if self.bytes_per_save is not None and not (self.bytes_per_save > 0 and self.error is not None):
+            raise InvalidInputError(
+                f"a policy's bytes_per_save is more than 0, and needs an error, not {self.bytes_per_save}"
+            )
         first, second = self.first_moment, self.second_moment
         if first is not None and first != 0 and not 0.5 <= first <= 16:
             raise InvalidInputError(f"a policy's first_moment is 0, or 0.5 to 16 bits, not {first}")
         if second is not None and not 1 / 16 <= second <= 15:
             raise InvalidInputError(f"a policy's second_moment is 1/16 to 15 octaves, not {second}")
-        for glob, role in self.rules.items():
-            if role not in get_args(Role):
-                raise InvalidInputError(
-                    f"rule {glob!r} gives {role!r}; a role is one of {', '.join(get_args(Role))}"
-                )
+        for glob, rule in self.rules.items():
+            _check_rule(glob, rule)
 
     def role(self, path: Path, guessed: Role) -> Role:
         """Return the role of the tensor at `path`, given what its name suggests."""
-        role = next((role for glob, role in self.rules.items() if match(glob, path)), guessed)
+        rule = self._rule(path)
+        role = rule if isinstance(rule, str) else guessed
         kept_exact = {
-            "weights": self.error,
+            "weights": self.error_of(path),
             "first_moment": self.first_moment,
             "second_moment": self.second_moment,
         }
         return "exact" if role in kept_exact and kept_exact[role] is None else role
+
+    def error_of(self, path: Path) -> float | None:
+        """Return the tracking error aimed at for the weights at `path`; None keeps them exact."""
+        rule = self._rule(path)
+        return self.error if rule is None or isinstance(rule, str) else rule["error"]
+
+    def _rule(self, path: Path) -> Rule | None:
+        return next((rule for glob, rule in self.rules.items() if match(glob, path)), None)
+
+
+def _check_error(error: float | None) -> None:
+    if error is not None and not 0.01 <= error <= 8:
+        raise InvalidInputError(f"a policy's error is 0.01 to 8 intervals, not {error}")
+
+
+def _check_rule(glob: str, rule: object) -> None:
+    if isinstance(rule, Mapping):
+        if set(rule) != {"error"}:
+            raise InvalidInputError(f"rule {glob!r} gives {sorted(rule)}; it can give an 'error', or a role")
+        _check_error(rule["error"])
+    elif rule not in get_args(Role):
+        raise InvalidInputError(f"rule {glob!r} gives {rule!r}; a role is one of {', '.join(get_args(Role))}")
 
 
 PRESETS: Final[dict[str, Policy]] = {

@@ -12,8 +12,11 @@ import numpy as np
 
 from lcstore.arrays import Array
 
-#: Elements of a sample.
-SIZE: Final = 16_384
+#: Elements of a sample: one in so many, but no fewer than the first number and no more than the second.
+ONE_IN: Final = 256
+LEAST, SIZE = 1024, 16_384
+#: Rows are taken to be touched one by one where this part of the neighbours of what moves do.
+_TOGETHER: Final = 0.75
 _STRIDE_MIX: Final = 0x9E3779B97F4A7C15
 
 
@@ -21,22 +24,39 @@ _STRIDE_MIX: Final = 0x9E3779B97F4A7C15
 def positions(count: int) -> Array:
     """Return where a tensor of `count` elements is sampled: everywhere if it is small, else spread over all.
 
-    One element of each of `SIZE` equal parts, at a place inside the part that a fixed mix gives, so that no
-    row length beats with it.
+    Two neighbours of each of many equal parts, at a place inside the part that a fixed mix gives, so
+    that no row length beats with it. Neighbours tell rows that are not touched from elements that happen not
+    to move.
     """
-    if count <= SIZE:
+    if count <= LEAST:
         return np.arange(count)
-    parts = np.arange(SIZE, dtype=np.uint64)
+    pairs = min(SIZE, max(LEAST, count // ONE_IN)) // 2
+    parts = np.arange(pairs, dtype=np.uint64)
     with np.errstate(over="ignore"):
         mixed = ((parts + np.uint64(1)) * np.uint64(_STRIDE_MIX)) >> np.uint64(33)
-    starts = parts.astype(np.int64) * count // SIZE
-    lengths = (parts.astype(np.int64) + 1) * count // SIZE - starts
-    return starts + (mixed.astype(np.int64) % lengths)
+    starts = parts.astype(np.int64) * count // pairs
+    lengths = (parts.astype(np.int64) + 1) * count // pairs - starts
+    first = starts + (mixed.astype(np.int64) % (lengths - 1))
+    return np.stack((first, first + 1), axis=1).reshape(-1)
 
 
 def take(flat: Array) -> Array:
     """Return the sample of a flat tensor, as float64."""
     return flat[positions(flat.size)].astype(np.float64)
+
+
+def touched(change: Array) -> Array | None:
+    """Return which sampled elements lie in rows that were touched; None unless most rows were not.
+
+    Where less than half of all elements move, and neighbours nearly always move together, it is whole rows
+    that do not move.
+    """
+    if 2 * np.count_nonzero(change) > change.size:
+        return None
+    moves = change != 0
+    pairs = moves[: moves.size // 2 * 2].reshape(-1, 2)
+    either, both = int(pairs.any(axis=1).sum()), int(pairs.all(axis=1).sum())
+    return moves if either > 0 and both > _TOGETHER * either else None
 
 
 def inner(a: Array, b: Array) -> float:

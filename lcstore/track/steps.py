@@ -7,63 +7,167 @@ step, so the tracking error stays a fixed part of it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
-#: Tracking error, in intervals, per ratio of step to update scale (closed loop, measured on real training).
-ERROR_PER_RATIO: Final = 0.32
 #: An update scale rises at most this much from save to save, and falls at once.
 RISE: Final = 1.25
-#: The step is kept while it is within this many octaves of the one wanted.
-HYSTERESIS: Final = 0.7
+#: Down to this part of it an update scale counts as the same where it is seen in few rows.
+STEADY: Final = 0.5
+#: What is left in a row stays until it is touched again, so that it adds up over rows touched long ago: where
+#: rows are touched one by one, the error aimed at, in updates of a row, is this part of the usual.
+IN_ROWS: Final = 0.67
+#: The step is kept while it is within so many octaves of the one wanted; the second number is for errors
+#: below `FINE`, where a step that is too fine costs most.
+HYSTERESIS, HYSTERESIS_FINE, FINE = 0.4, 0.25, 0.6
 #: Bounds of the threshold from which a delta is rounded away from zero, in steps.
-LEAST_THRESHOLD, USUAL_THRESHOLD, MOST_THRESHOLD = 0.5, 0.72, 0.9
+LEAST_THRESHOLD, MOST_THRESHOLD = 0.5, 0.95
+#: By so much a threshold may be wanted below the least before a coarse step is given up.
+NEAREST_MISS: Final = 0.03
+#: Change of the threshold that makes up for a step that is one octave finer than wanted.
+PER_OCTAVE: Final = 0.54
+#: By tracking error: step over update scale, threshold, and distance of further thresholds, in steps. They
+#: are the best in a closed loop of normal updates, and interpolated in between. Below `FINE` the levels are
+#: made even four by four.
+BEST: Final = (
+    (0.1, 0.302, 0.515, 1.01),
+    (0.35, 1.01, 0.565, 1.1),
+    (FINE, 1.57, 0.7, 1.1),
+    (FINE, 1.77, 0.68, 1.03),
+    (0.7, 2.0, 0.725, 1.0),
+    (1.0, 2.7, 0.78, 1.0),
+    (2.0, 5.0, 0.89, 1.0),
+    (4.0, 10.0, 0.94, 1.0),
+)
+#: Steps are these odd numbers times powers of two: four to the octave, by place in a frame's scale.
+ODD: Final = (1, 3, 5, 7)
 
 
 @dataclass(frozen=True)
 class Step:
-    """A quantizer's step of ``2**shift`` grid units, its threshold in steps, and the scale it stands on."""
+    """A quantizer's step, in the words of a frame's scale, and where it rounds.
 
-    shift: int
-    threshold: float
-    scale: float
+    Attributes
+    ----------
+    scale
+        ``shift + 64 * i`` for a step of ``ODD[i] * 2**shift`` grid units.
+    threshold
+        From where on a delta is not zero, in steps.
+    width
+        Distance of the thresholds behind it, in steps.
+    even
+        Whether the sum of each four levels is made even.
+    """
+
+    scale: int
+    threshold: float = LEAST_THRESHOLD
+    width: float = 1.0
+    even: bool = False
+
+    @cached_property
+    def units(self) -> int:
+        """The step in grid units."""
+        return ODD[self.scale >> 6] << (self.scale & 63)
 
     @property
-    def rounding(self) -> int:
-        """Grid units to add before the shift, so that `threshold` steps become one."""
-        return (1 << self.shift) - max(1, round(self.threshold * (1 << self.shift)))
+    def gain(self) -> float:
+        """By what a delta is multiplied before it is rounded down to its level."""
+        return 1 / (self.width * self.units)
+
+    @property
+    def rounding(self) -> float:
+        """What is added before that, so that `threshold` steps become one."""
+        return 1 - self.threshold / self.width
+
+    def finer(self, octaves: int) -> Step:
+        """Return a step that is finer by so many octaves, or as fine as the grid."""
+        shift = self.scale & 63
+        if octaves > shift:
+            return Step(0)
+        return replace(self, scale=self.scale - octaves) if octaves else self
+
+    def at_rest(self) -> Step:
+        """Return the power of two that is not below the step, which rounds to nearest, and ties to zero."""
+        return Step(math.ceil(log2_of(self.scale)), LEAST_THRESHOLD + 0.01)
 
 
-def follow(previous: float, now: float) -> float:
-    """Return the update scale to work with, from that of the save before and what is seen now."""
-    if now <= 0:
-        return previous / 2  # frozen: let what is left of the residual in, a bit at a time
+def nearest(wanted: float, most: int) -> int:
+    """Return the scale of the step whose log2, above the grid's unit, is nearest to `wanted`."""
+    quarters = [(math.log2(quarter), quarter) for quarter in (4, 5, 6, 7, 8)]
+    bounded = max(0.0, min(wanted, float(most)))
+    octave = math.floor(bounded)
+    _, quarter = min((abs(log - 2 - (bounded - octave)), quarter) for log, quarter in quarters)
+    if octave < 2 and (quarter << octave) & 3:  # not a whole number of units
+        quarter, octave = (8 if bounded - octave > 0.5 else 4), octave
+    shift = octave - 2
+    while quarter & 1 == 0:
+        quarter, shift = quarter >> 1, shift + 1
+    return shift + 64 * ODD.index(quarter)
+
+
+def log2_of(scale: int) -> float:
+    """Return log2 of the step that a scale stands for, in grid units."""
+    return math.log2(ODD[scale >> 6]) + (scale & 63)
+
+
+def best(error: float) -> tuple[float, float, float]:
+    """Return step over update scale, threshold and width for a tracking error."""
+    place = bisect_right(BEST, (error,))
+    low, high = BEST[max(place - 1, 0)], BEST[min(place, len(BEST) - 1)]
+    if low is high:
+        return low[1] * error / low[0], low[2], low[3]
+    part = math.log(error / low[0]) / math.log(high[0] / low[0])
+    ratio = low[1] * math.pow(high[1] / low[1], part)
+    return ratio, low[2] + part * (high[2] - low[2]), low[3] + part * (high[3] - low[3])
+
+
+def error_of(ratio: float) -> float:
+    """Return the tracking error at a step of `ratio` update scales: the inverse of `best`."""
+    place = bisect_right([row[1] for row in BEST], ratio)
+    low, high = BEST[max(place - 1, 0)], BEST[min(place, len(BEST) - 1)]
+    if low is high:
+        return low[0] * ratio / low[1]
+    return low[0] * math.pow(high[0] / low[0], math.log(ratio / low[1]) / math.log(high[1] / low[1]))
+
+
+def follow(previous: float, now: float, *, rows: bool = False) -> float:
+    """Return the update scale, from that of the save before and what is seen now: 0 where nothing moved.
+
+    Where few `rows` are touched, few of them are sampled: a scale that is no less than half is the same. Each
+    fall would let in a part of what is left in every row.
+    """
+    if now <= 0 or (rows and previous * STEADY <= now <= previous):
+        return previous
     return now if previous <= 0 else min(now, previous * RISE)
 
 
-def choose_step(scale: float, error: float, grid: int, previous_shift: int | None, most: int) -> Step:
+def choose_step(update: float, error: float, grid: int, previous: int | None, most: int) -> Step:
     """Choose the step for a tensor.
 
     Parameters
     ----------
-    scale
+    update
         Its update scale, in its own unit.
     error
         Tracking error aimed at, in intervals.
     grid
         log2 of its grid's unit.
-    previous_shift
-        That of the save before.
+    previous
+        The scale of its step of the save before.
     most
-        Largest shift allowed.
+        Most octaves of a step above the grid's unit.
     """
-    if scale <= 0:
-        return Step(0, LEAST_THRESHOLD, scale)
-    wanted = math.log2(error / ERROR_PER_RATIO * scale) - grid
-    shift = round(wanted)
-    if previous_shift is not None and abs(previous_shift - wanted) <= HYSTERESIS:
-        shift = previous_shift
-    shift = max(0, min(shift, most))
-    # A step finer than wanted may have a wider zero, a coarser one a narrower: the same error, fewer bits.
-    threshold = USUAL_THRESHOLD + 0.2 * (wanted - shift)
-    return Step(shift, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), scale)
+    if update <= 0:
+        return Step(0)
+    ratio, threshold, width = best(error)
+    wanted = math.log2(ratio * update) - grid
+    scale = previous
+    # A step finer than wanted may have a wider zero, a coarser one a narrower, down to rounding to nearest.
+    finest = HYSTERESIS if error >= FINE else HYSTERESIS_FINE
+    coarsest = min(finest, (threshold + NEAREST_MISS - LEAST_THRESHOLD) / PER_OCTAVE)
+    if scale is None or not -coarsest <= wanted - log2_of(scale) <= finest or scale & 63 > most:
+        scale = nearest(wanted, most)
+    threshold += PER_OCTAVE * (wanted - log2_of(scale))
+    return Step(scale, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), width, error < FINE)

@@ -34,7 +34,8 @@ def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[byte
     Returns
     -------
     tuple
-        The frame, or None where everything is zero; and by tensor log2 of the step, for those that have one.
+        The frame, or None where everything is zero; and by tensor the scale that says its step, for those
+        that have one.
 
     Raises
     ------
@@ -46,8 +47,11 @@ def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[byte
         return None, {}
     finest = _share(steps, pieces)
     kernels.to_levels(sums, ALIGN, steps)
+    odd = {piece.at: _take_out(sums, steps, piece, finest) for piece in pieces}
     coded = encode_any(sums)  # without a cache of tables: equal sums make equal frames, whoever merges
-    kernels.from_levels(sums, ALIGN, steps)
+    for piece in pieces:
+        sums[piece.at : piece.at + piece.size] *= odd[piece.at]
+    kernels.from_levels(sums, ALIGN, steps & 63)
     data = build_frame(
         coded,
         count=sums.size,
@@ -60,6 +64,17 @@ def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[byte
     if not _takes_back(data, sums):
         raise CorruptionError(f"the frame made of {what} does not decode to the sum")
     return data, finest
+
+
+def _take_out(levels: Array, steps: Array, piece: Piece, finest: dict[int, int]) -> int:
+    """Divide the levels of a piece by the odd number that its steps share, and say so; give that number."""
+    mine = levels[piece.at : piece.at + piece.size]
+    place = kernels.odd_divisor(mine) if piece.tensor in finest else 0
+    if place:
+        kernels.divide(mine, 2 * place + 1)
+        steps[piece.at // ALIGN : -(-(piece.at + piece.size) // ALIGN)] += 64 * place
+        finest[piece.tensor] += 64 * place
+    return 2 * place + 1
 
 
 def _takes_back(data: bytes, sums: Array) -> bool:

@@ -18,6 +18,7 @@ from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.draft import Draft
 from lcstore.track.layout import PoolMap, pool_maps
 from lcstore.track.policy import Policy
+from lcstore.track.rate import LEAST_ERROR, MOST_ERROR, Rate
 from lcstore.track.scratch import Scratch
 
 #: Update scales are recorded as float32; those of float64 tensors may be larger.
@@ -47,6 +48,7 @@ class Track:
         self.samples: dict[Path, Array] = {}
         self.tables = TableCache()
         self.scratch = Scratch()
+        self.rate = Rate()
         self._maps: tuple[Plan, dict[str, PoolMap]] | None = None
 
     def draft(
@@ -85,6 +87,7 @@ class Track:
             pools=self._pools_for(plan, fresh=anchor),
             maps=self._maps_for(plan),
             policy=policy,
+            factor=self._factor(policy, base is not None),
         )
         for index, spec in enumerate(plan.tensors):
             before = base.index.get(spec.path) if base is not None else None
@@ -103,10 +106,10 @@ class Track:
 
     def accept(self, draft: Draft) -> None:
         """Take over a committed draft."""
-        for tensor, step in draft.steps.items():
-            draft.columns.shift[tensor] = step.shift
         self.plan, self.columns, self.pools = draft.plan, draft.columns, draft.pools
         self.samples = {draft.plan.tensors[t].path: sample for t, sample in draft.samples.items()}
+        if draft.steps and draft.policy.error is not None:
+            self.rate.spent(draft.policy.bytes_per_save, draft.policy.error, draft.coded)
 
     def stand_on(
         self, plan: Plan, columns: Columns, pools: dict[str, Array], values: Sequence[Array]
@@ -118,6 +121,11 @@ class Track:
             for spec, flat in zip(plan.tensors, values, strict=True)
             if spec.role == "weights"
         }
+
+    def _factor(self, policy: Policy, follows: bool) -> float:
+        if policy.error is None or not follows:
+            return 1.0
+        return self.rate.errors_times(policy.bytes_per_save, policy.error, self.columns)
 
     def _decide_weights(self, draft: Draft, index: int, spec: TensorSpec, before: int | None) -> None:
         columns, flat = draft.columns, draft.arrays[index]
@@ -135,19 +143,61 @@ class Track:
             draft.off_grid.add(index)
             return
         assert before is not None
+        self._decide_delta(draft, index, known, before)
+
+    def _decide_delta(self, draft: Draft, index: int, unit: int, before: int) -> None:
+        """Decide about a tensor of weights that has a grid: nothing to add, or a delta on which steps."""
         assert self.columns is not None
+        columns, flat, spec = draft.columns, draft.arrays[index], draft.plan.tensors[index]
         last = self.samples.get(spec.path)
+        change = draft.samples[index] - last if last is not None else None
+        rows = samples.touched(change) if change is not None else None
         previous = float(self.columns.scale[before])
-        scale = steps.follow(previous, samples.rms(now - last)) if last is not None else previous
-        shift = int(self.columns.shift[before]) if self.columns.op[before] == ADD else None
-        most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
-        assert draft.policy.error is not None
-        draft.steps[index] = step = steps.choose_step(scale, draft.policy.error, known, shift, most)
-        columns.op[index] = ADD
-        columns.grid[index] = known
-        columns.shift[index] = step.shift
+        moved = previous if change is None else samples.rms(change if rows is None else change[rows])
+        columns.grid[index] = unit
         columns.digest[index] = self.columns.digest[before]
-        columns.scale[index] = min(scale, _LARGEST_SCALE)
+        columns.scale[index] = min(steps.follow(previous, moved, rows=rows is not None), _LARGEST_SCALE)
+        columns.shift[index] = self.columns.shift[before]
+        if moved == 0 and self._is_there(spec, flat, unit):
+            columns.op[index] = KEEP
+            return
+        columns.op[index] = ADD
+        step = self._choose_step(draft, index, rows=rows is not None)
+        finer: Array | None = None
+        if moved == 0:
+            step = step.at_rest()
+            flushed = self._is_there(spec, flat, unit, sampled=True)
+            finer = self.rate.rest(spec.path, spec.size, flushed=flushed)
+        else:
+            self.rate.moves(spec.path)
+            if change is not None and rows is None:
+                finer = self.rate.finer(spec.path, change, spec.size)
+        draft.steps[index] = step
+        if finer is not None and finer.any():
+            draft.finer[index] = finer
+
+    def _choose_step(self, draft: Draft, index: int, *, rows: bool) -> steps.Step:
+        columns, spec = draft.columns, draft.plan.tensors[index]
+        scale = float(columns.scale[index])
+        error = draft.policy.error_of(spec.path)
+        assert error is not None
+        if draft.factor != 1:
+            error = max(LEAST_ERROR, min(MOST_ERROR, error * draft.factor))
+        if rows:
+            error *= steps.IN_ROWS
+        most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
+        shift = int(columns.shift[index]) or None
+        step = steps.choose_step(scale, error, int(columns.grid[index]), shift, most)
+        columns.shift[index] = step.scale
+        return step
+
+    def _is_there(self, spec: TensorSpec, flat: Array, unit: int, *, sampled: bool = False) -> bool:
+        """Say whether the track of a tensor, or of its sample, is its value on the grid already."""
+        held = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
+        if sampled:
+            places = samples.positions(spec.size)
+            flat, held = flat[places], held[places]
+        return grid.is_at(flat, unit, held, spec.dtype)
 
     def _decide_exact(
         self, draft: Draft, index: int, spec: TensorSpec, before: int | None, exact: bool

@@ -28,12 +28,13 @@ def a_state(rng, size, kind, spread, outliers, special):
     return state, track
 
 
-def run_advance(state, track, room, shift, rounding, start, inverse=1.0, limit=None, escaped=0):
+def run_advance(state, track, room, scale, zone, start, inverse=1.0, limit=None, escaped=0, even=False):
     track, levels = track.copy(), np.zeros(state.size, np.int8)
     escapes, out = np.zeros(room, np.int64), np.zeros(4, np.uint64)
     kind = state.dtype.type
     result = grid.advance(
-        state, track, levels, escapes, escaped, kind(inverse), kind(limit), shift, rounding, start, out
+        *(state, track, levels, escapes, escaped, kind(inverse), kind(limit)),
+        *(twins.step_of(scale), kind(1 / twins.step_of(scale)), kind(1 - zone), even, start, out),
     )
     return result, track, levels, escapes, out
 
@@ -45,17 +46,20 @@ def run_advance(state, track, room, shift, rounding, start, inverse=1.0, limit=N
     spread=st.sampled_from([0.0, 0.6, 40.0, 5e4]),
     outliers=st.sampled_from([0, 0, 1, 5]),
     special=st.sampled_from([None, None, *SPECIAL]),
-    shift=st.integers(0, 12),
+    scale=st.builds(lambda shift, odd: shift + 64 * odd, st.integers(0, 12), st.integers(0, 3)),
     zone=st.floats(0.5, 1),
     room=st.sampled_from([0, 1, 1024, 5000]),
     start=st.sampled_from([0, 5, 1 << 33]),
+    even=st.booleans(),
 )
-def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, shift, zone, room, start):
+def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, scale, zone, room, start, even):
     state, track = a_state(np.random.default_rng(seed), size, kind, spread, outliers, special)
     limit = float(1 << kind[2])
-    rounding = (1 << shift) - round(zone * (1 << shift))
-    result, moved, levels, escapes, out = run_advance(state, track, room, shift, rounding, start, limit=limit)
-    wanted = twins.advance(state, track, room, 0, kind[0](1), limit, shift, rounding, start)
+    result, moved, levels, escapes, out = run_advance(
+        state, track, room, scale, zone, start, limit=limit, even=even
+    )
+    step = twins.step_of(scale)
+    wanted = twins.advance(state, track, room, 0, kind[0](1), limit, step, 1 / step, 1 - zone, start, even)
     done = wanted[5]
     assert result == wanted[0]
     np.testing.assert_array_equal(moved, wanted[1])
@@ -71,40 +75,57 @@ def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, shift,
     spread=st.sampled_from([0.6, 40.0, 5e4]),
     outliers=st.sampled_from([0, 3]),
     special=st.sampled_from([None, np.nan]),
-    shift=st.integers(0, 12),
+    scale=st.sampled_from([0, 1, 7, 12, 64, 70, 131, 196]),
+    even=st.booleans(),
 )
-def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, special, shift):
+def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, special, scale, even):
     state, track = a_state(np.random.default_rng(seed), 3000, kind, spread, outliers, special)
     result, moved, levels, escapes, out = run_advance(
-        state, track, 4096, shift, 1 << shift >> 1, 0, limit=float(1 << kind[2])
+        state, track, 4096, scale, 0.5, 0, limit=float(1 << kind[2]), even=even
     )
     done = int(out[1])
     far = np.flatnonzero(levels[:done] == grid.ESCAPE)
     assert result == grid.RANGE or result == far.size
     plain = levels[:done].copy()
     plain[far] = 0
-    shifts = np.full(-(-max(done, 1) // 1024), shift, np.int16)
+    scales = np.full(-(-max(done, 1) // 1024), scale, np.int16)
     before, after = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
     digest(track, 0, before)
     digest(moved, 0, after)
     assert (int(before[0]) + int(out[0])) & twins.MASK64 == int(after[0])
-    grid.add_levels(plain, shifts, 1024, -1, moved[:done])
-    moved[far] -= (escapes[: far.size] << shift).astype(moved.dtype)
+    grid.add_levels(plain, scales, 1024, -1, moved[:done])
+    moved[far] -= (escapes[: far.size] * twins.step_of(scale)).astype(moved.dtype)
     np.testing.assert_array_equal(moved, track)
 
 
-@given(st.integers(0, 1 << 30), st.integers(0, 3000), st.sampled_from([0.5, 0.75, 1.0]), st.integers(1, 10))
-def test_the_error_left_is_below_the_dead_zone(seed, size, zone, shift):
+@given(
+    st.integers(0, 1 << 30),
+    st.integers(0, 3000),
+    st.sampled_from([0.5, 0.75, 1.0]),
+    st.sampled_from([1, 4, 10, 66, 136, 199]),
+)
+def test_the_error_left_is_below_the_dead_zone(seed, size, zone, scale):
     state, track = a_state(np.random.default_rng(seed), size, KINDS[1], 300.0, 0, None)
-    step = 1 << shift
-    _, moved, *_ = run_advance(state, track, size, shift, step - int(zone * step), 0, limit=2.0**58)
+    step = twins.step_of(scale)
+    _, moved, *_ = run_advance(state, track, size, scale, zone, 0, limit=2.0**58)
     assert np.all(np.abs(state.astype(np.int64) - moved) <= max(zone, 0.5) * step)
+
+
+@given(st.integers(0, 1 << 30), st.integers(0, 3000), st.sampled_from([1, 5, 66, 136]))
+def test_even_levels_are_even_and_leave_about_a_step_at_most(seed, size, scale):
+    step = twins.step_of(scale)
+    state, track = a_state(np.random.default_rng(seed), size, KINDS[1], 2.0 * step, 0, None)
+    result, moved, levels, *_ = run_advance(state, track, size, scale, 0.5, 0, limit=2.0**58, even=True)
+    assert result == 0
+    sums = levels[: size // 4 * 4].reshape(-1, 4).sum(axis=1, dtype=np.int64)
+    assert not (sums & 1).any()
+    assert np.all(np.abs(state.astype(np.int64) - moved) <= step)
 
 
 def test_a_grid_below_one_uses_the_states_own_precision():
     state = np.array([0.1, -0.3, 0.7], np.float32)
     track = np.zeros(3, np.int32)
-    result, moved, *_ = run_advance(state, track, 8, 0, 0, 0, inverse=2.0**20, limit=2.0**28)
+    result, moved, *_ = run_advance(state, track, 8, 0, 0.5, 0, inverse=2.0**20, limit=2.0**28)
     assert result == 3
     np.testing.assert_array_equal(moved, np.rint(state * np.float32(2**20)).astype(np.int32))
 
@@ -123,11 +144,12 @@ def test_add_levels_is_its_twin_and_wraps(seed, size, wide, kind, sign):
     levels = (
         rng.integers(-(1 << 61), 1 << 61, size) if wide else rng.integers(-127, 128, size).astype(np.int8)
     )
-    shifts = rng.integers(0, info.bits - 1, -(-size // 32)).astype(np.int16)
+    scales = rng.integers(0, info.bits - 1, -(-size // 32)).astype(np.int16)
+    scales += 64 * rng.integers(0, 4, scales.size).astype(np.int16)
     moved = track.copy()
-    assert grid.add_levels(levels, shifts, 32, sign, moved) == 0
-    np.testing.assert_array_equal(moved, twins.add_levels(levels, shifts, 32, sign, track))
-    grid.add_levels(levels, shifts, 32, -sign, moved)
+    assert grid.add_levels(levels, scales, 32, sign, moved) == 0
+    np.testing.assert_array_equal(moved, twins.add_levels(levels, scales, 32, sign, track))
+    grid.add_levels(levels, scales, 32, -sign, moved)
     np.testing.assert_array_equal(moved, track)
 
 
@@ -177,3 +199,19 @@ def test_magnitude_is_its_twin(values):
     out = np.zeros(1)
     grid.magnitude(values, out)
     assert out[0] == twins.magnitude(values)
+
+
+@given(
+    seed=st.integers(0, 1 << 30),
+    size=st.sampled_from([0, 1, 1024, 1025, 2500]),
+    kind=st.sampled_from(KINDS),
+    other=st.booleans(),
+)
+def test_is_at_sees_any_difference(seed, size, kind, other):
+    rng = np.random.default_rng(seed)
+    track = rng.integers(-(1 << 20), 1 << 20, size).astype(kind[1])
+    state = track.astype(kind[0]) / 4
+    other = other and size > 0
+    if other:
+        state[rng.integers(0, size)] += rng.choice([-1, 1, np.nan])
+    assert grid.is_at(state, kind[0](4), track) is not other

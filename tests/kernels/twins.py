@@ -6,6 +6,9 @@ shares a trick with its kernel.
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import numpy as np
 
 MASK64 = (1 << 64) - 1
@@ -86,7 +89,43 @@ def wrap(values, dtype):
     return np.array([((int(v) + (1 << bits - 1)) % (1 << bits)) - (1 << bits - 1) for v in values], dtype)
 
 
-def advance(state, track, escapes_room, escaped, inverse, limit, shift, rounding, start):
+def step_of(scale):
+    return (1, 3, 5, 7)[scale >> 6] << (scale & 63)
+
+
+def level_of(difference, gain, rounding, kind):
+    """Round in the width of the state, as most runs are."""
+    exact = kind(kind(difference) * kind(gain))
+    return int(exact + np.copysign(kind(rounding), exact))
+
+
+def far_level_of(difference, step, gain, rounding, kind):
+    """Round in float64, and large levels to nearest: in runs that have any."""
+    level = int(float(abs(difference)) * float(kind(gain)) + float(kind(rounding)))
+    if level > 127:
+        level = max(128, (abs(difference) + (step >> 1)) // step)
+    return level if difference >= 0 else -level
+
+
+def evened(coded, differences, gain, rounding, kind):
+    """Make the sum of each four levels even: the one whose neighbour is nearest goes there."""
+    coded = list(coded)
+    for low in range(0, len(coded) // 4 * 4, 4):
+        if sum(coded[low : low + 4]) % 2 == 0:
+            continue
+        costs = []
+        for difference in differences[low : low + 4]:
+            size = kind(abs(kind(kind(difference) * kind(gain))) + kind(rounding))
+            part = kind(size - kind(int(size)))
+            inward = int(size) != 0 and part < 0.5
+            costs.append((int((part if inward else kind(kind(1) - part)) * kind(128)), inward))
+        place = min(range(4), key=lambda j: costs[j][0])
+        away = 1 if differences[low + place] >= 0 else -1
+        coded[low + place] += -away if costs[place][1] else away
+    return coded
+
+
+def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rounding, start, even=False):
     """Give (result, track, levels, escapes, digest, done); the track as far as it moved."""
     track, levels, escapes = track.copy(), np.zeros(state.size, np.int8), []
     total = done = 0
@@ -97,24 +136,28 @@ def advance(state, track, escapes_room, escaped, inverse, limit, shift, rounding
             return RANGE, track, levels, escapes, total, done
         wanted = [int(v) for v in np.rint(scaled)]
         differences = [w - int(t) for w, t in zip(wanted, track[low:high], strict=True)]
-        coded = [((abs(d) + rounding) >> shift) * (1 if d >= 0 else -1) for d in differences]
-        if max(map(abs, coded)) > 127 and escaped + len(escapes) + high - low > escapes_room:
-            return SPACE, track, levels, escapes, total, done
+        coded = [level_of(d, gain, rounding, state.dtype.type) for d in differences]
+        if max(map(abs, coded)) > 127:
+            if escaped + len(escapes) + high - low > escapes_room:
+                return SPACE, track, levels, escapes, total, done
+            coded = [far_level_of(d, step, gain, rounding, state.dtype.type) for d in differences]
+        elif even and functools.reduce(operator.or_, map(abs, coded)) < 127:
+            coded = evened(coded, differences, gain, rounding, state.dtype.type)
         for i, level in enumerate(coded):
             far = abs(level) > 127
             levels[low + i] = -128 if far else level
             if far:
                 escapes.append(level)
-            total = (total + weight(start + low + i) * (level << shift)) & MASK64
+            total = (total + weight(start + low + i) * level * step) & MASK64
         track[low:high] = wrap(
-            [int(t) + (v << shift) for t, v in zip(track[low:high], coded, strict=True)], track.dtype
+            [int(t) + v * step for t, v in zip(track[low:high], coded, strict=True)], track.dtype
         )
         done += high - low
     return escaped + len(escapes), track, levels, escapes, total, done
 
 
-def add_levels(levels, shifts, block, sign, track):
-    moves = [int(v) * sign << int(shifts[i // block]) for i, v in enumerate(levels)]
+def add_levels(levels, scales, block, sign, track):
+    moves = [int(v) * sign * step_of(int(scales[i // block])) for i, v in enumerate(levels)]
     return wrap([int(t) + m for t, m in zip(track, moves, strict=True)], track.dtype)
 
 
@@ -207,6 +250,37 @@ def pack(levels, bits, per):
             symbol |= field << (bits * j)
         symbols.append(symbol)
     return np.array(symbols, np.uint8)
+
+
+def quads(levels):
+    """Give (table, symbol) of each pair; groups of four, filled up with zeros."""
+    pairs = pack([*levels, *[0] * (-len(levels) % 4)], 4, 2)
+    out = []
+    for first, second in zip(pairs[0::2].tolist(), pairs[1::2].tolist(), strict=True):
+        out += [(0, first), (1 + (first + (first >> 4)) % 2, second)]
+    return out
+
+
+def encode_quads(levels, escapes, streams, segment, books):
+    """Give payload and directory."""
+    payload, directory, escapes = b"", [], list(escapes)
+    for low in range(0, len(levels), segment):
+        part, row = levels[low : low + segment], []
+        symbols = quads(part)
+        each = 2 * -(-len(symbols) // 2 // streams)
+        for j in range(streams):
+            writer = BitWriter()
+            for table, symbol in symbols[j * each : (j + 1) * each]:
+                writer.put(*books[table][symbol])
+            payload += writer.to_bytes()
+            row.append(len(writer.to_bytes()))
+        side = BitWriter()
+        for level in part:
+            if abs(int(level)) > 7:
+                put_escape(side, escapes.pop(0) if level == -128 else int(level), 8)
+        payload += side.to_bytes()
+        directory.append([*row, len(side.to_bytes())])
+    return payload, np.array(directory, np.uint16).reshape(-1, streams + 1)
 
 
 def split_streams(symbols, streams):
@@ -333,8 +407,8 @@ def linear_values(levels, steps, block, dtype):
         return (levels.astype(np.float64) * np.repeat(steps, block)[: levels.size]).astype(dtype)
 
 
-def integer_values(levels, shifts, block, dtype):
-    return wrap([int(v) << int(shifts[i // block]) for i, v in enumerate(levels)], dtype)
+def integer_values(levels, scales, block, dtype):
+    return wrap([int(v) * step_of(int(scales[i // block])) for i, v in enumerate(levels)], dtype)
 
 
 def common_shifts(values, block):

@@ -183,7 +183,7 @@ def test_a_way_that_needs_a_condemned_array_is_not_relied_on():
     with opened(backend, grace=0) as store:
         store.save(0, state(0))
         middle = store.save(1, state(1) | {"mask": np.arange(4) + 1}).node
-        last = store.save(2, state(2) | {"mask": np.arange(4) + 1}).node
+        last = store.save(2, state(4) | {"mask": np.arange(4) + 1}).node
         seen = Snapshot.of(store.restore(last))
         store.retire(middle)
         assert store.compact().added

@@ -229,12 +229,12 @@ def test_an_unchanged_state_costs_about_nothing_and_its_residual_comes_in():
         last = next(states)
         saver.save({"w": last})
     gaps = []
-    for _ in range(24):
+    for _ in range(48):
         saver.save({"w": last})
         gaps.append(np.linalg.norm(saver.restore()[0] - last))
     assert gaps[-1] < gaps[0] / 1000
-    assert max(saver.sizes[4:]) * 8 < 2.5 * last.size
-    assert saver.sizes[-1] * 8 < 0.05 * last.size
+    assert max(saver.sizes[4:]) * 8 < last.size
+    assert saver.sizes[-1] == 0
 
 
 def test_error_does_not_grow():
@@ -277,13 +277,13 @@ def test_update_scale_falls_at_once_and_rises_slowly():
     assert follow(1.0, 0.01) == 0.01
     assert follow(1.0, 100.0) == RISE
     assert follow(0.0, 3.0) == 3.0
-    assert 0 < follow(1.0, 0.0) < 1
-    kept = choose_step(1.0, 1.0, -20, None, 26).shift
-    for factor in (0.85, 1.0, 1.3):  # hysteresis: the step stays
-        assert choose_step(factor, 1.0, -20, kept, 26).shift == kept
-    assert choose_step(8.0, 1.0, -20, kept, 26).shift == kept + 3
-    assert choose_step(1e9, 1.0, -20, kept, 26).shift == 26
-    assert choose_step(1e-30, 1.0, -20, kept, 26).shift == 0
+    assert follow(1.0, 0.0) == 1.0
+    kept = choose_step(1.0, 1.0, -20, None, 26).scale
+    for factor in (0.9, 1.0, 1.1):  # hysteresis: the step stays
+        assert choose_step(factor, 1.0, -20, kept, 26).scale == kept
+    assert choose_step(8.0, 1.0, -20, kept, 26).scale == kept + 3
+    assert choose_step(1e9, 1.0, -20, kept, 26).scale == 26
+    assert choose_step(1e-30, 1.0, -20, kept, 26).scale == 0
 
 
 def test_an_exact_policy_is_exact():
