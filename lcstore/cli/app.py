@@ -18,6 +18,7 @@ from lcstore.cli.retire import retire
 from lcstore.cli.show import show
 from lcstore.cli.stats import stats
 from lcstore.cli.tag import tag
+from lcstore.cli.tune import tune
 from lcstore.cli.verify import verify
 from lcstore.version import __version__
 
@@ -46,5 +47,9 @@ def _everywhere(
     """Keep every training checkpoint: small deltas over any storage, verified on the way back."""
 
 
-for command in (demo, ls, show, diff, verify, repair, compact, collect, retire, tag, pin, stats, doctor):
+_COMMANDS = (
+    demo, ls, show, diff, verify, repair, compact, collect, retire, tag, pin, stats, tune, doctor
+)  # fmt: skip
+
+for command in _COMMANDS:
     app.command()(command)

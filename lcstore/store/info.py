@@ -17,7 +17,8 @@ class SaveInfo:
     step, node, base
         The step, the new node's id, and the node that it is a delta to (None for an anchor).
     kind
-        ``"anchor"`` or ``"delta"``.
+        ``"anchor"`` or ``"delta"``; ``"skipped"`` where the state had moved too little to be saved, and
+        `node` is the one saved last.
     exact
         Whether every bit of the state comes back.
     bytes_raw, bytes_stored
@@ -34,7 +35,7 @@ class SaveInfo:
     step: int
     node: str
     base: str | None
-    kind: Literal["anchor", "delta"]
+    kind: Literal["anchor", "delta", "skipped"]
     exact: bool
     bytes_raw: int
     bytes_stored: int

@@ -10,10 +10,10 @@ from typing import Any, Literal, TypeAlias, get_args
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.store.backend import Backend
 from lcstore.store.catalog import read_store_record
+from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.store.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.store.store import Store
 from lcstore.store.targets import open_backend
-from lcstore.track.policy import Policy, policy_of
 from lcstore.units import parse_seconds
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
@@ -24,7 +24,7 @@ def open_store(
     mode: Mode = "a",
     *,
     storage_options: Mapping[str, Any] | None = None,
-    policy: str | Policy = "balanced",
+    policy: PolicyLike = "balanced",
     threads: int | None = None,
     grace: float | str | None = None,
 ) -> Store:
@@ -40,7 +40,9 @@ def open_store(
     storage_options
         Passed on to the target: credentials, endpoints.
     policy
-        Quality of what is saved: ``"exact"``, ``"high"``, ``"balanced"``, ``"small"``, or a `Policy`.
+        Quality of what is saved: ``"exact"``, ``"high"``, ``"balanced"``, ``"small"``, a policy file
+        (``"tuned.json"``, or a `pathlib.Path`), rules by path glob on top of ``balanced``
+        (``{"**/embed*": {"error": 0.5}}``), or a `Policy`.
     threads
         Threads to code with; one per core by default.
     grace
@@ -72,7 +74,7 @@ def open_store(
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
     made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))
     return Store(
-        backend, policy_of(policy), writable=mode != "r", made=None if exists else made, threads=threads
+        backend, policy_from(policy), writable=mode != "r", made=None if exists else made, threads=threads
     )
 
 

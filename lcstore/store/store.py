@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lcstore.errors import InvalidInputError
 from lcstore.state.paths import Part
 from lcstore.state.tree import flatten
 from lcstore.store import keys
@@ -14,6 +15,7 @@ from lcstore.store.convert import check_targets, load_into, rest_of
 from lcstore.store.info import SaveInfo
 from lcstore.store.labels import At, check_labels, check_step
 from lcstore.store.looking import Looking
+from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.store.records import StoreRecord
 from lcstore.store.upkeep import Upkeep
 from lcstore.store.writer import Writer
@@ -43,6 +45,16 @@ class Store(Looking, Upkeep):
         self._made = made
         self._writer = Writer(backend, self._catalog, self._executor, policy)
 
+    @property
+    def policy(self) -> Policy:
+        """The quality of what is saved. May be set, to anything that `lcstore.open` takes, between saves."""
+        return self._writer.policy
+
+    @policy.setter
+    def policy(self, policy: PolicyLike) -> None:
+        with self._lock:
+            self._writer.policy = policy_from(policy)
+
     def save(
         self,
         step: int,
@@ -52,6 +64,7 @@ class Store(Looking, Upkeep):
         metadata: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         exact: bool = False,
+        skip_below: float = 0.0,
     ) -> SaveInfo:
         """Commit a state. When this returns, it is there (and durable, where the target can be).
 
@@ -68,6 +81,10 @@ class Store(Looking, Upkeep):
             Names to find it by.
         exact
             Keep every bit of it (a full-size save); later saves go on as small deltas.
+        skip_below
+            Save nothing where the weights have `moved` less than this since the last save of this handle: the
+            result is of kind ``"skipped"`` and names that one, and there is no such step. What moves little
+            adds up until it is saved. States with tags, or to be kept exactly, are never skipped.
 
         Raises
         ------
@@ -81,12 +98,27 @@ class Store(Looking, Upkeep):
         started = time.perf_counter()
         step = check_step(step)
         labels = check_labels(metrics, metadata, tags)
+        if not skip_below >= 0:
+            raise InvalidInputError(f"skip_below is {skip_below}; it is a distance, 0 or more")
         self._check_writable()
         with self._lock:
             self._check_open()
             flat = flatten(state)
+            if skip_below > 0 and not exact and not tags and self._writer.moved(flat) < skip_below:
+                return self._writer.skipped(step, flat, started)
             self._create()
             return self._writer.save(step, flat, labels, exact=exact, started=started)
+
+    def moved(self, state: Any) -> float:
+        """Return how far the weights have moved since the last save of this handle.
+
+        In the distances that saves are usually apart: 1 is about one save's worth, 0 nothing at all. Infinity
+        where that is not known: before the second save, where tensors came, went or changed their shape, and
+        where a value is not finite. Only samples are looked at, which takes little time.
+        """
+        with self._lock:
+            self._check_open()
+            return self._writer.moved(flatten(state))
 
     def _distrust(self) -> None:
         self._writer.distrust()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 import time
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from lcstore.store.written import Written
 from lcstore.track.columns import EXACT, SET
 from lcstore.track.draft import Draft, Job
 from lcstore.track.grid import exponent_of
+from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track, largest
 from lcstore.version import SOFTWARE
@@ -158,6 +160,29 @@ class Writer:
             anchor = True
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=step
+        )
+
+    def moved(self, flat: FlatState) -> float:
+        """Return how far a state is from the head, as `lcstore.track.motion.moved` does."""
+        if self.head is None or not self._sound or self._pending is not None:
+            return math.inf
+        return moved(self.track, {path: flat_array(host.array) for path, host in flat.tensors})
+
+    def skipped(self, step: int, flat: FlatState, started: float) -> SaveInfo:
+        """Return what is said of a state that is not saved, as it is about the head."""
+        assert self.head is not None
+        return SaveInfo(
+            step=step,
+            node=self.head.node,
+            base=None if self.head.base == ROOT else self.head.base,
+            kind="skipped",
+            exact=False,
+            bytes_raw=sum(host.array.nbytes for _, host in flat.tensors),
+            bytes_stored=0,
+            objects=0,
+            error=None,
+            lag=None,
+            seconds={"total": time.perf_counter() - started},
         )
 
     def next_seq(self) -> int:

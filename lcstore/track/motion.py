@@ -1,0 +1,54 @@
+"""How far a state has moved since the last commit: what tells whether it is worth a save."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.state.paths import Path
+from lcstore.track import samples
+from lcstore.track.track import Track
+
+
+def moved(track: Track, arrays: Mapping[Path, Array]) -> float:
+    """Return how far weights have moved since the last commit, in updates from commit to commit.
+
+    The root mean square of the change over that of the update scales, both over all weights and taken from
+    samples (the trigger of SPARQ-SGD, Singh, Data, George, Diggavi 2019, on checkpoints).
+
+    Parameters
+    ----------
+    track
+        What the last commit left.
+    arrays
+        Flat tensors by path.
+
+    Returns
+    -------
+    float
+        0 where nothing moved. Infinity where that cannot be said: tensors came, went or changed their
+        shape, a value is not finite, or no update scale is known yet, as until the second commit.
+    """
+    plan, columns = track.plan, track.columns
+    if plan is None or columns is None or arrays.keys() != plan.index.keys():
+        return math.inf
+    change = usual = 0.0
+    for index, spec in enumerate(plan.tensors):
+        flat, last = arrays[spec.path], track.samples.get(spec.path)
+        if flat.size != spec.size:
+            return math.inf
+        if spec.role != "weights" or not spec.size:
+            continue
+        if last is None:
+            return math.inf
+        now = samples.take(flat)
+        if not np.isfinite(now).all():
+            return math.inf
+        change = math.hypot(change, math.sqrt(spec.size) * samples.rms(now - last))
+        usual = math.hypot(usual, math.sqrt(spec.size) * float(columns.scale[index]))
+    if change == 0:
+        return 0.0
+    return change / usual if usual > 0 else math.inf

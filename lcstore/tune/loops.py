@@ -1,0 +1,151 @@
+"""Closed loops: a run of states saved again through a store in memory, under a policy.
+
+Bytes and errors come from the real coder, after the first deltas, in which the error builds up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import InvalidInputError
+from lcstore.state.paths import Path
+from lcstore.state.tree import FlatState, flatten, select, unflatten
+from lcstore.store import keys
+from lcstore.store.memory import MemoryBackend
+from lcstore.store.opening import open_store
+from lcstore.track.policy import Policy
+from lcstore.tune.groups import Group
+from lcstore.tune.sweep import Rates
+
+#: Deltas that are not counted, where there are enough.
+WARM: Final = 3
+#: Elements of all tensors together that rates are measured on; of larger states every so many rows are taken.
+SAMPLED: Final = 1 << 24
+#: Errors at which rates are measured.
+LADDER: Final = 8
+
+
+class Loop:
+    """A store in memory that is saved to and measured."""
+
+    def __init__(self, policy: Policy, states: int) -> None:
+        self.policy = policy
+        self._backend = MemoryBackend.fresh()
+        self._store = open_store(self._backend, policy=policy)
+        self._skipped = 1 + min(WARM, (states - 2) // 2)
+        self._saved = 0
+        self._seen: set[str] = set()
+        self._sizes: list[int] = []
+        self._errors: list[float] = []
+
+    def save(self, state: Any) -> None:
+        """Save the next state."""
+        info = self._store.save(self._saved, state)
+        objects = self._backend.snapshot()
+        new = objects.keys() - self._seen
+        self._seen |= new
+        self._saved += 1
+        if self._saved > self._skipped:
+            self._sizes.append(sum(len(objects[key]) for key in new if _is_chunk(key)))
+            if info.error is not None and math.isfinite(info.error):
+                self._errors.append(info.error)
+
+    @property
+    def nbytes(self) -> float:
+        """Coded bytes of a delta, the mean."""
+        return float(np.mean(self._sizes))
+
+    @property
+    def error(self) -> float:
+        """Tracking error, the root of the mean square; NaN where nothing moved."""
+        return float(np.sqrt(np.mean(np.square(self._errors)))) if self._errors else math.nan
+
+    def restored(self) -> dict[Path, Array]:
+        """Return the last state as a reader gets it."""
+        return {path: host.array for path, host in flatten(self._store.restore()).tensors}
+
+    def close(self) -> None:
+        """Let go of the store."""
+        self._store.close()
+
+
+def run_loop(policy: Policy, states: Iterable[Any], count: int, part: Part) -> Loop:
+    """Save the weights of all states under a policy."""
+    loop = Loop(policy, count)
+    for state in states:
+        loop.save(part(flatten(state)))
+    return loop
+
+
+#: Takes what is tuned out of a state.
+Part = Callable[[FlatState], Any]
+
+
+def part_of(paths: Iterable[Path]) -> Part:
+    """Return what takes the tensors at `paths` out of a state, as a state that has no more."""
+    wanted = frozenset(paths)
+
+    def take(flat: FlatState) -> Any:
+        found = select(flat.structure, wanted.__contains__)
+        return unflatten(found.structure, [flat.tensors[i][1].array for i in found.tensors], [])
+
+    return take
+
+
+class Sampled:
+    """Rows of every tensor of a run of states, from which rates are measured."""
+
+    def __init__(self, sizes: dict[Path, int]) -> None:
+        self._every = max(1, math.ceil(sum(sizes.values()) / SAMPLED))
+        self.states: list[dict[Path, Array]] = []
+
+    def add(self, flat: FlatState, paths: Iterable[Path]) -> None:
+        """Keep rows of a state."""
+        wanted = frozenset(paths)
+        rows = {path: host.array[:: self._every] for path, host in flat.tensors if path in wanted}
+        self.states.append({path: np.array(array) for path, array in rows.items()})
+
+    def rates(self, group: Group, base: Policy, asked: Sequence[float]) -> Rates:
+        """Code one group at several errors, each in a loop of its own."""
+        found, sizes = [], []
+        for error in asked:
+            loop = Loop(uniform(base, error), len(self.states))
+            for state in self.states:
+                loop.save(_nested({path: state[path] for path in group.paths if path in state}))
+            found.append(loop.error if loop.error > 0 else error)
+            sizes.append(loop.nbytes * self._every)
+            loop.close()
+        return Rates(tuple(asked), tuple(found), tuple(sizes))
+
+
+def uniform(base: Policy, error: float) -> Policy:
+    """Return a policy with one error for all weights; roles stay."""
+    roles = {glob: rule for glob, rule in base.rules.items() if isinstance(rule, str)}
+    return replace(base, error=error, rules=roles, name="custom", bytes_per_save=None)
+
+
+def check_count(states: int) -> None:
+    """Refuse a run that is too short: the first state is an anchor, and errors build up over deltas."""
+    if states < 4:
+        raise InvalidInputError(f"tuning takes 4 states of a run or more, one after another, not {states}")
+
+
+def _nested(tensors: dict[Path, Array]) -> Any:
+    """Return a state of dicts with these tensors at their paths."""
+    tree: dict[Any, Any] = {}
+    for path, array in tensors.items():
+        below = tree
+        for part in path[:-1]:
+            below = below.setdefault(part, {})
+        below[path[-1]] = array
+    return tree
+
+
+def _is_chunk(key: str) -> bool:
+    return keys.is_data_key(key) and keys.parse_data_key(key).chunk is not None

@@ -1,0 +1,92 @@
+"""The user's loss, counted, and what a loss says of an error when noise is kept out of it.
+
+A lossy restore averages the noise of training, as a moving average of the weights would, and its loss is
+often *lower* than that of the exact state. So a difference of losses alone would call any error free. Here
+an error `d` is added and taken away: the even part of the loss, ``(L(u + d) + L(u - d)) / 2 - L(u)``, is
+half the curvature along it and knows nothing of that; the odd part is what the state gains or loses by
+lying behind, and counts only where it costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import InvalidInputError, LimitError
+from lcstore.state.frameworks import cast_array, from_host
+from lcstore.state.paths import Path
+from lcstore.state.tree import flatten, unflatten
+from lcstore.tune.result import Cost
+
+Loss = Callable[[Any], float]
+
+
+class Probe:
+    """A loss around one state.
+
+    Attributes
+    ----------
+    evaluations
+        How often the loss was called.
+    exact
+        The loss of the state itself.
+    """
+
+    def __init__(self, loss: Loss, state: Any, most: int) -> None:
+        self._loss = loss
+        self._flat = flatten(state)
+        self._most = most
+        self.evaluations = 0
+        self.exact = self._evaluate({})
+        self._differs = False
+
+    @property
+    def left(self) -> int:
+        """Evaluations that are left."""
+        return self._most - self.evaluations
+
+    def cost(self, errors: Mapping[Path, Array]) -> Cost:
+        """Return what errors (by path: restored minus exact) cost, at two evaluations."""
+        there, back = self._evaluate(errors), self._evaluate({path: -d for path, d in errors.items()})
+        self._differs = self._differs or there != self.exact or back != self.exact
+        return Cost((there + back) / 2 - self.exact, (there - back) / 2)
+
+    def errors_of(self, restored: Mapping[Path, Array]) -> dict[Path, Array]:
+        """Return restored minus exact values, in double precision."""
+        errors = {}
+        for path, host in self._flat.tensors:
+            if path in restored:
+                with np.errstate(invalid="ignore"):
+                    error = _wide(restored[path]) - _wide(host.array)
+                errors[path] = np.where(np.isfinite(error), error, 0.0)  # what is not finite is kept exactly
+        return errors
+
+    def check(self) -> None:
+        """Refuse a loss that is the same whatever is done to the weights."""
+        if not self._differs:
+            raise InvalidInputError(
+                "the loss is the same for very different weights: it must depend on the state it is given"
+            )
+
+    def _evaluate(self, errors: Mapping[Path, Array]) -> float:
+        if self.evaluations >= self._most:
+            raise LimitError(f"more than {self._most} evaluations of the loss")
+        self.evaluations += 1
+        objects = []
+        for path, host in self._flat.tensors:
+            array = np.array(host.array)  # a copy: the loss may keep it, or write to it
+            if path in errors:
+                array = cast_array(_wide(array) + errors[path], host.array.dtype)
+            objects.append(from_host(array, host.framework))
+        value = float(self._loss(unflatten(self._flat.structure, objects, self._flat.leaves)))
+        if not math.isfinite(value):
+            raise InvalidInputError(f"the loss is {value} near the last state: it has to be a finite number")
+        return value
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64)

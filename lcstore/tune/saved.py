@@ -1,0 +1,57 @@
+"""States that a store holds, one after another, to be gone through several times."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from lcstore.errors import NotFoundError
+from lcstore.store.opening import open_store
+
+#: How many of the last states are taken, unless said otherwise.
+LATEST: Final = 12
+
+
+class Saved:
+    """States of a store, restored one at a time as they are asked for.
+
+    Parameters
+    ----------
+    url, storage_options
+        As for `lcstore.open`.
+    steps
+        Which; by default the last `LATEST` of the store. They ought to be as far apart as saves will be.
+    to
+        As for `lcstore.Store.restore`: what kind of arrays the loss gets.
+
+    Notes
+    -----
+    What was saved lossily is taken for exact: it should have been saved at ``high`` or better.
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        steps: Sequence[int] | None = None,
+        *,
+        to: str = "saved",
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._url = url
+        self._options = storage_options
+        self._to = to
+        with open_store(url, "r", storage_options=storage_options) as store:
+            known = store.steps()
+        unknown = sorted(set(steps or ()) - set(known))
+        if unknown:
+            raise NotFoundError(f"{os.fspath(url)} has no step {unknown[0]}", step=unknown[0])
+        self.steps: list[int] = sorted(steps) if steps is not None else known[-LATEST:]
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __iter__(self) -> Iterator[Any]:
+        with open_store(self._url, "r", storage_options=self._options) as store:
+            for _, state in store.walk(self.steps, keys=None, to=self._to):
+                yield state
