@@ -109,13 +109,19 @@ class Judge:
 
     # Along paths ----------------------------------------------------------------------------------------
 
-    def read(self) -> tuple[dict[str, State], dict[str, EdgeRef]]:
+    def read(self, *, around: bool = False) -> tuple[dict[str, State], dict[str, EdgeRef]]:
         """Return the states that readers find, and the last edge on the path that they take to each node.
 
-        Nodes to which nothing leads are in neither.
+        Nodes to which nothing leads are in neither. With `around` it is the paths on which readers get
+        around edges that are damaged.
         """
         graph = self.store.graph
-        routes = cheapest_routes(self.outgoing, graph.nodes, graph.is_condemned)
+
+        def avoided(ref: EdgeRef) -> bool:
+            link = self.store.link(ref) if around else None
+            return graph.is_condemned(ref) or (link is not None and self.is_hurt(link))
+
+        routes = cheapest_routes(self.outgoing, graph.nodes, avoided)
         last = {node: route.last for node, route in routes.items() if route.last is not None}
         after: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         for ref in last.values():

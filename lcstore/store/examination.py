@@ -232,12 +232,13 @@ class Examination:
 
     def _states(self) -> None:
         """Find out which kept states cannot be restored, and tell of those that nothing else explains."""
-        states, _ = self.judge.read()
+        (states, _), (around, _) = self.judge.read(), self.judge.read(around=True)
         cut_off = {node for node in self.store.kept if node not in states}
         for node in self.store.kept:
             harm = self.judge.missing(node, states.get(node, Harm(None, NO_PATH)))
             if harm is not None:
-                self.missing[node] = harm
+                if self.judge.missing(node, around.get(node, Harm(None, NO_PATH))) is not None:
+                    self.missing[node] = harm
             elif states.get(node) is not None and self.judge.missing(node, states[node], exact=False):
                 name = self.store.graph.nodes[node]
                 self.findings.add("warning", "track", keys.node_key(name), _NO_TRACK, step=name.step)

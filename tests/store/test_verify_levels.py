@@ -72,6 +72,7 @@ def test_a_whole_store_is_good_at_every_level(objects, level):
     assert report.bytes_read == (0 if level == "structure" else data)
 
 
+@pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
 def test_lost_is_what_restore_refuses(objects):
     """Also where paths lead over shortcuts, past condemned edges, and where a retired state is damaged."""
     for key in [key for key in objects if key.startswith("data/") and not key.endswith("zarr.json")]:
