@@ -216,6 +216,59 @@ def advance(
     return escaped
 
 
+@kernel
+def advance_ranges(
+    ranges: Array,
+    state: Array,
+    track: Array,
+    levels: Array,
+    escapes: Array,
+    escaped: int,
+    inverse: float,
+    limit: float,
+    step: int,
+    gain: float,
+    rounding: float,
+    even: bool,
+    start: int,
+    out: Array,
+) -> int:
+    """Code some ranges of a piece, as `advance` does a whole one; the rest is not looked at.
+
+    Parameters
+    ----------
+    ranges
+        ``int64[r, 2]``: first element and the one behind the last, rising and apart.
+    levels
+        Not changed outside the ranges.
+    out
+        As for `advance`, but [1] is set: all elements before it are done.
+    """
+    for r in range(ranges.shape[0]):
+        low, high = max(ranges[r, 0], 0), min(ranges[r, 1], state.size)
+        if low >= high:
+            continue
+        out[1] = np.uint64(low)
+        escaped = advance(
+            state[low:high],
+            track[low:high],
+            levels[low:high],
+            escapes,
+            escaped,
+            inverse,
+            limit,
+            step,
+            gain,
+            rounding,
+            even,
+            start + low,
+            out,
+        )
+        if escaped < 0:
+            return escaped
+    return escaped
+
+
 @kernel(inline=True)
 def _add(levels: Array, factor: Any, track: Array, kind: Any) -> None:
     for i in range(levels.size):

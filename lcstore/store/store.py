@@ -65,6 +65,7 @@ class Store(Looking, Upkeep):
         tags: Sequence[str] = (),
         exact: bool = False,
         skip_below: float = 0.0,
+        touched: Mapping[str, Any] | None = None,
     ) -> SaveInfo:
         """Commit a state. When this returns, it is there (and durable, where the target can be).
 
@@ -85,6 +86,11 @@ class Store(Looking, Upkeep):
             Save nothing where the weights have `moved` less than this since the last save of this handle: the
             result is of kind ``"skipped"`` and names that one, and there is no such step. What moves little
             adds up until it is saved. States with tags, or to be kept exactly, are never skipped.
+        touched
+            Of large tables, which rows have changed since the last save of this handle, by path: row numbers
+            or a mask, ``{"model/table.weight": rows}``. No others are read (but for a sample, which is to
+            agree), so a save takes the time that they take. Bytes it saves none: rows that are still cost
+            about nothing anyway.
 
         Raises
         ------
@@ -107,7 +113,7 @@ class Store(Looking, Upkeep):
             if skip_below > 0 and not exact and not tags and self._writer.moved(flat) < skip_below:
                 return self._writer.skipped(step, flat, started)
             self._create()
-            return self._writer.save(step, flat, labels, exact=exact, started=started)
+            return self._writer.save(step, flat, labels, exact=exact, started=started, touched=touched)
 
     def moved(self, state: Any) -> float:
         """Return how far the weights have moved since the last save of this handle.

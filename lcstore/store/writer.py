@@ -6,10 +6,11 @@ import hashlib
 import math
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from lcstore.store.marks import RetiredRecord, TagRecord
 from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
 from lcstore.store.standing import is_going
 from lcstore.store.strictjson import dumps
+from lcstore.store.touched import ranges_of
 from lcstore.store.written import Written
 from lcstore.track.columns import EXACT, SET
 from lcstore.track.draft import Draft, Job
@@ -130,7 +132,16 @@ class Writer:
             if gone or self._is_let_go(base, head.step):
                 self._disown(head)
 
-    def save(self, step: int, flat: FlatState, labels: Labels, *, exact: bool, started: float) -> SaveInfo:
+    def save(
+        self,
+        step: int,
+        flat: FlatState,
+        labels: Labels,
+        *,
+        exact: bool,
+        started: float,
+        touched: Mapping[str, Any] | None = None,
+    ) -> SaveInfo:
         """Commit a state.
 
         Raises
@@ -145,7 +156,7 @@ class Writer:
             self.run = self.catalog.refresh().next_run()
         flattened = time.perf_counter()
         arrays = [flat_array(host.array) for _, host in flat.tensors]
-        saving = _Saving(self, step, flat, arrays, labels, exact)
+        saving = _Saving(self, step, flat, arrays, labels, exact, touched or {})
         if self._foreign and self.head is not None and (not self._sound or self._is_going(self.head)):
             # What may be let go of is neither built upon nor named: soon nothing may tell what became of it.
             self.head = None
@@ -247,7 +258,14 @@ class _Saving:
     """One state on its way into the store."""
 
     def __init__(
-        self, writer: Writer, step: int, flat: FlatState, arrays: list[Array], labels: Labels, exact: bool
+        self,
+        writer: Writer,
+        step: int,
+        flat: FlatState,
+        arrays: list[Array],
+        labels: Labels,
+        exact: bool,
+        touched: Mapping[str, Any],
     ) -> None:
         self.writer = writer
         self.step = step
@@ -255,6 +273,7 @@ class _Saving:
         self.arrays = arrays
         self.labels = labels
         self.exact = exact
+        self.touched = touched
         self.written = Written(writer.backend)
         self.sound = writer._sound
 
@@ -293,8 +312,9 @@ class _Saving:
             writer._exact = set() if not reset else writer._exact
         entries = plan_entries(self.flat.tensors, writer.policy, writer._exact)
         plan = make_plan(self.flat.structure, entries, writer.track.plan, fresh=anchor)
+        touched = ranges_of(self.touched, plan)
         return writer.track.draft(
-            plan, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset
+            plan, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset, touched=touched
         )
 
     def _roll_back(self, draft: Draft) -> None:

@@ -65,6 +65,8 @@ class Draft:
         What the policy's errors are multiplied with.
     finer
         Of tensors with steps of their own in some blocks: for each block, by how many octaves they are finer.
+    touched
+        Of tensors of which only some elements changed: ``int64[r, 2]``, ranges of them, rising and apart.
     coded
         Bytes coded so far.
     off_grid
@@ -82,6 +84,7 @@ class Draft:
     jobs: list[Job] = field(default_factory=list)
     steps: dict[int, Step] = field(default_factory=dict)
     finer: dict[int, Array] = field(default_factory=dict)
+    touched: dict[int, Array] = field(default_factory=dict)
     coded: int = 0
     samples: dict[int, Array] = field(default_factory=dict)
     off_grid: set[int] = field(default_factory=set)
@@ -212,23 +215,27 @@ class Draft:
         state = grid.as_working(self.arrays[piece.tensor][piece.first : piece.first + piece.size], spec.dtype)
         kind = state.dtype.type
         where = slice(piece.at, piece.at + piece.size)
-        return int(
-            kernels.advance(
-                state,
-                track[where],
-                levels[where],
-                escapes,
-                escaped,
-                kind(2.0 ** -int(self.columns.grid[piece.tensor])),
-                kind(grid.limit_of(spec.dtype)),
-                step.units,
-                kind(step.gain),
-                kind(step.rounding),
-                step.even,
-                piece.first,
-                out,
-            )
+        arguments = (
+            state,
+            track[where],
+            levels[where],
+            escapes,
+            escaped,
+            kind(2.0 ** -int(self.columns.grid[piece.tensor])),
+            kind(grid.limit_of(spec.dtype)),
+            step.units,
+            kind(step.gain),
+            kind(step.rounding),
+            step.even,
+            piece.first,
+            out,
         )
+        ranges = self.touched.get(piece.tensor)
+        if ranges is None:
+            return int(kernels.advance(*arguments))
+        low, high = np.searchsorted(ranges[:, 1], piece.first, "right"), piece.first + piece.size
+        here = ranges[low : np.searchsorted(ranges[:, 0], high)] - piece.first
+        return int(kernels.advance_ranges(here, *arguments))
 
     @staticmethod
     def _undo(levels: Array, escapes: Array, scales: Array, track: Array) -> None:

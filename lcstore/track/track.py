@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 import numpy as np
@@ -10,8 +10,9 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.tables import TableCache
+from lcstore.errors import InvalidInputError
 from lcstore.kernels import grid as kernels
-from lcstore.state.paths import Path
+from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import Plan, PoolSpec, TensorSpec
 from lcstore.track import grid, samples, steps
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
@@ -60,6 +61,7 @@ class Track:
         anchor: bool,
         exact: bool = False,
         reset: Set[Path] = frozenset(),
+        touched: Mapping[Path, Array] | None = None,
     ) -> Draft:
         """Begin a save.
 
@@ -77,6 +79,9 @@ class Track:
             Store the exact value of everything besides.
         reset
             Tensors of weights to set on a new grid.
+        touched
+            Of tensors of weights of which only some elements changed since the last commit: ``int64[r, 2]``,
+            ranges of them, rising and apart. No others are looked at.
         """
         base = None if anchor else self.plan
         draft = Draft(
@@ -89,6 +94,8 @@ class Track:
             policy=policy,
             factor=self._factor(policy, base is not None),
         )
+        for path, ranges in (touched or {}).items():
+            draft.touched[plan.index[path]] = ranges
         for index, spec in enumerate(plan.tensors):
             before = base.index.get(spec.path) if base is not None else None
             if before is not None and base is not None and base.tensors[before].pool != spec.pool:
@@ -158,6 +165,9 @@ class Track:
         columns.digest[index] = self.columns.digest[before]
         columns.scale[index] = min(steps.follow(previous, moved, rows=rows is not None), _LARGEST_SCALE)
         columns.shift[index] = self.columns.shift[before]
+        if index in draft.touched:
+            self._decide_touched(draft, index, change, rows=rows is not None)
+            return
         if moved == 0 and self._is_there(spec, flat, unit):
             columns.op[index] = KEEP
             return
@@ -175,6 +185,24 @@ class Track:
         draft.steps[index] = step
         if finer is not None and finer.any():
             draft.finer[index] = finer
+
+    def _decide_touched(self, draft: Draft, index: int, change: Array | None, *, rows: bool) -> None:
+        """Decide about a tensor of which the caller says what changed, and see whether the sample agrees."""
+        ranges, spec = draft.touched[index], draft.plan.tensors[index]
+        if change is not None:
+            places = samples.positions(spec.size)[change != 0]
+            begun, ended = (
+                np.searchsorted(ranges[:, 0], places, "right"),
+                np.searchsorted(ranges[:, 1], places, "right"),
+            )
+            if (begun == ended).any():
+                raise InvalidInputError(
+                    f"touched leaves out elements of {format_path(spec.path)!r} that have changed since the "
+                    "last save; name all rows that have, or leave the tensor out of touched"
+                )
+        draft.columns.op[index] = ADD if ranges.size else KEEP
+        if ranges.size:
+            draft.steps[index] = self._choose_step(draft, index, rows=rows)
 
     def _choose_step(self, draft: Draft, index: int, *, rows: bool) -> steps.Step:
         columns, spec = draft.columns, draft.plan.tensors[index]

@@ -71,6 +71,47 @@ def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, scale,
 
 @given(
     seed=st.integers(0, 1 << 30),
+    size=st.sampled_from([0, 1, 1025, 4000]),
+    kind=st.sampled_from(KINDS),
+    spread=st.sampled_from([0.6, 40.0, 5e4]),
+    outliers=st.sampled_from([0, 5]),
+    special=st.sampled_from([None, None, np.nan]),
+    room=st.sampled_from([1024, 5000]),
+    even=st.booleans(),
+    cuts=st.lists(st.integers(0, 4000), max_size=8),
+)
+def test_ranges_are_coded_as_if_each_were_alone_and_the_rest_is_left(
+    seed, size, kind, spread, outliers, special, room, even, cuts
+):
+    state, track = a_state(np.random.default_rng(seed), size, kind, spread, outliers, special)
+    cuts = sorted({min(cut, size) for cut in cuts})
+    ranges = np.array(cuts[: len(cuts) // 2 * 2], np.int64).reshape(-1, 2)
+    limit, step, real = float(1 << kind[2]), twins.step_of(3), kind[0]
+    moved, levels = track.copy(), np.zeros(size, np.int8)
+    escapes, out = np.zeros(room, np.int64), np.zeros(4, np.uint64)
+    result = grid.advance_ranges(
+        ranges, state, moved, levels, escapes, 0, real(1), real(limit), step, real(1 / step), real(0.4),
+        even, 77, out,
+    )  # fmt: skip
+    wanted = twins.advance_ranges(
+        ranges.tolist(), state, track, room, 0, kind[0](1), limit, step, 1 / step, 0.4, 77, even
+    )
+    done = wanted[5]
+    assert result == wanted[0]
+    np.testing.assert_array_equal(moved, wanted[1])
+    np.testing.assert_array_equal(levels[:done], wanted[2][:done])
+    assert int(out[0]) == wanted[4]
+    assert result >= 0 or int(out[1]) == done
+    if result >= 0:
+        assert escapes[:result].tolist() == wanted[3]
+        outside = np.ones(size, bool)
+        for low, high in ranges:
+            outside[low:high] = False
+        assert not levels[outside].any()
+
+
+@given(
+    seed=st.integers(0, 1 << 30),
     kind=st.sampled_from(KINDS),
     spread=st.sampled_from([0.6, 40.0, 5e4]),
     outliers=st.sampled_from([0, 3]),

@@ -156,6 +156,21 @@ def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rou
     return escaped + len(escapes), track, levels, escapes, total, done
 
 
+def advance_ranges(ranges, state, track, room, escaped, inverse, limit, step, gain, rounding, start, even):
+    """Give (result, track, levels, escapes, digest, done) for ranges alone."""
+    track, levels, escapes, total, done = track.copy(), np.zeros(state.size, np.int8), [], 0, 0
+    for low, high in ranges:
+        result, moved, coded, more, digest, there = advance(
+            state[low:high], track[low:high], room, escaped + len(escapes), inverse, limit, step, gain,
+            rounding, start + low, even,
+        )  # fmt: skip
+        track[low:high], levels[low:high] = moved, coded
+        escapes, total, done = escapes + more, (total + digest) & MASK64, low + there
+        if result < 0:
+            return result, track, levels, escapes, total, done
+    return escaped + len(escapes), track, levels, escapes, total, done
+
+
 def add_levels(levels, scales, block, sign, track):
     moves = [int(v) * sign * step_of(int(scales[i // block])) for i, v in enumerate(levels)]
     return wrap([int(t) + m for t, m in zip(track, moves, strict=True)], track.dtype)

@@ -1,0 +1,137 @@
+"""Saves of tables of which the caller says which rows have changed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from states import same
+
+import lcstore
+from lcstore.store.memory import MemoryBackend
+
+ROWS, WIDTH = 3000, 32
+PATH = "model/table.weight"
+
+
+class Table:
+    """A table of which every save moves a few rows, beside a matrix that moves as a whole."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+        self.table = self.rng.standard_normal((ROWS, WIDTH)).astype(np.float32)
+        self.other = self.rng.standard_normal((64, 64)).astype(np.float32)
+
+    def step(self, rows: object) -> dict:
+        chosen = self.table[rows]
+        self.table = self.table.copy()
+        self.table[rows] = chosen + self.rng.standard_normal(chosen.shape).astype(np.float32) * np.float32(
+            1e-2
+        )
+        self.other = self.other + self.rng.standard_normal((64, 64)).astype(np.float32) * np.float32(1e-3)
+        return {"model": {"table.weight": self.table, "out.weight": self.other}, "step": 1}
+
+
+def begin() -> tuple[lcstore.Store, Table]:
+    """A store with an anchor and a delta, and the table."""
+    made = Table()
+    store = lcstore.open(MemoryBackend.fresh(), threads=2)
+    store.save(0, made.step([0]))
+    store.save(1, made.step(np.arange(ROWS)))
+    return store, made
+
+
+@pytest.fixture
+def begun():
+    store, made = begin()
+    with store:
+        yield store, made
+
+
+def test_only_the_rows_named_move(begun):
+    store, made = begun
+    before = store.restore(1)["model"]["table.weight"]
+    for step in range(2, 12):
+        rows = made.rng.choice(ROWS, 40, replace=False)
+        store.save(step, made.step(rows), touched={PATH: rows})
+        after = store.restore(step)["model"]["table.weight"]
+        assert set(np.flatnonzero((after != before).any(axis=1))) <= set(rows)
+        assert np.abs(after[rows] - made.table[rows]).max() < 0.03
+        before = after
+    assert store.verify(level="restore").ok
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda rows: rows,
+        lambda rows: [int(row) for row in rows[::-1]] * 2,
+        lambda rows: rows - ROWS,
+        lambda rows: np.isin(np.arange(ROWS), rows),
+    ],
+)
+def test_rows_are_numbers_in_any_order_or_a_mask(begun, given):
+    rows, seen = np.array([3, 4, 5, 900, 2999]), []
+    for (store, made), named in ((begun, given(rows)), (begin(), rows)):
+        store.save(2, made.step(rows), touched={PATH: named})
+        assert not same(store.restore(2), store.restore(1))
+        seen.append(store.restore(2))
+        store.close()
+    assert same(*seen)
+
+
+def test_no_row_costs_nothing_and_leaves_what_was_there(begun):
+    store, made = begun
+    info = store.save(2, made.step([]), touched={PATH: []})
+    assert info.bytes_stored < 64 * 64  # the other matrix alone
+    assert same(*(store.restore(step)["model"]["table.weight"] for step in (1, 2)))
+
+
+def test_rows_that_changed_and_are_not_named_are_noticed(begun):
+    store, made = begun
+    state = made.step(np.arange(1500))
+    objects = store.backend.snapshot()
+    for rows in ([], [7], np.arange(1000)):
+        with pytest.raises(lcstore.InvalidInputError, match=r"touched leaves out .*table\.weight"):
+            store.save(2, state, touched={PATH: rows})
+    assert store.backend.snapshot().keys() == objects.keys()
+    assert store.save(2, state, touched={PATH: np.arange(1500)}).kind == "delta"
+    assert np.abs(store.restore(2)["model"]["table.weight"] - made.table).max() < 0.06
+
+
+def test_an_anchor_and_an_exact_save_hold_all_rows():
+    made = Table()
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        first = made.step([1])
+        store.save(0, first, touched={PATH: [1]})
+        assert same(store.restore(0), first)
+        store.save(1, made.step([2]))
+        last = made.step([3])
+        store.save(2, last, exact=True, touched={PATH: [3]})
+        assert same(store.restore(2), last)
+
+
+def test_a_row_that_is_not_finite_leaves_its_grid_as_ever(begun):
+    store, made = begun
+    state = made.step([5])
+    state["model"]["table.weight"][5, 3] = np.inf
+    store.save(2, state, touched={PATH: [5]})
+    assert same(store.restore(2)["model"]["table.weight"], state["model"]["table.weight"])
+
+
+@pytest.mark.parametrize(
+    "touched",
+    [{"model/none": [1]}, {PATH: [ROWS]}, {PATH: [-ROWS - 1]}, {PATH: [1.5]}, {PATH: [[1]]}, {PATH: [True]}],
+)
+def test_what_names_no_rows_is_refused(begun, touched):
+    store, made = begun
+    with pytest.raises(lcstore.InvalidInputError, match="touched"):
+        store.save(2, made.step([1]), touched=touched)
+    assert store.steps() == [0, 1]
+
+
+def test_after_a_resume_rows_count_from_what_was_restored(begun):
+    store, made = begun
+    made.table = store.resume(1)["model"]["table.weight"]
+    store.save(2, made.step([8]), touched={PATH: [8]})
+    back = store.restore(2)["model"]["table.weight"]
+    assert set(np.flatnonzero((back != store.restore(1)["model"]["table.weight"]).any(axis=1))) == {8}
