@@ -22,6 +22,9 @@ from lcstore.store.info import SaveInfo
 from lcstore.store.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend, Snapshot
 
+#: A restore may get around what a fault damaged, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
+
 ALL = ("put", "get", "list", "delete", "size", "created")
 #: What may go wrong, with the operations that it may happen to.
 FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {

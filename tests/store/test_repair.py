@@ -23,6 +23,9 @@ from lcstore.store.records import NodeRecord, ObjectRef, StoreRecord, node_id, r
 from lcstore.store.verify import verify
 from lcstore.testing.faults import Fault, FaultBackend, crash_points
 
+#: A restore may get around damage, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
+
 
 @pytest.fixture(scope="module")
 def whole() -> tuple[dict[str, bytes], dict[str, Any], dict[str, Any]]:
