@@ -75,6 +75,9 @@ def tune(
     opening = storage_options(options, pairs)
     if output is not None and output.suffix != ".json":
         raise typer.BadParameter("--output: a policy file ends in .json, by which it is known")
+    for path in (output, svg):
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
     function = _imported(loss)
     with answering(url, as_json) as answer:
         from lcstore.tune import Saved

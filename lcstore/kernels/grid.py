@@ -319,15 +319,20 @@ def to_grid(values: Array, inverse: float, limit: float, track: Array) -> int:
 
 
 @kernel
-def is_at(values: Array, inverse: float, track: Array) -> bool:
-    """Say whether ``rint(values * 2**-g)`` is the track; reads no further than the run where it is not."""
+def is_at(values: Array, inverse: float, limit: float, track: Array) -> bool:
+    """Say whether ``rint(values * 2**-g)`` is the track; reads no further than the run where it is not.
+
+    What is not finite, or beyond `limit` on the grid, is not.
+    """
     kind = track.dtype.type
     for low in range(0, values.size, RUN):
         high = min(low + RUN, values.size)
         state, grid = values[low:high], track[low:high]
         other = np.int32(0)
         for i in range(high - low):
-            other = np.int32(other | np.int32(kind(np.rint(state[i] * inverse)) != grid[i]))
+            scaled = state[i] * inverse
+            outside = np.int32(not (abs(scaled) <= limit))
+            other = np.int32(other | outside | np.int32(kind(np.rint(scaled)) != grid[i]))
         if other != 0:
             return False
     return True

@@ -85,11 +85,10 @@ class Catalog:
                     graph.add_edge(keys.parse_edge_key(key))
             if full:
                 self._mark(graph, listed)
-            if self.marks.outdated(graph):
+            if self.marks.outdated(graph, self._damaged):
                 graph = Graph(graph.nodes.values(), graph.edges.values())
             self.marks.mark(graph)
-            for ref in self._damaged:
-                _avoid(graph, ref)
+            self._avoid(graph, self._damaged)
             self.graph, self._keys = graph, wanted
             return graph
 
@@ -191,21 +190,34 @@ class Catalog:
 
     def avoid_damage(self, node: str, key: str | None) -> bool:
         """Have paths avoid the edge on a node's path that a damaged object is of; say whether one does."""
+        damaged = None if key is None else keys.edge_of(key)
+        if damaged is None:
+            return False
         with self._lock:
             try:
                 path = self.graph.path(node)
-                damaged = [ref for ref in path if key is not None and self._edge_id(ref) == keys.edge_of(key)]
-                for ref in damaged:
-                    _avoid(self.graph, ref)
-                if not damaged or self.graph.path(node) == path:
+                found = {ref for ref in path if self._edge_id(ref) == damaged} - self._damaged
+                graph = Graph(self.graph.nodes.values(), self.graph.edges.values())
+                self.marks.mark(graph)
+                self._avoid(graph, self._damaged | found)
+                if not found or graph.path(node) == path:
                     return False
             except LcstoreError:
                 return False
-            self._damaged.update(damaged)
+            self._damaged |= found
+            self.graph = graph
             return True
 
-    def _edge_id(self, ref: EdgeRef) -> str:
-        return ref.edge or self.record(ref.target).edge.id
+    def _edge_id(self, ref: EdgeRef) -> str | None:
+        try:
+            return ref.edge or self.record(ref.target).edge.id
+        except LcstoreError:
+            return None
+
+    @staticmethod
+    def _avoid(graph: Graph, edges: Iterable[EdgeRef]) -> None:
+        for ref in edges:
+            graph.condemn(node=ref.target if ref.edge is None else None, edge=ref.edge)
 
     def is_going(self, node: str) -> bool:
         """Say whether what a retired node may need is condemned; rather too often than too rarely."""
@@ -332,7 +344,3 @@ class Catalog:
 def read_store_record(backend: Backend) -> StoreRecord:
     """Return ``lcstore.json``; `NotFoundError` where there is no store."""
     return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
-
-
-def _avoid(graph: Graph, ref: EdgeRef) -> None:
-    graph.condemn(node=ref.target if ref.edge is None else None, edge=ref.edge)

@@ -85,8 +85,8 @@ class Looking(Handle):
         earlier = [n for n in graph.nodes.values() if n.order < damaged.order and n.node not in graph.hidden]
         for name in sorted(earlier, key=lambda name: name.order, reverse=True):
             try:
-                found = use(self._reader.node(name))
-            except CorruptionError:
+                found = self._reading(name.node, use)
+            except (CorruptionError, NotFoundError):
                 continue
             message = f"step {damaged.step} is damaged ({error}): this is step {name.step} instead"
             warnings.warn(message, FallbackWarning, stacklevel=3)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from lcstore.graph.graph import Graph
+from lcstore.graph.names import EdgeRef
 from lcstore.store import keys
 
 
@@ -48,12 +49,14 @@ class Marks:
         """Edges of maintenance that may be gone."""
         return frozenset(n.edge for n in self.condemned if n.blocks and n.node is None)
 
-    def outdated(self, graph: Graph) -> bool:
-        """Say whether a graph was told of marks that are not there any more."""
+    def outdated(self, graph: Graph, avoided: Collection[EdgeRef] = ()) -> bool:
+        """Say whether a graph was told of marks that are not there any more, but for edges to be avoided."""
+        nodes = {ref.target for ref in avoided if ref.edge is None}
+        edges = {ref.edge for ref in avoided}
         return bool(
             graph.hidden - self.hidden
-            or graph.condemned_nodes - self.condemned_nodes
-            or graph.condemned_edges - self.condemned_edges
+            or graph.condemned_nodes - self.condemned_nodes - nodes
+            or graph.condemned_edges - self.condemned_edges - edges
         )
 
     def mark(self, graph: Graph) -> None:

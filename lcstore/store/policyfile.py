@@ -44,6 +44,10 @@ def policy_from(policy: PolicyLike) -> Policy:
             f"policy is {policy!r}; it is one of {', '.join(PRESETS)}, a policy file (*{_SUFFIX}), "
             "rules by path, or a Policy"
         )
+    if not isinstance(policy, str | Policy):
+        raise InvalidInputError(
+            f"policy is a {type(policy).__name__}; it is a name, a file, rules, or a Policy"
+        )
     return policy_of(policy)
 
 
@@ -100,8 +104,8 @@ def policy_from_json(document: object) -> Policy:
     if unknown:
         raise InvalidInputError(f"it has {unknown[0]!r}; it can have {', '.join(sorted(_KNOWN))}")
     name = document.get("name", "custom")
-    if not isinstance(name, str) or not 0 < len(name) <= 100:
-        raise InvalidInputError('"name" is no text of 1 to 100 characters')
+    if not isinstance(name, str):
+        raise InvalidInputError('"name" is no text')
     if not isinstance(document.get("about", {}), dict):
         raise InvalidInputError('"about" is no JSON object')
     numbers = {key: _number(key, document[key]) for key in _NUMBERS if key in document}

@@ -53,7 +53,7 @@ class Store(Looking, Upkeep):
     @policy.setter
     def policy(self, policy: PolicyLike) -> None:
         with self._lock:
-            self._writer.policy = policy_from(policy)
+            self._writer.change_policy(policy_from(policy))
 
     def save(
         self,
@@ -87,8 +87,8 @@ class Store(Looking, Upkeep):
             result is of kind ``"skipped"`` and names that one, and there is no such step. What moves little
             adds up until it is saved. States with tags, or to be kept exactly, are never skipped.
         touched
-            Of large tables, which rows have changed since the last save of this handle, by path: row numbers
-            or a mask, ``{"model/table.weight": rows}``. No others are read (but for a sample, which is to
+            Of large tables, which rows have changed since the last call of `save`, by path: row numbers or a
+            mask, ``{"model/table.weight": rows}``. No others are read (but for a sample, which is to
             agree), so a save takes the time that they take. Bytes it saves none: rows that are still cost
             about nothing anyway.
 
@@ -111,7 +111,7 @@ class Store(Looking, Upkeep):
             self._check_open()
             flat = flatten(state)
             if skip_below > 0 and not exact and not tags and self._writer.moved(flat) < skip_below:
-                return self._writer.skipped(step, flat, started)
+                return self._writer.skipped(step, flat, touched, started)
             self._create()
             return self._writer.save(step, flat, labels, exact=exact, started=started, touched=touched)
 

@@ -41,6 +41,8 @@ def ranges_of(touched: Mapping[str, Any], plan: Plan) -> dict[Path, Array]:
 
 
 def _rows(rows: Array, shape: tuple[int, ...], text: str) -> Array:
+    if not shape:
+        raise InvalidInputError(f"touched names {text!r}, which has no rows")
     count = shape[0]
     if rows.dtype == np.bool_:
         if rows.shape != (count,):
@@ -61,3 +63,14 @@ def _ranges(rows: Array, width: int) -> Array:
     cuts = np.flatnonzero(np.diff(rows) > 1) + 1
     first, last = rows[np.concatenate(([0], cuts))], rows[np.concatenate((cuts - 1, [rows.size - 1]))]
     return np.stack((first, last + 1), axis=1) * width
+
+
+def union(one: Array, other: Array) -> Array:
+    """Return the ranges that either has, rising and apart."""
+    both = np.concatenate((one, other))
+    if not both.size:
+        return both
+    both = both[np.argsort(both[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(both[:, 1])
+    begins = np.concatenate(([0], np.flatnonzero(both[1:, 0] > reached[:-1]) + 1))
+    return np.stack((both[begins, 0], np.maximum.reduceat(both[:, 1], begins)), axis=1)

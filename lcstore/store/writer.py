@@ -35,7 +35,7 @@ from lcstore.store.marks import RetiredRecord, TagRecord
 from lcstore.store.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
 from lcstore.store.standing import is_going
 from lcstore.store.strictjson import dumps
-from lcstore.store.touched import ranges_of
+from lcstore.store.touched import ranges_of, union
 from lcstore.store.written import Written
 from lcstore.track.columns import EXACT, SET
 from lcstore.track.draft import Draft, Job
@@ -89,6 +89,8 @@ class Writer:
         self._doubtful = False
         self._exact: set[Path] = set()
         self._plans: dict[int, tuple[Plan, str]] = {}
+        #: Ranges of elements that were said to have changed by saves that did not come about.
+        self._touched: dict[Path, Array] = {}
         self._pending: _Pending | None = None
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self._sound = True
@@ -173,15 +175,33 @@ class Writer:
             "a collector keeps condemning what is being saved: stop it, and save again", step=step
         )
 
+    def change_policy(self, policy: Policy) -> None:
+        """Save with another quality from now on."""
+        if (policy.error, policy.bytes_per_save) != (self.policy.error, self.policy.bytes_per_save):
+            self.track.rate.forget_budget()
+        self.policy = policy
+
     def moved(self, flat: FlatState) -> float:
         """Return how far a state is from the head, as `lcstore.track.motion.moved` does."""
         if self.head is None or not self._sound or self._pending is not None:
             return math.inf
         return moved(self.track, {path: flat_array(host.array) for path, host in flat.tensors})
 
-    def skipped(self, step: int, flat: FlatState, started: float) -> SaveInfo:
+    def all_touched(self, touched: Mapping[str, Any], plan: Plan) -> dict[Path, Array]:
+        """Return the ranges that have changed since the last commit, of the tensors that `touched` names."""
+        now = ranges_of(touched, plan)
+        for path in now.keys() & self._touched.keys():
+            now[path] = union(now[path], self._touched[path])
+        self._touched = {**self._touched, **now}
+        return now
+
+    def skipped(
+        self, step: int, flat: FlatState, touched: Mapping[str, Any] | None, started: float
+    ) -> SaveInfo:
         """Return what is said of a state that is not saved, as it is about the head."""
         assert self.head is not None
+        assert self.track.plan is not None
+        self.all_touched(touched or {}, self.track.plan)
         return SaveInfo(
             step=step,
             node=self.head.node,
@@ -203,6 +223,7 @@ class Writer:
 
     def _accept(self, pending: _Pending) -> None:
         pending.draft.commit()
+        self._touched = {}
         self.head = pending.name
         self._sound = self._doubtful = True
         self.catalog.add(pending.name, pending.record)
@@ -312,7 +333,7 @@ class _Saving:
             writer._exact = set() if not reset else writer._exact
         entries = plan_entries(self.flat.tensors, writer.policy, writer._exact)
         plan = make_plan(self.flat.structure, entries, writer.track.plan, fresh=anchor)
-        touched = ranges_of(self.touched, plan)
+        touched = writer.all_touched(self.touched, plan)
         return writer.track.draft(
             plan, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset, touched=touched
         )

@@ -29,6 +29,7 @@ from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
 from lcstore.track.layout import Piece, PoolMap
 from lcstore.track.policy import Policy
+from lcstore.track.rate import Rate
 from lcstore.track.steps import Step
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Draft:
         Of the new node. The columns' digests are complete once every job has run.
     jobs
         Run each once, in any order or side by side; then `commit` or `roll_back`.
+    rate
+        What the track is to remember of its rate once this is committed.
     factor
         What the policy's errors are multiplied with.
     finer
@@ -80,6 +83,7 @@ class Draft:
     pools: dict[str, Array]
     maps: dict[str, PoolMap]
     policy: Policy
+    rate: Rate
     factor: float = 1.0
     jobs: list[Job] = field(default_factory=list)
     steps: dict[int, Step] = field(default_factory=dict)
@@ -269,7 +273,10 @@ class Draft:
                 self._digest_values(piece, part)
                 if pool in self.pools:
                     self._to_replace(piece, pool, low)[:] = part
-        return self._count(Chunk(pool, op, chunk, data)) if values.view(np.uint8).any() else None
+        if not values.view(np.uint8).any():
+            return None
+        made = Chunk(pool, op, chunk, data)
+        return made if op == "exact" else self._count(made)  # exact values are no part of a delta
 
     def _matrices(self, pieces: Iterable[Piece]) -> list[Part]:
         """Return where the pieces of a chunk lie in their tensors, taken as matrices."""

@@ -61,7 +61,7 @@ def to_grid(values: Array, grid: int, out: Array, name: str) -> bool:
 def is_at(values: Array, grid: int, track: Array, name: str) -> bool:
     """Say whether `values`, rounded to the grid, are `track`."""
     kind = working_dtype(name).type
-    return bool(kernels.is_at(as_working(values, name), kind(2.0**-grid), track))
+    return bool(kernels.is_at(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), track))
 
 
 def from_grid(track: Array, grid: int, name: str, out: Array) -> None:

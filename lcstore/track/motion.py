@@ -8,9 +8,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_name
 from lcstore.state.paths import Path
+from lcstore.state.plan import TensorSpec
 from lcstore.track import samples
-from lcstore.track.track import Track
+from lcstore.track.track import Track, same_bits
 
 
 def moved(track: Track, arrays: Mapping[Path, Array]) -> float:
@@ -29,8 +31,9 @@ def moved(track: Track, arrays: Mapping[Path, Array]) -> float:
     Returns
     -------
     float
-        0 where nothing moved. Infinity where that cannot be said: tensors came, went or changed their
-        shape, a value is not finite, or no update scale is known yet, as until the second commit.
+        0 where nothing moved. Infinity where that cannot be said: tensors came, went or changed their size
+        or dtype, a value is not finite, weights that are kept exactly changed, or no update scale is known
+        yet, as until the second commit.
     """
     plan, columns = track.plan, track.columns
     if plan is None or columns is None or arrays.keys() != plan.index.keys():
@@ -38,7 +41,9 @@ def moved(track: Track, arrays: Mapping[Path, Array]) -> float:
     change = usual = 0.0
     for index, spec in enumerate(plan.tensors):
         flat, last = arrays[spec.path], track.samples.get(spec.path)
-        if flat.size != spec.size:
+        if flat.size != spec.size or dtype_name(flat.dtype) != spec.dtype:
+            return math.inf
+        if _exact_weights(spec) and not same_bits(flat, _held(track, spec)):
             return math.inf
         if spec.role != "weights" or not spec.size:
             continue
@@ -52,3 +57,12 @@ def moved(track: Track, arrays: Mapping[Path, Array]) -> float:
     if change == 0:
         return 0.0
     return change / usual if usual > 0 else math.inf
+
+
+def _exact_weights(spec: TensorSpec) -> bool:
+    """Say whether a tensor that is kept exactly looks like weights: a count of steps or the like does not."""
+    return spec.role == "exact" and len(spec.shape) > 1 and not np.issubdtype(spec.dtype, np.integer)
+
+
+def _held(track: Track, spec: TensorSpec) -> Array:
+    return track.pools[spec.pool][spec.offset : spec.offset + spec.size]

@@ -10,6 +10,8 @@ from lcstore.errors import InvalidInputError
 from lcstore.state.paths import Path, match
 from lcstore.state.roles import Role
 
+#: Characters of a policy's name.
+MAX_NAME: Final = 100
 #: What a rule says of the tensors that it matches: their role, or the error of the weights among them.
 Rule: TypeAlias = Role | Mapping[str, float | None]
 
@@ -49,9 +51,12 @@ class Policy:
 
     def __post_init__(self) -> None:
         _check_error(self.error)
-        if self.bytes_per_save is not None and not (self.bytes_per_save > 0 and self.error is not None):
+        if not isinstance(self.name, str) or not 0 < len(self.name) <= MAX_NAME:
+            raise InvalidInputError(f"a policy's name is a text of 1 to {MAX_NAME} characters")
+        budget = self.bytes_per_save
+        if budget is not None and not (type(budget) is int and budget > 0 and self.error is not None):
             raise InvalidInputError(
-                f"a policy's bytes_per_save is more than 0, and needs an error, not {self.bytes_per_save}"
+                f"a policy's bytes_per_save is a whole number above 0, and needs an error, not {budget!r}"
             )
         first, second = self.first_moment, self.second_moment
         if first is not None and first != 0 and not 0.5 <= first <= 16:
@@ -81,12 +86,16 @@ class Policy:
         return next((rule for glob, rule in self.rules.items() if match(glob, path)), None)
 
 
-def _check_error(error: float | None) -> None:
-    if error is not None and not 0.01 <= error <= 8:
+def _check_error(error: object) -> None:
+    if error is None:
+        return
+    if isinstance(error, bool) or not isinstance(error, int | float) or not 0.01 <= error <= 8:
         raise InvalidInputError(f"a policy's error is 0.01 to 8 intervals, not {error}")
 
 
-def _check_rule(glob: str, rule: object) -> None:
+def _check_rule(glob: object, rule: object) -> None:
+    if not isinstance(glob, str) or not glob:
+        raise InvalidInputError(f"a rule is for a path glob, not for {glob!r}")
     if isinstance(rule, Mapping):
         if set(rule) != {"error"}:
             raise InvalidInputError(f"rule {glob!r} gives {sorted(rule)}; it can give an 'error', or a role")

@@ -7,8 +7,8 @@ scales and the steps, and with nothing of the rest.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -58,6 +58,20 @@ class Rate:
     _calm: dict[Path, int] = field(default_factory=dict)
     _coded: float = 0.0
     _shares: dict[Path, Array] = field(default_factory=dict)
+
+    def copy(self) -> Rate:
+        """Return one that can go on while this one stays."""
+        return replace(self, _still=dict(self._still), _calm=dict(self._calm), _shares=dict(self._shares))
+
+    def forget_budget(self) -> None:
+        """Begin anew with what was spent: another budget, or another error to multiply, is aimed at."""
+        self.factor, self._coded = None, 0.0
+
+    def keep_only(self, paths: Container[Path]) -> None:
+        """Forget tensors that are gone."""
+        for known in (self._still, self._calm, self._shares):
+            for path in [path for path in known if path not in paths]:
+                del known[path]
 
     def rest(self, path: Path, count: int, *, flushed: bool) -> Array:
         """Return for each block of a tensor that is still by how many octaves its step is finer.
@@ -127,9 +141,11 @@ def _parts(count: int, sampled: int) -> tuple[Array, Array, Array]:
     blocks = -(-count // ALIGN)
     parts = min(PARTS, blocks, -(-sampled // SAMPLED))
     part_of_block = np.arange(blocks) * parts // blocks
-    _, starts, sizes = np.unique(
+    used, starts, sizes = np.unique(
         part_of_block[samples.positions(count) // ALIGN], return_index=True, return_counts=True
     )
+    # A short last block may hold no element of the sample: it goes with the part before.
+    part_of_block = np.maximum(np.searchsorted(used, part_of_block, "right") - 1, 0)
     return part_of_block, starts, sizes
 
 

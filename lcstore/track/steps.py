@@ -100,7 +100,7 @@ def nearest(wanted: float, most: int) -> int:
     octave = math.floor(bounded)
     _, quarter = min((abs(log - 2 - (bounded - octave)), quarter) for log, quarter in quarters)
     if octave < 2 and (quarter << octave) & 3:  # not a whole number of units
-        quarter, octave = (8 if bounded - octave > 0.5 else 4), octave
+        quarter = 8 if bounded - octave > 0.5 else 4
     shift = octave - 2
     while quarter & 1 == 0:
         quarter, shift = quarter >> 1, shift + 1

@@ -92,8 +92,10 @@ class Track:
             pools=self._pools_for(plan, fresh=anchor),
             maps=self._maps_for(plan),
             policy=policy,
-            factor=self._factor(policy, base is not None),
+            rate=self.rate.copy(),
         )
+        if policy.error is not None and base is not None:
+            draft.factor = draft.rate.errors_times(policy.bytes_per_save, policy.error, self.columns)
         for path, ranges in (touched or {}).items():
             draft.touched[plan.index[path]] = ranges
         for index, spec in enumerate(plan.tensors):
@@ -115,6 +117,8 @@ class Track:
         """Take over a committed draft."""
         self.plan, self.columns, self.pools = draft.plan, draft.columns, draft.pools
         self.samples = {draft.plan.tensors[t].path: sample for t, sample in draft.samples.items()}
+        self.rate = draft.rate
+        self.rate.keep_only(draft.plan.index)
         if draft.steps and draft.policy.error is not None:
             self.rate.spent(draft.policy.bytes_per_save, draft.policy.error, draft.coded)
 
@@ -128,11 +132,6 @@ class Track:
             for spec, flat in zip(plan.tensors, values, strict=True)
             if spec.role == "weights"
         }
-
-    def _factor(self, policy: Policy, follows: bool) -> float:
-        if policy.error is None or not follows:
-            return 1.0
-        return self.rate.errors_times(policy.bytes_per_save, policy.error, self.columns)
 
     def _decide_weights(self, draft: Draft, index: int, spec: TensorSpec, before: int | None) -> None:
         columns, flat = draft.columns, draft.arrays[index]
@@ -177,11 +176,11 @@ class Track:
         if moved == 0:
             step = step.at_rest()
             flushed = self._is_there(spec, flat, unit, sampled=True)
-            finer = self.rate.rest(spec.path, spec.size, flushed=flushed)
+            finer = draft.rate.rest(spec.path, spec.size, flushed=flushed)
         else:
-            self.rate.moves(spec.path)
+            draft.rate.moves(spec.path)
             if change is not None and rows is None:
-                finer = self.rate.finer(spec.path, change, spec.size)
+                finer = draft.rate.finer(spec.path, change, spec.size)
         draft.steps[index] = step
         if finer is not None and finer.any():
             draft.finer[index] = finer

@@ -255,4 +255,12 @@ def test_is_at_sees_any_difference(seed, size, kind, other):
     other = other and size > 0
     if other:
         state[rng.integers(0, size)] += rng.choice([-1, 1, np.nan])
-    assert grid.is_at(state, kind[0](4), track) is not other
+    assert grid.is_at(state, kind[0](4), kind[0](2.0 ** kind[2]), track) is not other
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_nowhere_on_the_grid(kind, value):
+    for held in (0, np.iinfo(kind[1]).min, np.iinfo(kind[1]).max):
+        state, track = np.full(3, value, kind[0]), np.full(3, held, kind[1])
+        assert not grid.is_at(state, kind[0](4), kind[0](2.0 ** kind[2]), track)

@@ -105,3 +105,19 @@ def test_a_distance_below_zero_is_refused(begun, wrong):
     store, state = begun
     with pytest.raises(lcstore.InvalidInputError, match="skip_below"):
         store.save(2, state, skip_below=wrong)
+
+
+def test_weights_that_are_kept_exactly_are_never_taken_for_still(begun):
+    _, state = begun
+    weights = state["model"]["w.weight"]
+    for policy in ("exact", {"**/w*": "exact"}):
+        with lcstore.open(MemoryBackend.fresh(), policy=policy, threads=1) as store:
+            kinds = [store.save(i, moving(weights, 1e-3, i), skip_below=0.1).kind for i in range(3)]
+            assert kinds == ["anchor", "delta", "delta"]
+            assert store.save(3, moving(weights, 1e-3, 2), skip_below=0.1).kind == "skipped"
+
+
+def test_a_tensor_of_another_dtype_has_moved(begun):
+    store, state = begun
+    wide = {"model": {"w.weight": state["model"]["w.weight"].astype(np.float64)}, "epoch": 1}
+    assert store.moved(wide) == math.inf

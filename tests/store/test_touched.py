@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from states import same
 
 import lcstore
 from lcstore.store.memory import MemoryBackend
+from lcstore.store.touched import union
+from lcstore.testing import Fault, FaultBackend
+from lcstore.track.samples import positions
 
 ROWS, WIDTH = 3000, 32
 PATH = "model/table.weight"
@@ -135,3 +140,42 @@ def test_after_a_resume_rows_count_from_what_was_restored(begun):
     store.save(2, made.step([8]), touched={PATH: [8]})
     back = store.restore(2)["model"]["table.weight"]
     assert set(np.flatnonzero((back != store.restore(1)["model"]["table.weight"]).any(axis=1))) == {8}
+
+
+@pytest.mark.parametrize("lost_by", ["skipping", "failing"])
+def test_rows_of_a_save_that_did_not_come_about_count_with_the_next(lost_by):
+    made, broken = Table(), [False]
+    faulty = FaultBackend(MemoryBackend.fresh(), {lambda _: broken[0]: Fault("eio")})
+    with lcstore.open(faulty, threads=1) as store:
+        store.save(0, made.step([0]))
+        store.save(1, made.step(np.arange(100)))
+        sampled = set((positions(ROWS * WIDTH) // WIDTH).tolist())
+        unseen = next(row for row in range(ROWS - 1, 0, -1) if row not in sampled)
+        other = made.other
+        state = made.step([unseen])
+        state["model"]["out.weight"] = made.other = other
+        if lost_by == "skipping":
+            assert store.save(2, state, touched={PATH: [unseen]}, skip_below=0.5).kind == "skipped"
+        else:
+            broken[0] = True
+            with pytest.raises(lcstore.StorageError):
+                store.save(2, state, touched={PATH: [unseen]})
+            broken[0] = False
+        store.save(3, made.step([5]), touched={PATH: [5]})
+        assert store.steps()[-1] == 3
+        back = store.restore(3)["model"]["table.weight"]
+        assert np.abs(back[[5, unseen]] - made.table[[5, unseen]]).max() < 0.03
+
+
+@given(*[st.lists(st.integers(0, 60), max_size=12).map(sorted)] * 2)
+def test_a_union_of_ranges_holds_what_either_holds(one, other):
+    both = [np.array(cuts[: len(cuts) // 2 * 2], np.int64).reshape(-1, 2) for cuts in (one, other)]
+    both = [ranges[ranges[:, 0] < ranges[:, 1]] for ranges in both]
+    made = union(*both)
+    assert elements(made) == elements(both[0]) | elements(both[1])
+    assert (made[1:, 0] > made[:-1, 1]).all()
+    assert (made[:, 0] < made[:, 1]).all()
+
+
+def elements(ranges: np.ndarray) -> set[int]:
+    return {at for low, high in ranges.tolist() for at in range(low, high)}

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+import lcstore
 from lcstore.codec.dtypes import dtype_name
 from lcstore.errors import InvalidInputError
 from lcstore.state.plan import make_plan
 from lcstore.state.tree import flatten
+from lcstore.store.memory import MemoryBackend
 from lcstore.track import grid, steps
 from lcstore.track.columns import ADD, KEEP, Columns
 from lcstore.track.policy import PRESETS, Policy
-from lcstore.track.rate import Rate
+from lcstore.track.rate import Rate, _parts
 from lcstore.track.samples import positions
 from lcstore.track.track import Track
 
@@ -313,3 +315,52 @@ def test_steps_are_what_scales_say():
 @pytest.mark.parametrize("error", np.geomspace(0.01, 8, 40))
 def test_the_error_of_a_step_is_the_inverse_of_the_step_of_an_error(error):
     assert steps.error_of(steps.best(float(error))[0]) == pytest.approx(error, rel=1e-9)
+
+
+def test_every_block_of_a_tensor_of_any_size_has_a_part():
+    for count in (*range(1, 12_000, 7), *range(5_119, 5_130), *range(7_168, 7_180), *range(30_750, 30_760)):
+        part_of_block, starts, sizes = _parts(count, positions(count).size)
+        assert part_of_block.size == -(-count // 1024)
+        assert part_of_block.max(initial=0) < starts.size == sizes.size
+        assert sizes.sum() == positions(count).size
+
+
+def test_a_draft_that_is_rolled_back_leaves_the_rate_as_it_was():
+    follower, rng = Follower(), np.random.default_rng(0)
+    value = rng.standard_normal((96, 64))
+    for _ in range(4):
+        value = value + rng.standard_normal((96, 64)) * 1e-3
+        follower.save({"w": value.astype(np.float32)})
+    before = follower.track.rate.copy()
+    for still in (False, True):
+        state = value if still else value + rng.standard_normal((96, 64)) * 1e-3
+        flat = [host.array.reshape(-1) for _, host in flatten({"w": state.astype(np.float32)}).tensors]
+        for _ in range(3):
+            draft = follower.track.draft(follower.track.plan, flat, BALANCED, anchor=False)
+            for job in list(draft.jobs):
+                job()
+            draft.roll_back()
+        assert follower.track.rate == before
+
+
+def test_exact_values_are_no_part_of_a_budget():
+    def errors(exact_at):
+        rng, found = np.random.default_rng(0), []
+        weights = rng.standard_normal((256, 256)).astype(np.float32)
+        with lcstore.open(MemoryBackend.fresh(), policy=Policy(bytes_per_save=10_000), threads=1) as store:
+            for step in range(16):
+                weights = weights + rng.standard_normal((256, 256)).astype(np.float32) * np.float32(1e-3)
+                found.append(store.save(step, {"model": {"w.weight": weights}}, exact=step == exact_at).error)
+        return found[11:]
+
+    assert errors(10) == pytest.approx(errors(None), rel=0.02)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"error": "1"}, {"error": True}, {"rules": {"**": {"error": "0.5"}}}, {"rules": {1: "exact"}},
+     {"rules": {"": "exact"}}, {"bytes_per_save": 1.5}, {"bytes_per_save": math.inf}, {"name": "x" * 101}],
+)  # fmt: skip
+def test_a_policy_of_the_wrong_types_is_refused(wrong):
+    with pytest.raises(InvalidInputError):
+        Policy(**wrong)

@@ -110,3 +110,9 @@ def test_files_that_are_not_there_or_newer(tmp_path):
         policy_from(file)
     with pytest.raises(InvalidInputError, match="a policy file"):
         policy_from("balancd")
+
+
+@pytest.mark.parametrize("policy", [[], 3, None, {"**": {"error": "0.5"}}, {1: "exact"}])
+def test_what_is_no_policy_is_refused(policy):
+    with pytest.raises(InvalidInputError):
+        policy_from(policy)
