@@ -160,7 +160,7 @@ class Arrangement:
         """Need a retired node where lines part, if that costs less than merges past it."""
         room = self.bound.deepest - 1  # others are to stand on it
         way = self._existing(fork, room)
-        if self.planning and self.line.whole[fork]:
+        if self.planning and self.line.sound[fork] and fork not in self.line.partial:
             new = self._new(fork, room, min(self.bound.reach(0), room))
             if way is None or new.load < way.load:
                 way = new
@@ -201,7 +201,7 @@ class Arrangement:
         level = self._level(place)
         room, reach = self.bound.room(level), self.bound.reach(level)
         way = self._existing(place, room)
-        if not self.planning:
+        if not self.planning or place in self.line.partial:
             return way or self._existing(place, None)
         if way is None:
             return self._new(place, room, reach)
@@ -237,7 +237,8 @@ class Arrangement:
         It goes on from a run that has room; where there is none it leads to depth `reach` at most.
         """
         deepest = room if self.ways[self._top[self.line.parent[place]]].depth < room else reach
-        best = Way((1 + WRITTEN) * self.line.anchor[place], 1, 0, self.line.anchor[place], None)
+        anchor = self.line.merged(0, place)
+        best = Way((1 + WRITTEN) * anchor, 1, 0, anchor, None)
         for base in self._bases(place, deepest):
             way = self._way(base)
             if way is None or way.depth >= deepest:

@@ -18,6 +18,8 @@ LATEST_READS: Final = 1.1
 #: The size of a delta that is only planned is counted as so much more where that hangs on it. It is estimated
 #: from other deltas, which were so themselves: twice an error of 8 %.
 MARGIN: Final = 1.2
+#: An anchor is not made unless it is expected to be so much lighter than what is there.
+ANCHOR_MARGIN: Final = 1.03
 #: Edges for a newest node are needed from so much of the limit on: those made when the limit seemed to be
 #: passed are not let go because another came out a little smaller.
 LEEWAY: Final = 0.8
@@ -161,7 +163,7 @@ class Choice:
 
     def _lighten(self, tip: int, planning: bool) -> None:
         at = tip
-        if planning and self._readings[tip].most > self._limit(tip):
+        if planning and tip not in self.line.partial and self._readings[tip].most > self._limit(tip):
             base = self._merge_base(tip)
             if base is not None:
                 link = unmade(self.line, base, tip, self.line.merged(base, tip))
@@ -174,7 +176,9 @@ class Choice:
             at = link.base
 
     def _merge_base(self, tip: int) -> int | None:
-        """Return the nearest place from which a merge to the tip is light enough; None if all are there."""
+        """Return the nearest place from which a merge to the tip is light enough, or the root where that is
+        lighter than what is there; None if there is none.
+        """
         limit, now, depth = self._limit(tip), self._readings[tip], self.arrangement.ways[tip].depth
         there = {link.base for link in self.line.links[tip]}
         base = self.arrangement.needed_above(tip)
@@ -186,4 +190,6 @@ class Choice:
             base = self._lighter[base]
         else:
             base = 0
+        if base == 0 and ANCHOR_MARGIN * self.line.merged(0, tip) + EDGE_COST >= now.cost:
+            return None
         return None if base in there else base

@@ -46,8 +46,10 @@ class Lineage:
         The node of each place; None for the root.
     links
         The edges to it that count.
-    whole
-        Whether an edge may be made to it though it is not kept: the root reaches it without condemned edges.
+    sound
+        Whether the root reaches it without condemned edges.
+    partial
+        Places to which no edge can be made, as part of them is gone.
     parent
         The place that it descends from: the base of its own edge; where that edge is gone, the nearest base
         of another. Merged edges are sums along these.
@@ -65,7 +67,8 @@ class Lineage:
     places: dict[str, int] = field(default_factory=dict)
     nodes: list[NodeName | None] = field(default_factory=list)
     links: list[list[Link]] = field(default_factory=list)
-    whole: list[bool] = field(default_factory=list)
+    sound: list[bool] = field(default_factory=list)
+    partial: set[int] = field(default_factory=set)
     parent: list[int] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
     total: list[int] = field(default_factory=list)
@@ -77,7 +80,7 @@ class Lineage:
     def merged(self, base: int, place: int) -> int:
         """Return about how many bytes an edge from `base`, an ancestor or the root, to `place` will have."""
         if base == 0:
-            return self.anchor[place]
+            return max(self.anchor[place], self.sizes.anchor)
         spread = (self.spread[place] - self.spread[base]) / _SPREAD_UNIT
         return min(self.sizes.nbytes(spread), self.anchor[place])
 
@@ -213,7 +216,7 @@ def _place(
 ) -> None:
     place = len(line.nodes)
     line.nodes.append(node)
-    line.whole.append(sound)
+    line.sound.append(sound)
     line.links.append(
         [Link(line.places[edge.base], edge.nbytes, edge) for edge in edges if edge not in condemned]
     )

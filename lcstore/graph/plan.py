@@ -96,7 +96,8 @@ def plan(
         Write no more than this: first anchors and what newest nodes need, then what frees most for each byte
         written. The bounds may then not hold yet.
     partial
-        Ids of nodes that are not kept, of which so much is gone that no edge can be made to them.
+        Ids of nodes of which so much is gone that no edge can be made to them: retired ones, and kept ones
+        that are stripped of what their own edges do not set. No bound holds for the latter.
 
     Raises
     ------
@@ -104,8 +105,7 @@ def plan(
         `elements` or `drift` is out of its range.
     """
     line = lineage_of(graph, Sizes(elements, drift))
-    for place in _places(line, partial):
-        line.whole[place] = False
+    line.partial = _places(line, partial)
     places = _places(line, kept)
     before = readings_of(enumerate(line.links))
     stored_before = sum(link.nbytes for links in line.links for link in links)

@@ -12,6 +12,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Final
 
+#: Bits of the integers that weights are tracked as, nearly all of them noise after some deltas; more than the
+#: weights have themselves where these are bfloat16.
+GRID_BITS: Final = 26
 #: No edge counts as more bits per weight than this: beyond it a name is wrong, or the edge sets everything.
 MOST_BITS: Final = 64.0
 
@@ -84,6 +87,11 @@ class Sizes:
             raise ValueError(f"elements must be at least 1, not {self.elements}")
         if not 0.5 <= self.drift <= 1:
             raise ValueError(f"drift must be between 0.5 and 1, not {self.drift}")
+
+    @property
+    def anchor(self) -> int:
+        """The least that an anchor is counted as that merging makes: integers of the grid for all weights."""
+        return self.elements * GRID_BITS // 8
 
     def spread(self, nbytes: int) -> float:
         """Return the spread of an edge of `nbytes`."""

@@ -11,7 +11,7 @@ from lcstore.graph.plan import needed, plan
 from lcstore.graph.sizes import Sizes
 
 ELEMENTS = 100_000_000
-ANCHOR = 25 * ELEMENTS // 8
+ANCHOR = 26 * ELEMENTS // 8
 DELTA = 3 * ELEMENTS // 32
 
 

@@ -162,13 +162,14 @@ class Compactor:
             planned = plan(
                 graph, kept, self._elements(graph), max_bytes=self.max_bytes, partial=frozenset(partial)
             )
-            found = {s.target for s in planned.shortcuts if s.target in graph.hidden and self._is_partial(s)}
+            lacking = graph.hidden | self.catalog.marks.stripped.keys()
+            found = {s.target for s in planned.shortcuts if s.target in lacking and self._is_partial(s)}
             if not found:
                 return planned
             partial |= found
 
     def _is_partial(self, shortcut: Shortcut) -> bool:
-        """Say whether a merge to a retired state takes what went with it, as no kept state needs that."""
+        """Say whether a merge to a retired or stripped state takes what went, as no kept state needs that."""
         condemned = {(name.edge, name.scope) for name in self.catalog.marks.condemned}
         try:
             merger = self._merger(shortcut)
