@@ -154,11 +154,13 @@ def go_back(
 
 
 def maintain(where: Where, path: Path, stop: Path, kind: str) -> None:
-    """Compact and retire, or collect, until told to stop."""
+    """Compact and retire, or collect, until told to stop, and then once more."""
     diary, chance = Diary(path), random.Random(1)
+    last = False
     with opened(where) as store:
-        while not stop.exists():
+        while not last:
             time.sleep(0.01)
+            last = stop.exists()
             if store.latest_step() is None:
                 continue
             try:

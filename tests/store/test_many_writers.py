@@ -31,7 +31,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Where]:
 def swarm_over(where: Where, folder: Path, writers: int, commits: int, seconds: float) -> None:
     with opened(where, "a", grace=0) as store:
         store._create()
-    stop = folder / "stop"
+    stops = {kind: folder / f"stop-{kind}" for kind in ("compact", "collect")}
     diaries = {name: Diary(folder / name) for name in ("compact", "collect", *map(str, range(writers)))}
     saving = [
         CONTEXT.Process(target=swarm.write, args=(where, diaries[str(n)].path, n, commits))
@@ -39,16 +39,17 @@ def swarm_over(where: Where, folder: Path, writers: int, commits: int, seconds: 
     ]
     upkeep = [
         CONTEXT.Process(target=swarm.maintain, args=(where, diaries[kind].path, stop, kind))
-        for kind in ("compact", "collect")
+        for kind, stop in stops.items()
     ]
     try:
         for process in (*saving, *upkeep):
             process.start()
         for process in saving:
             process.join(seconds)
-        stop.touch()
-        for process in upkeep:
-            process.join(60)
+        # One after the other: on a busy machine little of it may have come in between.
+        for process, stop in zip(upkeep, stops.values(), strict=True):
+            stop.touch()
+            process.join(120)
     finally:
         for process in (*saving, *upkeep):
             process.kill()
