@@ -37,16 +37,20 @@ def plain(state: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in state.items() if key not in ("model", "optim")}
 
 
+#: Of so many last changes, the largest bounds the error.
+RECENT = 20
+
+
 def rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
 
 
 @dataclass
 class Seen:
-    """Per tensor of weights: its last values, the size of its last change, the largest value it ever had."""
+    """Per tensor of weights: its last values, the sizes of its last changes, its largest value ever."""
 
     values: dict[str, np.ndarray] = field(default_factory=dict)
-    change: dict[str, float] = field(default_factory=dict)
+    changes: dict[str, tuple[float, ...]] = field(default_factory=dict)
     peak: dict[str, float] = field(default_factory=dict)
 
     def after(self, state: dict[str, np.ndarray]) -> Seen:
@@ -57,23 +61,24 @@ class Seen:
             now = array.astype(np.float64)
             last = self.values.get(path)
             same_place = last is not None and last.shape == now.shape
-            change = rms(now - last) if last is not None and same_place else rms(now)
+            change = rms(now - last) if last is not None and same_place else 0.0  # set, not added to
             new.values[path] = now
-            new.change[path] = change if change > 0 else self.change.get(path, 0.0)
+            new.changes[path] = (*self.changes.get(path, ()), change)[-RECENT:]
             new.peak[path] = max(float(np.max(np.abs(now), initial=0)), self.peak.get(path, 0.0))
         return new
 
     def either(self, other: Seen) -> Seen:
         """What holds where it is open which of two was last."""
-        paths = self.change.keys() | other.change.keys()
-        change = {p: max(self.change.get(p, 0.0), other.change.get(p, 0.0)) for p in paths}
-        return Seen(self.values, change, {p: max(self.peak.get(p, 0), other.peak.get(p, 0)) for p in paths})
+        paths = self.changes.keys() | other.changes.keys()
+        changes = {p: (self.changes.get(p, ()) + other.changes.get(p, ()))[-2 * RECENT :] for p in paths}
+        return Seen(self.values, changes, {p: max(self.peak.get(p, 0), other.peak.get(p, 0)) for p in paths})
 
     def near(self, path: str, got: np.ndarray, value: np.ndarray) -> bool:
         """Whether a lossy value is near enough to the true one."""
         relative, smallest = ROUNDING.get(str(value.dtype), (2.0**-7, 0.0))
         error = rms(got.astype(np.float64) - value.astype(np.float64))
-        return error <= 4 * self.change[path] + self.peak[path] * relative + smallest
+        # What is left of a great change may take some saves to come in, once hardly anything changes.
+        return error <= 2 * max(self.changes[path]) + self.peak[path] * relative + smallest
 
 
 @dataclass
@@ -196,7 +201,7 @@ class Handle:
         self.epoch = back["epoch"]
         arrays = leaves(back)
         values = {path: arrays[path].astype(np.float64) for path in arrays if path in seen.values}
-        self.seen = Seen(values, dict(seen.change), dict(seen.peak))
+        self.seen = Seen(values, dict(seen.changes), dict(seen.peak))
 
 
 @dataclass
