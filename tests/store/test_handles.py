@@ -282,7 +282,7 @@ def test_an_interrupt_between_the_commit_and_the_handle(run, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(store._writer, "_accept", interrupted)
+        patch.setattr(store._writer, "accept", interrupted)
         with pytest.raises(KeyboardInterrupt):
             store.save(2, {"model": run.step()["model"]})
     assert store.save(3, {"model": run.step()["model"]}).kind == "anchor"
