@@ -13,7 +13,7 @@ from edge_histories import ROOT, History, Segment, edge_of, random_history, same
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore import CorruptionError
+from lcstore import CorruptionError, UnsupportedFormatError
 from lcstore.state.plan import ALIGN
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.merge import bytes_per_job
@@ -84,7 +84,7 @@ def test_a_damaged_edge_is_noticed_and_never_merged(seed):
     )
     try:
         shortcut = history.shortcut(path)
-    except CorruptionError as error:
+    except (CorruptionError, UnsupportedFormatError) as error:  # the version of a frame may be hit
         assert "tensor" in str(error) or error.key == f"{name[0]}.{name[1]}/{name[2]}"
         return
     segment.chunks[name] = good  # it was not needed, or says the same
