@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shlex
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +16,7 @@ from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.graph.names import ROOT
 from lcstore.store import keys
 from lcstore.store.backend import Backend
-from lcstore.store.damage import NO_PATH, Damage, Harm, Judge
+from lcstore.store.damage import NO_PATH, Damage, Harm, Judge, State
 from lcstore.store.findings import Findings, Level, Report, Severity
 from lcstore.store.inventory import Inventory
 from lcstore.store.links import Link, own_link, shortcut_link
@@ -232,11 +233,14 @@ class Examination:
 
     def _states(self) -> None:
         """Find out which kept states cannot be restored, and tell of those that nothing else explains."""
-        (states, _), (around, _) = self.judge.read(), self.judge.read(around=True)
+        states, _ = self.judge.read()
+        around: Mapping[str, State] | None = None
         cut_off = {node for node in self.store.kept if node not in states}
         for node in self.store.kept:
             harm = self.judge.missing(node, states.get(node, Harm(None, NO_PATH)))
             if harm is not None:
+                if around is None:  # seldom: only where something is damaged
+                    around, _ = self.judge.read(around=True)
                 if self.judge.missing(node, around.get(node, Harm(None, NO_PATH))) is not None:
                     self.missing[node] = harm
             elif states.get(node) is not None and self.judge.missing(node, states[node], exact=False):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -157,20 +158,21 @@ class Compactor:
         """Return what is to be added."""
         graph = self.catalog.refresh(full=True)
         kept = set(graph.nodes) - graph.hidden - without
+        lacking = graph.hidden | self.catalog.marks.stripped.keys()
+        condemned = {(name.edge, name.scope) for name in self.catalog.marks.condemned}
         partial: set[str] = set()
         while True:
             planned = plan(
                 graph, kept, self._elements(graph), max_bytes=self.max_bytes, partial=frozenset(partial)
             )
-            lacking = graph.hidden | self.catalog.marks.stripped.keys()
-            found = {s.target for s in planned.shortcuts if s.target in lacking and self._is_partial(s)}
+            asked = [shortcut for shortcut in planned.shortcuts if shortcut.target in lacking]
+            found = {shortcut.target for shortcut in asked if self._is_partial(shortcut, condemned)}
             if not found:
                 return planned
             partial |= found
 
-    def _is_partial(self, shortcut: Shortcut) -> bool:
+    def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
         """Say whether a merge to a retired or stripped state takes what went, as no kept state needs that."""
-        condemned = {(name.edge, name.scope) for name in self.catalog.marks.condemned}
         try:
             merger = self._merger(shortcut)
         except (CorruptionError, NotFoundError):  # collected meanwhile
