@@ -35,6 +35,8 @@ _GAIN: Final = 0.2
 _MOST_CHANGE: Final = 1.25
 #: How many saves the bytes spent are averaged over, about.
 _AVERAGED: Final = 4
+#: The mean change of a tensor takes in so much of each.
+_TAKEN: Final = 1 / 4
 #: After how many saves the residual of rows outside the sample is let in.
 _LET_IN: Final = 32
 #: Octaves that lead from any step to the grid's unit.
@@ -58,10 +60,17 @@ class Rate:
     _calm: dict[Path, int] = field(default_factory=dict)
     _coded: float = 0.0
     _shares: dict[Path, Array] = field(default_factory=dict)
+    _means: dict[Path, tuple[int, Array]] = field(default_factory=dict)
 
     def copy(self) -> Rate:
         """Return one that can go on while this one stays."""
-        return replace(self, _still=dict(self._still), _calm=dict(self._calm), _shares=dict(self._shares))
+        return replace(
+            self,
+            _still=dict(self._still),
+            _calm=dict(self._calm),
+            _shares=dict(self._shares),
+            _means=dict(self._means),
+        )
 
     def forget_budget(self) -> None:
         """Begin anew with what was spent: another budget, or another error to multiply, is aimed at."""
@@ -69,7 +78,7 @@ class Rate:
 
     def keep_only(self, paths: Container[Path]) -> None:
         """Forget tensors that are gone."""
-        for known in (self._still, self._calm, self._shares):
+        for known in (self._still, self._calm, self._shares, self._means):
             for path in [path for path in known if path not in paths]:
                 del known[path]
 
@@ -90,6 +99,31 @@ class Rate:
     def moves(self, path: Path) -> None:
         """Take note that a tensor moves."""
         self._still[path] = 0
+
+    def trend(self, path: Path, change: Array) -> float:
+        """Return which part of a tensor's change goes on from save to save, 0 to 1; 0 before it is known.
+
+        It is how far the mean of the changes before, in which noise averages out, leads to this one. It never
+        asks what the track has of them.
+
+        Parameters
+        ----------
+        path
+            Of the tensor.
+        change
+            What its sample changed by since the last save.
+        """
+        scale = samples.rms(change)
+        if not scale:
+            return 0.0
+        seen, mean = self._means.get(path, (0, change))
+        if not seen or mean.size != change.size:
+            seen, mean = 0, np.zeros_like(change)
+        unit = change / scale
+        taken = 1 - (1 - _TAKEN) ** seen  # what a mean of so few has come to, of changes that are all alike
+        part = samples.inner(mean, unit) / (taken * change.size) if seen else 0.0
+        self._means[path] = (seen + 1, mean + _TAKEN * (unit - mean))
+        return max(0.0, min(1.0, part))
 
     def finer(self, path: Path, change: Array, count: int) -> Array | None:
         """Return for each block of a tensor by how many octaves its step is finer, if any is.

@@ -171,7 +171,8 @@ class Track:
             columns.op[index] = KEEP
             return
         columns.op[index] = ADD
-        step = self._choose_step(draft, index, rows=rows is not None)
+        trend = draft.rate.trend(spec.path, change) if change is not None and rows is None else 0.0
+        step = self._choose_step(draft, index, rows=rows is not None, trend=trend)
         finer: Array | None = None
         if moved == 0:
             step = step.at_rest()
@@ -203,7 +204,7 @@ class Track:
         if ranges.size:
             draft.steps[index] = self._choose_step(draft, index, rows=rows)
 
-    def _choose_step(self, draft: Draft, index: int, *, rows: bool) -> steps.Step:
+    def _choose_step(self, draft: Draft, index: int, *, rows: bool, trend: float = 0.0) -> steps.Step:
         columns, spec = draft.columns, draft.plan.tensors[index]
         scale = float(columns.scale[index])
         error = draft.policy.error_of(spec.path)
@@ -214,7 +215,7 @@ class Track:
             error *= steps.IN_ROWS
         most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
         shift = int(columns.shift[index]) or None
-        step = steps.choose_step(scale, error, int(columns.grid[index]), shift, most)
+        step = steps.choose_step(scale, error, int(columns.grid[index]), shift, most, trend)
         columns.shift[index] = step.scale
         return step
 
