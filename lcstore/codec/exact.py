@@ -31,6 +31,8 @@ def encode_exact(array: Array) -> bytes:
     if words.itemsize == 1:
         coded, parameter = _encode_plane(words)
         return _frame(coded, array, parameter)
+    if array.nbytes <= words.itemsize * f.HEADER.size:  # planes have headers of their own
+        return _frame(_raw(array), array)
     turn = int(array.dtype.kind not in "iub")
     split = np.empty((words.itemsize, words.size), np.uint8)
     planes.split_planes(words, turn, split)
@@ -41,6 +43,8 @@ def encode_exact(array: Array) -> bytes:
         sizes.append(sum(map(len, frame)))
         pieces += frame
     directory = struct.pack(f"<{len(sizes)}Q", *sizes)
+    if sum(sizes) + len(directory) >= array.nbytes:
+        return _frame(_raw(array), array)
     return _frame(Coded(f.PLANES, directory=directory, payload=pieces), array, turn)
 
 
@@ -55,8 +59,8 @@ def decode_exact(frame: Frame) -> Array:
     if frame.coder == f.ZERO and frame.parameter == 0:
         return np.zeros(frame.count, frame.dtype)
     if frame.coder != f.PLANES:
-        if frame.dtype.itemsize != 1:
-            raise CorruptionError("an exact frame of wide values must hold planes")
+        if frame.coder != f.RAW and frame.dtype.itemsize != 1:
+            raise CorruptionError("an exact frame of wide values must be raw or hold planes")
         data = _decode_plane(frame)
         return (data if data.flags.writeable else data.copy()).view(frame.dtype)
     size = frame.directory.size
@@ -93,10 +97,14 @@ def _about(array: Array, parameter: int) -> About:
     }
 
 
+def _raw(array: Array) -> Coded:
+    return Coded(f.RAW, payload=[array.view(np.uint8).data])
+
+
 def _encode_plane(plane: Array) -> tuple[Coded, int]:
     """Code bytes; give also what they are xor-ed with."""
     if plane.size > 4 * _SAMPLE and not _worth_it(plane[:: plane.size // _SAMPLE]):
-        return Coded(f.RAW, payload=[plane.data]), 0
+        return _raw(plane), 0
     counts = _count(plane)
     used = np.flatnonzero(counts)
     if used.size == 1:
@@ -105,9 +113,13 @@ def _encode_plane(plane: Array) -> tuple[Coded, int]:
     levels = (plane ^ np.uint8(turn)).view(np.int8)
     escapes = np.full(int(counts[turn ^ 0x80]), -128, np.int64)
     coded = encode_levels(levels, escapes)
-    if coded is None or sum(map(len, coded.payload)) > (1 - _MUST_SAVE) * plane.size:
-        return Coded(f.RAW, payload=[plane.data]), 0
+    if coded is None or _size(coded) > (1 - _MUST_SAVE) * plane.size:
+        return _raw(plane), 0
     return coded, turn
+
+
+def _size(coded: Coded) -> int:
+    return len(coded.table) + len(coded.directory) + sum(map(len, coded.payload))
 
 
 def _turn(counts: Array) -> int:

@@ -286,7 +286,10 @@ FRAMES = {
     "exact frames with scales": BYTES.but(scales=b"\0\0\0"),
     "planes with a table": PLANES.but(table=TWO),
     "an exact float that is packed": BYTES.but(dtype=FLOAT16),
-    "an exact float that is raw": RAW.but(dtype=FLOAT16, count=RAW.count // 2),
+    "raw floats of which half of one is missing": RAW.but(
+        dtype=FLOAT16, count=RAW.count // 2, payload=RAW.payload[:-1]
+    ),
+    "raw floats with a directory": RAW.but(dtype=FLOAT16, count=RAW.count // 2, directory=bytes(16)),
     "zeros of wide values with a turn": ZERO.but(quantizer=f.EXACT, scales=b"", parameter=3),
     "one plane of two": PLANES.but(directory=PLANES.directory[:8], payload=PLANES.payload[:8]),
     "four planes of two": PLANES.but(directory=PLANES.directory + bytes(16)),
