@@ -60,7 +60,7 @@ def run(cells: Cells, page: Page, only: list[str]) -> None:
         workload = WORKLOADS[key]
         if not at_hand(workload, cells.quick) or (cells.quick and key in ("cnn", "gpt", "dlrm")):
             continue
-        seeds = 1 if cells.quick or key in ("gpt", "cnn") else 3
+        seeds = 1 if cells.quick else 3
         for scheme in SCHEMES:
             found = [
                 cells.get(f"recovery-{key}-{scheme}-{s}", partial(recover, workload, scheme, s))
