@@ -17,7 +17,7 @@ from benchmarks.workloads import trace
 
 #: Intervals trained after the first save, and iterations between saves.
 HORIZON = 30
-EVERY = {"logreg": 10, "lenet": 20, "mf": 50, "dlrm": 20}
+EVERY = {"logreg": 10, "lenet": 20, "cnn": 10, "mf": 50, "dlrm": 20}
 TIMES = (1, 3, 10)
 
 

@@ -29,9 +29,9 @@ NEAREST_MISS: Final = 0.03
 #: Change of the threshold that makes up for a step that is one octave finer than wanted.
 PER_OCTAVE: Final = 0.54
 #: By tracking error: step over update scale, threshold, and distance of further thresholds, in steps. They
-#: are near the best in a closed loop of normal updates, and interpolated in between: thresholds a little below,
-#: as the last hundredths of the bytes are bought with a track that lags behind. Below `FINE` the levels are
-#: made even four by four.
+#: are near the best in a closed loop of normal updates, and interpolated in between. Thresholds are a little
+#: lower, as the last hundredths of the bytes are bought with a track that lags behind. Below `FINE`, levels
+#: are made even four by four.
 BEST: Final = (
     (0.1, 0.302, 0.515, 1.01),
     (0.35, 1.01, 0.565, 1.1),
