@@ -71,7 +71,8 @@ def encode_levels(
     if not pack.any_level(levels):
         return Coded(f.ZERO)
     picked = _sample(levels)
-    plans = [*_plan_packs(picked, entropy), *_plan_runs(picked, entropy)]
+    singles = _count_symbols(picked, 8, 1)
+    plans = [*_plan_packs(picked, singles, entropy), *_plan_runs(picked, singles, entropy)]
     for plan in sorted(plans, key=lambda p: p.cost(levels.size)):
         run = _run_pack if plan.per else _run_runs
         coded = run(levels, escapes, plan, cache)
@@ -129,10 +130,9 @@ def _table(cache: TableCache | None, key: object, counts: Array) -> CodeTable:
     return cache.table(key, counts) if cache is not None else CodeTable.from_counts(counts)
 
 
-def _plan_packs(levels: Array, entropy: str) -> list[_Plan]:
+def _plan_packs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
     if entropy == "runs":
         return []
-    singles = _count_symbols(levels, 8, 1)
     packings = f.PACKINGS if entropy != "symbol" else ((8, 1),)
     plans = [_plan_pack(levels, *packing, singles) for packing in packings if packing != f.QUADS]
     if entropy != "symbol" and _suits_quads(levels, singles):
@@ -191,7 +191,7 @@ def _bits_of_escapes(least: int) -> Array:
     return np.where(over >= 0, 2 * np.floor(np.log2(np.maximum(over, 0) + 1)) + 2, 0)
 
 
-def _plan_runs(levels: Array, entropy: str) -> list[_Plan]:
+def _plan_runs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
     if entropy not in ("auto", "runs"):
         return []
     most = levels.size // 2 + 64 if entropy == "auto" else levels.size + levels.size // 4096 + 64
@@ -202,8 +202,8 @@ def _plan_runs(levels: Array, entropy: str) -> list[_Plan]:
     table = CodeTable.from_counts(counts)
     extra = np.zeros(SYMBOLS, np.uint8)
     runs.extra_bits(extra)
-    escaped = int(counts[runs.LEVELS - 1 : runs.END : runs.LEVELS].sum())
-    level_bits = table.bits(counts) + float(counts @ extra.astype(np.int64)) + 5.0 * escaped
+    level_bits = table.bits(counts) + float(counts @ extra.astype(np.int64))
+    level_bits += _escape_bits(singles, runs.LEAST)
     level_bits *= 1 + _TOKENS_MUST_SAVE
     return [_Plan(0, 0, levels.size, level_bits, table.symbols // 2, counts, tokens)]
 

@@ -65,6 +65,14 @@ def test_fine_levels_take_little_more_than_their_entropy(spread):
     assert bits_per_level(encode_any(levels), levels.size) <= 1.03 * least
 
 
+@pytest.mark.parametrize("zeros", [0.52, 0.56, 0.6])
+def test_large_levels_among_many_zeros_take_little_more_than_their_entropy(zeros):
+    """As in sums of deltas of which some rows were at rest."""
+    levels = draw("normal", 25)
+    levels[np.random.default_rng(8).random(SIZE) < zeros] = 0
+    assert bits_per_level(encode_any(levels), levels.size) <= 1.05 * entropy(levels)
+
+
 def test_nearly_empty_chunks_take_nearly_nothing():
     rng = np.random.default_rng(0)
     levels = np.where(rng.random(SIZE) < 0.001, rng.choice([-1, 1], SIZE), 0)
