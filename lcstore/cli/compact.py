@@ -42,6 +42,10 @@ def compact(
     max_seconds: Annotated[
         str | None, typer.Option("--max-seconds", metavar="TIME", help="Begin nothing after this time: 2h.")
     ] = None,
+    smaller: Annotated[
+        bool,
+        typer.Option("--smaller", help="Code for size: fewer bytes, slower to merge and to restore over."),
+    ] = False,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Threads to merge with; one per core if not given.")
     ] = None,
@@ -66,7 +70,12 @@ def compact(
     with answering(url, as_json) as answer, reading_phases(as_json) as on_progress:
         with opened(answer, opening, writable=not dry_run, threads=workers) as store:
             report = store.compact(
-                keep=policy, dry_run=dry_run, max_bytes=most, max_seconds=longest, on_progress=on_progress
+                keep=policy,
+                dry_run=dry_run,
+                max_bytes=most,
+                max_seconds=longest,
+                smaller=smaller,
+                on_progress=on_progress,
             )
             collected = None
             if collect and not dry_run:
