@@ -26,7 +26,7 @@ from lcstore.track.columns import Columns
 from lcstore.track.draft import Chunk
 from lcstore.track.edge import Edge
 from lcstore.track.merge import Merger
-from lcstore.track.policy import policy_of
+from lcstore.track.policy import Policy, policy_of
 from lcstore.track.route import Route
 from lcstore.track.track import Track
 
@@ -39,8 +39,8 @@ STARTS = (0, 25, 50, 75)
 class Saved:
     """An edge as a store would have it, in memory."""
 
-    def __init__(self, track: Track, state: object) -> None:
-        made = draft(track, state, policy_of("balanced"))
+    def __init__(self, track: Track, state: object, policy: str | Policy = "balanced") -> None:
+        made = draft(track, state, policy_of(policy))
         chunks = [job() for job in made.jobs]
         if made.off_grid:
             raise RuntimeError("a tensor left its grid: choose another part of the trace")

@@ -139,6 +139,7 @@ def test_compacting_for_size_writes_less_and_changes_no_state(run, tmp_path):
     assert (small["planned"], small["added"]) == (large["planned"], large["added"])
     assert small["bytes_written"] <= large["bytes_written"]
     assert call("verify", other, "--level", "restore").exit_code == 0
+    assert document("compact", other, "--dry-run")["planned"] == 0
 
 
 def test_compact_and_collect_in_one(run, slow):
