@@ -37,6 +37,8 @@ from lcstore.kernels.status import LENGTH, OK, RANGE, SPACE, SYMBOL
 SEGMENT = 1 << 16
 #: A level has fewer bits than this.
 MOST_BITS = 62
+#: So many digits behind the end of a stream, nothing is left of it: no work is done for what is not there.
+BEHIND = 64
 #: Bytes that one level and the end of a stream take at most: of each bit four go at the most.
 _LEVEL_BYTES = 4 * (2 * MOST_BITS + 1)
 
@@ -231,6 +233,8 @@ def decode_adaptive(
                     if width <= LOW:
                         code, width = (code << HALF) | take_word(data, at, end), width << HALF
                         at += 4
+                        if code != 0 and at > end + BEHIND:
+                            return LENGTH
                     if not more:
                         break
                     bits += 1
@@ -246,6 +250,8 @@ def decode_adaptive(
                     if width <= LOW:
                         code, width = (code << HALF) | take_word(data, at, end), width << HALF
                         at += 4
+                        if code != 0 and at > end + BEHIND:
+                            return LENGTH
                     if k < bits - 1:
                         size = 2 * size + np.int64(bit)
                     else:

@@ -48,6 +48,7 @@ class Reader(Odds):
     def __init__(self, data):
         super().__init__()
         self.data, self.low, self.width, self.times = data, 0, WIDEST, 0
+        self.lost = False
 
     def fraction(self):
         digits = 8 + 4 * self.times
@@ -60,11 +61,12 @@ class Reader(Odds):
         self.saw(kind, bit)
         if self.width < 1 << 32:
             self.low, self.width, self.times = self.low << 32, self.width << 32, self.times + 1
+            self.lost |= 8 + 4 * self.times > len(self.data) + 64 and self.fraction() != self.low
         return bit
 
     def well_ended(self):
         short = len(self.data) <= 4 * (self.times + 1) and not self.data.endswith(b"\0")
-        return short and self.fraction() - self.low < 1 << 32
+        return short and not self.lost and self.fraction() - self.low < 1 << 32
 
 
 def sign(level):

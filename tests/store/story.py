@@ -247,7 +247,8 @@ class Story:
             self.pinned.discard(node)
 
     def compact(self) -> None:
-        self.store.compact(max_bytes=self.chance.choice([None, None, 4000, 40_000]))
+        most = self.chance.choice([None, None, 4000, 40_000])
+        self.store.compact(max_bytes=most, smaller=self.chance.choice([False, True]))
         self.check(6, 4)
 
     def collect(self) -> None:
