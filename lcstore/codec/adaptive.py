@@ -19,7 +19,7 @@ _FIELDS = 3
 def encode_adaptive(levels: Array, stretches: Array, most: int) -> Coded | None:
     """Code ``int32[n]`` or ``int64[n]`` levels, magnitudes below 2**61, one at a time.
 
-    It takes 10 to 50 ns for each level, and so does decoding: ten times what the other coders need, or more.
+    It takes 10 to 90 ns for each level, and so does decoding: ten times what the other coders need, or more.
 
     Parameters
     ----------

@@ -137,7 +137,7 @@ class Upkeep(Handle):
             Stop before more is written, or this time has passed. Whatever is done is of use, and the next
             compaction goes on.
         smaller
-            Code the edges added for size: up to a third fewer bytes, and ten times slower to merge and to
+            Code the edges added for size: up to 30 % fewer bytes, and ten times slower to merge and to
             restore over. The values are the same.
         on_progress
             Called with what is being done, how much of it is done, and how much there is.
