@@ -30,6 +30,7 @@ from lcstore.codec.frame import parse_frame
 from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values
 from lcstore.track import frames
+from lcstore.track.advance import Advance
 from lcstore.track.draft import Draft
 from lcstore.track.frames import apply_delta
 from lcstore.track.policy import policy_of
@@ -172,7 +173,7 @@ def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
     """Where encode and decode spend their time."""
     watched = {
         "encode": (Draft, "code_deltas"),
-        "  advance (quantize, move, digest)": (Draft, "_advance"),
+        "  advance (quantize, move, digest)": (Advance, "over"),
         "  choose a coder": (entropy, "_plan_packs"),
         "  choose: tokens": (entropy, "_plan_runs"),
         "  count and emit": (entropy, "_run_pack"),

@@ -103,7 +103,9 @@ def deciding(made: Draft) -> float:
         samples.rms(change)
         track._choose_step(made, index, rows=rows is not None)
         rate.finer(spec.path, change, spec.size)
+    made.rate.rows.copy().watch(made)
     made.tracking()
+    made.worst_row()
     return time.perf_counter() - began
 
 

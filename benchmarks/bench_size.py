@@ -58,7 +58,9 @@ def frame_size(levels: np.ndarray) -> tuple[int, str]:
     clipped = np.clip(levels, -128, 127).astype(np.int8)
     far = np.abs(levels) > 127
     clipped[far] = -128
-    data = frame_of_levels(clipped, levels[far].astype(np.int64), shifts, np.dtype(np.int32), TableCache())
+    data = frame_of_levels(
+        clipped, levels[far].astype(np.int64), shifts, ALIGN, np.dtype(np.int32), TableCache()
+    )
     if data is None:
         return 0, "none"
     return len(data), coder_of(data)

@@ -77,6 +77,7 @@ def _as_json(state: Listed) -> dict[str, Any]:
         "bytes_raw": info.bytes_raw,
         "ratio": info.bytes_raw / max(info.bytes_stored, 1),
         "error": info.error,
+        "row_error": info.row_error,
         "exact": info.exact,
         "metrics": info.metrics,
         "metadata": info.metadata,

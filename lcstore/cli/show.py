@@ -86,6 +86,8 @@ def _print(
     row(about, "exact", "yes: every bit comes back" if info.exact else "no")
     if info.error is not None:
         row(about, "error", f"{info.error:.2f} checkpoint intervals")
+    if info.row_error is not None:
+        row(about, "worst row", f"off by {info.row_error:.1%} of its size, among those looked at")
     row(about, "run", f"{info.run} ({info.run_id}), commit {info.seq}")
     row(about, "created", info.created)
     for name, values in (("metrics", info.metrics), ("metadata", info.metadata)):

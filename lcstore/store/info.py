@@ -30,6 +30,12 @@ class SaveInfo:
         estimated on samples; None for an anchor.
     seconds
         Wall time by phase: ``flatten``, ``code`` (with writing the chunks), ``commit``, ``total``.
+    row_error, row_error_at
+        The largest relative error ``|u - u~| / |u|`` among the rows of weights that were looked at for it,
+        and the path of their tensor. Looked at are one in eight tensors in turn and the two that come
+        nearest to the bound: in each the smallest rows, 2,048 elements of them, and as many rows in turn (all
+        rows of a tensor of up to 4,096 elements). None for an anchor, where nothing moved, and where the
+        policy has no `row_error`.
     """
 
     step: int
@@ -43,6 +49,8 @@ class SaveInfo:
     error: float | None
     lag: float | None
     seconds: dict[str, float] = field(default_factory=dict)
+    row_error: float | None = None
+    row_error_at: str | None = None
 
     @property
     def ratio(self) -> float:
@@ -56,7 +64,7 @@ class StepInfo:
 
     Attributes
     ----------
-    step, node, base, kind, exact, bytes_raw, bytes_stored, error
+    step, node, base, kind, exact, bytes_raw, bytes_stored, error, row_error
         As in `SaveInfo` (`bytes_stored` counts the objects of its edge and exact value).
     run, run_id, seq
         Number and random name of the writing handle, and the place of this commit in it.
@@ -84,13 +92,14 @@ class StepInfo:
     metrics: dict[str, float]
     metadata: dict[str, object]
     tags: tuple[str, ...]
+    row_error: float | None = None
 
 
 def step_info(node: str, record: NodeRecord) -> StepInfo:
     """Return what a node's record says."""
     anchor = record.edge.base == "root"
     exact = record.exact.nbytes if record.exact is not None else 0
-    error = record.stats.get("error")
+    error, row_error = record.stats.get("error"), record.stats.get("row_error")
     return StepInfo(
         step=record.step,
         node=node,
@@ -108,6 +117,7 @@ def step_info(node: str, record: NodeRecord) -> StepInfo:
         metrics=dict(record.metrics),
         metadata=dict(record.metadata),
         tags=record.tags,
+        row_error=None if row_error is None else float(row_error),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, UnsupportedFormatError
 from lcstore.store.strictjson import loads
-from lcstore.track.policy import PRESETS, Policy, policy_of
+from lcstore.track.policy import PRESETS, SAID, Policy, policy_of
 
 #: What `open` takes for a policy: a preset's name, a file, rules by path glob on `balanced`, or a `Policy`.
 PolicyLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Policy
@@ -123,8 +123,11 @@ def _rules(value: object) -> dict[str, Any]:
         raise InvalidInputError('"rules" is no list')
     rules: dict[str, Any] = {}
     for place, rule in enumerate(value):
-        if not isinstance(rule, dict) or set(rule) not in ({"paths", "error"}, {"paths", "role"}):
-            raise InvalidInputError(f'rule {place} is not an object of "paths" with either "error" or "role"')
+        said = set(rule) - {"paths"} if isinstance(rule, dict) and "paths" in rule else set()
+        if not said or not (said == {"role"} or said <= SAID):
+            raise InvalidInputError(
+                f'rule {place} is not an object of "paths" with "error", "row_error" or both, or with "role"'
+            )
         glob = rule["paths"]
         if not isinstance(glob, str) or not glob:
             raise InvalidInputError(f'the "paths" of rule {place} are no path glob')
@@ -135,7 +138,7 @@ def _rules(value: object) -> dict[str, Any]:
                 raise InvalidInputError(f'the "role" of rule {place} is no text')
             rules[glob] = rule["role"]
         else:
-            rules[glob] = {"error": _number("error", rule["error"])}
+            rules[glob] = {name: _number(name, rule[name]) for name in sorted(said)}
     return rules
 
 

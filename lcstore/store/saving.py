@@ -16,7 +16,7 @@ from lcstore.errors import UnknownOutcomeError
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.limits import MAX_LEAVES_BYTES, check
 from lcstore.state.leaves import encode_leaf
-from lcstore.state.paths import Path
+from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import make_plan
 from lcstore.state.tree import FlatState
 from lcstore.store import keys
@@ -93,7 +93,8 @@ class Saving:
                 if not draft.off_grid:
                     coded = time.perf_counter()
                     error, lag = draft.tracking()
-                    pending = self._commit(draft, edge, anchor, error)
+                    worst = draft.worst_row()
+                    pending = self._commit(draft, edge, anchor, self._stats(draft, error, worst))
                     break
             except BaseException:
                 self._roll_back(draft)
@@ -104,7 +105,7 @@ class Saving:
             self.written = Written(writer.backend)
         writer.accept(pending)
         ended = time.perf_counter()
-        return self._info(pending, error, lag, phases(started, flattened, coded, ended))
+        return self._info(pending, lag, worst, phases(started, flattened, coded, ended))
 
     def _draft(self, anchor: bool, reset: set[Path]) -> Draft:
         writer = self.writer
@@ -140,7 +141,7 @@ class Saving:
 
         run_all(self.writer.executor, [partial(one, job) for job in jobs])
 
-    def _commit(self, draft: Draft, edge: str, anchor: bool, error: float) -> Pending:
+    def _commit(self, draft: Draft, edge: str, anchor: bool, stats: dict[str, int | float]) -> Pending:
         writer = self.writer
         written = self.written
         written.put_metadata(edge, draft.plan)
@@ -170,7 +171,7 @@ class Saving:
             metrics={str(k): float(v) for k, v in self.labels.metrics.items()},
             metadata=dict(self.labels.metadata),
             tags=tuple(self.labels.tags),
-            stats=self._stats(draft, error),
+            stats=stats,
             software=SOFTWARE,
         )
         data = record.to_bytes()
@@ -208,13 +209,14 @@ class Saving:
             return leaves, None
         return None, self.written.put(keys.leaves_key(edge), data)
 
-    def _stats(self, draft: Draft, error: float) -> dict[str, int | float]:
+    def _stats(self, draft: Draft, error: float, worst: tuple[float, Path] | None) -> dict[str, int | float]:
         stats: dict[str, int | float] = {
             "bytes_raw": sum(array.nbytes for array in self.arrays),
             "tensors": len(self.arrays),
             "exact": int(self.exact or self._comes_back_exactly(draft)),
         }
-        return stats | ({"error": float(error)} if np.isfinite(error) else {})
+        stats |= {"error": float(error)} if np.isfinite(error) else {}
+        return stats | ({"row_error": worst[0]} if worst is not None else {})
 
     def _comes_back_exactly(self, draft: Draft) -> bool:
         """Say whether the edge alone gives back every bit."""
@@ -225,7 +227,9 @@ class Saving:
             for spec, op, array in zip(draft.plan.tensors, draft.columns.op, self.arrays, strict=True)
         )
 
-    def _info(self, pending: Pending, error: float, lag: float, seconds: dict[str, float]) -> SaveInfo:
+    def _info(
+        self, pending: Pending, lag: float, worst: tuple[float, Path] | None, seconds: dict[str, float]
+    ) -> SaveInfo:
         record = pending.record
         anchor = record.edge.base == ROOT
         return SaveInfo(
@@ -237,7 +241,9 @@ class Saving:
             bytes_raw=int(record.stats["bytes_raw"]),
             bytes_stored=self.written.nbytes,
             objects=self.written.objects,
-            error=float(error) if np.isfinite(error) else None,
+            error=record.stats.get("error"),
             lag=float(lag) if np.isfinite(lag) else None,
             seconds=seconds,
+            row_error=None if worst is None else worst[0],
+            row_error_at=None if worst is None else format_path(worst[1]),
         )

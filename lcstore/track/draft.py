@@ -7,10 +7,9 @@ so exactly), overwritten values are put back.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -22,9 +21,11 @@ from lcstore.codec.factored import Part
 from lcstore.codec.scales import steps_of
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.digest import digest
-from lcstore.kernels.status import RANGE
+from lcstore.state.paths import Path
 from lcstore.state.plan import ALIGN, Plan
 from lcstore.track import grid, samples
+from lcstore.track.advance import Advance
+from lcstore.track.blocksteps import BlockSteps
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
 from lcstore.track.layout import Piece, PoolMap
@@ -68,6 +69,10 @@ class Draft:
         What the policy's errors are multiplied with.
     finer
         Of tensors with steps of their own in some blocks: for each block, by how many octaves they are finer.
+    by_row
+        Of tensors with rows that need finer steps: the step of each block, in place of all that.
+    looked
+        The tensors that the worst row is looked for in.
     touched
         Of tensors of which only some elements changed: ``int64[r, 2]``, ranges of them, rising and apart.
     coded
@@ -88,6 +93,8 @@ class Draft:
     jobs: list[Job] = field(default_factory=list)
     steps: dict[int, Step] = field(default_factory=dict)
     finer: dict[int, Array] = field(default_factory=dict)
+    by_row: dict[int, BlockSteps] = field(default_factory=dict)
+    looked: set[int] = field(default_factory=set)
     touched: dict[int, Array] = field(default_factory=dict)
     coded: int = 0
     samples: dict[int, Array] = field(default_factory=dict)
@@ -137,6 +144,10 @@ class Draft:
             along += weight * samples.inner(left, step)
         return (math.sqrt(error / moved), along / moved) if moved > 0 else (math.nan, math.nan)
 
+    def worst_row(self) -> tuple[float, Path] | None:
+        """Return the largest relative error among some rows, and its tensor; None where none are watched."""
+        return self.rate.rows.worst(self)
+
     # Jobs -----------------------------------------------------------------------------------------------
 
     def code_deltas(self, pool: str, chunk: int) -> Chunk | None:
@@ -154,99 +165,35 @@ class Draft:
     def _code_levels(
         self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array
     ) -> bytes | None:
-        scales = np.zeros(-(-levels.size // ALIGN), np.int16)
+        pieces = [piece for piece in pieces if self.columns.op[piece.tensor] == ADD]
+        own = (self.by_row[piece.tensor].block for piece in pieces if piece.tensor in self.by_row)
+        block = min(own, default=ALIGN)
+        scales = np.zeros(-(-levels.size // block), np.int16)
+        moving = Advance(self, track, levels, escapes, scales, block)
         try:
-            escaped = self._advance_all(pieces, track, levels, escapes, scales)
-            if escaped == RANGE:
-                self._undo(levels, escapes, scales, track)
-                return None
-            data = frame_of_levels(levels, escapes[:escaped], scales, track.dtype, self.track.tables)
+            for piece in pieces:
+                if not moving.over(piece):
+                    self._undo(levels, escapes, scales, block, track)
+                    with self._lock:
+                        self.off_grid.add(piece.tensor)
+                    return None
+                self._add_digest(piece.tensor, moving.digest)
+            coded = escapes[: moving.escaped]
+            data = frame_of_levels(levels, coded, scales, block, track.dtype, self.track.tables)
         except BaseException:  # short of memory, say: the way back knows only what came to be a frame
-            self._undo(levels, escapes, scales, track)
+            self._undo(levels, escapes, scales, block, track)
             raise
         if data is not None:
             with self._lock:
                 self._moved.append((track, data))
         return data
 
-    def _advance_all(
-        self, pieces: Iterable[Piece], track: Array, levels: Array, escapes: Array, scales: Array
-    ) -> int:
-        """Move the track of a chunk; return how many levels escaped, or `RANGE` where one left its grid."""
-        escaped = 0
-        out = np.zeros(4, np.uint64)
-        for piece in pieces:
-            if self.columns.op[piece.tensor] != ADD:
-                continue
-            for part, step in self._stepped(piece):
-                scales[part.at // ALIGN : -(-(part.at + part.size) // ALIGN)] = step.scale
-                out[:] = 0
-                escaped = self._advance(part, step, track, levels, escapes, escaped, out)
-                if escaped == RANGE:
-                    levels[part.at + int(out[1]) :] = 0
-                    with self._lock:
-                        self.off_grid.add(part.tensor)
-                    return RANGE
-                self._add_digest(part.tensor, out[0])
-        return escaped
-
-    def _stepped(self, piece: Piece) -> Iterator[tuple[Piece, Step]]:
-        """Cut a piece where its step changes."""
-        step = self.steps[piece.tensor]
-        finer = self.finer.get(piece.tensor)
-        if finer is None:
-            yield piece, step
-            return
-        first = piece.first // ALIGN
-        octaves = finer[first : -(-(piece.first + piece.size) // ALIGN)]
-        starts = [0, *(np.flatnonzero(np.diff(octaves)) + 1).tolist(), octaves.size]
-        for low, high in pairwise(starts):
-            begin, end = low * ALIGN, min(high * ALIGN, piece.size)
-            part = Piece(piece.tensor, piece.first + begin, piece.at + begin, end - begin)
-            yield part, step.finer(int(octaves[low]))
-
-    def _advance(
-        self,
-        piece: Piece,
-        step: Step,
-        track: Array,
-        levels: Array,
-        escapes: Array,
-        escaped: int,
-        out: Array,
-    ) -> int:
-        spec = self.plan.tensors[piece.tensor]
-        state = grid.as_working(self.arrays[piece.tensor][piece.first : piece.first + piece.size], spec.dtype)
-        kind = state.dtype.type
-        where = slice(piece.at, piece.at + piece.size)
-        arguments = (
-            state,
-            track[where],
-            levels[where],
-            escapes,
-            escaped,
-            kind(2.0 ** -int(self.columns.grid[piece.tensor])),
-            kind(grid.limit_of(spec.dtype)),
-            step.units,
-            kind(step.gain),
-            kind(step.rounding),
-            step.even,
-            piece.first,
-            out,
-        )
-        ranges = self.touched.get(piece.tensor)
-        if ranges is None:
-            return int(kernels.advance(*arguments))
-        low, high = np.searchsorted(ranges[:, 1], piece.first, "right"), piece.first + piece.size
-        here = ranges[low : np.searchsorted(ranges[:, 0], high)] - piece.first
-        return int(kernels.advance_ranges(here, *arguments))
-
     @staticmethod
-    def _undo(levels: Array, escapes: Array, scales: Array, track: Array) -> None:
+    def _undo(levels: Array, escapes: Array, scales: Array, block: int, track: Array) -> None:
         places = np.flatnonzero(levels == kernels.ESCAPE)
-        moves = escapes[: places.size] * steps_of(scales[places // ALIGN])
+        moves = escapes[: places.size] * steps_of(scales[places // block])
         levels[places] = 0
-        kernels.add_levels(levels, scales, ALIGN, -1, track)
+        kernels.add_levels(levels, scales, block, -1, track)
         track[places] -= moves.astype(track.dtype)
 
     def code_values(

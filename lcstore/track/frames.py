@@ -27,9 +27,12 @@ _MOMENT_THRESHOLD = 0.55
 
 
 def frame_of_levels(
-    levels: Array, escapes: Array, scales: Array, integer: np.dtype, cache: TableCache
+    levels: Array, escapes: Array, scales: Array, block: int, integer: np.dtype, cache: TableCache
 ) -> bytes | None:
-    """Make the frame of a chunk of grid deltas; None where all are zero (such a chunk is not stored)."""
+    """Make the frame of a chunk of grid deltas; None where all are zero (such a chunk is not stored).
+
+    `scales` has one entry for each `block` elements, a power of two.
+    """
     coded = encode_levels(levels, escapes, cache=cache)
     if coded is None:
         wide = levels.astype(integer)
@@ -43,7 +46,7 @@ def frame_of_levels(
         dtype=integer,
         quantizer=f.LINEAR,
         scales=pack_scales(scales),
-        block=f.BLOCK,
+        block=block.bit_length() - 1,
     )
 
 
@@ -58,20 +61,20 @@ def apply_delta(data: bytes, track: Array, sign: int = 1, part: tuple[int, int] 
         It is not such a frame, or does not decode; the track may then be changed in part.
     """
     frame = delta_frame(data, track)
-    scales = delta_scales(frame)
+    scales, block = delta_scales(frame), 1 << frame.block
     low, high = part or (0, frame.count)
     for span in spans(frame, low, high):
         piece = track[span.start : span.start + span.levels.size]
-        kernels.add_levels(span.levels, scales[span.start // ALIGN :], ALIGN, sign, piece)
+        kernels.add_levels(span.levels, scales[span.start // block :], block, sign, piece)
         if span.places.size:
-            moves = span.values * steps_of(scales[(span.start + span.places) // ALIGN])
+            moves = span.values * steps_of(scales[(span.start + span.places) // block])
             piece[span.places] += (sign * moves).astype(track.dtype)
 
 
 def delta_frame(data: bytes, track: Array) -> Frame:
     """Parse a frame of grid deltas for `track`."""
     frame = parse_frame(data, expected=track.size)
-    if frame.dtype != track.dtype or frame.quantizer != f.LINEAR or 1 << frame.block != ALIGN:
+    if frame.dtype != track.dtype or frame.quantizer != f.LINEAR:
         raise CorruptionError(f"the frame does not hold deltas of a grid of {track.dtype}")
     return frame
 

@@ -12,8 +12,10 @@ from lcstore.state.roles import Role
 
 #: Characters of a policy's name.
 MAX_NAME: Final = 100
-#: What a rule says of the tensors that it matches: their role, or the error of the weights among them.
+#: What a rule says of the tensors that it matches: their role, or the errors of the weights among them.
 Rule: TypeAlias = Role | Mapping[str, float | None]
+#: The errors that a rule can say.
+SAID: Final = frozenset({"error", "row_error"})
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,17 @@ class Policy:
         where they were. None keeps them exact.
     rules
         By path glob, the first match wins: a role, ``{"ema/**": "exact"}``, which goes before what names
-        suggest; or the tracking error of the weights there, ``{"**/embed*": {"error": 0.5}}`` (None: exact).
+        suggest; or the tracking error of the weights there, ``{"**/embed*": {"error": 0.5}}`` (None: exact),
+        their `row_error`, or both; where the first match says nothing of one, the next that does counts.
     bytes_per_save
         What the coded bytes of a delta are to come to: all errors for weights are multiplied with one factor
         that follows what was coded, within 0.05 to 8 intervals. Anchors and records do not count. None: the
         errors are kept, whatever they cost.
+    row_error
+        What each row of weights may be off by at most, relative to its size, ``|u - u~| / |u|`` of the
+        2-norms, 0.01 to 8. Rows are what the first axis counts; a tensor of one dimension, or of rows of one
+        element, is one row. Blocks with rows that are too small for their tensor's step have finer ones. See
+        ``docs/rows.md``. None: rows are not looked at.
     name
         What the policy is called in records.
     """
@@ -48,9 +56,11 @@ class Policy:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     name: str = "custom"
     bytes_per_save: int | None = None
+    row_error: float | None = 0.5
 
     def __post_init__(self) -> None:
-        _check_error(self.error)
+        _check_error("error", self.error)
+        _check_error("row_error", self.row_error)
         if not isinstance(self.name, str) or not 0 < len(self.name) <= MAX_NAME:
             raise InvalidInputError(f"a policy's name is a text of 1 to {MAX_NAME} characters")
         budget = self.bytes_per_save
@@ -68,7 +78,7 @@ class Policy:
 
     def role(self, path: Path, guessed: Role) -> Role:
         """Return the role of the tensor at `path`, given what its name suggests."""
-        rule = self._rule(path)
+        rule = self._rule(path, "error")
         role = rule if isinstance(rule, str) else guessed
         kept_exact = {
             "weights": self.error_of(path),
@@ -79,36 +89,47 @@ class Policy:
 
     def error_of(self, path: Path) -> float | None:
         """Return the tracking error aimed at for the weights at `path`; None keeps them exact."""
-        rule = self._rule(path)
+        rule = self._rule(path, "error")
         return self.error if rule is None or isinstance(rule, str) else rule["error"]
 
-    def _rule(self, path: Path) -> Rule | None:
-        return next((rule for glob, rule in self.rules.items() if match(glob, path)), None)
+    def row_error_of(self, path: Path) -> float | None:
+        """Return the relative error that each row of the weights at `path` may have; None: any."""
+        rule = self._rule(path, "row_error")
+        return self.row_error if rule is None or isinstance(rule, str) else rule["row_error"]
+
+    def _rule(self, path: Path, what: str) -> Rule | None:
+        """Return the first rule for `path` that says `what`, or gives a role."""
+        said = (rule for glob, rule in self.rules.items() if match(glob, path))
+        return next((rule for rule in said if isinstance(rule, str) or what in rule), None)
 
 
-def _check_error(error: object) -> None:
+def _check_error(name: str, error: object) -> None:
     if error is None:
         return
     if isinstance(error, bool) or not isinstance(error, int | float) or not 0.01 <= error <= 8:
-        raise InvalidInputError(f"a policy's error is 0.01 to 8 intervals, not {error}")
+        unit = "intervals" if name == "error" else "times a row's size"
+        raise InvalidInputError(f"a policy's {name} is 0.01 to 8 {unit}, not {error}")
 
 
 def _check_rule(glob: object, rule: object) -> None:
     if not isinstance(glob, str) or not glob:
         raise InvalidInputError(f"a rule is for a path glob, not for {glob!r}")
     if isinstance(rule, Mapping):
-        if set(rule) != {"error"}:
-            raise InvalidInputError(f"rule {glob!r} gives {sorted(rule)}; it can give an 'error', or a role")
-        _check_error(rule["error"])
+        if not rule or not set(rule) <= SAID:
+            raise InvalidInputError(
+                f"rule {glob!r} gives {sorted(rule)}; it can give an 'error', a 'row_error', or a role"
+            )
+        for name, error in rule.items():
+            _check_error(name, error)
     elif rule not in get_args(Role):
         raise InvalidInputError(f"rule {glob!r} gives {rule!r}; a role is one of {', '.join(get_args(Role))}")
 
 
 PRESETS: Final[dict[str, Policy]] = {
-    "exact": Policy(None, None, None, name="exact"),
-    "high": Policy(0.35, 4.0, 1 / 16, name="high"),
-    "balanced": Policy(1.0, 1.5, 1.0, name="balanced"),
-    "small": Policy(2.0, 0.0, 4.0, name="small"),
+    "exact": Policy(None, None, None, name="exact", row_error=None),
+    "high": Policy(0.35, 4.0, 1 / 16, name="high", row_error=0.25),
+    "balanced": Policy(1.0, 1.5, 1.0, name="balanced", row_error=0.5),
+    "small": Policy(2.0, 0.0, 4.0, name="small", row_error=1.0),
 }
 
 

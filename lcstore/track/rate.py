@@ -19,6 +19,7 @@ from lcstore.state.paths import Path
 from lcstore.state.plan import ALIGN
 from lcstore.track import samples, steps
 from lcstore.track.columns import ADD, Columns
+from lcstore.track.rows import RowWatch
 
 #: Parts of a tensor, of whole blocks, that may have finer steps than the rest.
 PARTS: Final = 256
@@ -53,9 +54,12 @@ class Rate:
     ----------
     factor
         What the policy's errors are multiplied with, to keep to its budget; None before it is known.
+    rows
+        What is known of the rows of tensors.
     """
 
     factor: float | None = None
+    rows: RowWatch = field(default_factory=RowWatch)
     _still: dict[Path, int] = field(default_factory=dict)
     _calm: dict[Path, int] = field(default_factory=dict)
     _coded: float = 0.0
@@ -66,6 +70,7 @@ class Rate:
         """Return one that can go on while this one stays."""
         return replace(
             self,
+            rows=self.rows.copy(),
             _still=dict(self._still),
             _calm=dict(self._calm),
             _shares=dict(self._shares),
@@ -81,6 +86,7 @@ class Rate:
         for known in (self._still, self._calm, self._shares, self._means):
             for path in [path for path in known if path not in paths]:
                 del known[path]
+        self.rows.keep_only(paths)
 
     def rest(self, path: Path, count: int, *, flushed: bool) -> Array:
         """Return for each block of a tensor that is still by how many octaves its step is finer.

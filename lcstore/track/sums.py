@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -20,6 +21,9 @@ from lcstore.track.layout import Piece
 
 #: The adaptive coder is taken where it saves this much: it is a tenth as fast to decode, or less.
 _MUST_SAVE = 0.02
+#: Elements of the small blocks that tell rows with steps of their own apart, and bits of a block's step.
+_SMALL: Final = 1 << f.MIN_BLOCK
+_SCALE_BITS: Final = 8
 
 
 def frame_of_sums(
@@ -32,8 +36,9 @@ def frame_of_sums(
     sums
         ``int32[n]`` or ``int64[n]``, zero outside `pieces`. Used up: zero everywhere afterwards.
     pieces
-        The tensors that the frame is about. Each takes the finest step that any of its blocks needs: their
-        statistics are alike, and one step says less than a step for each block.
+        The tensors that the frame is about. Each takes the finest step that any of its blocks needs, as one
+        step says less than a step for each block; but where rows had steps of their own, and it pays, blocks
+        keep theirs.
     what
         Names the sums, for messages.
     rows
@@ -50,23 +55,27 @@ def frame_of_sums(
     CorruptionError
         The frame does not decode to the sums.
     """
-    steps = np.empty(-(-sums.size // ALIGN), np.int16)
-    if not kernels.common_steps(sums, ALIGN, steps):
+    steps = np.empty(-(-sums.size // _SMALL), np.int16)
+    if not kernels.common_steps(sums, _SMALL, steps):
         return None, {}
-    finest = _share(steps, pieces)
-    kernels.to_levels(sums, ALIGN, steps)
-    odd = {piece.at: _take_out(sums, steps, piece, finest) for piece in pieces}
+    apart = {piece.at for piece in pieces if _pays(sums, steps, piece)}
+    block = _SMALL if apart else ALIGN
+    if not apart:
+        steps = _joined(steps)
+    finest = _share(steps, block, pieces, apart)
+    kernels.to_levels(sums, block, steps)
+    odd = {p.at: _take_out(sums, steps, block, p, finest) for p in pieces if p.at not in apart}
     coded = _code(sums, pieces, rows)
     for piece in pieces:
-        sums[piece.at : piece.at + piece.size] *= odd[piece.at]
-    kernels.from_levels(sums, ALIGN, steps & 63)
+        sums[piece.at : piece.at + piece.size] *= odd.get(piece.at, 1)
+    kernels.from_levels(sums, block, steps & 63)
     data = build_frame(
         coded,
         count=sums.size,
         dtype=sums.dtype,
         quantizer=f.LINEAR,
         scales=pack_scales(steps),
-        block=f.BLOCK,
+        block=block.bit_length() - 1,
     )
     del coded
     if not _takes_back(data, sums):
@@ -83,13 +92,37 @@ def _code(levels: Array, pieces: Sequence[Piece], rows: Sequence[int] | None) ->
     return encode_adaptive(levels, stretches, int((1 - _MUST_SAVE) * size)) or coded
 
 
-def _take_out(levels: Array, steps: Array, piece: Piece, finest: dict[int, int]) -> int:
+def _pays(sums: Array, steps: Array, piece: Piece) -> bool:
+    """Say whether a piece takes fewer bits where its small blocks keep their steps."""
+    mine = steps[piece.at // _SMALL : -(-(piece.at + piece.size) // _SMALL)]
+    used = np.flatnonzero(mine != kernels.NO_STEP)
+    above = mine[used].astype(np.int64) - int(mine[used].min(initial=64))
+    cost = _SCALE_BITS * mine.size
+    if _SMALL * int(above.sum()) <= cost:
+        return False
+    values = sums[piece.at : piece.at + mine.size * _SMALL]
+    starts = np.arange(0, values.size, _SMALL)
+    counts = np.add.reduceat((values != 0).view(np.uint8), starts, dtype=np.int64)[used]
+    return int((above * counts).sum()) > cost
+
+
+def _joined(steps: Array) -> Array:
+    """Return the steps of blocks of `ALIGN` elements, given those of the small ones."""
+    each = ALIGN // _SMALL
+    padded = np.full(-(-steps.size // each) * each, kernels.NO_STEP, np.int16)
+    padded[: steps.size] = steps
+    least = np.where(padded == kernels.NO_STEP, np.iinfo(np.int16).max, padded).reshape(-1, each).min(axis=1)
+    joined: Array = np.where(least == np.iinfo(np.int16).max, kernels.NO_STEP, least).astype(np.int16)
+    return joined
+
+
+def _take_out(levels: Array, steps: Array, block: int, piece: Piece, finest: dict[int, int]) -> int:
     """Divide the levels of a piece by the odd number that its steps share, and say so; give that number."""
     mine = levels[piece.at : piece.at + piece.size]
     place = kernels.odd_divisor(mine) if piece.tensor in finest else 0
     if place:
         kernels.divide(mine, 2 * place + 1)
-        steps[piece.at // ALIGN : -(-(piece.at + piece.size) // ALIGN)] += 64 * place
+        steps[piece.at // block : -(-(piece.at + piece.size) // block)] += 64 * place
         finest[piece.tensor] += 64 * place
     return 2 * place + 1
 
@@ -103,18 +136,22 @@ def _takes_back(data: bytes, sums: Array) -> bool:
     return not kernels.common_steps(sums, ALIGN, np.empty(-(-sums.size // ALIGN), np.int16))
 
 
-def _share(steps: Array, pieces: Sequence[Piece]) -> dict[int, int]:
-    """Give all blocks of a piece its finest step, and those of nothing but zeros the step before."""
+def _share(steps: Array, block: int, pieces: Sequence[Piece], apart: Container[int]) -> dict[int, int]:
+    """Give all blocks of a piece its finest step, and those of nothing but zeros the step before.
+
+    Blocks of pieces that begin at one of `apart` keep theirs.
+    """
     finest = {}
     last = 0
     for piece in pieces:
-        blocks = steps[piece.at // ALIGN : -(-(piece.at + piece.size) // ALIGN)]
+        blocks = steps[piece.at // block : -(-(piece.at + piece.size) // block)]
         needed = blocks[blocks != kernels.NO_STEP]
         if needed.size:
             finest[piece.tensor] = last = int(needed.min())
-        blocks[:] = last
-    # Blocks between the pieces hold zeros: any step serves, and the fewest changes are the briefest.
-    gaps = np.flatnonzero(steps == kernels.NO_STEP)
-    for block in gaps.tolist():
-        steps[block] = steps[block - 1] if block else 0
+        if piece.at not in apart:
+            blocks[:] = last
+    # Blocks of zeros: any step serves, and the fewest changes are the briefest.
+    known = np.where(steps == kernels.NO_STEP, -1, np.arange(steps.size))
+    before = np.maximum.accumulate(known)
+    steps[:] = np.where(before < 0, 0, steps[before])
     return finest

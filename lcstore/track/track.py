@@ -110,6 +110,7 @@ class Track:
                 self._decide_exact(draft, index, spec, before, exact)
             else:
                 draft.columns.op[index] = SET
+        draft.rate.rows.watch(draft)
         draft.list_jobs(exact)
         return draft
 

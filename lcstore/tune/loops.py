@@ -6,7 +6,7 @@ Bytes and errors come from the real coder, after the first deltas, in which the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from lcstore.state.tree import FlatState, flatten, select, unflatten
 from lcstore.store import keys
 from lcstore.store.memory import MemoryBackend
 from lcstore.store.opening import open_store
-from lcstore.track.policy import Policy
+from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group
 from lcstore.tune.sweep import Rates
 
@@ -125,9 +125,26 @@ class Sampled:
 
 
 def uniform(base: Policy, error: float) -> Policy:
-    """Return a policy with one error for all weights; roles stay."""
-    roles = {glob: rule for glob, rule in base.rules.items() if isinstance(rule, str)}
-    return replace(base, error=error, rules=roles, name="custom", bytes_per_save=None)
+    """Return a policy with one error for all weights; roles and what rows may be off by stay."""
+    rules = without_errors(base.rules)
+    return replace(base, error=error, rules=rules, name="custom", bytes_per_save=None)
+
+
+def without_errors(rules: Mapping[str, Rule]) -> dict[str, Rule]:
+    """Return what rules say besides tracking errors."""
+    rows = row_errors(rules)
+    return {
+        glob: rows.get(glob, rule) for glob, rule in rules.items() if isinstance(rule, str) or glob in rows
+    }
+
+
+def row_errors(rules: Mapping[str, Rule]) -> dict[str, dict[str, float | None]]:
+    """Return what rules say of rows."""
+    return {
+        glob: {"row_error": rule["row_error"]}
+        for glob, rule in rules.items()
+        if not isinstance(rule, str) and "row_error" in rule
+    }
 
 
 def check_count(states: int) -> None:

@@ -15,7 +15,7 @@ from lcstore.state.paths import Path, match
 from lcstore.state.tree import FlatState, flatten
 from lcstore.store.entries import plan_entries
 from lcstore.store.policyfile import PolicyLike, policy_from
-from lcstore.track.policy import Policy
+from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group, given_groups, make_groups
 from lcstore.tune.loops import (
     LADDER,
@@ -24,6 +24,7 @@ from lcstore.tune.loops import (
     Sampled,
     check_count,
     part_of,
+    row_errors,
     run_loop,
     uniform,
 )
@@ -276,9 +277,10 @@ class _Search:
     def _policy(self, model: Model, places: Array) -> Policy:
         """Return the policy: roles as they were, then the groups, then what the preset says of others."""
         roles = {glob: rule for glob, rule in self.base.rules.items() if isinstance(rule, str)}
+        rows = row_errors(self.base.rules)
         errors = [float(f"{model.errors[place]:.3g}") for place in places]
-        rules = {
-            glob: {"error": error}
+        rules: dict[str, Rule] = {
+            glob: {"error": error} | rows.get(glob, {})
             for group, error in zip(self.groups, errors, strict=True)
             for glob in group.globs
         }

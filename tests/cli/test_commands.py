@@ -99,6 +99,17 @@ def test_ls_of_an_empty_store(tmp_path):
     assert document("ls", str(tmp_path / "empty"))["states"] == []
 
 
+def test_the_worst_row_is_shown(tmp_path):
+    url, rng = str(tmp_path / "rows"), np.random.default_rng(0)
+    weights = rng.standard_normal((200, 64)).astype(np.float32)
+    with lcstore.open(url) as store:
+        for step in range(3):
+            weights = weights + rng.standard_normal((200, 64)).astype(np.float32) * np.float32(0.01)
+            worst = store.save(step, {"model": {"w.weight": weights}}).row_error
+    assert f"off by {worst:.1%} of its size" in call("show", url).stdout
+    assert [state["row_error"] for state in document("ls", url)["states"]][::2] == [None, worst]
+
+
 def test_show(saved):
     result = call("show", f"{saved}@10")
     assert result.exit_code == 0

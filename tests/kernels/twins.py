@@ -171,6 +171,44 @@ def advance_ranges(ranges, state, track, room, escaped, inverse, limit, step, ga
     return escaped + len(escapes), track, levels, escapes, total, done
 
 
+def advance_parts(cut, units, evens, state, track, room, inverse, limit, rounding, start):
+    """Give (result, track, levels, escapes, digest, done) for parts, each on its own step."""
+    track, levels, escapes, total, done = track.copy(), np.zeros(state.size, np.int8), [], 0, 0
+    for (low, high), unit, even in zip(cut, units.tolist(), evens.tolist(), strict=True):
+        result, moved, coded, more, digest, there = advance(
+            state[low:high], track[low:high], room, len(escapes), inverse, limit, unit, 1 / unit,
+            rounding, start + low, even,
+        )  # fmt: skip
+        track[low:high], levels[low:high] = moved, coded
+        escapes, total, done = escapes + more, (total + digest) & MASK64, low + there
+        if result < 0:
+            return result, track, levels, escapes, total, done
+    return len(escapes), track, levels, escapes, total, done
+
+
+def note_sizes(means, unit, floor, ahead, before):
+    """Give sizes, what they may shrink to, and how many rows came to nothing."""
+    now = np.sqrt(means).astype(means.dtype) * means.dtype.type(unit)
+    now = now.astype(np.float32)
+    now[~np.isfinite(now)] = np.inf
+    zero = now < np.float32(floor)
+    least = now.copy()
+    if ahead:
+        falls = (before > now) & ~zero
+        least[falls] *= now[falls] / before[falls]
+    gone = zero & (before > 0)
+    least[zero], least[gone] = np.inf, 0
+    return np.where(zero, np.float32(0), now), least, int(gone.sum())
+
+
+def misses(state, track, width, chosen, every, inverse):
+    """Give the relative errors of rows."""
+    value = state.astype(np.float64).reshape(-1, width)[chosen, ::every] * inverse
+    left = value - track.astype(np.float64).reshape(-1, width)[chosen, ::every]
+    below = np.linalg.norm(value, axis=1)
+    return np.divide(np.linalg.norm(left, axis=1), below, out=np.zeros(below.size), where=below > 0)
+
+
 def add_levels(levels, scales, block, sign, track):
     moves = [int(v) * sign * step_of(int(scales[i // block])) for i, v in enumerate(levels)]
     return wrap([int(t) + m for t, m in zip(track, moves, strict=True)], track.dtype)

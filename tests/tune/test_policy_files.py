@@ -17,13 +17,16 @@ from lcstore.track.policy import PRESETS, Policy
 ERRORS = st.none() | st.floats(0.01, 8)
 RULES = st.dictionaries(
     st.text("abc*/[].#0", min_size=1, max_size=8),
-    st.sampled_from(["exact", "weights", "first_moment"]) | st.fixed_dictionaries({"error": ERRORS}),
+    st.sampled_from(["exact", "weights", "first_moment"])
+    | st.fixed_dictionaries({"error": ERRORS}, optional={"row_error": ERRORS})
+    | st.fixed_dictionaries({"row_error": ERRORS}),
 )
 POLICIES = st.builds(
     Policy,
     error=ERRORS,
     first_moment=st.none() | st.just(0.0) | st.floats(0.5, 16),
     second_moment=st.none() | st.floats(1 / 16, 15),
+    row_error=ERRORS,
     rules=RULES,
     name=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20),
 )
@@ -76,6 +79,10 @@ def test_what_a_file_leaves_out_is_as_in_balanced():
         ({"rules": [{"paths": "a", "role": "lossy"}]}, "'lossy'"),
         ({"rules": [{"paths": "a", "error": False}]}, "a number"),
         ({"rules": [{"paths": "a", "error": 0}]}, "0.01 to 8"),
+        ({"rules": [{"paths": "a", "row_error": 0}]}, "0.01 to 8"),
+        ({"rules": [{"paths": "a", "role": "exact", "row_error": 1}]}, "rule 0"),
+        ({"rules": [{"row_error": 1}]}, "rule 0"),
+        ({"row_error": 100}, "0.01 to 8"),
         ({"rules": [{"paths": "a", "error": 1}, {"paths": "a", "error": 2}]}, "second one for 'a'"),
         ({"kind": "plan"}, "kind"),
         ({"format": True}, "format"),

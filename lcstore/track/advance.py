@@ -1,0 +1,161 @@
+"""The fused pass over a chunk: each piece moves its track to what readers will have, on the steps decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.kernels import grid as kernels
+from lcstore.kernels.parts import advance_parts
+from lcstore.kernels.status import RANGE
+from lcstore.state.plan import ALIGN
+from lcstore.track import grid
+from lcstore.track.blocksteps import BlockSteps
+from lcstore.track.layout import Piece
+from lcstore.track.steps import Step
+
+if TYPE_CHECKING:
+    from lcstore.track.draft import Draft
+
+
+class Advance:
+    """Moves the track of one chunk.
+
+    Parameters
+    ----------
+    draft
+        Says what each tensor does; not changed.
+    track
+        The chunk of its pool, changed.
+    levels, escapes
+        Filled, as `advance` does.
+    scales, block
+        ``int16``, one for each `block` elements: filled with what a frame says of their step.
+
+    Attributes
+    ----------
+    escaped
+        How many levels escaped so far.
+    digest
+        Of what the last piece was moved by.
+    """
+
+    def __init__(
+        self, draft: Draft, track: Array, levels: Array, escapes: Array, scales: Array, block: int
+    ) -> None:
+        self.draft = draft
+        self.track = track
+        self.levels = levels
+        self.escapes = escapes
+        self.scales = scales
+        self.block = block
+        self.escaped = 0
+        self.digest = np.uint64(0)
+        self._out = np.zeros(4, np.uint64)
+
+    def over(self, piece: Piece) -> bool:
+        """Move a piece; False where it leaves its grid: then levels say how far it was moved."""
+        self.digest = np.uint64(0)
+        for part, step in self._stepped(piece):
+            here = slice(part.at // self.block, -(-(part.at + part.size) // self.block))
+            self._out[:] = 0
+            if isinstance(step, BlockSteps):
+                of_blocks = np.repeat(step.scales(part.first, part.size), step.block // self.block)
+                self.scales[here] = of_blocks[: self.scales[here].size]
+                escaped = self._several(part, step)
+            else:
+                self.scales[here] = step.scale
+                escaped = self._one(part, step)
+            if escaped == RANGE:
+                self.levels[part.at + int(self._out[1]) :] = 0
+                return False
+            self.escaped = escaped
+            with np.errstate(over="ignore"):
+                self.digest += self._out[0]
+        return True
+
+    def _stepped(self, piece: Piece) -> Iterator[tuple[Piece, Step | BlockSteps]]:
+        """Cut a piece where its step changes."""
+        if piece.tensor in self.draft.by_row:
+            yield piece, self.draft.by_row[piece.tensor]
+            return
+        step = self.draft.steps[piece.tensor]
+        finer = self.draft.finer.get(piece.tensor)
+        if finer is None:
+            yield piece, step
+            return
+        first = piece.first // ALIGN
+        octaves = finer[first : -(-(piece.first + piece.size) // ALIGN)]
+        starts = [0, *(np.flatnonzero(np.diff(octaves)) + 1).tolist(), octaves.size]
+        for low, high in pairwise(starts):
+            begin, end = low * ALIGN, min(high * ALIGN, piece.size)
+            part = Piece(piece.tensor, piece.first + begin, piece.at + begin, end - begin)
+            yield part, step.finer(int(octaves[low]))
+
+    def _one(self, piece: Piece, step: Step) -> int:
+        state, inverse, limit = self._on_grid(piece)
+        kind = state.dtype.type
+        where = slice(piece.at, piece.at + piece.size)
+        arguments = (
+            state,
+            self.track[where],
+            self.levels[where],
+            self.escapes,
+            self.escaped,
+            inverse,
+            limit,
+            step.units,
+            kind(step.gain),
+            kind(step.rounding),
+            step.even,
+            piece.first,
+            self._out,
+        )
+        ranges = self._touched(piece)
+        if ranges is None:
+            return int(kernels.advance(*arguments))
+        return int(kernels.advance_ranges(ranges, *arguments))
+
+    def _several(self, piece: Piece, steps: BlockSteps) -> int:
+        state, inverse, limit = self._on_grid(piece)
+        where = slice(piece.at, piece.at + piece.size)
+        parts, which = steps.parts(piece.first, piece.size, self._touched(piece))
+        return int(
+            advance_parts(
+                parts,
+                np.array([step.units for step in steps.steps], np.int64)[which],
+                np.array([step.gain for step in steps.steps], state.dtype)[which],
+                np.array([step.rounding for step in steps.steps], state.dtype)[which],
+                np.array([step.even for step in steps.steps], bool)[which],
+                state,
+                self.track[where],
+                self.levels[where],
+                self.escapes,
+                self.escaped,
+                inverse,
+                limit,
+                piece.first,
+                self._out,
+            )
+        )
+
+    def _on_grid(self, piece: Piece) -> tuple[Array, Any, Any]:
+        """Return the values of a piece, what makes grid units of them, and the largest of these."""
+        draft, dtype = self.draft, self.draft.plan.tensors[piece.tensor].dtype
+        flat = draft.arrays[piece.tensor]
+        state = grid.as_working(flat[piece.first : piece.first + piece.size], dtype)
+        kind = state.dtype.type
+        return state, kind(2.0 ** -int(draft.columns.grid[piece.tensor])), kind(grid.limit_of(dtype))
+
+    def _touched(self, piece: Piece) -> Array | None:
+        """Return the ranges that changed in a piece, from its first element on; None where all may have."""
+        ranges = self.draft.touched.get(piece.tensor)
+        if ranges is None:
+            return None
+        low, high = np.searchsorted(ranges[:, 1], piece.first, "right"), piece.first + piece.size
+        here: Array = ranges[low : np.searchsorted(ranges[:, 0], high)] - piece.first
+        return here
