@@ -44,43 +44,55 @@ def _levels(
     """Fill the levels of one run; give a bound of their magnitudes, or -1 where a value is off the grid."""
     top = kind(0)
     real = state.dtype.type
-    bad = np.int32(0)
+    bad = False
     sign_bit = kind(8 * track.itemsize - 1)
     for i in range(state.size):
         scaled = state[i] * inverse
-        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
+        bad |= not (abs(scaled) <= limit)
         difference = wrap_sub(kind(np.rint(scaled)), track[i])
         exact = real(real(difference) * gain)
         level = kind(exact + np.copysign(rounding, exact))
         sign = shift_right(level, sign_bit)
         top = kind(top | wrap_sub(kind(level ^ sign), sign))
         levels[i] = np.int8(level)
-    return kind(-1) if bad != 0 else top
+    return kind(-1) if bad else top
 
 
 @kernel(inline=True)
-def _neighbours(
+def _levels_and_costs(
     state: Array,
     track: Array,
+    levels: Array,
+    costs: Array,
+    moves: Array,
     inverse: float,
+    limit: float,
     gain: float,
     rounding: float,
     kind: Any,
-    costs: Array,
-    moves: Array,
-) -> None:
-    """Fill for each level how far the nearer of its neighbours is, and which it is: up or down, 1 or -1."""
+) -> Any:
+    """Do what `_levels` does, and say for each level what the nearer of its neighbours is.
+
+    `costs` is filled with how far that one is, `moves` with 1 or -1: up or down.
+    """
+    top = kind(0)
     real = state.dtype.type
+    bad = False
+    sign_bit = kind(8 * track.itemsize - 1)
     for i in range(state.size):
-        difference = wrap_sub(kind(np.rint(state[i] * inverse)), track[i])
-        exact = real(real(difference) * gain)
-        size = real(abs(exact) + rounding)
+        scaled = state[i] * inverse
+        bad |= not (abs(scaled) <= limit)
+        difference = wrap_sub(kind(np.rint(scaled)), track[i])
+        sign = shift_right(difference, sign_bit)
+        size = real(abs(real(real(difference) * gain)) + rounding)
         level = kind(size)
+        top = kind(top | level)
         part = real(size - real(level))
         inward = (level != kind(0)) & (part < real(0.5))
         costs[i] = np.uint8(kind((part if inward else real(real(1) - part)) * real(_COST)))
-        sign = kind(1) if exact >= 0 else kind(-1)
-        moves[i] = np.int8(-sign if inward else sign)
+        levels[i] = np.int8(wrap_sub(kind(level ^ sign), sign))
+        moves[i] = np.int8(kind(kind(sign ^ (kind(-1) if inward else kind(0))) | kind(1)))
+    return kind(-1) if bad else top
 
 
 @kernel(inline=True)
@@ -175,22 +187,25 @@ def advance(
     n = state.size
     total = np.uint64(0)
     kind = track.dtype.type
-    costs, moves, made = np.empty(RUN, np.uint8), np.empty(RUN, np.int8), np.empty(RUN, np.int8)
+    made, costs, moves = np.empty(RUN, np.int8), np.empty(RUN, np.uint8), np.empty(RUN, np.int8)
+    words, cost_words, move_words = made.view(np.uint32), costs.view(np.uint32), moves.view(np.uint32)
     for low in range(0, n, RUN):
         high = min(low + RUN, n)
         values, grid, coded = state[low:high], track[low:high], levels[low:high]
-        top = _levels(values, grid, coded, inverse, limit, gain, rounding, kind)
+        if even:
+            top = _levels_and_costs(
+                values, grid, made, costs, moves, inverse, limit, gain, rounding, kind
+            )
+        else:
+            top = _levels(values, grid, coded, inverse, limit, gain, rounding, kind)
         if top < 0:
             out[0] += total
             return RANGE
         first = np.uint64(start + low)
-        if even and top < MAX_LEVEL:
-            whole = (high - low) & ~3
-            _neighbours(values[:whole], grid[:whole], inverse, gain, rounding, kind, costs, moves)
-            copy(coded, whole, made, 0)
-            words = made.view(np.uint32)[: whole // 4]
-            _make_even(words, costs.view(np.uint32), moves.view(np.uint32))
-            copy(made, whole, coded, 0)
+        if even:
+            if top < MAX_LEVEL:
+                _make_even(words[: (high - low) // 4], cost_words, move_words)
+            copy(made, high - low, coded, 0)
         if top <= MAX_LEVEL:
             total += _move(grid, coded, kind(step), first, kind) * np.uint64(step)
         else:
