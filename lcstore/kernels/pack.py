@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import copy, put, put_escape, take_escape, window
+from lcstore.kernels.bits import copy, mask_of, put, put_escape, take_escape, window
 from lcstore.kernels.huffman import MAX_BITS
+from lcstore.kernels.ints import trailing_zeros
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
 
+_1 = np.uint64(1)
 _7 = np.uint64(7)
 _3 = np.uint64(3)
 _MASK = np.uint64((1 << MAX_BITS) - 1)
@@ -125,20 +127,26 @@ def emit(symbols: Array, codes: Array, words: Array) -> Any:
 def emit_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Array) -> tuple[Any, int]:
     """Write the side stream of a segment; give its bytes and how many of `escapes` are taken now."""
     acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
+    past = np.zeros(_LOOK, np.uint8)
+    looked = past.view(np.uint64)
     for low in range(0, levels.size, _LOOK):
         some = levels[low : low + _LOOK]
         if not any_past(some, np.int8(most)):
             continue
+        past[some.size :] = 0
         for i in range(some.size):
-            level = np.int64(some[i])
-            if -most <= level <= most:
-                continue
-            if level == -128:
-                level = escapes[taken]
-                taken += 1
-            if np.int64(at) + 4 > words.size:
-                return -1, taken
-            acc, used, at = put_escape(words, acc, used, at, level, most + 1)
+            past[i] = np.uint8(some[i] > np.int8(most)) | np.uint8(some[i] < np.int8(-most))
+        for w in range(0, looked.size, 8):
+            mask = mask_of(looked[w : w + 8])
+            while mask != 0:
+                level = np.int64(some[8 * w + np.int64(trailing_zeros(mask))])
+                mask &= mask - _1
+                if level == -128:
+                    level = escapes[taken]
+                    taken += 1
+                if np.int64(at) + 4 > words.size:
+                    return -1, taken
+                acc, used, at = put_escape(words, acc, used, at, level, most + 1)
     words[at] = acc
     return np.int64(at * _8 + ((used + _7) >> _3)), taken
 

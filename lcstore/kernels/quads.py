@@ -18,6 +18,8 @@ from lcstore.kernels.status import LENGTH, OK, SPACE
 
 #: Levels of a group, bits of a level, tables.
 GROUP, BITS, TABLES = 4, 4, 3
+#: Levels of which symbols are counted at a time, whole groups.
+_AT_ONCE = 1 << 13
 _MOST = (1 << (BITS - 1)) - 1
 _MASK = np.uint64((1 << MAX_BITS) - 1)
 _3 = np.uint64(3)
@@ -49,10 +51,22 @@ def symbols_of(levels: Array, symbols: Array) -> int:
 @kernel
 def count(levels: Array, counts: Array) -> int:
     """Add how often each symbol occurs to ``int64[768]`` `counts`."""
-    symbols = np.empty(2 * ((levels.size + GROUP - 1) // GROUP), np.uint16)
-    symbols_of(levels, symbols)
-    for i in range(symbols.size):
-        counts[symbols[i]] += 1
+    symbols = np.empty(2 * _AT_ONCE // GROUP, np.uint16)
+    part = np.zeros((2, counts.size), np.int64)  # equal neighbours do not wait for each other
+    for low in range(0, levels.size, _AT_ONCE):
+        some = levels[low : low + _AT_ONCE]
+        used = 2 * ((some.size + GROUP - 1) // GROUP)
+        symbols_of(some, symbols[:used])
+        whole = used & ~3
+        for i in range(0, whole, 4):
+            part[0, symbols[i]] += 1
+            part[0, symbols[i + 1]] += 1
+            part[1, symbols[i + 2]] += 1
+            part[1, symbols[i + 3]] += 1
+        for i in range(whole, used):
+            part[0, symbols[i]] += 1
+    for s in range(counts.size):
+        counts[s] += part[0, s] + part[1, s]
     return OK
 
 
