@@ -132,9 +132,10 @@ class Draft:
             left = now - samples.take(pool) * math.ldexp(1.0, int(self.columns.grid[tensor]))
             step = now - before
             weight = spec.size / now.size
-            error += weight * samples.inner(left, left)
-            moved += weight * samples.inner(step, step)
-            along += weight * samples.inner(left, step)
+            sums = samples.products(left, step)
+            error += weight * sums[0]
+            moved += weight * sums[1]
+            along += weight * sums[2]
         return (math.sqrt(error / moved), along / moved) if moved > 0 else (math.nan, math.nan)
 
     # Jobs -----------------------------------------------------------------------------------------------
