@@ -7,9 +7,11 @@ bytes), so a cache saves time only, never correctness.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,9 +56,8 @@ class CodeTable:
 
     def bits(self, counts: Array) -> float:
         """Give the bits that `counts` symbols take; infinity where one has no code."""
-        if np.any((counts > 0) & (self.lengths == 0)):
-            return float("inf")
-        return float(counts @ self.lengths.astype(np.int64))
+        bits = huffman.code_bits(counts, self.lengths)
+        return float(bits) if bits >= 0 else math.inf
 
     def lookup(self, values: Array) -> tuple[Array, Array]:
         """Expand to look-up tables: what each window decodes to, and how many bits it takes."""
@@ -67,6 +68,10 @@ class CodeTable:
 
     def to_bytes(self) -> bytes:
         """Write the lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one."""
+        return self._written
+
+    @cached_property
+    def _written(self) -> bytes:
         nibbles: list[int] = []
         lengths = self.lengths.tolist()
         at = 0

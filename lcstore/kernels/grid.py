@@ -193,9 +193,7 @@ def advance(
         high = min(low + RUN, n)
         values, grid, coded = state[low:high], track[low:high], levels[low:high]
         if even:
-            top = _levels_and_costs(
-                values, grid, made, costs, moves, inverse, limit, gain, rounding, kind
-            )
+            top = _levels_and_costs(values, grid, made, costs, moves, inverse, limit, gain, rounding, kind)
         else:
             top = _levels(values, grid, coded, inverse, limit, gain, rounding, kind)
         if top < 0:

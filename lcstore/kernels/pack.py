@@ -108,9 +108,8 @@ def emit(symbols: Array, codes: Array, words: Array) -> Any:
     acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
     fours = symbols.size // 4
     for i in range(fours):
-        four = symbols[4 * i : 4 * i + 4]
-        a, b = np.uint64(codes[four[0]]), np.uint64(codes[four[1]])
-        c, d = np.uint64(codes[four[2]]), np.uint64(codes[four[3]])
+        a, b = np.uint64(codes[symbols[4 * i]]), np.uint64(codes[symbols[4 * i + 1]])
+        c, d = np.uint64(codes[symbols[4 * i + 2]]), np.uint64(codes[symbols[4 * i + 3]])
         first, third = a >> _16, c >> _16
         half = first + (b >> _16)
         low = (a & _LOW) | ((b & _LOW) << first)
@@ -151,6 +150,41 @@ def emit_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Ar
     return np.int64(at * _8 + ((used + _7) >> _3)), taken
 
 
+@kernel(inline=True)
+def emit_segment(
+    symbols: Array,
+    each: int,
+    codes: Array,
+    levels: Array,
+    escapes: Array,
+    taken: int,
+    most: int,
+    words: Array,
+    payload: Array,
+    at: int,
+    sizes: Array,
+) -> tuple[int, int]:
+    """Write a segment's streams, of `each` symbols, and its side stream to the payload, from byte `at` on.
+
+    `words` is room for one of them; `sizes`, of which the last one is that of the side stream, is filled.
+    Gives where the next segment begins, or `SPACE`, and how many of `escapes` are taken now.
+    """
+    source = words.view(np.uint8)
+    for j in range(sizes.size):
+        size: Any = np.int64(0)
+        if j + 1 < sizes.size:
+            low, high = min(j * each, symbols.size), min((j + 1) * each, symbols.size)
+            size = emit(symbols[low:high], codes, words)
+        elif any_past(levels, np.int8(most)):
+            size, taken = emit_escapes(levels, escapes, taken, most, words)
+        if size < 0 or at + size > payload.size or size > 65535:
+            return SPACE, taken
+        copy(source, size, payload, at)
+        sizes[j] = size
+        at += size
+    return at, taken
+
+
 @kernel
 def encode_pack(
     levels: Array,
@@ -189,7 +223,6 @@ def encode_pack(
     """
     symbols = np.empty((segment + per - 1) // per, np.uint8)
     words = np.empty(symbols.size * 2 + 16, np.uint64)
-    source = words.view(np.uint8)
     most = (1 << (bits - 1)) - 1
     at = 0
     taken = 0
@@ -198,21 +231,11 @@ def encode_pack(
         count = (part.size + per - 1) // per
         pack(part, bits, per, symbols[:count])
         each = (count + streams - 1) // streams
-        for j in range(streams):
-            size = emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
-            if at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, j] = size
-            at += size
-        directory[s, streams] = 0
-        if any_past(part, np.int8(most)):
-            size, taken = emit_escapes(part, escapes, taken, most, words)
-            if size < 0 or at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, streams] = size
-            at += size
+        at, taken = emit_segment(
+            *(symbols[:count], each, codes, part, escapes, taken, most, words, payload, at, directory[s])
+        )
+        if at < 0:
+            return at
     return at
 
 

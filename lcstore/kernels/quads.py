@@ -10,11 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import copy, window
+from lcstore.kernels.bits import window
 from lcstore.kernels.huffman import MAX_BITS, TABLE_SIZE
 from lcstore.kernels.jit import kernel
-from lcstore.kernels.pack import any_past, at_end, emit, emit_escapes, pack
-from lcstore.kernels.status import LENGTH, OK, SPACE
+from lcstore.kernels.pack import at_end, emit_segment, pack
+from lcstore.kernels.status import LENGTH, OK
 
 #: Levels of a group, bits of a level, tables.
 GROUP, BITS, TABLES = 4, 4, 3
@@ -104,7 +104,6 @@ def encode_quads(
     """
     symbols = np.empty(2 * ((segment + GROUP - 1) // GROUP), np.uint16)
     words = np.empty(symbols.size * 4 + 16, np.uint64)
-    source = words.view(np.uint8)
     at = 0
     taken = 0
     for s in range(directory.shape[0]):
@@ -112,22 +111,12 @@ def encode_quads(
         groups = (part.size + GROUP - 1) // GROUP
         symbols_of(part, symbols[: 2 * groups])
         each = 2 * ((groups + streams - 1) // streams)
-        for j in range(streams):
-            low, high = min(j * each, 2 * groups), min((j + 1) * each, 2 * groups)
-            size = emit(symbols[low:high], codes, words)
-            if at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, j] = size
-            at += size
-        directory[s, streams] = 0
-        if any_past(part, np.int8(_MOST)):
-            size, taken = emit_escapes(part, escapes, taken, _MOST, words)
-            if size < 0 or at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, streams] = size
-            at += size
+        at, taken = emit_segment(
+            *(symbols[: 2 * groups], each, codes, part, escapes, taken, _MOST, words, payload, at),
+            directory[s],
+        )
+        if at < 0:
+            return at
     return at
 
 

@@ -1,4 +1,4 @@
-"""Sums over samples of tensors. They are so short that a few calls of numpy would take longer than the work."""
+"""Sums over samples of tensors. They are so short that calls of numpy would take longer than the work."""
 
 from __future__ import annotations
 

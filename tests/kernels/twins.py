@@ -569,3 +569,7 @@ def shares(change, starts, top, hold, least, held):
     found = np.minimum([root_mean_square(part) / top for part in parts], 1.0)
     held = np.maximum(found, hold * held)
     return int(np.count_nonzero(held < least)), held
+
+
+def code_bits(counts, lengths):
+    return sum(int(count) * int(length) for count, length in zip(counts, lengths, strict=True))
