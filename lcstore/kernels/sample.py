@@ -13,10 +13,10 @@ _SAFE = 2.0**-900
 
 
 @kernel
-def gather(words: Array, places: Array, out: Array) -> int:
-    """Fill `out` with the elements of `words` at ``int64`` `places`: unsigned integers of any width."""
+def gather(values: Array, places: Array, out: Array) -> int:
+    """Fill ``float64[n]`` `out` with `values`, floats or integers, at ``int64[n]`` `places`."""
     for i in range(places.size):
-        out[i] = words[places[i]]
+        out[i] = np.float64(values[places[i]])
     return OK
 
 
@@ -67,14 +67,28 @@ def root_mean_square(values: Array, out: Array) -> int:
 
 
 @kernel
-def products(left: Array, step: Array, out: Array) -> int:
-    """Fill ``float64[3]`` `out` with the sums of ``left * left``, ``step * step`` and ``left * step``."""
-    both, a, b = 0.0, 0.0, 0.0
-    for i in range(left.size):
-        a += left[i] * left[i]
-        b += step[i] * step[i]
-        both += left[i] * step[i]
-    out[0], out[1], out[2] = a, b, both
+def residuals(track: Array, places: Array, unit: float, now: Array, before: Array, out: Array) -> int:
+    """Sum up what a sample's changes were, and what is left of them.
+
+    Parameters
+    ----------
+    track
+        ``int32`` or ``int64``: the grid integers of a tensor.
+    places, now, before
+        ``int64[n]``: where it is sampled; ``float64[n]``: what was there at this save and at the one before.
+    unit
+        Of the grid.
+    out
+        ``float64[3]``, filled: the sums of ``left * left``, ``moved * moved`` and ``left * moved``.
+    """
+    error, change, along = 0.0, 0.0, 0.0
+    for i in range(places.size):
+        left = now[i] - np.float64(track[places[i]]) * unit
+        moved = now[i] - before[i]
+        error += left * left
+        change += moved * moved
+        along += left * moved
+    out[0], out[1], out[2] = error, change, along
     return OK
 
 

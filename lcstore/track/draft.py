@@ -129,10 +129,9 @@ class Draft:
                 continue
             spec = self.plan.tensors[tensor]
             pool = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
-            left = now - samples.take(pool) * math.ldexp(1.0, int(self.columns.grid[tensor]))
-            step = now - before
+            unit = math.ldexp(1.0, int(self.columns.grid[tensor]))
+            sums = samples.residuals(pool, unit, now, before)
             weight = spec.size / now.size
-            sums = samples.products(left, step)
             error += weight * sums[0]
             moved += weight * sums[1]
             along += weight * sums[2]

@@ -43,10 +43,12 @@ def positions(count: int) -> Array:
 
 def take(flat: Array) -> Array:
     """Return the sample of a flat tensor, as float64."""
-    places, word = positions(flat.size), f"u{flat.dtype.itemsize}"
-    out = np.empty(places.size, word)
-    kernels.gather(flat.view(word), places, out)
-    return out.view(flat.dtype).astype(np.float64)
+    places = positions(flat.size)
+    if flat.dtype.itemsize < 4:  # half precision: kernels know none of its dtypes
+        return flat[places].astype(np.float64)
+    out = np.empty(places.size)
+    kernels.gather(flat, places, out)
+    return out
 
 
 def touched(change: Array) -> Array | None:
@@ -70,8 +72,16 @@ def rms(values: Array) -> float:
     return float(out[0])
 
 
-def products(left: Array, step: Array) -> tuple[float, float, float]:
-    """Return the sums of ``left * left``, ``step * step`` and ``left * step``."""
+def residuals(track: Array, unit: float, now: Array, before: Array) -> tuple[float, float, float]:
+    """Return sums over the sample of a tensor: the squares of what is left and of what changed; the products.
+
+    Parameters
+    ----------
+    track, unit
+        Its grid integers, and the unit of its grid.
+    now, before
+        Its sample, and that of the save before.
+    """
     out = np.empty(3)
-    kernels.products(left, step, out)
+    kernels.residuals(track, positions(track.size), unit, now, before, out)
     return float(out[0]), float(out[1]), float(out[2])
