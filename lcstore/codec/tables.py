@@ -158,17 +158,13 @@ class TableCache:
 
     def table(self, coder: object, counts: Array) -> CodeTable:
         """Return a table for `counts`: the last one of `coder` if it still serves, else a new one."""
-        bound = max(_entropy_bits(counts), float(counts.sum()))  # no code is shorter than a bit
+        bound = np.empty(1)
+        huffman.entropy(counts, bound)
         with self._lock:
             cached = self._tables.get(coder)
-        if cached is not None and cached.bits(counts) <= (1 + self.SLACK) * bound:
+        if cached is not None and cached.bits(counts) <= (1 + self.SLACK) * float(bound[0]):
             return cached
         table = CodeTable.from_counts(counts)
         with self._lock:
             self._tables[coder] = table
         return table
-
-
-def _entropy_bits(counts: Array) -> float:
-    used = counts[counts > 0].astype(np.float64)
-    return float(used @ np.log2(used.sum() / used)) if used.size > 1 else 0.0

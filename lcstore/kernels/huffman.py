@@ -104,6 +104,19 @@ def code_bits(counts: Array, lengths: Array) -> int:
 
 
 @kernel
+def entropy(counts: Array, out: Array) -> int:
+    """Fill ``float64[1]`` `out` with the bits that ``int64`` `counts` of symbols take at the least."""
+    total, bits = np.int64(0), 0.0
+    for s in range(counts.size):
+        total += counts[s]
+    for s in range(counts.size):
+        if counts[s] > 0:
+            bits += np.float64(counts[s]) * np.log2(np.float64(total) / np.float64(counts[s]))
+    out[0] = max(bits, np.float64(total))  # no code is shorter than a bit
+    return OK
+
+
+@kernel
 def assign_codes(lengths: Array, codes: Array) -> int:
     """Give each symbol its canonical code, in the order of (length, symbol), bits reversed.
 

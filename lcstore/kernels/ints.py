@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba.extending import intrinsic
-
-from lcstore.kernels.jit import kernel
 
 
 def _binary(name: str) -> Any:
@@ -31,13 +28,6 @@ wrap_sub = _binary("sub")
 wrap_mul = _binary("mul")
 #: ``shift_right(a, b)``: arithmetic shift; `b` must be less than the width.
 shift_right = _binary("ashr")
-
-
-@kernel(inline=True)
-def step_of(scale: Any) -> np.int64:
-    """Give the step that an integer frame's scale stands for: an odd number up to 7 times a power of two."""
-    code = np.int64(scale)
-    return np.int64((np.int64(1) + ((code >> 6) << 1)) << (code & 63))
 
 
 @intrinsic  # type: ignore[untyped-decorator]

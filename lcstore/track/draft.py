@@ -218,22 +218,16 @@ class Draft:
         spec = self.plan.tensors[piece.tensor]
         state = grid.as_working(self.arrays[piece.tensor][piece.first : piece.first + piece.size], spec.dtype)
         kind = state.dtype.type
-        where = slice(piece.at, piece.at + piece.size)
-        arguments = (
-            state,
-            track[where],
-            levels[where],
-            escapes,
-            escaped,
-            kind(2.0 ** -int(self.columns.grid[piece.tensor])),
-            kind(grid.limit_of(spec.dtype)),
-            step.units,
-            kind(step.gain),
-            kind(step.rounding),
-            step.even,
-            piece.first,
-            out,
+        by = kernels.Quantizer(
+            inverse=kind(2.0 ** -int(self.columns.grid[piece.tensor])),
+            limit=kind(grid.limit_of(spec.dtype)),
+            step=step.units,
+            gain=kind(step.gain),
+            rounding=kind(step.rounding),
+            even=step.even,
         )
+        where = slice(piece.at, piece.at + piece.size)
+        arguments = (state, track[where], levels[where], escapes, escaped, by, piece.first, out)
         ranges = self.touched.get(piece.tensor)
         if ranges is None:
             return int(kernels.advance(*arguments))

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from lcstore.codec.scales import scale_of, shift_of, step_of
+
 #: An update scale rises at most this much from save to save, and falls at once.
 RISE: Final = 1.25
 #: Down to this part of it an update scale counts as the same where it is seen in few rows.
@@ -41,8 +43,6 @@ BEST: Final = (
     (2.0, 5.0, 0.89, 1.0),
     (4.0, 10.0, 0.94, 1.0),
 )
-#: Steps are these odd numbers times powers of two: four to the octave, by place in a frame's scale.
-ODD: Final = (1, 3, 5, 7)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Step:
     Attributes
     ----------
     scale
-        ``shift + 64 * i`` for a step of ``ODD[i] * 2**shift`` grid units.
+        1, 3, 5 or 7 times a power of two, four to the octave: as in :mod:`lcstore.codec.scales`.
     threshold
         From where on a delta is not zero, in steps.
     width
@@ -69,7 +69,7 @@ class Step:
     @cached_property
     def units(self) -> int:
         """The step in grid units."""
-        return ODD[self.scale >> 6] << (self.scale & 63)
+        return step_of(self.scale)
 
     @property
     def gain(self) -> float:
@@ -83,7 +83,7 @@ class Step:
 
     def finer(self, octaves: int) -> Step:
         """Return a step that is finer by so many octaves, or as fine as the grid."""
-        shift = self.scale & 63
+        shift = shift_of(self.scale)
         if octaves > shift:
             return Step(0)
         return replace(self, scale=self.scale - octaves) if octaves else self
@@ -104,12 +104,13 @@ def nearest(wanted: float, most: int) -> int:
     shift = octave - 2
     while quarter & 1 == 0:
         quarter, shift = quarter >> 1, shift + 1
-    return shift + 64 * ODD.index(quarter)
+    return scale_of(quarter, shift)
 
 
 def log2_of(scale: int) -> float:
     """Return log2 of the step that a scale stands for, in grid units."""
-    return math.log2(ODD[scale >> 6]) + (scale & 63)
+    shift = shift_of(scale)
+    return math.log2(step_of(scale - shift)) + shift
 
 
 def best(error: float) -> tuple[float, float, float]:
@@ -167,7 +168,7 @@ def choose_step(update: float, error: float, grid: int, previous: int | None, mo
     # A step finer than wanted may have a wider zero, a coarser one a narrower, down to rounding to nearest.
     finest = HYSTERESIS if error >= FINE else HYSTERESIS_FINE
     coarsest = min(finest, (threshold + NEAREST_MISS - LEAST_THRESHOLD) / PER_OCTAVE)
-    if scale is None or not -coarsest <= wanted - log2_of(scale) <= finest or scale & 63 > most:
+    if scale is None or not -coarsest <= wanted - log2_of(scale) <= finest or shift_of(scale) > most:
         scale = nearest(wanted, most)
     threshold += PER_OCTAVE * (wanted - log2_of(scale))
     return Step(scale, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), width, error < FINE)

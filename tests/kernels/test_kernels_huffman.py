@@ -118,9 +118,14 @@ def test_histogram_counts(data):
 
 
 @given(counts_of.filter(any))
-def test_the_bits_of_a_code_are_their_twin(counts):
+def test_the_bits_of_a_code_and_the_bound_below_them_are_their_twins(counts):
     _, lengths = lengths_of(counts)
-    assert huffman.code_bits(np.array(counts, np.int64), lengths) == twins.code_bits(counts, lengths)
+    counts, bound = np.array(counts, np.int64), np.full(1, np.nan)
+    bits = huffman.code_bits(counts, lengths)
+    assert bits == twins.code_bits(counts, lengths)
+    assert huffman.entropy(counts, bound) == 0
+    assert bound[0] == twins.entropy(counts)
+    assert bound[0] <= bits * (1 + 1e-12)
 
 
 def test_the_bits_of_symbols_without_a_code_are_not_given():

@@ -7,6 +7,7 @@ shares a trick with its kernel.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 
 import numpy as np
@@ -573,3 +574,10 @@ def shares(change, starts, top, hold, least, held):
 
 def code_bits(counts, lengths):
     return sum(int(count) * int(length) for count, length in zip(counts, lengths, strict=True))
+
+
+def entropy(counts):
+    total, bits = sum(counts.tolist()), 0.0
+    for count in counts[counts > 0].tolist():
+        bits += float(count) * math.log2(float(total) / float(count))
+    return max(bits, float(total))
