@@ -17,11 +17,9 @@ from lcstore.kernels.jit import kernel
 
 _1 = np.uint64(1)
 _6 = np.uint64(6)
-_7 = np.uint64(7)
 _56 = np.uint64(56)
 _63 = np.uint64(63)
-#: The low seven bits of each byte; and what brings the lowest bits of all bytes together in the top one.
-_LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
+#: What brings the lowest bits of all bytes together in the top one.
 _GATHER = np.uint64(0x0102040810204080)
 #: Bits behind the leading one of an Elias-gamma code that is put in one go, with its sign.
 _MOST_AT_ONCE = np.uint64(30)
@@ -57,13 +55,11 @@ def copy(source: Array, size: Any, target: Array, at: Any) -> None:
 
 
 @kernel(inline=True)
-def mask_of(words: Array) -> Any:
-    """Give one bit for each byte of at most eight words: whether it is not zero."""
+def mask_of(flags: Array, at: Any) -> Any:
+    """Give one bit for each byte of eight words from `at` on, whose bytes are all 0 or 1."""
     mask = np.uint64(0)
-    for k in range(words.size):
-        word = words[k]
-        some = ((((word & _LOW_SEVEN) + _LOW_SEVEN) | word) & ~_LOW_SEVEN) >> _7
-        mask |= ((some * _GATHER) >> _56) << np.uint64(8 * k)
+    for k in range(8):
+        mask |= ((flags[at + k] * _GATHER) >> _56) << np.uint64(8 * k)
     return mask
 
 

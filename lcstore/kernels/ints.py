@@ -41,6 +41,16 @@ def trailing_zeros(typingctx: Any, a: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def bit_count(typingctx: Any, a: Any) -> Any:
+    """Count the bits of an integer that are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return a(a), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def leading_zeros(typingctx: Any, a: Any) -> Any:
     """Count the zero bits above the highest set bit of an integer: all of them for zero."""
 

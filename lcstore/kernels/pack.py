@@ -136,7 +136,7 @@ def emit_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Ar
         for i in range(some.size):
             past[i] = np.uint8(some[i] > np.int8(most)) | np.uint8(some[i] < np.int8(-most))
         for w in range(0, looked.size, 8):
-            mask = mask_of(looked[w : w + 8])
+            mask = mask_of(looked, w)
             while mask != 0:
                 level = np.int64(some[8 * w + np.int64(trailing_zeros(mask))])
                 mask &= mask - _1

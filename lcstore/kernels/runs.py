@@ -14,7 +14,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.kernels.bits import bit_length, copy, mask_of, put, put_escape, window
 from lcstore.kernels.huffman import MAX_BITS
-from lcstore.kernels.ints import trailing_zeros
+from lcstore.kernels.ints import bit_count, trailing_zeros
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
 
@@ -31,6 +31,10 @@ _3 = np.uint64(3)
 _7 = np.uint64(7)
 _8 = np.uint64(8)
 _16 = np.uint64(16)
+_TOP = np.uint64(1 << 63)
+#: Levels that are searched at a time for those that are not zero, and how many are found at a time.
+_LOOK = 1024
+_AT_ONCE = 4
 #: Runs below this are looked up: most are, and their classes are what no processor can foretell.
 _SHORT = 256
 
@@ -65,6 +69,35 @@ def _token(run: Any, level: Any, classes: Array, starts: Array, masks: Array) ->
     return np.uint8(start * LEVELS + kind), np.uint32(run & ((1 << bits) - 1))
 
 
+@kernel(inline=True)
+def _find(levels: Array, places: Array) -> Any:
+    """Fill where levels are not zero; give their number. `places` has room for 64 more than there are levels.
+
+    So many at a time, whether there are so many or not: a loop over those that there are ends at random, and
+    costs more in wrong guesses than in work.
+    """
+    flags = np.zeros(_LOOK, np.uint8)
+    words = flags.view(np.uint64)
+    found = np.int64(0)
+    for low in range(0, levels.size, _LOOK):
+        some = levels[low : low + _LOOK]
+        flags[some.size :] = 0
+        for i in range(some.size):
+            flags[i] = np.uint8(some[i] != 0)
+        for w in range(0, words.size, 8):
+            mask = mask_of(words, w)
+            count = np.int64(bit_count(mask))
+            for done in range(0, 64, _AT_ONCE):
+                if done >= count:
+                    break
+                for k in range(_AT_ONCE):
+                    # Behind the last one any place will do; only zero itself has no trailing zeros.
+                    places[found + done + k] = low + 8 * w + np.int64(trailing_zeros(mask | _TOP))
+                    mask &= mask - _1
+            found += count
+    return found
+
+
 @kernel
 def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts: Array) -> int:
     """Turn levels into tokens.
@@ -72,9 +105,9 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
     Parameters
     ----------
     levels
-        ``int8[n]``, contiguous and aligned to 8 bytes.
+        ``int8[n]``.
     segment
-        Elements per segment, a multiple of 8; tokens start afresh in each.
+        Elements per segment; tokens start afresh in each.
     symbols, extras
         ``uint8`` and ``uint32``, filled: symbols, and what the extra bits of each hold.
     counts
@@ -86,8 +119,7 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
         Number of tokens, or `SPACE`.
     """
     at = 0
-    whole = (levels.size // 8) * 8
-    words = levels[:whole].view(np.uint64)
+    places = np.empty(segment + 64, np.int32)
     classes = np.full(256, 4, np.uint8)
     classes[1], classes[255], classes[2], classes[254] = 0, 1, 2, 3
     starts, masks = np.empty(_SHORT, np.uint8), np.empty(_SHORT, np.uint8)
@@ -96,30 +128,17 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
         low = s * segment
         high = min(low + segment, levels.size)
         begin = at
-        expected: Any = low
-        if at + (high - low) + 1 > symbols.size:
-            # Only as much as is needed: count what is not zero before giving up.
-            need = 1
-            for i in range(low, high):
-                need += levels[i] != 0
-            if at + need > symbols.size:
-                return SPACE
-        last = min(high, whole) // 8
-        for w in range(low // 8, last, 8):
-            mask = mask_of(words[w : min(w + 8, last)])
-            while mask != 0:
-                i = int(w * 8 + np.int64(trailing_zeros(mask)))
-                mask &= mask - _1
-                symbols[at], extras[at] = _token(i - expected, levels[i], classes, starts, masks)
-                at += 1
-                expected = i + 1
-        for i in range(max(low, whole), high):
-            if levels[i] == 0:
-                continue
-            symbols[at], extras[at] = _token(i - expected, levels[i], classes, starts, masks)
+        part = levels[low:high]
+        found = _find(part, places)
+        if at + found + 1 > symbols.size:
+            return SPACE
+        expected: Any = 0
+        for place in places[:found]:
+            run = np.int64(place) - expected
+            symbols[at], extras[at] = _token(run, part[place], classes, starts, masks)
             at += 1
-            expected = i + 1
-        if at > begin and expected < high:
+            expected = np.int64(place) + 1
+        if at > begin and expected < part.size:
             symbols[at] = END
             extras[at] = 0
             at += 1
