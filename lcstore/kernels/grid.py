@@ -95,10 +95,7 @@ def _levels_and_costs(
     by: Quantizer,
     kind: Any,
 ) -> Any:
-    """Do what `_levels` does, and say for each level what the nearer of its neighbours is.
-
-    `costs` is filled with how far that one is, `moves` with 1 or -1: up or down.
-    """
+    """Do as `_levels`; fill also how far the nearer neighbour of each level is, and 1 or -1: up or down."""
     top = kind(0)
     real = state.dtype.type
     bad = False

@@ -11,9 +11,10 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.bits import window
+from lcstore.kernels.emit import emit_segment
 from lcstore.kernels.huffman import MAX_BITS, TABLE_SIZE
 from lcstore.kernels.jit import kernel
-from lcstore.kernels.pack import at_end, emit_segment, pack
+from lcstore.kernels.pack import at_end, pack
 from lcstore.kernels.status import LENGTH, OK
 
 #: Levels of a group, bits of a level, tables.
