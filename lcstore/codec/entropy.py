@@ -28,6 +28,9 @@ _ODD_AT_MOST, _ZEROS_AT_MOST = 32, 0.75
 _WIDE_MUST_SAVE, _ESCAPES_WEIGH = 0.015, 0.03
 #: ... and taken without a trial where more than one level in so many is escaped.
 _ESCAPED_AT_MOST = 32
+#: The byte of each level of 4 bits, and the level of 3 bits that it becomes.
+_OF_FOUR = (np.arange(16) + 8) % 16 - 8 & 255
+_TO_THREE = np.eye(8, dtype=np.int64)[[0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 6, 7]]
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ def encode_levels(
     if not pack.any_level(levels):
         return Coded(f.ZERO)
     picked = _sample(levels)
-    singles = _count_symbols(picked, 8, 1)
-    plans = [*_plan_packs(picked, singles, entropy), *_plan_runs(picked, singles, entropy)]
+    counts = count_pairs(picked)
+    plans = [*_plan_packs(picked, counts, entropy), *_plan_runs(picked, counts[0], entropy)]
     for plan in sorted(plans, key=lambda p: p.cost(levels.size)):
         run = _run_pack if plan.per else _run_runs
         coded = run(levels, escapes, plan, cache)
@@ -130,14 +133,38 @@ def _table(cache: TableCache | None, key: object, counts: Array) -> CodeTable:
     return cache.table(key, counts) if cache is not None else CodeTable.from_counts(counts)
 
 
-def _plan_packs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
+def _plan_packs(levels: Array, counts: tuple[Array, Array, Array], entropy: str) -> list[_Plan]:
     if entropy == "runs":
         return []
-    packings = f.PACKINGS if entropy != "symbol" else ((8, 1),)
-    plans = [_plan_pack(levels, *packing, singles) for packing in packings if packing != f.QUADS]
-    if entropy != "symbol" and _suits_quads(levels, singles):
+    singles, threes, fours = counts
+    if entropy == "symbol":
+        return [_plan_pack(levels, 8, 1, singles, singles)]
+    twos = _count_symbols(levels, 2, 4)
+    plans = [
+        _plan_pack(levels, bits, per, of_packing, singles)
+        for bits, per, of_packing in ((2, 4, twos), (3, 2, threes), (4, 2, fours), (8, 1, singles))
+    ]
+    if _suits_quads(levels, singles):
         plans.append(_plan_quads(levels, singles))
     return plans
+
+
+def count_pairs(levels: Array) -> tuple[Array, Array, Array]:
+    """Count the symbols of one level of 8 bits, two of 3 and two of 4, in as few passes as they need.
+
+    Pairs of 4 bits tell of pairs of 3, and of single levels too where none is escaped.
+    """
+    fours = _count_symbols(levels, 4, 2)
+    square = fours.reshape(16, 16)  # by the second level and by the first
+    threes = np.zeros(SYMBOLS, np.int64)
+    threes[:64] = (_TO_THREE.T @ square @ _TO_THREE).reshape(-1)
+    each = square.sum(axis=0) + square.sum(axis=1)
+    if each[8]:
+        return _count_symbols(levels, 8, 1), threes, fours
+    each[0] -= levels.size % 2  # a level that is missing at the end counts as zero in a pair
+    singles = np.zeros(SYMBOLS, np.int64)
+    singles[_OF_FOUR] = each
+    return singles, threes, fours
 
 
 def _suits_quads(levels: Array, singles: Array) -> bool:
@@ -146,8 +173,7 @@ def _suits_quads(levels: Array, singles: Array) -> bool:
     return dense and groups - quads.even_groups(levels) <= groups // _ODD_AT_MOST
 
 
-def _plan_pack(levels: Array, bits: int, per: int, singles: Array) -> _Plan:
-    counts = singles if per == 1 else _count_symbols(levels, bits, per)
+def _plan_pack(levels: Array, bits: int, per: int, counts: Array, singles: Array) -> _Plan:
     table = CodeTable.from_counts(counts)
     level_bits = table.bits(counts) + _escape_bits(singles, 1 << (bits - 1))
     return _Plan(bits, per, levels.size, level_bits, table.symbols // 2, counts)
@@ -195,7 +221,7 @@ def _plan_runs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
     if entropy not in ("auto", "runs"):
         return []
     most = levels.size // 2 + 64 if entropy == "auto" else levels.size + levels.size // 4096 + 64
-    tokens = _tokenize(levels, most)
+    tokens = _tokenize(levels, most) if np.count_nonzero(levels) <= most else None
     if tokens is None:
         return []
     counts = tokens.counts()

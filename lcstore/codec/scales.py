@@ -3,39 +3,55 @@
 from __future__ import annotations
 
 import struct
+from typing import TypeVar
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.errors import CorruptionError
+from lcstore.kernels.scales import equal_runs
+
+_Integers = TypeVar("_Integers", int, Array)
+
+
+def step_of(scale: _Integers) -> _Integers:
+    """Return the step that a scale of integers stands for: 1, 3, 5 or 7 times a power of two, its shift."""
+    return (1 + (scale >> 6 << 1)) << shift_of(scale)
+
+
+def shift_of(scale: _Integers) -> _Integers:
+    """Return log2 of the power of two in the step of a scale."""
+    return scale & 63
+
+
+def scale_of(odd: int, shift: int) -> int:
+    """Return the scale of the step ``odd * 2**shift``, for an odd number up to 7."""
+    return (odd >> 1 << 6) + shift
 
 
 def steps_of(scales: Array) -> Array:
-    """Return the steps, ``int64``, that scales of integers stand for: an odd number times a power of two."""
-    wide = scales.astype(np.int64)
-    return (1 + (wide >> 6 << 1)) << (wide & 63)
+    """Return the steps, ``int64``, of the scales of blocks, ``int16``."""
+    return step_of(scales.astype(np.int64))
 
 
 def pack_scales(scales: Array) -> bytes:
     """Write ``int16[blocks]``: one value for all, runs, bytes above a base, or plainly; the shortest."""
     if scales.size == 0:
         return b""
-    changes = np.flatnonzero(np.diff(scales)) + 1
-    if changes.size == 0:
+    values, lengths = np.empty(scales.size, np.int16), np.empty(scales.size, np.uint32)
+    count = equal_runs(scales, values, lengths)
+    if count == 1:
         return struct.pack("<Bh", f.SCALES_ONE, scales[0])
-    starts = np.concatenate(([0], changes))
-    lengths = np.diff(np.append(starts, scales.size)).astype("<u4")
-    values = scales[starts].astype("<i2")
-    choices = [
-        struct.pack("<BI", f.SCALES_RUNS, starts.size) + values.tobytes() + lengths.tobytes(),
-        struct.pack("<B", f.SCALES_PLAIN) + scales.astype("<i2").tobytes(),
-    ]
-    base, top = int(scales.min()), int(scales.max())
-    if top - base < 256:
-        dense = (scales.astype(np.int32) - base).astype(np.uint8)
-        choices.append(struct.pack("<Bh", f.SCALES_DENSE, base) + dense.tobytes())
-    return min(choices, key=len)
+    runs, plain, dense = 5 + 6 * count, 1 + 2 * scales.size, 3 + scales.size
+    if runs > min(plain, dense):
+        base, top = int(scales.min()), int(scales.max())
+        if top - base < 256 and dense < min(runs, plain):
+            offsets = (scales.astype(np.int32) - base).astype(np.uint8)
+            return struct.pack("<Bh", f.SCALES_DENSE, base) + offsets.tobytes()
+        if plain < runs:
+            return struct.pack("<B", f.SCALES_PLAIN) + scales.astype("<i2").tobytes()
+    return struct.pack("<BI", f.SCALES_RUNS, count) + values[:count].tobytes() + lengths[:count].tobytes()
 
 
 def unpack_scales(data: memoryview, blocks: int) -> Array:

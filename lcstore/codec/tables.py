@@ -7,9 +7,11 @@ bytes), so a cache saves time only, never correctness.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,9 +56,8 @@ class CodeTable:
 
     def bits(self, counts: Array) -> float:
         """Give the bits that `counts` symbols take; infinity where one has no code."""
-        if np.any((counts > 0) & (self.lengths == 0)):
-            return float("inf")
-        return float(counts @ self.lengths.astype(np.int64))
+        bits = huffman.code_bits(counts, self.lengths)
+        return float(bits) if bits >= 0 else math.inf
 
     def lookup(self, values: Array) -> tuple[Array, Array]:
         """Expand to look-up tables: what each window decodes to, and how many bits it takes."""
@@ -67,6 +68,10 @@ class CodeTable:
 
     def to_bytes(self) -> bytes:
         """Write the lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one."""
+        return self._written
+
+    @cached_property
+    def _written(self) -> bytes:
         nibbles: list[int] = []
         lengths = self.lengths.tolist()
         at = 0
@@ -153,17 +158,13 @@ class TableCache:
 
     def table(self, coder: object, counts: Array) -> CodeTable:
         """Return a table for `counts`: the last one of `coder` if it still serves, else a new one."""
-        bound = max(_entropy_bits(counts), float(counts.sum()))  # no code is shorter than a bit
+        bound = np.empty(1)
+        huffman.entropy(counts, bound)
         with self._lock:
             cached = self._tables.get(coder)
-        if cached is not None and cached.bits(counts) <= (1 + self.SLACK) * bound:
+        if cached is not None and cached.bits(counts) <= (1 + self.SLACK) * float(bound[0]):
             return cached
         table = CodeTable.from_counts(counts)
         with self._lock:
             self._tables[coder] = table
         return table
-
-
-def _entropy_bits(counts: Array) -> float:
-    used = counts[counts > 0].astype(np.float64)
-    return float(used @ np.log2(used.sum() / used)) if used.size > 1 else 0.0

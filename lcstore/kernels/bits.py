@@ -17,7 +17,12 @@ from lcstore.kernels.jit import kernel
 
 _1 = np.uint64(1)
 _6 = np.uint64(6)
+_56 = np.uint64(56)
 _63 = np.uint64(63)
+#: What brings the lowest bits of all bytes together in the top one.
+_GATHER = np.uint64(0x0102040810204080)
+#: Bits behind the leading one of an Elias-gamma code that is put in one go, with its sign.
+_MOST_AT_ONCE = np.uint64(30)
 
 #: Elements in a segment at most; directory entries are 16 bits because of it.
 MAX_SEGMENT = 1 << 16
@@ -49,6 +54,15 @@ def copy(source: Array, size: Any, target: Array, at: Any) -> None:
         target[at + i] = source[i]
 
 
+@kernel(inline=True)
+def mask_of(flags: Array, at: Any) -> Any:
+    """Give one bit for each byte of eight words from `at` on, whose bytes are all 0 or 1."""
+    mask = np.uint64(0)
+    for k in range(8):
+        mask |= ((flags[at + k] * _GATHER) >> _56) << np.uint64(8 * k)
+    return mask
+
+
 @kernel(inline=True, checked=True)
 def window(words: Array, position: np.uint64) -> np.uint64:
     """Give the 64 bits from `position`."""
@@ -69,11 +83,14 @@ def put_escape(
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Append an escaped level: its sign, then ``abs(level) - least`` as an Elias-gamma code of one more."""
     size = np.uint64(abs(level) - least) + _1
-    acc, used, at = put(words, acc, used, at, np.uint64(level < 0), _1)
     n = bit_length(size) - _1
-    acc, used, at = put(words, acc, used, at, np.uint64(0), n)
+    sign, rest = np.uint64(level < 0), size & ((_1 << n) - _1)
+    if n <= _MOST_AT_ONCE:
+        value = sign | (((rest << _1) | _1) << (n + _1))
+        return put(words, acc, used, at, value, n + n + np.uint64(2))
+    acc, used, at = put(words, acc, used, at, sign, n + _1)
     acc, used, at = put(words, acc, used, at, _1, _1)
-    return put(words, acc, used, at, size & ((_1 << n) - _1), n)
+    return put(words, acc, used, at, rest, n)
 
 
 @kernel(inline=True, checked=True)

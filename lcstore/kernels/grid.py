@@ -7,15 +7,16 @@ Additions wrap, so any order of any deltas gives the same integers.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.bits import copy
 from lcstore.kernels.digest import weight
-from lcstore.kernels.ints import shift_right, step_of, wrap_add, wrap_mul, wrap_sub
+from lcstore.kernels.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.kernels.jit import kernel
+from lcstore.kernels.scales import step_of
 from lcstore.kernels.status import OK, RANGE, SPACE
 
 #: Elements that are worked on at a time: state, track and levels of one run stay in the first-level cache.
@@ -30,57 +31,89 @@ _COST = 128
 MAX_LEVEL = 127
 
 
+class Quantizer(NamedTuple):
+    """What makes a level of a value and its track.
+
+    Attributes
+    ----------
+    inverse
+        ``2**-g``, of the state's dtype.
+    limit
+        Largest magnitude allowed on the grid, of the state's dtype.
+    step
+        Grid units of a level.
+    gain, rounding
+        Of the state's dtype. The level is the whole part of ``size * gain + rounding``, where that is at most
+        127; larger ones are rounded to nearest. Values too large to be exact in that dtype may come out a
+        level off: the track knows, and the next delta makes up for it.
+    even
+        Make the sum of each four neighbours even: the four levels are then a point of the lattice D4, which
+        takes 0.06 bit less for the same error (Conway and Sloane, "Fast quantizing and decoding algorithms
+        for lattice quantizers and codes", 1982). Runs with a level of 127 or more are left as they are.
+    """
+
+    inverse: float
+    limit: float
+    step: int
+    gain: float
+    rounding: float
+    even: bool
+
+
 @kernel(inline=True)
 def _levels(
     state: Array,
     track: Array,
     levels: Array,
-    inverse: float,
-    limit: float,
-    gain: float,
-    rounding: float,
+    by: Quantizer,
     kind: Any,
 ) -> Any:
     """Fill the levels of one run; give a bound of their magnitudes, or -1 where a value is off the grid."""
     top = kind(0)
     real = state.dtype.type
-    bad = np.int32(0)
+    bad = False
     sign_bit = kind(8 * track.itemsize - 1)
     for i in range(state.size):
-        scaled = state[i] * inverse
-        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
+        scaled = state[i] * by.inverse
+        bad |= not (abs(scaled) <= by.limit)
         difference = wrap_sub(kind(np.rint(scaled)), track[i])
-        exact = real(real(difference) * gain)
-        level = kind(exact + np.copysign(rounding, exact))
+        exact = real(real(difference) * by.gain)
+        level = kind(exact + np.copysign(by.rounding, exact))
         sign = shift_right(level, sign_bit)
         top = kind(top | wrap_sub(kind(level ^ sign), sign))
         levels[i] = np.int8(level)
-    return kind(-1) if bad != 0 else top
+    return kind(-1) if bad else top
 
 
 @kernel(inline=True)
-def _neighbours(
+def _levels_and_costs(
     state: Array,
     track: Array,
-    inverse: float,
-    gain: float,
-    rounding: float,
-    kind: Any,
+    levels: Array,
     costs: Array,
     moves: Array,
-) -> None:
-    """Fill for each level how far the nearer of its neighbours is, and which it is: up or down, 1 or -1."""
+    by: Quantizer,
+    kind: Any,
+) -> Any:
+    """Do as `_levels`; fill also how far the nearer neighbour of each level is, and 1 or -1: up or down."""
+    top = kind(0)
     real = state.dtype.type
+    bad = False
+    sign_bit = kind(8 * track.itemsize - 1)
     for i in range(state.size):
-        difference = wrap_sub(kind(np.rint(state[i] * inverse)), track[i])
-        exact = real(real(difference) * gain)
-        size = real(abs(exact) + rounding)
+        scaled = state[i] * by.inverse
+        bad |= not (abs(scaled) <= by.limit)
+        difference = wrap_sub(kind(np.rint(scaled)), track[i])
+        sign = shift_right(difference, sign_bit)
+        size = real(abs(real(real(difference) * by.gain)) + by.rounding)
         level = kind(size)
+        top = kind(top | level)
         part = real(size - real(level))
         inward = (level != kind(0)) & (part < real(0.5))
         costs[i] = np.uint8(kind((part if inward else real(real(1) - part)) * real(_COST)))
-        sign = kind(1) if exact >= 0 else kind(-1)
-        moves[i] = np.int8(-sign if inward else sign)
+        levels[i] = np.int8(wrap_sub(kind(level ^ sign), sign))
+        moves[i] = np.int8(kind(kind(sign ^ (kind(-1) if inward else kind(0))) | kind(1)))
+    return kind(-1) if bad else top
 
 
 @kernel(inline=True)
@@ -126,12 +159,7 @@ def advance(
     levels: Array,
     escapes: Array,
     escaped: int,
-    inverse: float,
-    limit: float,
-    step: int,
-    gain: float,
-    rounding: float,
-    even: bool,
+    by: Quantizer,
     start: int,
     out: Array,
 ) -> int:
@@ -147,20 +175,8 @@ def advance(
         ``int8[n]``, filled; `ESCAPE` where the level is in `escapes`.
     escapes, escaped
         ``int64[m]`` and how many of it are in use already.
-    inverse
-        ``2**-g``, of the state's dtype.
-    limit
-        Largest magnitude allowed on the grid.
-    step
-        Grid units of a level.
-    gain, rounding
-        Of the state's dtype. The level is the whole part of ``size * gain + rounding``, where that is at most
-        127; larger ones are rounded to nearest. Values too large to be exact in that dtype may come out a
-        level off: the track knows, and the next delta makes up for it.
-    even
-        Make the sum of each four neighbours even: the four levels are then a point of the lattice D4, which
-        takes 0.06 bit less for the same error (Conway and Sloane, "Fast quantizing and decoding algorithms
-        for lattice quantizers and codes", 1982). Runs with a level of 127 or more are left as they are.
+    by
+        How levels are made.
     start
         Position of the first element inside its tensor.
     out
@@ -175,40 +191,41 @@ def advance(
     n = state.size
     total = np.uint64(0)
     kind = track.dtype.type
-    costs, moves, made = np.empty(RUN, np.uint8), np.empty(RUN, np.int8), np.empty(RUN, np.int8)
+    made, costs, moves = np.empty(RUN, np.int8), np.empty(RUN, np.uint8), np.empty(RUN, np.int8)
+    words, cost_words, move_words = made.view(np.uint32), costs.view(np.uint32), moves.view(np.uint32)
     for low in range(0, n, RUN):
         high = min(low + RUN, n)
         values, grid, coded = state[low:high], track[low:high], levels[low:high]
-        top = _levels(values, grid, coded, inverse, limit, gain, rounding, kind)
+        if by.even:
+            top = _levels_and_costs(values, grid, made, costs, moves, by, kind)
+        else:
+            top = _levels(values, grid, coded, by, kind)
         if top < 0:
             out[0] += total
             return RANGE
         first = np.uint64(start + low)
-        if even and top < MAX_LEVEL:
-            whole = (high - low) & ~3
-            _neighbours(values[:whole], grid[:whole], inverse, gain, rounding, kind, costs, moves)
-            copy(coded, whole, made, 0)
-            words = made.view(np.uint32)[: whole // 4]
-            _make_even(words, costs.view(np.uint32), moves.view(np.uint32))
-            copy(made, whole, coded, 0)
+        if by.even:
+            if top < MAX_LEVEL:
+                _make_even(words[: (high - low) // 4], cost_words, move_words)
+            copy(made, high - low, coded, 0)
         if top <= MAX_LEVEL:
-            total += _move(grid, coded, kind(step), first, kind) * np.uint64(step)
+            total += _move(grid, coded, kind(by.step), first, kind) * np.uint64(by.step)
         else:
             if escaped + (high - low) > escapes.size:
                 out[0] += total
                 return SPACE
             for i in range(high - low):
-                difference = np.int64(np.rint(values[i] * inverse)) - np.int64(grid[i])
-                level = np.int64(np.float64(abs(difference)) * gain + rounding)
+                difference = np.int64(np.rint(values[i] * by.inverse)) - np.int64(grid[i])
+                level = np.int64(np.float64(abs(difference)) * by.gain + by.rounding)
                 if level > MAX_LEVEL:
-                    level = max(np.int64(MAX_LEVEL + 1), (abs(difference) + (step >> 1)) // step)
+                    level = max(np.int64(MAX_LEVEL + 1), (abs(difference) + (by.step >> 1)) // by.step)
                 signed = level if difference >= 0 else -level
                 coded[i] = np.int8(signed)
                 if level > MAX_LEVEL:
                     coded[i] = ESCAPE
                     escapes[escaped] = signed
                     escaped += 1
-                move = signed * step
+                move = signed * by.step
                 grid[i] = kind(np.int64(grid[i]) + move)
                 total += weight(first + np.uint64(i)) * np.uint64(move)
         out[1] += np.uint64(high - low)
@@ -224,12 +241,7 @@ def advance_ranges(
     levels: Array,
     escapes: Array,
     escaped: int,
-    inverse: float,
-    limit: float,
-    step: int,
-    gain: float,
-    rounding: float,
-    even: bool,
+    by: Quantizer,
     start: int,
     out: Array,
 ) -> int:
@@ -255,12 +267,7 @@ def advance_ranges(
             levels[low:high],
             escapes,
             escaped,
-            inverse,
-            limit,
-            step,
-            gain,
-            rounding,
-            even,
+            by,
             start + low,
             out,
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.jit import kernel
-from lcstore.kernels.status import OK, TABLE
+from lcstore.kernels.status import OK, SYMBOL, TABLE
 
 MAX_BITS = 12
 TABLE_SIZE = 1 << MAX_BITS
@@ -90,6 +90,30 @@ def code_lengths(counts: Array, lengths: Array) -> int:
             lengths[order[i]] += 1
         take = 2 * (take - leaves)
     return used
+
+
+@kernel
+def code_bits(counts: Array, lengths: Array) -> int:
+    """Sum up the bits that ``int64`` `counts` of symbols take; `SYMBOL` where one that occurs has no code."""
+    bits = np.int64(0)
+    for s in range(counts.size):
+        if counts[s] > 0 and lengths[s] == 0:
+            return SYMBOL
+        bits += counts[s] * np.int64(lengths[s])
+    return int(bits)
+
+
+@kernel
+def entropy(counts: Array, out: Array) -> int:
+    """Fill ``float64[1]`` `out` with the bits that ``int64`` `counts` of symbols take at the least."""
+    total, bits = np.int64(0), 0.0
+    for s in range(counts.size):
+        total += counts[s]
+    for s in range(counts.size):
+        if counts[s] > 0:
+            bits += np.float64(counts[s]) * np.log2(np.float64(total) / np.float64(counts[s]))
+    out[0] = max(bits, np.float64(total))  # no code is shorter than a bit
+    return OK
 
 
 @kernel

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba.extending import intrinsic
-
-from lcstore.kernels.jit import kernel
 
 
 def _binary(name: str) -> Any:
@@ -33,19 +30,22 @@ wrap_mul = _binary("mul")
 shift_right = _binary("ashr")
 
 
-@kernel(inline=True)
-def step_of(scale: Any) -> np.int64:
-    """Give the step that an integer frame's scale stands for: an odd number up to 7 times a power of two."""
-    code = np.int64(scale)
-    return np.int64((np.int64(1) + ((code >> 6) << 1)) << (code & 63))
-
-
 @intrinsic  # type: ignore[untyped-decorator]
 def trailing_zeros(typingctx: Any, a: Any) -> Any:
     """Count the zero bits below the lowest set bit of a non-zero integer."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], context.get_constant(_boolean(), True))
+
+    return a(a), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def bit_count(typingctx: Any, a: Any) -> Any:
+    """Count the bits of an integer that are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
 
     return a(a), generate
 

@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import copy, put, put_escape, take_escape, window
+from lcstore.kernels.bits import take_escape, window
+from lcstore.kernels.emit import any_past, emit_segment
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
@@ -21,12 +22,9 @@ from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
 _7 = np.uint64(7)
 _3 = np.uint64(3)
 _MASK = np.uint64((1 << MAX_BITS) - 1)
-_LOW = np.uint64(0xFFFF)
-_8 = np.uint64(8)
 #: Levels that are searched for escapes at a time.
 _LOOK = 256
 _SPAN = 1 << 16
-_16 = np.uint64(16)
 
 
 @kernel(inline=True)
@@ -82,15 +80,6 @@ def pack(levels: Array, bits: int, per: int, symbols: Array) -> int:
     return OK
 
 
-@kernel(inline=True)
-def any_past(levels: Array, most: np.int8) -> Any:
-    """Say whether any level lies outside ``-most .. most``."""
-    past = np.int8(0)
-    for i in range(levels.size):
-        past = np.int8(past | np.int8(levels[i] > most) | np.int8(levels[i] < np.int8(-most)))
-    return past != 0
-
-
 @kernel
 def any_level(levels: Array) -> int:
     """Say whether any of the ``int8`` `levels` is not zero: 1 or 0."""
@@ -98,49 +87,6 @@ def any_level(levels: Array) -> int:
         if any_past(levels[low : low + _SPAN], np.int8(0)):
             return 1
     return 0
-
-
-@kernel(inline=True)
-def emit(symbols: Array, codes: Array, words: Array) -> Any:
-    """Write the codes of `symbols`; give the number of bytes."""
-    acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
-    fours = symbols.size // 4
-    for i in range(fours):
-        four = symbols[4 * i : 4 * i + 4]
-        a, b = np.uint64(codes[four[0]]), np.uint64(codes[four[1]])
-        c, d = np.uint64(codes[four[2]]), np.uint64(codes[four[3]])
-        first, third = a >> _16, c >> _16
-        half = first + (b >> _16)
-        low = (a & _LOW) | ((b & _LOW) << first)
-        high = (c & _LOW) | ((d & _LOW) << third)
-        acc, used, at = put(words, acc, used, at, low | (high << half), half + third + (d >> _16))
-    for i in range(4 * fours, symbols.size):
-        a = np.uint64(codes[symbols[i]])
-        acc, used, at = put(words, acc, used, at, a & _LOW, a >> _16)
-    words[at] = acc
-    return np.int64(at * _8 + ((used + _7) >> _3))
-
-
-@kernel(inline=True)
-def emit_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Array) -> tuple[Any, int]:
-    """Write the side stream of a segment; give its bytes and how many of `escapes` are taken now."""
-    acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
-    for low in range(0, levels.size, _LOOK):
-        some = levels[low : low + _LOOK]
-        if not any_past(some, np.int8(most)):
-            continue
-        for i in range(some.size):
-            level = np.int64(some[i])
-            if -most <= level <= most:
-                continue
-            if level == -128:
-                level = escapes[taken]
-                taken += 1
-            if np.int64(at) + 4 > words.size:
-                return -1, taken
-            acc, used, at = put_escape(words, acc, used, at, level, most + 1)
-    words[at] = acc
-    return np.int64(at * _8 + ((used + _7) >> _3)), taken
 
 
 @kernel
@@ -181,7 +127,6 @@ def encode_pack(
     """
     symbols = np.empty((segment + per - 1) // per, np.uint8)
     words = np.empty(symbols.size * 2 + 16, np.uint64)
-    source = words.view(np.uint8)
     most = (1 << (bits - 1)) - 1
     at = 0
     taken = 0
@@ -190,21 +135,11 @@ def encode_pack(
         count = (part.size + per - 1) // per
         pack(part, bits, per, symbols[:count])
         each = (count + streams - 1) // streams
-        for j in range(streams):
-            size = emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
-            if at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, j] = size
-            at += size
-        directory[s, streams] = 0
-        if any_past(part, np.int8(most)):
-            size, taken = emit_escapes(part, escapes, taken, most, words)
-            if size < 0 or at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, streams] = size
-            at += size
+        at, taken = emit_segment(
+            *(symbols[:count], each, codes, part, escapes, taken, most, words, payload, at, directory[s])
+        )
+        if at < 0:
+            return at
     return at
 
 

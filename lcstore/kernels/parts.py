@@ -6,7 +6,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.digest import weight
-from lcstore.kernels.grid import ESCAPE, MAX_LEVEL, advance
+from lcstore.kernels.grid import ESCAPE, MAX_LEVEL, Quantizer, advance
 from lcstore.kernels.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import RANGE, SPACE
@@ -22,11 +22,7 @@ def _advance_short(
     levels: Array,
     escapes: Array,
     escaped: int,
-    inverse: float,
-    limit: float,
-    step: int,
-    gain: float,
-    rounding: float,
+    by: Quantizer,
     start: int,
     out: Array,
 ) -> int:
@@ -35,10 +31,10 @@ def _advance_short(
     bad, top = np.int32(0), kind(0)
     sign_bit = kind(8 * track.itemsize - 1)
     for i in range(state.size):
-        scaled = state[i] * inverse
-        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
-        exact = real(real(wrap_sub(kind(np.rint(scaled)), track[i])) * gain)
-        level = kind(exact + np.copysign(rounding, exact))
+        scaled = state[i] * by.inverse
+        bad = np.int32(bad | np.int32(not (abs(scaled) <= by.limit)))
+        exact = real(real(wrap_sub(kind(np.rint(scaled)), track[i])) * by.gain)
+        level = kind(exact + np.copysign(by.rounding, exact))
         sign = shift_right(level, sign_bit)
         top = kind(top | wrap_sub(kind(level ^ sign), sign))
         levels[i] = np.int8(level)
@@ -46,27 +42,27 @@ def _advance_short(
         return RANGE
     total = np.uint64(0)
     if top <= MAX_LEVEL:
-        factor = kind(step)
+        factor = kind(by.step)
         for i in range(state.size):
             track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
             total += weight(np.uint64(start + i)) * np.uint64(np.int64(levels[i]))
-        total *= np.uint64(step)
+        total *= np.uint64(by.step)
     else:
         if escaped + state.size > escapes.size:
             return SPACE
         for i in range(state.size):
-            difference = np.int64(np.rint(state[i] * inverse)) - np.int64(track[i])
+            difference = np.int64(np.rint(state[i] * by.inverse)) - np.int64(track[i])
             size = abs(difference)
-            far = np.int64(np.float64(size) * gain + rounding)
+            far = np.int64(np.float64(size) * by.gain + by.rounding)
             if far > MAX_LEVEL:
-                far = max(np.int64(MAX_LEVEL + 1), (size + (step >> 1)) // step)
+                far = max(np.int64(MAX_LEVEL + 1), (size + (by.step >> 1)) // by.step)
             signed = far if difference >= 0 else -far
             levels[i] = np.int8(signed)
             if far > MAX_LEVEL:
                 levels[i] = ESCAPE
                 escapes[escaped] = signed
                 escaped += 1
-            move = signed * step
+            move = signed * by.step
             track[i] = kind(np.int64(track[i]) + move)
             total += weight(np.uint64(start + i)) * np.uint64(move)
     out[0] += total
@@ -114,27 +110,11 @@ def advance_parts(
         low, high = parts[p, 0], parts[p, 1]
         out[1] = np.uint64(low)
         values, grid, coded = state[low:high], track[low:high], levels[low:high]
-        unit, gain, rounding, first = units[p], gains[p], roundings[p], start + low
+        by = Quantizer(inverse, limit, units[p], gains[p], roundings[p], evens[p])
         if high - low < SHORT and not evens[p]:
-            escaped = _advance_short(
-                values, grid, coded, escapes, escaped, inverse, limit, unit, gain, rounding, first, out
-            )
+            escaped = _advance_short(values, grid, coded, escapes, escaped, by, start + low, out)
         else:
-            escaped = advance(
-                values,
-                grid,
-                coded,
-                escapes,
-                escaped,
-                inverse,
-                limit,
-                unit,
-                gain,
-                rounding,
-                evens[p],
-                first,
-                out,
-            )
+            escaped = advance(values, grid, coded, escapes, escaped, by, start + low, out)
         if escaped < 0:
             return escaped
     return escaped

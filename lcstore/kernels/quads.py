@@ -10,14 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import copy, window
+from lcstore.kernels.bits import window
+from lcstore.kernels.emit import emit_segment
 from lcstore.kernels.huffman import MAX_BITS, TABLE_SIZE
 from lcstore.kernels.jit import kernel
-from lcstore.kernels.pack import any_past, at_end, emit, emit_escapes, pack
-from lcstore.kernels.status import LENGTH, OK, SPACE
+from lcstore.kernels.pack import at_end, pack
+from lcstore.kernels.status import LENGTH, OK
 
 #: Levels of a group, bits of a level, tables.
 GROUP, BITS, TABLES = 4, 4, 3
+#: Levels of which symbols are counted at a time, whole groups.
+_AT_ONCE = 1 << 13
 _MOST = (1 << (BITS - 1)) - 1
 _MASK = np.uint64((1 << MAX_BITS) - 1)
 _3 = np.uint64(3)
@@ -49,10 +52,22 @@ def symbols_of(levels: Array, symbols: Array) -> int:
 @kernel
 def count(levels: Array, counts: Array) -> int:
     """Add how often each symbol occurs to ``int64[768]`` `counts`."""
-    symbols = np.empty(2 * ((levels.size + GROUP - 1) // GROUP), np.uint16)
-    symbols_of(levels, symbols)
-    for i in range(symbols.size):
-        counts[symbols[i]] += 1
+    symbols = np.empty(2 * _AT_ONCE // GROUP, np.uint16)
+    part = np.zeros((2, counts.size), np.int64)  # equal neighbours do not wait for each other
+    for low in range(0, levels.size, _AT_ONCE):
+        some = levels[low : low + _AT_ONCE]
+        used = 2 * ((some.size + GROUP - 1) // GROUP)
+        symbols_of(some, symbols[:used])
+        whole = used & ~3
+        for i in range(0, whole, 4):
+            part[0, symbols[i]] += 1
+            part[0, symbols[i + 1]] += 1
+            part[1, symbols[i + 2]] += 1
+            part[1, symbols[i + 3]] += 1
+        for i in range(whole, used):
+            part[0, symbols[i]] += 1
+    for s in range(counts.size):
+        counts[s] += part[0, s] + part[1, s]
     return OK
 
 
@@ -90,7 +105,6 @@ def encode_quads(
     """
     symbols = np.empty(2 * ((segment + GROUP - 1) // GROUP), np.uint16)
     words = np.empty(symbols.size * 4 + 16, np.uint64)
-    source = words.view(np.uint8)
     at = 0
     taken = 0
     for s in range(directory.shape[0]):
@@ -98,22 +112,12 @@ def encode_quads(
         groups = (part.size + GROUP - 1) // GROUP
         symbols_of(part, symbols[: 2 * groups])
         each = 2 * ((groups + streams - 1) // streams)
-        for j in range(streams):
-            low, high = min(j * each, 2 * groups), min((j + 1) * each, 2 * groups)
-            size = emit(symbols[low:high], codes, words)
-            if at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, j] = size
-            at += size
-        directory[s, streams] = 0
-        if any_past(part, np.int8(_MOST)):
-            size, taken = emit_escapes(part, escapes, taken, _MOST, words)
-            if size < 0 or at + size > payload.size or size > 65535:
-                return SPACE
-            copy(source, size, payload, at)
-            directory[s, streams] = size
-            at += size
+        at, taken = emit_segment(
+            *(symbols[: 2 * groups], each, codes, part, escapes, taken, _MOST, words, payload, at),
+            directory[s],
+        )
+        if at < 0:
+            return at
     return at
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.ints import step_of
 from lcstore.kernels.jit import kernel
+from lcstore.kernels.scales import step_of
 from lcstore.kernels.status import OK, RANGE
 
 #: Magnitude that a level must stay below.

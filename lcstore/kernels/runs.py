@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import bit_length, copy, put, put_escape, window
+from lcstore.kernels.bits import bit_length, copy, mask_of, put, put_escape, window
 from lcstore.kernels.huffman import MAX_BITS
-from lcstore.kernels.ints import trailing_zeros
+from lcstore.kernels.ints import bit_count, trailing_zeros
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
 
@@ -31,10 +31,12 @@ _3 = np.uint64(3)
 _7 = np.uint64(7)
 _8 = np.uint64(8)
 _16 = np.uint64(16)
-_56 = np.uint64(56)
-#: The low seven bits of each byte; and what brings the lowest bits of all bytes together in the top one.
-_LOW_SEVEN = np.uint64(0x7F7F7F7F7F7F7F7F)
-_GATHER = np.uint64(0x0102040810204080)
+_TOP = np.uint64(1 << 63)
+#: Levels that are searched at a time for those that are not zero, and how many are found at a time.
+_LOOK = 1024
+_AT_ONCE = 4
+#: Runs below this are looked up: most are, and their classes are what no processor can foretell.
+_SHORT = 256
 
 
 @kernel(inline=True)
@@ -49,14 +51,51 @@ def _run_class(run: Any) -> tuple[Any, Any]:
 
 
 @kernel(inline=True)
-def _used(words: Array) -> Any:
-    """Give one bit for each byte of at most eight words: whether it is not zero."""
-    mask = np.uint64(0)
-    for k in range(words.size):
-        word = words[k]
-        used = ((((word & _LOW_SEVEN) + _LOW_SEVEN) | word) & ~_LOW_SEVEN) >> _7
-        mask |= ((used * _GATHER) >> _56) << np.uint64(8 * k)
-    return mask
+def _short_runs(symbols: Array, masks: Array) -> None:
+    """Fill for each run below 256 the symbol with level class 0, and the bits of the run that are extra."""
+    for run in range(symbols.size):
+        kind, bits = _run_class(run)
+        symbols[run] = np.uint8(kind * LEVELS)
+        masks[run] = np.uint8((1 << bits) - 1)
+
+
+@kernel(inline=True)
+def _token(run: Any, level: Any, classes: Array, starts: Array, masks: Array) -> tuple[Any, Any]:
+    """Give the symbol of a run and the level behind it, and what its extra bits hold."""
+    kind = classes[np.uint8(level)]
+    if run < _SHORT:
+        return np.uint8(starts[run] + kind), np.uint32(run & np.int64(masks[run]))
+    start, bits = _run_class(run)
+    return np.uint8(start * LEVELS + kind), np.uint32(run & ((1 << bits) - 1))
+
+
+@kernel(inline=True)
+def _find(levels: Array, places: Array) -> Any:
+    """Fill where levels are not zero; give their number. `places` has room for 64 more than there are levels.
+
+    So many at a time, whether there are so many or not: a loop over those that there are ends at random, and
+    costs more in wrong guesses than in work.
+    """
+    flags = np.zeros(_LOOK, np.uint8)
+    words = flags.view(np.uint64)
+    found = np.int64(0)
+    for low in range(0, levels.size, _LOOK):
+        some = levels[low : low + _LOOK]
+        flags[some.size :] = 0
+        for i in range(some.size):
+            flags[i] = np.uint8(some[i] != 0)
+        for w in range(0, words.size, 8):
+            mask = mask_of(words, w)
+            count = np.int64(bit_count(mask))
+            for done in range(0, 64, _AT_ONCE):
+                if done >= count:
+                    break
+                for k in range(_AT_ONCE):
+                    # Behind the last one any place will do; only zero itself has no trailing zeros.
+                    places[found + done + k] = low + 8 * w + np.int64(trailing_zeros(mask | _TOP))
+                    mask &= mask - _1
+            found += count
+    return found
 
 
 @kernel
@@ -66,9 +105,9 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
     Parameters
     ----------
     levels
-        ``int8[n]``, contiguous and aligned to 8 bytes.
+        ``int8[n]``.
     segment
-        Elements per segment, a multiple of 8; tokens start afresh in each.
+        Elements per segment; tokens start afresh in each.
     symbols, extras
         ``uint8`` and ``uint32``, filled: symbols, and what the extra bits of each hold.
     counts
@@ -80,44 +119,26 @@ def tokenize(levels: Array, segment: int, symbols: Array, extras: Array, counts:
         Number of tokens, or `SPACE`.
     """
     at = 0
-    whole = (levels.size // 8) * 8
-    words = levels[:whole].view(np.uint64)
+    places = np.empty(segment + 64, np.int32)
     classes = np.full(256, 4, np.uint8)
     classes[1], classes[255], classes[2], classes[254] = 0, 1, 2, 3
+    starts, masks = np.empty(_SHORT, np.uint8), np.empty(_SHORT, np.uint8)
+    _short_runs(starts, masks)
     for s in range(counts.size):
         low = s * segment
         high = min(low + segment, levels.size)
         begin = at
-        expected: Any = low
-        if at + (high - low) + 1 > symbols.size:
-            # Only as much as is needed: count what is not zero before giving up.
-            need = 1
-            for i in range(low, high):
-                need += levels[i] != 0
-            if at + need > symbols.size:
-                return SPACE
-        last = min(high, whole) // 8
-        for w in range(low // 8, last, 8):
-            mask = _used(words[w : min(w + 8, last)])
-            while mask != 0:
-                i = int(w * 8 + np.int64(trailing_zeros(mask)))
-                mask &= mask - _1
-                run = i - expected
-                kind, bits = _run_class(run)
-                symbols[at] = np.uint8(kind * LEVELS + classes[np.uint8(levels[i])])
-                extras[at] = np.uint32(run & ((1 << bits) - 1))
-                at += 1
-                expected = i + 1
-        for i in range(max(low, whole), high):
-            if levels[i] == 0:
-                continue
-            run = i - expected
-            kind, bits = _run_class(run)
-            symbols[at] = np.uint8(kind * LEVELS + classes[np.uint8(levels[i])])
-            extras[at] = np.uint32(run & ((1 << bits) - 1))
+        part = levels[low:high]
+        found = _find(part, places)
+        if at + found + 1 > symbols.size:
+            return SPACE
+        expected: Any = 0
+        for place in places[:found]:
+            run = np.int64(place) - expected
+            symbols[at], extras[at] = _token(run, part[place], classes, starts, masks)
             at += 1
-            expected = i + 1
-        if at > begin and expected < high:
+            expected = np.int64(place) + 1
+        if at > begin and expected < part.size:
             symbols[at] = END
             extras[at] = 0
             at += 1
@@ -171,8 +192,10 @@ def encode_runs(
     int
         Bytes of `payload` used, or `SPACE`.
     """
-    bits = np.empty(256, np.uint8)
+    bits, steps = np.empty(256, np.uint8), np.zeros(256, np.int64)
     extra_bits(bits)
+    for symbol in range(CLASSES * LEVELS):
+        steps[symbol] = _run_base(symbol // LEVELS, np.int64(bits[symbol])) + 1
     words = np.empty(2 * segment // 4 + 64, np.uint64)
     side = np.empty(segment // 2 + 64, np.uint64)
     source, side_source = words.view(np.uint8), side.view(np.uint8)
@@ -193,15 +216,13 @@ def encode_runs(
             acc, used, to = put(words, acc, used, to, value, (code >> _16) + n)
             if symbol == END:
                 break
-            kind = np.int64(symbol) // LEVELS
-            place += _run_base(kind, np.int64(n)) + np.int64(extras[t])
-            if np.int64(symbol) - kind * LEVELS == 4:
-                level = np.int64(levels[place])
+            place += steps[symbol] + np.int64(extras[t])
+            if symbol % np.uint8(LEVELS) == LEVELS - 1:
+                level = np.int64(levels[place - 1])
                 if level == -128:
                     level = escapes[taken]
                     taken += 1
                 side_acc, side_used, side_to = put_escape(side, side_acc, side_used, side_to, level, LEAST)
-            place += 1
         token += counts[s]
         words[to] = acc
         side[side_to] = side_acc

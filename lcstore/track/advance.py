@@ -99,6 +99,7 @@ class Advance:
     def _one(self, piece: Piece, step: Step) -> int:
         state, inverse, limit = self._on_grid(piece)
         kind = state.dtype.type
+        by = kernels.Quantizer(inverse, limit, step.units, kind(step.gain), kind(step.rounding), step.even)
         where = slice(piece.at, piece.at + piece.size)
         arguments = (
             state,
@@ -106,12 +107,7 @@ class Advance:
             self.levels[where],
             self.escapes,
             self.escaped,
-            inverse,
-            limit,
-            step.units,
-            kind(step.gain),
-            kind(step.rounding),
-            step.even,
+            by,
             piece.first,
             self._out,
         )

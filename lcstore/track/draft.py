@@ -136,12 +136,12 @@ class Draft:
                 continue
             spec = self.plan.tensors[tensor]
             pool = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
-            left = now - samples.take(pool) * math.ldexp(1.0, int(self.columns.grid[tensor]))
-            step = now - before
+            unit = math.ldexp(1.0, int(self.columns.grid[tensor]))
+            sums = samples.residuals(pool, unit, now, before)
             weight = spec.size / now.size
-            error += weight * samples.inner(left, left)
-            moved += weight * samples.inner(step, step)
-            along += weight * samples.inner(left, step)
+            error += weight * sums[0]
+            moved += weight * sums[1]
+            along += weight * sums[2]
         return (math.sqrt(error / moved), along / moved) if moved > 0 else (math.nan, math.nan)
 
     def worst_row(self) -> tuple[float, Path] | None:

@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.kernels.sample import follow_mean, shares
 from lcstore.state.paths import Path
 from lcstore.state.plan import ALIGN
 from lcstore.track import samples, steps
@@ -125,11 +126,11 @@ class Rate:
         seen, mean = self._means.get(path, (0, change))
         if not seen or mean.size != change.size:
             seen, mean = 0, np.zeros_like(change)
-        unit = change / scale
-        taken = 1 - (1 - _TAKEN) ** seen  # what a mean of so few has come to, of changes that are all alike
-        part = samples.inner(mean, unit) / (taken * change.size) if seen else 0.0
-        self._means[path] = (seen + 1, mean + _TAKEN * (unit - mean))
-        return max(0.0, min(1.0, part))
+        moved, out = np.empty_like(mean), np.empty(1)
+        follow_mean(change, scale, _TAKEN, mean, moved, out)
+        self._means[path] = (seen + 1, moved)
+        full = 1 - (1 - _TAKEN) ** seen  # what a mean of so few has come to, of changes that are all alike
+        return max(0.0, min(1.0, float(out[0]) / (full * change.size))) if seen else 0.0
 
     def finer(self, path: Path, change: Array, count: int) -> Array | None:
         """Return for each block of a tensor by how many octaves its step is finer, if any is.
@@ -143,15 +144,13 @@ class Rate:
         count
             Its elements.
         """
-        part_of_block, starts, sizes = _parts(count, change.size)
+        part_of_block, starts = _parts(count, change.size)
         held = self._shares.get(path)
-        if held is None or held.size != sizes.size:
-            held = np.ones(sizes.size)
-        top = samples.rms(change)
-        if top > 0:
-            share = np.sqrt(np.add.reduceat(np.square(change / top), starts) / sizes)
-            held = np.maximum(np.minimum(share, 1.0), HOLD * held)
+        held = np.ones(starts.size) if held is None or held.size != starts.size else held.copy()
         self._shares[path] = held
+        top = samples.rms(change)
+        if top > 0 and shares(change, starts, top, HOLD, FINER_BELOW, held) == 0:
+            return None
         if held.min() >= FINER_BELOW:
             return None
         octaves = np.ceil(np.log2(FINER_BELOW / np.maximum(held, 2.0**-MOST_FINER * FINER_BELOW)))
@@ -176,17 +175,15 @@ class Rate:
 
 
 @lru_cache(maxsize=256)
-def _parts(count: int, sampled: int) -> tuple[Array, Array, Array]:
-    """Return the part that each block of a tensor lies in, and where and how large each part's sample is."""
+def _parts(count: int, sampled: int) -> tuple[Array, Array]:
+    """Return the part that each block of a tensor lies in, and where each part's sample begins."""
     blocks = -(-count // ALIGN)
     parts = min(PARTS, blocks, -(-sampled // SAMPLED))
     part_of_block = np.arange(blocks) * parts // blocks
-    used, starts, sizes = np.unique(
-        part_of_block[samples.positions(count) // ALIGN], return_index=True, return_counts=True
-    )
+    used, starts = np.unique(part_of_block[samples.positions(count) // ALIGN], return_index=True)
     # A short last block may hold no element of the sample: it goes with the part before.
     part_of_block = np.maximum(np.searchsorted(used, part_of_block, "right") - 1, 0)
-    return part_of_block, starts, sizes
+    return part_of_block, starts
 
 
 def _factor_of(columns: Columns | None, error: float) -> float:

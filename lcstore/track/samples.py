@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.kernels import sample as kernels
 
 #: Elements of a sample: one in so many, but no fewer than the first number and no more than the second.
 ONE_IN: Final = 256
@@ -42,7 +43,12 @@ def positions(count: int) -> Array:
 
 def take(flat: Array) -> Array:
     """Return the sample of a flat tensor, as float64."""
-    return flat[positions(flat.size)].astype(np.float64)
+    places = positions(flat.size)
+    if flat.dtype.itemsize < 4:  # half precision: kernels know none of its dtypes
+        return flat[places].astype(np.float64)
+    out = np.empty(places.size)
+    kernels.gather(flat, places, out)
+    return out
 
 
 def touched(change: Array) -> Array | None:
@@ -59,13 +65,23 @@ def touched(change: Array) -> Array | None:
     return moves if either > 0 and both > _TOGETHER * either else None
 
 
-def inner(a: Array, b: Array) -> float:
-    """Return the sum of the products. Without BLAS, whose threads cost more than these few elements."""
-    return float(np.einsum("i,i->", a, b))
-
-
 def rms(values: Array) -> float:
-    """Return the root mean square; 0 for nothing. Squares neither overflow nor vanish."""
-    top = float(np.max(np.abs(values), initial=0.0))
-    scaled = values / top if top > 0 else values
-    return top * float(np.sqrt(inner(scaled, scaled) / values.size)) if top > 0 else 0.0
+    """Return the root mean square of ``float64[n]``; 0 for nothing. Squares neither overflow nor vanish."""
+    out = np.empty(1)
+    kernels.root_mean_square(values, out)
+    return float(out[0])
+
+
+def residuals(track: Array, unit: float, now: Array, before: Array) -> tuple[float, float, float]:
+    """Return sums over the sample of a tensor: the squares of what is left and of what changed; the products.
+
+    Parameters
+    ----------
+    track, unit
+        Its grid integers, and the unit of its grid.
+    now, before
+        Its sample, and that of the save before.
+    """
+    out = np.empty(3)
+    kernels.residuals(track, positions(track.size), unit, now, before, out)
+    return float(out[0]), float(out[1]), float(out[2])

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from lcstore.codec.scales import scale_of, shift_of, step_of
+
 #: An update scale rises at most this much from save to save, and falls at once.
 RISE: Final = 1.25
 #: Down to this part of it an update scale counts as the same where it is seen in few rows.
@@ -60,8 +62,6 @@ A_TREND: Final = 0.25
 #: Variance of what a lattice leaves, for a step of 1 and a threshold of 1/2, and what a threshold off that
 #: adds, by its square: of single levels, and of levels made even four by four.
 LEFT, LEFT_EVEN = (1 / 12, 0.72), (0.11, 0.4)
-#: Steps are these odd numbers times powers of two: four to the octave, by place in a frame's scale.
-ODD: Final = (1, 3, 5, 7)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Step:
     Attributes
     ----------
     scale
-        ``shift + 64 * i`` for a step of ``ODD[i] * 2**shift`` grid units.
+        1, 3, 5 or 7 times a power of two, four to the octave: as in :mod:`lcstore.codec.scales`.
     threshold
         From where on a delta is not zero, in steps.
     width
@@ -88,7 +88,7 @@ class Step:
     @cached_property
     def units(self) -> int:
         """The step in grid units."""
-        return ODD[self.scale >> 6] << (self.scale & 63)
+        return step_of(self.scale)
 
     @property
     def gain(self) -> float:
@@ -102,7 +102,7 @@ class Step:
 
     def finer(self, octaves: int) -> Step:
         """Return a step that is finer by so many octaves, or as fine as the grid."""
-        shift = self.scale & 63
+        shift = shift_of(self.scale)
         if octaves > shift:
             return Step(0)
         return replace(self, scale=self.scale - octaves) if octaves else self
@@ -123,12 +123,13 @@ def nearest(wanted: float, most: int) -> int:
     shift = octave - 2
     while quarter & 1 == 0:
         quarter, shift = quarter >> 1, shift + 1
-    return shift + 64 * ODD.index(quarter)
+    return scale_of(quarter, shift)
 
 
 def log2_of(scale: int) -> float:
     """Return log2 of the step that a scale stands for, in grid units."""
-    return math.log2(ODD[scale >> 6]) + (scale & 63)
+    shift = shift_of(scale)
+    return math.log2(step_of(scale - shift)) + shift
 
 
 def best(error: float, trend: float = 0.0) -> tuple[float, float, float]:
@@ -216,7 +217,7 @@ def choose_step(
     # A step finer than wanted may have a wider zero, a coarser one a narrower, down to rounding to nearest.
     finest = HYSTERESIS if error >= FINE and trend < A_TREND else HYSTERESIS_FINE
     coarsest = min(finest, (threshold + NEAREST_MISS - LEAST_THRESHOLD) / PER_OCTAVE)
-    if scale is None or not -coarsest <= wanted - log2_of(scale) <= finest or scale & 63 > most:
+    if scale is None or not -coarsest <= wanted - log2_of(scale) <= finest or shift_of(scale) > most:
         scale = nearest(wanted, most)
     threshold += PER_OCTAVE * (1 - min(1.0, trend / A_TREND)) * (wanted - log2_of(scale))
     return Step(scale, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), width, error < FINE)

@@ -11,9 +11,12 @@ from frame_builder import nibbles
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcstore.codec.entropy import count_pairs
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.codec.tables import CodeTable, TableCache
 from lcstore.errors import CorruptionError
+from lcstore.kernels.huffman import histogram
+from lcstore.kernels.pack import pack
 
 counts_of = st.lists(st.sampled_from([0, 0, 0, 0, 1, 2, 5, 1000, 10**9]), min_size=256, max_size=256).filter(
     any
@@ -116,3 +119,14 @@ def test_scales_are_written_and_read_back(scales):
 def test_any_bytes_are_scales_or_refused(data, blocks):
     with contextlib.suppress(CorruptionError):
         assert unpack_scales(memoryview(data), blocks).size == blocks
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 700), st.sampled_from([0.3, 2.0, 3.0, 30.0]))
+def test_symbols_counted_together_are_those_counted_one_by_one(seed, size, spread):
+    rng = np.random.default_rng(seed)
+    levels = np.clip(np.rint(rng.normal(0, spread, size)), -128, 127).astype(np.int8)
+    for counts, bits, per in zip(count_pairs(levels), (8, 3, 4), (1, 2, 2), strict=True):
+        symbols, wanted = np.empty(-(-size // per), np.uint8), np.zeros(256, np.int64)
+        pack(levels, bits, per, symbols)
+        histogram(symbols, wanted)
+        np.testing.assert_array_equal(counts, wanted)

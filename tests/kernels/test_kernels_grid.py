@@ -32,10 +32,9 @@ def run_advance(state, track, room, scale, zone, start, inverse=1.0, limit=None,
     track, levels = track.copy(), np.zeros(state.size, np.int8)
     escapes, out = np.zeros(room, np.int64), np.zeros(4, np.uint64)
     kind = state.dtype.type
-    result = grid.advance(
-        *(state, track, levels, escapes, escaped, kind(inverse), kind(limit)),
-        *(twins.step_of(scale), kind(1 / twins.step_of(scale)), kind(1 - zone), even, start, out),
-    )
+    step = twins.step_of(scale)
+    by = grid.Quantizer(kind(inverse), kind(limit), step, kind(1 / step), kind(1 - zone), even)
+    result = grid.advance(state, track, levels, escapes, escaped, by, start, out)
     return result, track, levels, escapes, out
 
 
@@ -89,10 +88,8 @@ def test_ranges_are_coded_as_if_each_were_alone_and_the_rest_is_left(
     limit, step, real = float(1 << kind[2]), twins.step_of(3), kind[0]
     moved, levels = track.copy(), np.zeros(size, np.int8)
     escapes, out = np.zeros(room, np.int64), np.zeros(4, np.uint64)
-    result = grid.advance_ranges(
-        ranges, state, moved, levels, escapes, 0, real(1), real(limit), step, real(1 / step), real(0.4),
-        even, 77, out,
-    )  # fmt: skip
+    by = grid.Quantizer(real(1), real(limit), step, real(1 / step), real(0.4), even)
+    result = grid.advance_ranges(ranges, state, moved, levels, escapes, 0, by, 77, out)
     wanted = twins.advance_ranges(
         ranges.tolist(), state, track, room, 0, kind[0](1), limit, step, 1 / step, 0.4, 77, even
     )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.kernels import huffman
-from lcstore.kernels.status import TABLE
+from lcstore.kernels.status import SYMBOL, TABLE
 
 counts_of = st.lists(st.sampled_from([0, 0, 1, 1, 2, 3, 10, 1000, 1 << 40]), min_size=2, max_size=256)
 
@@ -115,3 +115,20 @@ def test_histogram_counts(data):
     counts = np.ones(256, np.int64)
     huffman.histogram(np.frombuffer(data, np.uint8).copy(), counts)
     np.testing.assert_array_equal(counts, 1 + np.bincount(np.frombuffer(data, np.uint8), minlength=256))
+
+
+@given(counts_of.filter(any))
+def test_the_bits_of_a_code_and_the_bound_below_them_are_their_twins(counts):
+    _, lengths = lengths_of(counts)
+    counts, bound = np.array(counts, np.int64), np.full(1, np.nan)
+    bits = huffman.code_bits(counts, lengths)
+    assert bits == twins.code_bits(counts, lengths)
+    assert huffman.entropy(counts, bound) == 0
+    assert bound[0] == twins.entropy(counts)
+    assert bound[0] <= bits * (1 + 1e-12)
+
+
+def test_the_bits_of_symbols_without_a_code_are_not_given():
+    lengths = np.array([1, 1, 0], np.uint8)
+    assert huffman.code_bits(np.array([3, 4, 0]), lengths) == 7
+    assert huffman.code_bits(np.array([3, 4, 1]), lengths) == SYMBOL

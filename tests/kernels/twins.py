@@ -7,6 +7,7 @@ shares a trick with its kernel.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 
 import numpy as np
@@ -583,3 +584,38 @@ def factored_values(levels, places, rows, columns, step, dtype):
             status = RANGE
         out.append((code << drop) + (1 << (drop - 1)) if code > 0 else 0)
     return status, out
+
+
+def root_mean_square(values):
+    with np.errstate(over="ignore"):
+        lanes = [values[lane : values.size & ~3 : 4] ** 2 for lane in range(4)]
+        lanes[0] = np.append(lanes[0], values[values.size & ~3 :] ** 2)
+        a, b, c, d = (in_order(lane) for lane in lanes)
+        total = (a + b) + (c + d)
+    if 2.0**-900 < total < 2.0**900:
+        return np.sqrt(total / values.size)
+    top = np.max(np.abs(values), initial=0.0)
+    return top * np.sqrt(in_order((values / top) ** 2) / values.size) if top > 0 else 0.0
+
+
+def in_order(values):
+    """Sum up one after the other; numpy adds in pairs."""
+    return np.cumsum(values)[-1] if values.size else 0.0
+
+
+def shares(change, starts, top, hold, least, held):
+    parts = np.split(change, starts[1:])
+    found = np.minimum([root_mean_square(part) / top for part in parts], 1.0)
+    held = np.maximum(found, hold * held)
+    return int(np.count_nonzero(held < least)), held
+
+
+def code_bits(counts, lengths):
+    return sum(int(count) * int(length) for count, length in zip(counts, lengths, strict=True))
+
+
+def entropy(counts):
+    total, bits = sum(counts.tolist()), 0.0
+    for count in counts[counts > 0].tolist():
+        bits += float(count) * math.log2(float(total) / float(count))
+    return max(bits, float(total))
