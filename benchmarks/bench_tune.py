@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks.inputs import gpt
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads import start_run
-from benchmarks.workloads_cache import Trace
+from benchmarks.workloads_cache import Tensors, Trace
 from lcstore.state.tree import flatten
 from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.tune import Tuned, tune
@@ -163,30 +163,31 @@ def measured(states: Stretch, policy: PolicyLike, loss: Callable[[Any], float]) 
 
 
 def rework(report: Report, found: Tuned, saves: Trace) -> None:
-    """Losses of runs that go on from what each policy restores, minus those of the exact run."""
+    """Train on from what each policy restores at the last save that holds moments."""
+    states = Stretch(saves, 0, saves.moments)
+    restored = {}
+    for name, policy in (("balanced", "balanced"), ("tuned", found.policy), ("small", "small")):
+        model = saves.state(saves.moments - 1)["model"]
+        paths = tunable(flatten({"model": model}), policy_from("balanced"))
+        held = run_loop(policy_from(policy), states, len(states), part_of(paths)).restored()
+        restored[name] = model | {str(path[-1]): array for path, array in held.items()}
+    trained_on(report, saves, restored)
+
+
+def trained_on(report: Report, saves: Trace, restored: dict[str, Tensors]) -> None:
+    """Losses of runs that go on from restored weights and exact moments, minus those of the exact run."""
     last = saves.moments - 1
-    at = saves.iterations[last]
-    states = Stretch(saves, 0, last + 1)
-    run = start_run("gpt")
-    losses = {}
-    for name, policy in (
-        ("exact", None),
-        ("balanced", "balanced"),
-        ("tuned", found.policy),
-        ("small", "small"),
-    ):
+    at, run = saves.iterations[last], start_run("gpt")
+    losses: dict[str, list[float]] = {}
+    for name, model in {"exact": None, **restored}.items():
         state = saves.state(last)
-        if policy is not None:
-            paths = tunable(flatten({"model": state["model"]}), policy_from("balanced"))
-            restored = run_loop(policy_from(policy), states, len(states), part_of(paths)).restored()
-            state["model"] = {**state["model"], **{str(p[-1]): a for p, a in restored.items()}}
-        run.load(state, at)
+        run.load(state if model is None else state | {"model": model}, at)
         losses[name] = [run.loss()]
         for to in range(at + LOOKS, at + TRAINED + 1, LOOKS):
             run.advance(to)
             losses[name].append(run.loss())
     head = ["restored by", *(f"after {steps} steps" for steps in range(0, TRAINED + 1, LOOKS))]
-    rows = [[name, *np.subtract(losses[name], losses["exact"])] for name in losses if name != "exact"]
+    rows = [[name, *np.subtract(losses[name], losses["exact"])] for name in restored]
     report.table("Held-out loss minus that of the exact run", head, rows)
     report.data["rework"] = losses
 

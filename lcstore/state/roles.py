@@ -192,6 +192,17 @@ def _is_stray_moment(path: Path) -> bool:
     return False
 
 
+def second_moment_place(path: Path) -> int:
+    """Return the place of the field that says "second moment" on the path of one; -1 where none does."""
+    name = _words(path[-1:])
+    if name and _TORCH_MOMENTS.get(name[-1]) == "second_moment":
+        return len(path) - 1
+    optimizer = _optimizer_place(path)
+    begin = 0 if optimizer is None else optimizer + 1
+    fields = {**_OPTAX_MOMENTS, **_SHORT_MOMENTS}
+    return next((i for i in range(begin, len(path)) if fields.get(path[i]) == "second_moment"), -1)
+
+
 def _moment(path: Path) -> Role:
     name = _words(path)[-1]
     if name in _TORCH_MOMENTS:

@@ -19,8 +19,8 @@ PolicyLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Policy
 FORMAT: Final = 0
 MAX_BYTES: Final = 4 << 20
 _SUFFIX: Final = ".json"
-_NUMBERS: Final = tuple(f.name for f in fields(Policy) if f.name not in ("rules", "name"))
-_KNOWN: Final = frozenset({"format", "kind", "name", "rules", "about", *_NUMBERS})
+_NUMBERS: Final = tuple(f.name for f in fields(Policy) if f.name not in ("rules", "name", "weighted"))
+_KNOWN: Final = frozenset({"format", "kind", "name", "rules", "about", "weighted", *_NUMBERS})
 
 
 def policy_from(policy: PolicyLike) -> Policy:
@@ -87,7 +87,13 @@ def policy_to_json(policy: Policy, about: Mapping[str, Any] | None = None) -> di
     ]
     head: dict[str, Any] = {"format": FORMAT, "kind": "policy", "name": policy.name}
     numbers = {name: getattr(policy, name) for name in _NUMBERS}
-    return head | numbers | {"rules": rules} | ({"about": dict(about)} if about else {})
+    return (
+        head
+        | numbers
+        | {"weighted": policy.weighted}
+        | {"rules": rules}
+        | ({"about": dict(about)} if about else {})
+    )
 
 
 def policy_from_json(document: object) -> Policy:
@@ -109,7 +115,10 @@ def policy_from_json(document: object) -> Policy:
     if not isinstance(document.get("about", {}), dict):
         raise InvalidInputError('"about" is no JSON object')
     numbers = {key: _number(key, document[key]) for key in _NUMBERS if key in document}
-    return Policy(**numbers, rules=_rules(document.get("rules", [])), name=name)
+    weighted = document.get("weighted", False)
+    if not isinstance(weighted, bool):
+        raise InvalidInputError('"weighted" is neither true nor false')
+    return Policy(**numbers, rules=_rules(document.get("rules", [])), name=name, weighted=weighted)
 
 
 def _number(name: str, value: object) -> Any:

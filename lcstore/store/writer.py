@@ -154,7 +154,8 @@ class Writer:
 
     def change_policy(self, policy: Policy) -> None:
         """Save with another quality from now on."""
-        if (policy.error, policy.bytes_per_save) != (self.policy.error, self.policy.bytes_per_save):
+        kept = ("error", "bytes_per_save", "weighted")
+        if any(getattr(policy, name) != getattr(self.policy, name) for name in kept):
             self.track.rate.forget_budget()
         self.policy = policy
 

@@ -67,6 +67,8 @@ class Draft:
         What the track is to remember of its rate once this is committed.
     factor
         What the policy's errors are multiplied with.
+    shares
+        What errors of single tensors are multiplied with besides.
     finer
         Of tensors with steps of their own in some blocks: for each block, by how many octaves they are finer.
     by_row
@@ -90,6 +92,7 @@ class Draft:
     policy: Policy
     rate: Rate
     factor: float = 1.0
+    shares: dict[int, float] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     steps: dict[int, Step] = field(default_factory=dict)
     finer: dict[int, Array] = field(default_factory=dict)

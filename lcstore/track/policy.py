@@ -48,6 +48,11 @@ class Policy:
         ``docs/rows.md``. None: rows are not looked at.
     name
         What the policy is called in records.
+    weighted
+        Whether errors are divided by sensitivity: where the state holds second moments, tensors of weights
+        for which they are large get less than `error`, down to a fifth, others more, up to twice.
+        `error` is then the mean over all, weighted by the roots of the second moments. Rules that give
+        an error hold as they are.
     """
 
     error: float | None = 1.0
@@ -57,6 +62,7 @@ class Policy:
     name: str = "custom"
     bytes_per_save: int | None = None
     row_error: float | None = 0.5
+    weighted: bool = False
 
     def __post_init__(self) -> None:
         _check_error("error", self.error)
@@ -68,6 +74,8 @@ class Policy:
             raise InvalidInputError(
                 f"a policy's bytes_per_save is a whole number above 0, and needs an error, not {budget!r}"
             )
+        if not isinstance(self.weighted, bool):
+            raise InvalidInputError(f"a policy's weighted is true or false, not {self.weighted!r}")
         first, second = self.first_moment, self.second_moment
         if first is not None and first != 0 and not 0.5 <= first <= 16:
             raise InvalidInputError(f"a policy's first_moment is 0, or 0.5 to 16 bits, not {first}")
@@ -96,6 +104,11 @@ class Policy:
         """Return the relative error that each row of the weights at `path` may have; None: any."""
         rule = self._rule(path, "row_error")
         return self.row_error if rule is None or isinstance(rule, str) else rule["row_error"]
+
+    def gives_error(self, path: Path) -> bool:
+        """Say whether a rule gives the error of the weights at `path`."""
+        rule = self._rule(path, "error")
+        return rule is not None and not isinstance(rule, str)
 
     def _rule(self, path: Path, what: str) -> Rule | None:
         """Return the first rule for `path` that says `what`, or gives a role."""

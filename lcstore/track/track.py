@@ -21,6 +21,7 @@ from lcstore.track.layout import PoolMap, pool_maps
 from lcstore.track.policy import Policy
 from lcstore.track.rate import LEAST_ERROR, MOST_ERROR, Rate
 from lcstore.track.scratch import Scratch
+from lcstore.track.sensitivity import Sensitivity
 
 #: Update scales are recorded as float32; those of float64 tensors may be larger.
 _LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
@@ -50,6 +51,7 @@ class Track:
         self.tables = TableCache()
         self.scratch = Scratch()
         self.rate = Rate()
+        self.sensitivity = Sensitivity()
         self._maps: tuple[Plan, dict[str, PoolMap]] | None = None
 
     def draft(
@@ -94,8 +96,10 @@ class Track:
             policy=policy,
             rate=self.rate.copy(),
         )
+        draft.shares = self.sensitivity.shares(plan, arrays, policy)
         if policy.error is not None and base is not None:
-            draft.factor = draft.rate.errors_times(policy.bytes_per_save, policy.error, self.columns)
+            middle = float(np.median([*draft.shares.values()])) if draft.shares else 1.0
+            draft.factor = draft.rate.errors_times(policy.bytes_per_save, policy.error * middle, self.columns)
         for path, ranges in (touched or {}).items():
             draft.touched[plan.index[path]] = ranges
         for index, spec in enumerate(plan.tensors):
@@ -210,8 +214,9 @@ class Track:
         scale = float(columns.scale[index])
         error = draft.policy.error_of(spec.path)
         assert error is not None
-        if draft.factor != 1:
-            error = max(LEAST_ERROR, min(MOST_ERROR, error * draft.factor))
+        times = draft.factor * draft.shares.get(index, 1.0)
+        if times != 1:
+            error = max(LEAST_ERROR, min(MOST_ERROR, error * times))
         if rows:
             error *= steps.IN_ROWS
         most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]

@@ -28,6 +28,7 @@ POLICIES = st.builds(
     second_moment=st.none() | st.floats(1 / 16, 15),
     row_error=ERRORS,
     rules=RULES,
+    weighted=st.booleans(),
     name=st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=20),
 )
 
@@ -69,6 +70,7 @@ def test_what_a_file_leaves_out_is_as_in_balanced():
         ({"error": "1"}, "a number"),
         ({"error": True}, "a number"),
         ({"error": 100}, "0.01 to 8"),
+        ({"weighted": 1}, "weighted"),
         ({"name": ""}, "name"),
         ({"about": []}, "about"),
         ({"rules": {}}, "no list"),
