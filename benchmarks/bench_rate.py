@@ -21,7 +21,6 @@ from benchmarks.workloads_cache import Trace
 from lcstore.track import samples
 from lcstore.track.draft import Draft
 from lcstore.track.policy import PRESETS, Policy
-from lcstore.track.rate import Rate
 from lcstore.track.track import Track
 
 #: By policy: the ratio that its deltas have to reach, and the mean error that they may have.
@@ -93,16 +92,17 @@ def follow(saves: Trace, count: int, policy: Policy) -> Seen:
 def deciding(made: Draft) -> float:
     """Seconds that the sampling, the steps and the estimate of a draft take, done once more."""
     track = made.track
-    rate = Rate()
+    rate = made.rate.copy()
     began = time.perf_counter()
     for index in sorted(made.steps):
         spec = made.plan.tensors[index]
         now = samples.take(made.arrays[index])
         change = now - track.samples[spec.path]
         rows = samples.touched(change)
-        samples.rms(change)
-        track._choose_step(made, index, rows=rows is not None)
-        rate.finer(spec.path, change, spec.size)
+        moved = samples.rms(change)
+        trend = rate.trend(spec.path, change, moved)
+        track._choose_step(made, index, rows=rows is not None, trend=trend)
+        rate.finer(spec.path, change, moved, spec.size)
     made.rate.rows.copy().watch(made)
     made.tracking()
     made.worst_row()

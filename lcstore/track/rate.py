@@ -107,7 +107,7 @@ class Rate:
         """Take note that a tensor moves."""
         self._still[path] = 0
 
-    def trend(self, path: Path, change: Array) -> float:
+    def trend(self, path: Path, change: Array, moved: float) -> float:
         """Return which part of a tensor's change goes on from save to save, 0 to 1; 0 before it is known.
 
         It is how far the mean of the changes before, in which noise averages out, leads to this one. It never
@@ -117,30 +117,29 @@ class Rate:
         ----------
         path
             Of the tensor.
-        change
-            What its sample changed by since the last save.
+        change, moved
+            What its sample changed by since the last save, and the root mean square of that.
         """
-        scale = samples.rms(change)
-        if not scale:
+        if not moved:
             return 0.0
         seen, mean = self._means.get(path, (0, change))
         if not seen or mean.size != change.size:
             seen, mean = 0, np.zeros_like(change)
-        moved, out = np.empty_like(mean), np.empty(1)
-        follow_mean(change, scale, _TAKEN, mean, moved, out)
-        self._means[path] = (seen + 1, moved)
+        after, out = np.empty_like(mean), np.empty(1)
+        follow_mean(change, moved, _TAKEN, mean, after, out)
+        self._means[path] = (seen + 1, after)
         full = 1 - (1 - _TAKEN) ** seen  # what a mean of so few has come to, of changes that are all alike
         return max(0.0, min(1.0, float(out[0]) / (full * change.size))) if seen else 0.0
 
-    def finer(self, path: Path, change: Array, count: int) -> Array | None:
+    def finer(self, path: Path, change: Array, moved: float, count: int) -> Array | None:
         """Return for each block of a tensor by how many octaves its step is finer, if any is.
 
         Parameters
         ----------
         path
             Of the tensor.
-        change
-            What its sample changed by since the last save.
+        change, moved
+            What its sample changed by since the last save, and the root mean square of that.
         count
             Its elements.
         """
@@ -148,8 +147,7 @@ class Rate:
         held = self._shares.get(path)
         held = np.ones(starts.size) if held is None or held.size != starts.size else held.copy()
         self._shares[path] = held
-        top = samples.rms(change)
-        if top > 0 and shares(change, starts, top, HOLD, FINER_BELOW, held) == 0:
+        if moved > 0 and shares(change, starts, moved, HOLD, FINER_BELOW, held) == 0:
             return None
         if held.min() >= FINER_BELOW:
             return None

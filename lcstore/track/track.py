@@ -176,7 +176,9 @@ class Track:
             columns.op[index] = KEEP
             return
         columns.op[index] = ADD
-        trend = draft.rate.trend(spec.path, change) if change is not None and rows is None else 0.0
+        trend = 0.0
+        if change is not None and rows is None:
+            trend = draft.rate.trend(spec.path, change, moved)
         step = self._choose_step(draft, index, rows=rows is not None, trend=trend)
         finer: Array | None = None
         if moved == 0:
@@ -186,7 +188,7 @@ class Track:
         else:
             draft.rate.moves(spec.path)
             if change is not None and rows is None:
-                finer = draft.rate.finer(spec.path, change, spec.size)
+                finer = draft.rate.finer(spec.path, change, moved, spec.size)
         draft.steps[index] = step
         if finer is not None and finer.any():
             draft.finer[index] = finer
