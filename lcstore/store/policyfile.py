@@ -122,6 +122,8 @@ def policy_from_json(document: object) -> Policy:
 
 
 def _number(name: str, value: object) -> Any:
+    if name == "row_error" and value == "auto":
+        return value
     if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
         raise InvalidInputError(f'"{name}" is {value!r}; it is a number, or null')
     return value

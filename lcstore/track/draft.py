@@ -69,6 +69,8 @@ class Draft:
         What the policy's errors are multiplied with.
     shares
         What errors of single tensors are multiplied with besides.
+    errors
+        Tracking error aimed at for each tensor that is added to.
     finer
         Of tensors with steps of their own in some blocks: for each block, by how many octaves they are finer.
     by_row
@@ -95,6 +97,7 @@ class Draft:
     shares: dict[int, float] = field(default_factory=dict)
     jobs: list[Job] = field(default_factory=list)
     steps: dict[int, Step] = field(default_factory=dict)
+    errors: dict[int, float] = field(default_factory=dict)
     finer: dict[int, Array] = field(default_factory=dict)
     by_row: dict[int, BlockSteps] = field(default_factory=dict)
     looked: set[int] = field(default_factory=set)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from lcstore.errors import InvalidInputError
 from lcstore.state.paths import Path, match
@@ -14,6 +14,9 @@ from lcstore.state.roles import Role
 MAX_NAME: Final = 100
 #: What a rule says of the tensors that it matches: their role, or the errors of the weights among them.
 Rule: TypeAlias = Role | Mapping[str, float | None]
+#: What rows may be off by where a policy does not say: this part of the tensor's error, within bounds. What
+#: is off by its own size is worth no more than zeros.
+OF_ERROR, LEAST_OF_ROWS, MOST_OF_ROWS = 0.5, 0.25, 1.0
 #: The errors that a rule can say.
 SAID: Final = frozenset({"error", "row_error"})
 
@@ -45,7 +48,8 @@ class Policy:
         What each row of weights may be off by at most, relative to its size, ``|u - u~| / |u|`` of the
         2-norms, 0.01 to 8. Rows are what the first axis counts; a tensor of one dimension, or of rows of one
         element, is one row. Blocks with rows that are too small for their tensor's step have finer ones. See
-        ``docs/rows.md``. None: rows are not looked at.
+        ``docs/rows.md``. "auto": half of the tensor's `error` (as rules, second moments and a budget leave
+        it), but at least 0.25 and at most 1. None: rows are not looked at.
     name
         What the policy is called in records.
     weighted
@@ -61,12 +65,13 @@ class Policy:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     name: str = "custom"
     bytes_per_save: int | None = None
-    row_error: float | None = 0.5
+    row_error: float | Literal["auto"] | None = "auto"
     weighted: bool = False
 
     def __post_init__(self) -> None:
         _check_error("error", self.error)
-        _check_error("row_error", self.row_error)
+        if self.row_error != "auto":
+            _check_error("row_error", self.row_error)
         if not isinstance(self.name, str) or not 0 < len(self.name) <= MAX_NAME:
             raise InvalidInputError(f"a policy's name is a text of 1 to {MAX_NAME} characters")
         budget = self.bytes_per_save
@@ -100,10 +105,22 @@ class Policy:
         rule = self._rule(path, "error")
         return self.error if rule is None or isinstance(rule, str) else rule["error"]
 
-    def row_error_of(self, path: Path) -> float | None:
-        """Return the relative error that each row of the weights at `path` may have; None: any."""
+    def row_error_of(self, path: Path, error: float) -> float | None:
+        """Return the relative error that each row of the weights at `path` may have; None: any.
+
+        Parameters
+        ----------
+        path
+            Of the tensor.
+        error
+            Tracking error aimed at for it.
+        """
         rule = self._rule(path, "row_error")
-        return self.row_error if rule is None or isinstance(rule, str) else rule["row_error"]
+        if rule is not None and not isinstance(rule, str):
+            return rule["row_error"]
+        if self.row_error == "auto":
+            return max(LEAST_OF_ROWS, min(MOST_OF_ROWS, OF_ERROR * error))
+        return self.row_error
 
     def gives_error(self, path: Path) -> bool:
         """Say whether a rule gives the error of the weights at `path`."""
@@ -139,10 +156,10 @@ def _check_rule(glob: object, rule: object) -> None:
 
 
 PRESETS: Final[dict[str, Policy]] = {
-    "exact": Policy(None, None, None, name="exact", row_error=None),
-    "high": Policy(0.35, 4.0, 1 / 16, name="high", row_error=0.25),
-    "balanced": Policy(1.0, 1.5, 1.0, name="balanced", row_error=0.5),
-    "small": Policy(2.0, 0.0, 4.0, name="small", row_error=1.0),
+    "exact": Policy(None, None, None, name="exact"),
+    "high": Policy(0.35, 4.0, 1 / 16, name="high"),
+    "balanced": Policy(1.0, 1.5, 1.0, name="balanced"),
+    "small": Policy(2.0, 0.0, 4.0, name="small"),
 }
 
 

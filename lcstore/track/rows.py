@@ -105,7 +105,7 @@ class RowWatch:
         risks = []
         for index, step in draft.steps.items():
             spec = draft.plan.tensors[index]
-            bound = draft.policy.row_error_of(spec.path)
+            bound = draft.policy.row_error_of(spec.path, draft.errors[index])
             if bound is None:
                 self._norms.pop(spec.path, None)
                 continue

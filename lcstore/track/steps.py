@@ -42,12 +42,12 @@ BEST: Final = (
     (0.7, 2.08, 0.7, 1.0),
     (1.0, 2.98, 0.7, 1.0),
     (2.0, 6.2, 0.72, 1.0),
-    (4.0, 12.8, 0.73, 1.0),
+    (4.0, 11.2, 0.86, 1.0),
 )
 #: By the part of an update that goes on from save to save: the threshold at which fewest bytes give an error,
 #: whichever, less a little, which costs under a hundredth of the bytes and takes a third off the lag.
 TREND: Final = (
-    (0.0, 0.73),
+    (0.0, 0.86),
     (0.1, 0.69),
     (0.2, 0.645),
     (0.35, 0.61),

@@ -219,6 +219,7 @@ class Track:
         times = draft.factor * draft.shares.get(index, 1.0)
         if times != 1:
             error = max(LEAST_ERROR, min(MOST_ERROR, error * times))
+        draft.errors[index] = error
         if rows:
             error *= steps.IN_ROWS
         most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]

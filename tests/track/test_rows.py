@@ -61,7 +61,7 @@ def test_rows_a_thousand_times_smaller_than_their_neighbours_are_kept(preset, sp
     monkeypatch.setattr(rows, "SPLIT", split)
     policy = PRESETS[preset]
     worst, _ = worst_of(policy, table(np.random.default_rng(1)), 110)
-    assert worst <= policy.row_error
+    assert worst <= policy.row_error_of(("w",), policy.error)
     unbounded, _ = worst_of(replace(policy, row_error=None), table(np.random.default_rng(1)), 110)
     assert unbounded > 2
 
@@ -297,17 +297,30 @@ def test_rules_give_paths_their_own_bound():
             "k*": {"row_error": 0.2},
         },
     )
-    assert policy.row_error_of(("fine",)) == 0.1
+    assert policy.row_error_of(("fine",), 0.5) == 0.1
     assert policy.error_of(("fine",)) == 0.5
-    assert policy.row_error_of(("free",)) is None
-    assert policy.row_error_of(("kept",)) is None
-    assert policy.row_error_of(("keep",)) == 0.2
+    assert policy.row_error_of(("free",), 0.5) is None
+    assert policy.row_error_of(("kept",), 1) is None
+    assert policy.row_error_of(("keep",), 1) == 0.2
     follower, states = Follower(policy), [table(np.random.default_rng(15), 400) for _ in range(2)]
     for _ in range(40):
         now = {name: next(one) for name, one in zip(("fine", "other"), states, strict=True)}
         follower.save(now)
     assert off_by(follower.left("fine", now["fine"]), now["fine"]).max() <= 0.1
     assert off_by(follower.left("other", now["other"]), now["other"]).max() > 0.5
+
+
+@pytest.mark.parametrize(
+    ("error", "bound"), [(0.1, 0.25), (0.35, 0.25), (1.0, 0.5), (1.5, 0.75), (2.0, 1), (8, 1)]
+)
+def test_a_bound_that_nobody_gives_goes_by_the_error(error, bound):
+    assert Policy(error=error).row_error_of(("w",), error) == bound
+    ruled = Policy(rules={"w": {"error": error}})
+    follower, states = Follower(ruled), table(np.random.default_rng(16), 400)
+    for _ in range(30):
+        now = next(states)
+        follower.save({"w": now})
+    assert 0.5 * bound <= off_by(follower.left("w", now), now).max() <= bound
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 9, True, "0.5", float("nan")])

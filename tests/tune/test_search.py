@@ -105,7 +105,7 @@ def test_roles_and_other_settings_of_the_preset_stay(run, bowl):
     like = replace(lcstore.Policy(name="mine", row_error=None), first_moment=4.0, rules=rules)
     found = tune(run, bowl, like=like)
     assert found.policy.row_error is None
-    assert found.policy.row_error_of(("model", "anything")) == 0.3
+    assert found.policy.row_error_of(("model", "anything"), 1.0) == 0.3
     assert found.policy.first_moment == 4.0
     assert found.policy.name == "tuned-mine"
     assert next(iter(found.policy.rules.items())) == ("model/head.weight", "exact")
