@@ -210,6 +210,7 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_exit_status_of_a_process(saved, broken):
+    assert _python("-m", "lcstore", "--version").stdout.strip() == lcstore.__version__
     good = _python("-m", "lcstore.cli", "verify", saved, "--json")
     assert (good.returncode, good.stderr) == (0, "")
     assert json.loads(good.stdout)["ok"]
