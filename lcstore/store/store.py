@@ -11,10 +11,10 @@ from lcstore.state.paths import Part
 from lcstore.state.tree import flatten
 from lcstore.store import keys
 from lcstore.store.backend import Backend
-from lcstore.store.convert import check_targets, load_into, rest_of
 from lcstore.store.info import SaveInfo
+from lcstore.store.into import check_targets, load_into, rest_of
 from lcstore.store.labels import At, check_labels, check_step
-from lcstore.store.looking import Looking
+from lcstore.store.looking import Looking, OnCorrupt
 from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.store.records import StoreRecord
 from lcstore.store.upkeep import Upkeep
@@ -141,13 +141,14 @@ class Store(Looking, Upkeep):
         dtype: str | None = None,
         like: Any = None,
         to: str = "numpy",
+        on_corrupt: OnCorrupt = "raise",
     ) -> Any:
         """Return a saved state and go on from it: the next save is a delta to it.
 
         The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
         `restore`.
         """
-        return self._resume(at, {}, dtype, like, to)
+        return self._resume(at, {}, dtype, like, to, on_corrupt)
 
     def _resume(
         self,
@@ -156,13 +157,16 @@ class Store(Looking, Upkeep):
         dtype: str | None = None,
         like: Any = None,
         to: str = "saved",
+        on_corrupt: OnCorrupt = "raise",
     ) -> Any:
         """Return a state, loaded into `targets`, and go on from it. The base moves when all went well."""
         self._check_writable()
         with self._lock:
             self._check_open()
             self._writer.settle()
-            node, (pools, values) = self._reading(at, lambda node: (node, self._reader.rebuild(node)))
+            node, (pools, values) = self._reading_or_previous(
+                at, lambda node: (node, self._reader.rebuild(node)), on_corrupt
+            )
             everything = range(len(node.plan.tensors))
             track = Track()
             track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
@@ -173,7 +177,9 @@ class Store(Looking, Upkeep):
             self._writer.stand_on(node.name, track)
             return state
 
-    def resume_into(self, at: At, targets: Mapping[str, Any]) -> dict[Part, Any]:
+    def resume_into(
+        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+    ) -> dict[Part, Any]:
         """Load a saved state into objects, and go on from it; return the rest, as `restore_into` does."""
         check_targets(targets)
-        return rest_of(self._resume(at, targets), targets)
+        return rest_of(self._resume(at, targets, on_corrupt=on_corrupt), targets)

@@ -233,6 +233,31 @@ def test_arrays_are_filled_only_with_what_fits():
     assert many.tolist() == [0, 1, 2, 3, 4]
 
 
+def test_nests_of_arrays_are_filled():
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, {"model": {"a": np.ones(2), "b": [np.arange(3.0)], "n": 7}, "epoch": 3})
+    a, b = np.zeros(2), np.zeros(3)
+    rest = store.restore_into(0, {"model": {"a": a, "b": [b]}})
+    assert (a.tolist(), b.tolist()) == ([1, 1], [0, 1, 2])
+    assert rest == {"model": {"n": 7}, "epoch": 3}
+    a[:] = 0
+    frozen = np.zeros(3)
+    frozen.flags.writeable = False
+    for wrong, words in (
+        ({"a": a, "b": [np.zeros(4)]}, "does not go into"),
+        ({"a": a, "b": [frozen]}, "read-only"),
+        ({"a": a, "c": np.zeros(2)}, "model/c"),
+        ({"a": a, "b": [b, b]}, "a list of 2 is given for 'model/b'; 1 values"),
+        ({"a": a, "n": np.zeros(())}, "not an array"),
+        ({"a": a, "n": "text"}, "load_state_dict"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            store.restore_into(0, {"model": wrong})
+        assert not a.any()
+    with pytest.raises(InvalidInputError, match="give a dict"):
+        store.restore_into(0, Picky())
+
+
 def test_rows_of_a_tensor_without_elements():
     store = lcstore.open(MemoryBackend.fresh())
     store.save(0, weights(np.zeros((3, 0), np.float32)))
