@@ -15,7 +15,14 @@ import pytest
 from states import same, tracked
 
 import lcstore
-from lcstore import ClosedError, CorruptionError, InvalidInputError, StorageError, UnknownOutcomeError
+from lcstore import (
+    ClosedError,
+    CorruptionError,
+    InvalidInputError,
+    StorageError,
+    UnknownOutcomeError,
+    UnrecognisedWarning,
+)
 from lcstore.store import keys
 from lcstore.store.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
@@ -198,6 +205,25 @@ class Picky:
 
     def load_state_dict(self, state):
         raise RuntimeError("size mismatch")
+
+
+def test_weights_that_no_name_tells_are_told_of_once():
+    """Whoever gives them other names gets a fortieth of what was promised, and is to know why."""
+    big = {"w": [np.ones((512, 512), np.float32), np.ones((512, 300), np.float32)], "epoch": 1}
+    store = lcstore.open(MemoryBackend.fresh())
+    with pytest.warns(UnrecognisedWarning, match=r"100%.*'w/#0', 'w/#1'\..*policy="):
+        store.save(0, big)
+    store.save(1, big)
+    for policy in ({"w/**": "exact"}, {"w/**": "weights"}, "exact"):
+        lcstore.open(MemoryBackend.fresh(), policy=policy).save(0, big)
+    lcstore.open(MemoryBackend.fresh()).save(0, {"model": {"weight": np.ones((600, 600))}, **big})
+
+
+def test_a_rule_that_is_for_nothing_is_told_of():
+    """It may have been meant to keep something exactly."""
+    store = lcstore.open(MemoryBackend.fresh(), policy={"ema/**": "exact", "emma/**": "exact"})
+    with pytest.warns(UnrecognisedWarning, match=r"policy's 'emma/\*\*'$"):
+        store.save(0, {"ema": {"weight": np.ones((4, 4))}})
 
 
 def test_a_resume_that_fails_moves_nothing(run):
