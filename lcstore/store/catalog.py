@@ -343,4 +343,7 @@ class Catalog:
 
 def read_store_record(backend: Backend) -> StoreRecord:
     """Return ``lcstore.json``; `NotFoundError` where there is no store."""
-    return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+    try:
+        return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+    except NotFoundError as error:
+        raise NotFoundError(f"there is no store at {backend.url}", key=keys.STORE_KEY) from error

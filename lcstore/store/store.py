@@ -108,8 +108,8 @@ class Store(Looking, Upkeep):
         Warns
         -----
         UnrecognisedWarning
-            Once for a handle: most of the state is kept exactly, as no name or rule says that it is weights; or
-            a rule of the policy matches no tensor.
+            Once for a handle: most of the state is kept exactly, as no name or rule says that it is weights;
+            or a rule of the policy matches no tensor.
         """
         started = time.perf_counter()
         step = check_step(step)

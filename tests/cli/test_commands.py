@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,26 @@ def test_ls_of_an_empty_store(tmp_path):
     assert result.exit_code == 0
     assert "without a state" in result.stdout
     assert document("ls", str(tmp_path / "empty"))["states"] == []
+
+
+def test_ls_of_a_store_of_which_all_was_let_go(saved, tmp_path):
+    gone = tmp_path / "gone"
+    shutil.copytree(saved, gone)
+    for plan in (gone / "plans").iterdir():
+        plan.unlink()
+    with lcstore.open(gone) as store:
+        store.repair(dry_run=False)
+    result = call("ls", str(gone))
+    assert "3 states are not deleted yet" in result.stdout
+    assert "--retired" in result.stdout
+    assert len(document("ls", str(gone), "--retired")["states"]) == 3
+
+
+def test_stores_in_the_folder_are_named(saved):
+    result = call("ls", str(Path(saved).parent))
+    assert result.exit_code == 1
+    assert "but there are 1 in it" in result.stderr
+    assert f"Next: lcstore ls {shlex.quote(saved)}" in result.stderr
 
 
 def test_show(saved):
