@@ -12,6 +12,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
 from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import TensorSpec
 from lcstore.state.tree import MISSING
@@ -91,7 +92,9 @@ class Diff:
     values
         Plain values that differ, by path: before and after (`MISSING` where one state has none).
     total
-        All tensors that can be compared, as if they were one; its path is empty.
+        All floating (and complex) tensors that can be compared, as if they were one; its path is empty.
+        Counters and random state, whose numbers are no quantities beside them, count only where there is
+        nothing else.
     """
 
     a: Side
@@ -204,6 +207,12 @@ def _compare(path: Path, a: Compared, b: Compared) -> tuple[TensorDiff, _Sums]:
     return _difference(text, "retyped" if before.dtype != after.dtype else status, *sides, sums), sums
 
 
+def _is_floating(one: TensorDiff) -> bool:
+    side = one.before or one.after
+    # numpy has no letter for bfloat16 and its like.
+    return side is not None and dtype_from_name(side.dtype).kind in "fcV"
+
+
 def _described(spec: TensorSpec | None) -> Described | None:
     return None if spec is None else Described(spec.shape, spec.dtype)
 
@@ -275,7 +284,8 @@ def _difference(
 
 def _total(measured: list[tuple[TensorDiff, _Sums]]) -> TensorDiff:
     total = _Sums()
-    for _, sums in measured:
+    floats = [pair for pair in measured if _is_floating(pair[0])]
+    for _, sums in floats or measured:
         total.add(sums)
-    same = all(one.status == "same" for one, _ in measured)
+    same = all(one.status == "same" for one, _ in floats or measured)
     return _difference("", "same" if same else "changed", None, None, total)
