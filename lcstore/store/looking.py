@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
@@ -377,7 +377,13 @@ class Looking(Handle):
 
     def __contains__(self, step: object) -> bool:
         """Say whether a step is there."""
-        return isinstance(step, int) and self._listed(full=True).at_step(step) is not None
+        if isinstance(step, bool) or not isinstance(step, int | np.integer):
+            return False
+        return self._listed(full=True).at_step(int(step)) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        """Give every step that can be restored, in rising order: what `in` looks for."""
+        return iter(self.steps())
 
     def steps(self) -> list[int]:
         """Return every step that can be restored, in rising order."""
