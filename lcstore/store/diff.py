@@ -13,9 +13,12 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
+from lcstore.errors import CorruptionError
 from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import TensorSpec
-from lcstore.state.tree import MISSING
+from lcstore.state.tree import MISSING, select, structure_paths
+from lcstore.store.reader import Node, Reader
+from lcstore.store.walk import Walker
 
 #: Elements that are compared at a time: their float64 copies stay in the cache.
 _CHUNK: Final = 1 << 16
@@ -171,6 +174,27 @@ class Compared:
     specs: dict[Path, TensorSpec]
     values: dict[Path, Array]
     leaves: dict[Path, object]
+
+
+def compared(
+    url: str, node: Node, matches: Callable[[Path], bool], walker: Walker, reader: Reader
+) -> Compared:
+    """Return one side of a comparison, read from wherever `walker` stands."""
+    part = select(node.plan.structure, matches)
+    try:
+        values = walker.values(node, part.tensors)
+    except CorruptionError:  # on the way from the other state, which the path from the root may avoid
+        walker.forget()
+        values = walker.values(node, part.tensors)
+    specs = [node.plan.tensors[t] for t in part.tensors]
+    leaves = reader.leaves(node)
+    _, paths = structure_paths(node.plan.structure)
+    return Compared(
+        Side(url, node.record.step, node.name.node),
+        {spec.path: spec for spec in specs},
+        {spec.path: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
+        {paths[i]: leaves[i] for i in part.leaves},
+    )
 
 
 def compare(a: Compared, b: Compared, executor: Executor) -> Diff:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from lcstore.store.strictjson import dumps
 
 #: How a state is named: a step, "latest" or None, a tag, a node's id.
 At: TypeAlias = int | str | None
+
+#: What is given for a damaged state: an error, or the state before it.
+OnCorrupt: TypeAlias = Literal["raise", "previous"]
 
 #: Tags that would be taken for something else.
 _RESERVED_TAGS: Final = frozenset({"latest", "best", "root"})

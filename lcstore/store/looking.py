@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -13,11 +13,11 @@ from lcstore.state.paths import Part, Path, format_path, matcher, parse_path
 from lcstore.state.plan import Plan
 from lcstore.state.tree import MISSING, Selection, select, structure_paths, unflatten
 from lcstore.store.convert import TARGETS, fill, patterns, shaped
-from lcstore.store.diff import Compared, Diff, Side, compare
+from lcstore.store.diff import Compared, Diff, compare, compared
 from lcstore.store.handle import Handle
 from lcstore.store.info import StepInfo, step_info
 from lcstore.store.into import check_targets, load_into, rest_of
-from lcstore.store.labels import At, check_at, check_choice
+from lcstore.store.labels import At, OnCorrupt, check_at, check_choice
 from lcstore.store.listing import Listed, list_states
 from lcstore.store.metrics import best_of
 from lcstore.store.reader import Node, row_window
@@ -26,9 +26,6 @@ from lcstore.store.view import StepView
 from lcstore.store.walk import Walk, Walker, stops
 
 T = TypeVar("T")
-
-#: What a damaged state is answered with.
-OnCorrupt: TypeAlias = Literal["raise", "previous"]
 
 
 class Looking(Handle):
@@ -111,14 +108,7 @@ class Looking(Handle):
         tensors are filled, in dicts and lists too: ``{"model": {"w": w}}``. JAX's arrays cannot be filled:
         see `like` of `restore`.
 
-        Parameters
-        ----------
-        at
-            As for `restore`.
-        targets
-            By the names in the state.
-        on_corrupt
-            As for `restore`.
+        `targets` are by the names in the state; `at` and `on_corrupt` are as for `restore`.
 
         Returns
         -------
@@ -297,24 +287,7 @@ class Looking(Handle):
         return compare(first, other._side(b, matches, Walker(other._reader)), self._executor)
 
     def _side(self, at: At, matches: Callable[[Path], bool], walker: Walker) -> Compared:
-        def use(node: Node) -> Compared:
-            part = select(node.plan.structure, matches)
-            try:
-                values = walker.values(node, part.tensors)
-            except CorruptionError:  # on the way from the other state, which the path from the root may avoid
-                walker.forget()
-                values = walker.values(node, part.tensors)
-            specs = [node.plan.tensors[t] for t in part.tensors]
-            leaves = self._reader.leaves(node)
-            _, paths = structure_paths(node.plan.structure)
-            return Compared(
-                Side(self.url, node.record.step, node.name.node),
-                {spec.path: spec for spec in specs},
-                {spec.path: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
-                {paths[i]: leaves[i] for i in part.leaves},
-            )
-
-        return self._reading(at, use)
+        return self._reading(at, lambda node: compared(self.url, node, matches, walker, self._reader))
 
     def best_step(self, metric: str, mode: Literal["min", "max"] = "min") -> int:
         """Return the step whose newest revision has the best value of a metric.

@@ -14,8 +14,8 @@ from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.info import SaveInfo
 from lcstore.store.into import check_targets, load_into, rest_of
-from lcstore.store.labels import At, check_labels, check_step
-from lcstore.store.looking import Looking, OnCorrupt
+from lcstore.store.labels import At, OnCorrupt, check_labels, check_step
+from lcstore.store.looking import Looking
 from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.store.records import StoreRecord
 from lcstore.store.unrecognised import unrecognised
