@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         StorageError,
         TruncatedError,
         UnknownOutcomeError,
+        UnrecognisedWarning,
         UnsupportedFormatError,
     )
     from lcstore.retention.keep import (
@@ -74,6 +75,7 @@ __all__ = [
     "Tagged",
     "TruncatedError",
     "UnknownOutcomeError",
+    "UnrecognisedWarning",
     "UnsupportedFormatError",
     "__version__",
     "open",

@@ -118,5 +118,9 @@ class ClosedError(LcstoreError):
     kind = "closed"
 
 
+class UnrecognisedWarning(UserWarning):
+    """Names in a state and in a policy do not meet: most of it is kept exactly, or a rule is for nothing."""
+
+
 class FallbackWarning(UserWarning):
     """What was read is damaged: another path was taken, or an earlier state given as was asked for."""

@@ -55,10 +55,11 @@ def compact(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Add merged edges, so that old states take fewer bytes and every restore reads few.
+    """Add merged edges, so that every restore reads few, and states that were let go of can be deleted.
 
-    No state changes by a bit. With --keep, first let go of what the policy does not keep. What is not needed
-    any more is deleted by collect. Whatever stops it, what is done is of use, and the next run goes on.
+    No state changes by a bit. With --keep, first let go of what the policy does not keep. The edges take
+    bytes of their own; what is not needed any more is deleted by collect. Whatever stops it, what is done is
+    of use, and the next run goes on.
     """
     opening = storage_options(options, pairs)
     policy = policy_of(keep)

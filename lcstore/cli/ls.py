@@ -8,14 +8,14 @@ import typer
 
 from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
 from lcstore.cli.opening import opened, reading
-from lcstore.cli.output import Answer, answering, print_rows, printable, size
+from lcstore.cli.output import Answer, answering, print_lines, print_rows, size
 
 if TYPE_CHECKING:
     from lcstore.store.listing import Listed
 
 _COLUMNS = ("step", "", "run", "kind", "stored", "ratio", "error", "exact", "metrics", "tags", "created")
-_FAST = ("step", "", "run", "kind", "stored", "tags")
-_NUMBERS = ("step", "run", "stored", "ratio", "error")
+_FAST = ("step", "", "run", "kind", "weights", "tags")
+_NUMBERS = ("step", "run", "stored", "weights", "ratio", "error")
 
 
 def ls(
@@ -24,7 +24,8 @@ def ls(
         int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the ones of the greatest steps.")
     ] = None,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Read no records: names alone tell step, kind, bytes and tags.")
+        bool,
+        typer.Option("--fast", help="Read no records: names tell step, kind, bytes of weights, tags."),
     ] = False,
     retired: Annotated[
         bool, typer.Option("--retired", help="Also those that were let go of and are still there.")
@@ -39,21 +40,26 @@ def ls(
         words = "reading records (--fast reads names only)"
         with opened(answer, opening) as store, reading(answer, words) as on_progress:
             found = store.states(records=not fast, limit=limit, retired=retired, on_progress=on_progress)
+            hidden = 0 if found else len(store.states(records=False, retired=True))
         if as_json:
             answer.document({"url": url, "states": [_as_json(state) for state in found]})
         elif found:
             _show(answer, found, _FAST if fast else _COLUMNS, nodes=retired)
         else:
-            answer.console.print(
-                printable(f"{url} is a store without a state yet: a training run has still to save into it"),
-                highlight=False, markup=False, soft_wrap=True,
-            )  # fmt: skip
+            print_lines(answer, [_why_none(answer, hidden)])
         broken = [state for state in found if state.problem is not None]
         if broken:
             first, count = broken[0].problem, len(broken)
             command = f"lcstore verify {answer.quoted}"
             answer.note(f"{count} records could not be read; the first: {first}. Next: {command}")
             raise typer.Exit(1)
+
+
+def _why_none(answer: Answer, hidden: int) -> str:
+    if hidden:
+        states = "1 state is" if hidden == 1 else f"{hidden} states are"
+        return f"All was let go of; {states} not deleted yet: lcstore ls {answer.quoted} --retired"
+    return f"{answer.url} is a store without a state yet: a training run has still to save into it"
 
 
 def _as_json(state: Listed) -> dict[str, Any]:
@@ -65,7 +71,7 @@ def _as_json(state: Listed) -> dict[str, Any]:
         "kind": state.kind,
         "run": state.run,
         "latest": state.latest,
-        "bytes_stored": state.bytes_stored,
+        "bytes_weights": state.bytes_stored,
     }
     about |= labels(state)
     if state.problem is not None:
@@ -118,7 +124,8 @@ def _cells(state: Listed) -> dict[str, object]:
         "node": state.node,
         "run": state.run,
         "kind": state.kind,
-        "stored": size(state.bytes_stored),
+        "stored": "",
+        "weights": size(state.bytes_stored),
         "tags": ", ".join(state.tags),
     }
     if info is None:

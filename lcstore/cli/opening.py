@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from lcstore.cli.output import Answer, progress
@@ -13,6 +15,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
     from lcstore.store.store import Store
+
+_MOST_SHOWN = 5
 
 
 @contextmanager
@@ -27,11 +31,28 @@ def opened(
         mode: Literal["r", "r+"] = "r+" if writable else "r"
         store = lcstore.open(answer.url, mode, storage_options=options, threads=threads)
     except NotFoundError as error:
-        what = "there is no store here: check the URL (the first save of a training run makes one)"
+        below = _stores_below(answer.url)
+        if below:
+            answer.next = f"lcstore ls {shlex.quote(below[0])}"
+            what = (
+                f"there is no store here, but there are {len(below)} in it: {', '.join(below[:_MOST_SHOWN])}"
+            )
+            what += ", ..." if len(below) > _MOST_SHOWN else ""
+        else:
+            what = "there is no store here: check the URL (the first save of a training run makes one)"
         raise NotFoundError(f"{answer.url}: {what}") from error
     answer.next = None
     with store:
         yield store
+
+
+def _stores_below(url: str) -> list[str]:
+    """Return the stores in a local folder, as one names the folder of all runs by mistake."""
+    folder = Path(url)
+    try:
+        return sorted(str(found.parent) for found in folder.glob("*/lcstore.json"))
+    except OSError:
+        return []
 
 
 @contextmanager

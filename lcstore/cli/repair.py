@@ -66,6 +66,8 @@ def _summary(url: str, report: RepairReport) -> list[str]:
     if report.ok:
         return [f"Nothing to repair: {left}."]
     lines = []
+    if report.lost and report.dry_run and report.latest is None:
+        lines.append("No state would be left: first bring back the objects named above from a copy.")
     if report.actions and report.dry_run:
         lines.append(f"Nothing was changed. It would leave {left}. To do it: lcstore repair {url} --apply")
     elif report.actions:

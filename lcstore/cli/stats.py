@@ -68,10 +68,10 @@ def _print(answer: Answer, found: Stats, planned: CompactReport | None) -> None:
         freed = f"{found.condemned} objects, {size(found.condemned_bytes)}"
         row(shown, "condemned", f"{freed}: deleted by a collect after the grace")
     if planned is not None and planned.planned:
-        saved = max(planned.bytes_before - planned.bytes_after, 0)
-        ways = f"the longest restore from {planned.longest_before} to {planned.longest_after} edges"
-        frees = f"free about {size(saved)} of weights, and " if saved else ""
-        row(shown, "compaction", f"would {frees}bring {ways}: lcstore compact {answer.quoted}")
+        more = planned.bytes_after - planned.bytes_before
+        ways = f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
+        what = f"{'take' if more > 0 else 'free'} about {size(abs(more))}, and " if more else ""
+        row(shown, "compaction", f"would {what}{ways}: lcstore compact {answer.quoted}")
     answer.console.print(shown)
     kinds = table("stored", "bytes", "raw", "ratio", right=("bytes", "raw", "ratio"))
     for kind, nbytes in found.bytes_stored.items():

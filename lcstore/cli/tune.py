@@ -133,6 +133,12 @@ def _print(answer: Answer, found: Tuned, output: Path | None, svg: Path | None) 
         f"{found.gain:.2f} times fewer bytes of weights than the preset, within an expected increase of "
         f"{found.tolerance:.3g} (the loss is {found.loss:.5g}); {found.evaluations} evaluations."
     ]
+    if found.unread:
+        globs = ", ".join(glob for one in found.unread for glob in one.globs)
+        lines.append(
+            f"The loss does not see the errors of {globs}: they got the most. If it does not read them, "
+            "leave them out by a rule in the policy file of --like that gives their role."
+        )
     if output is not None:
         lines.append(f'Written: {output}. Use it: lcstore.open(url, policy="{output}")')
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from threading import RLock
@@ -24,6 +25,9 @@ from lcstore.store.strictjson import loads
 _FULL: Final = (keys.NODES, keys.EDGES, keys.RETIRED, keys.NAMES, keys.CONDEMNED)
 
 _MAX_STORE_RECORD: Final = 1 << 16
+
+#: Tags that a message names.
+_TAGS_SHOWN: Final = 5
 
 T = TypeVar("T")
 
@@ -149,7 +153,9 @@ class Catalog:
             what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
             if isinstance(at, str) and at.isdigit():
                 what += " (a step is an integer, not a text)"
-            raise NotFoundError(f"there is {what} in {self.backend.url}; {self._retired(at)}{self._holds()}")
+            raise NotFoundError(
+                f"there is {what} in {self.backend.url}; {self._retired(at)}{self._holds(at)}"
+            )
         return found
 
     def _retired(self, at: object) -> str:
@@ -241,11 +247,20 @@ class Catalog:
         with self._lock:
             return self.graph.path(node)
 
-    def _holds(self) -> str:
+    def _holds(self, at: object = None) -> str:
+        """Say what there is, and of that what is nearest to a step, or the tags, that may have been meant."""
         steps = self.graph.steps()
         if not steps:
             return "it holds none"
-        return f"it holds {len(steps)} steps from {steps[0]} to {steps[-1]}: `lcstore ls {self.backend.url}`"
+        near = ""
+        if isinstance(at, int):
+            place = bisect(steps, at)
+            near = f" (nearest: {', '.join(map(str, steps[max(place - 1, 0) : place + 1]))})"
+        elif isinstance(at, str) and (tags := sorted(self.tagged())):
+            near = f" and the tags {', '.join(map(repr, tags[:_TAGS_SHOWN]))}"
+            near += ", ..." if len(tags) > _TAGS_SHOWN else ""
+        count = f"{len(steps)} step{'s' if len(steps) > 1 else ''} from {steps[0]} to {steps[-1]}"
+        return f"it holds {count}{near}: `lcstore ls {self.backend.url}`"
 
     def _tagged(self, tag: str) -> NodeName | None:
         """Return the node on which a tag was set last."""
@@ -343,4 +358,7 @@ class Catalog:
 
 def read_store_record(backend: Backend) -> StoreRecord:
     """Return ``lcstore.json``; `NotFoundError` where there is no store."""
-    return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+    try:
+        return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+    except NotFoundError as error:
+        raise NotFoundError(f"there is no store at {backend.url}", key=keys.STORE_KEY) from error

@@ -10,9 +10,9 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
-from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array, to_host
+from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
 from lcstore.state.like import fill_like, is_abstract
-from lcstore.state.paths import Part, Path, format_path
+from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import TensorSpec
 
 TARGETS: Final = ("numpy", "torch", "jax", "saved")
@@ -78,50 +78,3 @@ def patterns(keys: str | Sequence[str] | None) -> list[str]:
     if keys is None:
         return ["**"]
     return [keys] if isinstance(keys, str) else list(keys)
-
-
-def check_targets(targets: Mapping[str, Any]) -> None:
-    """Refuse objects that a state cannot be loaded into, before anything is read."""
-    for name, target in targets.items():
-        if not callable(getattr(target, "load_state_dict", None)) and not isinstance(target, np.ndarray):
-            kind = type(target).__qualname__
-            raise InvalidInputError(f"{name!r} is a {kind}: it has no load_state_dict, and is no numpy array")
-
-
-def _check_fits(name: str, saved: Any, target: Array) -> None:
-    """Refuse to fill an array with what is none, is of another shape, or would be cut."""
-    if not is_array(saved):
-        raise InvalidInputError(f"a {type(saved).__qualname__} is saved under {name!r}, not an array")
-    value = to_host(saved).array
-    if value.shape != target.shape or not np.can_cast(value.dtype, target.dtype, "same_kind"):
-        raise InvalidInputError(
-            f"{value.dtype}{list(value.shape)} is saved under {name!r}; "
-            f"it does not go into {target.dtype}{list(target.shape)}"
-        )
-
-
-def load_into(state: Any, targets: Mapping[str, Any]) -> None:
-    """Give each target what the state has under its name; `InvalidInputError` where it has nothing."""
-    missing = [name for name in targets if not isinstance(state, dict) or name not in state]
-    if missing:
-        has = ", ".join(map(repr, state)) if isinstance(state, dict) else "one value"
-        raise InvalidInputError(
-            f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
-        )
-    for name, target in targets.items():
-        if isinstance(target, np.ndarray):
-            _check_fits(name, state[name], target)
-    for name, target in targets.items():
-        if isinstance(target, np.ndarray):
-            np.copyto(target, state[name])
-        else:
-            target.load_state_dict(state[name])
-
-
-def rest_of(state: Any, targets: Mapping[str, Any]) -> dict[Part, Any]:
-    """Return what a state has besides what was loaded into `targets`."""
-    return (
-        {name: value for name, value in state.items() if name not in targets}
-        if isinstance(state, dict)
-        else {}
-    )

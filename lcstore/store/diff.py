@@ -12,9 +12,13 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.errors import CorruptionError
 from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import TensorSpec
-from lcstore.state.tree import MISSING
+from lcstore.state.tree import MISSING, select, structure_paths
+from lcstore.store.reader import Node, Reader
+from lcstore.store.walk import Walker
 
 #: Elements that are compared at a time: their float64 copies stay in the cache.
 _CHUNK: Final = 1 << 16
@@ -91,7 +95,9 @@ class Diff:
     values
         Plain values that differ, by path: before and after (`MISSING` where one state has none).
     total
-        All tensors that can be compared, as if they were one; its path is empty.
+        All floating (and complex) tensors that can be compared, as if they were one; its path is empty.
+        Counters and random state, whose numbers are no quantities beside them, count only where there is
+        nothing else.
     """
 
     a: Side
@@ -170,6 +176,27 @@ class Compared:
     leaves: dict[Path, object]
 
 
+def compared(
+    url: str, node: Node, matches: Callable[[Path], bool], walker: Walker, reader: Reader
+) -> Compared:
+    """Return one side of a comparison, read from wherever `walker` stands."""
+    part = select(node.plan.structure, matches)
+    try:
+        values = walker.values(node, part.tensors)
+    except CorruptionError:  # on the way from the other state, which the path from the root may avoid
+        walker.forget()
+        values = walker.values(node, part.tensors)
+    specs = [node.plan.tensors[t] for t in part.tensors]
+    leaves = reader.leaves(node)
+    _, paths = structure_paths(node.plan.structure)
+    return Compared(
+        Side(url, node.record.step, node.name.node),
+        {spec.path: spec for spec in specs},
+        {spec.path: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
+        {paths[i]: leaves[i] for i in part.leaves},
+    )
+
+
 def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
     """Compare two states; `executor` compares several tensors at a time. Their values are used up."""
     paths = [*b.specs, *(path for path in a.specs if path not in b.specs)]
@@ -202,6 +229,12 @@ def _compare(path: Path, a: Compared, b: Compared) -> tuple[TensorDiff, _Sums]:
     sums = _sums(x, y)
     status: Status = "changed" if sums.changed else "same"
     return _difference(text, "retyped" if before.dtype != after.dtype else status, *sides, sums), sums
+
+
+def _is_floating(one: TensorDiff) -> bool:
+    side = one.before or one.after
+    # numpy has no letter for bfloat16 and its like.
+    return side is not None and dtype_from_name(side.dtype).kind in "fcV"
 
 
 def _described(spec: TensorSpec | None) -> Described | None:
@@ -275,7 +308,8 @@ def _difference(
 
 def _total(measured: list[tuple[TensorDiff, _Sums]]) -> TensorDiff:
     total = _Sums()
-    for _, sums in measured:
+    floats = [pair for pair in measured if _is_floating(pair[0])]
+    for _, sums in floats or measured:
         total.add(sums)
-    same = all(one.status == "same" for one, _ in measured)
+    same = all(one.status == "same" for one, _ in floats or measured)
     return _difference("", "same" if same else "changed", None, None, total)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from lcstore.store.strictjson import dumps
 
 #: How a state is named: a step, "latest" or None, a tag, a node's id.
 At: TypeAlias = int | str | None
+
+#: What is given for a damaged state: an error, or the state before it.
+OnCorrupt: TypeAlias = Literal["raise", "previous"]
 
 #: Tags that would be taken for something else.
 _RESERVED_TAGS: Final = frozenset({"latest", "best", "root"})
@@ -43,7 +46,7 @@ def check_tag(tag: str) -> str:
 def check_step(step: object) -> int:
     """Return a training step, or raise `InvalidInputError`."""
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= int(step) <= MAX_STEP:
-        raise InvalidInputError(f"a step is an integer from 0 up, not {step!r:.100}")
+        raise InvalidInputError(f"a step is an integer from 0 to 2**63 - 1, not {step!r:.100}")
     return int(step)
 
 
@@ -67,7 +70,9 @@ def check_labels(
     numbers = {}
     for name, value in (metrics or {}).items():
         try:
-            numbers[str(name)] = float(value)
+            # Losses are often given as they are: torch warns of a float that forgets the graph behind it.
+            detach = getattr(value, "detach", None)
+            numbers[str(name)] = float(value if detach is None else detach())
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"metric {name!r} is {value!r:.100}, which is no number") from error
     data = dict(metadata or {})

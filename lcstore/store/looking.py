@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
@@ -12,17 +12,20 @@ from lcstore.errors import CorruptionError, FallbackWarning, NotFoundError
 from lcstore.state.paths import Part, Path, format_path, matcher, parse_path
 from lcstore.state.plan import Plan
 from lcstore.state.tree import MISSING, Selection, select, structure_paths, unflatten
-from lcstore.store.convert import TARGETS, check_targets, fill, load_into, patterns, rest_of, shaped
-from lcstore.store.diff import Compared, Diff, Side, compare
+from lcstore.store.convert import TARGETS, fill, patterns, shaped
+from lcstore.store.diff import Compared, Diff, compare, compared
 from lcstore.store.handle import Handle
 from lcstore.store.info import StepInfo, step_info
-from lcstore.store.labels import At, check_at, check_choice
+from lcstore.store.into import check_targets, load_into, rest_of
+from lcstore.store.labels import At, OnCorrupt, check_at, check_choice
 from lcstore.store.listing import Listed, list_states
 from lcstore.store.metrics import best_of
 from lcstore.store.reader import Node, row_window
 from lcstore.store.survey import OnProgress
 from lcstore.store.view import StepView
 from lcstore.store.walk import Walk, Walker, stops
+
+T = TypeVar("T")
 
 
 class Looking(Handle):
@@ -36,7 +39,7 @@ class Looking(Handle):
         dtype: str | None = None,
         like: Any = None,
         to: str = "numpy",
-        on_corrupt: Literal["raise", "previous"] = "raise",
+        on_corrupt: OnCorrupt = "raise",
     ) -> Any:
         """Return a saved state. This never moves the base of the next save.
 
@@ -63,7 +66,6 @@ class Looking(Handle):
         CorruptionError
             What is stored is not what was committed; the message names the object.
         """
-        check_choice("on_corrupt", on_corrupt, ("raise", "previous"))
         chosen = patterns(keys)
 
         def use(node: Node) -> Any:
@@ -71,6 +73,10 @@ class Looking(Handle):
             values = self._reader.values(node, part.tensors)
             return self._tree(node, values, part.structure, part.tensors, part.leaves, dtype, like, to)
 
+        return self._reading_or_previous(at, use, on_corrupt)
+
+    def _reading_or_previous(self, at: At, use: Callable[[Node], T], on_corrupt: OnCorrupt) -> T:
+        check_choice("on_corrupt", on_corrupt, get_args(OnCorrupt))
         try:
             return self._reading(at, use)
         except CorruptionError as error:
@@ -78,7 +84,7 @@ class Looking(Handle):
                 raise
             return self._previous(at, use, error)
 
-    def _previous(self, at: At, use: Callable[[Node], Any], error: CorruptionError) -> Any:
+    def _previous(self, at: At, use: Callable[[Node], T], error: CorruptionError) -> T:
         """Return the newest state before a damaged one that is whole."""
         graph = self._catalog.graph
         damaged = self._catalog.resolve(check_at(at))
@@ -89,22 +95,33 @@ class Looking(Handle):
             except (CorruptionError, NotFoundError):
                 continue
             message = f"step {damaged.step} is damaged ({error}): this is step {name.step} instead"
-            warnings.warn(message, FallbackWarning, stacklevel=3)
+            warnings.warn(message, FallbackWarning, stacklevel=4)
             return found
         raise error
 
-    def restore_into(self, at: At, targets: Mapping[str, Any]) -> dict[Part, Any]:
+    def restore_into(
+        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+    ) -> dict[Part, Any]:
         """Load a saved state into objects: each of `targets` gets what is saved under its name.
 
-        Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays are filled.
+        Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays and torch
+        tensors are filled, in dicts and lists too: ``{"model": {"w": w}}``. JAX's arrays cannot be filled:
+        see `like` of `restore`.
+
+        `targets` are by the names in the state; `at` and `on_corrupt` are as for `restore`.
 
         Returns
         -------
         dict
             The rest of the state: what is saved under other names.
+
+        Raises
+        ------
+        InvalidInputError
+            Something is not saved, or does not fit; arrays are filled only where all of them fit.
         """
         check_targets(targets)
-        state = self.restore(at, to="saved")
+        state = self.restore(at, to="saved", on_corrupt=on_corrupt)
         load_into(state, targets)
         return rest_of(state, targets)
 
@@ -270,24 +287,7 @@ class Looking(Handle):
         return compare(first, other._side(b, matches, Walker(other._reader)), self._executor)
 
     def _side(self, at: At, matches: Callable[[Path], bool], walker: Walker) -> Compared:
-        def use(node: Node) -> Compared:
-            part = select(node.plan.structure, matches)
-            try:
-                values = walker.values(node, part.tensors)
-            except CorruptionError:  # on the way from the other state, which the path from the root may avoid
-                walker.forget()
-                values = walker.values(node, part.tensors)
-            specs = [node.plan.tensors[t] for t in part.tensors]
-            leaves = self._reader.leaves(node)
-            _, paths = structure_paths(node.plan.structure)
-            return Compared(
-                Side(self.url, node.record.step, node.name.node),
-                {spec.path: spec for spec in specs},
-                {spec.path: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
-                {paths[i]: leaves[i] for i in part.leaves},
-            )
-
-        return self._reading(at, use)
+        return self._reading(at, lambda node: compared(self.url, node, matches, walker, self._reader))
 
     def best_step(self, metric: str, mode: Literal["min", "max"] = "min") -> int:
         """Return the step whose newest revision has the best value of a metric.
@@ -350,7 +350,13 @@ class Looking(Handle):
 
     def __contains__(self, step: object) -> bool:
         """Say whether a step is there."""
-        return isinstance(step, int) and self._listed(full=True).at_step(step) is not None
+        if isinstance(step, bool) or not isinstance(step, int | np.integer):
+            return False
+        return self._listed(full=True).at_step(int(step)) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        """Give every step that can be restored, in rising order: what `in` looks for."""
+        return iter(self.steps())
 
     def steps(self) -> list[int]:
         """Return every step that can be restored, in rising order."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Part
+from lcstore.errors import InvalidInputError, UnrecognisedWarning
+from lcstore.state.paths import Part, format_path, matcher
 from lcstore.state.tree import flatten
 from lcstore.store import keys
 from lcstore.store.backend import Backend
-from lcstore.store.convert import check_targets, load_into, rest_of
 from lcstore.store.info import SaveInfo
-from lcstore.store.labels import At, check_labels, check_step
+from lcstore.store.into import check_targets, load_into, rest_of
+from lcstore.store.labels import At, OnCorrupt, check_labels, check_step
 from lcstore.store.looking import Looking
 from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.store.records import StoreRecord
+from lcstore.store.unrecognised import unrecognised
 from lcstore.store.upkeep import Upkeep
 from lcstore.store.writer import Writer
 from lcstore.track.policy import Policy
@@ -44,6 +46,8 @@ class Store(Looking, Upkeep):
         #: What makes this a store, written before the first save; None where it is one already.
         self._made = made
         self._writer = Writer(backend, self._catalog, self._executor, policy)
+        #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
+        self.looks_at_names = True
 
     @property
     def policy(self) -> Policy:
@@ -100,6 +104,12 @@ class Store(Looking, Upkeep):
             The target failed; nothing was committed, and the handle goes on.
         UnknownOutcomeError
             The target failed such that the commit may have landed; the next save finds out first.
+
+        Warns
+        -----
+        UnrecognisedWarning
+            Once for a handle: most of the state is kept exactly, as no name or rule says that it is weights;
+            or a rule of the policy matches no tensor.
         """
         started = time.perf_counter()
         step = check_step(step)
@@ -113,7 +123,25 @@ class Store(Looking, Upkeep):
             if skip_below > 0 and not exact and not tags and self._writer.moved(flat) < skip_below:
                 return self._writer.skipped(step, flat, touched, started)
             self._create()
-            return self._writer.save(step, flat, labels, exact=exact, started=started, touched=touched)
+            info = self._writer.save(step, flat, labels, exact=exact, started=started, touched=touched)
+            self._look_at_names()
+            return info
+
+    def _look_at_names(self) -> None:
+        """Warn once where most of a state is kept exactly and nobody asked for that, or a rule is idle."""
+        policy, plan = self._writer.policy, self._writer.track.plan
+        if not self.looks_at_names or plan is None:
+            return
+        self.looks_at_names = False
+        idle = [glob for glob in policy.rules if not any(map(matcher(glob), plan.index))]
+        if idle:
+            message = f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}"
+            warnings.warn(message, UnrecognisedWarning, stacklevel=3)
+        if policy.rules or policy.error is None:
+            return
+        found = unrecognised({format_path(s.path): (s.shape, s.dtype, s.role) for s in plan.tensors})
+        if found.matters:
+            warnings.warn(str(found), UnrecognisedWarning, stacklevel=3)
 
     def moved(self, state: Any) -> float:
         """Return how far the weights have moved since the last save of this handle.
@@ -141,13 +169,14 @@ class Store(Looking, Upkeep):
         dtype: str | None = None,
         like: Any = None,
         to: str = "numpy",
+        on_corrupt: OnCorrupt = "raise",
     ) -> Any:
         """Return a saved state and go on from it: the next save is a delta to it.
 
         The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
         `restore`.
         """
-        return self._resume(at, {}, dtype, like, to)
+        return self._resume(at, {}, dtype, like, to, on_corrupt)
 
     def _resume(
         self,
@@ -156,13 +185,16 @@ class Store(Looking, Upkeep):
         dtype: str | None = None,
         like: Any = None,
         to: str = "saved",
+        on_corrupt: OnCorrupt = "raise",
     ) -> Any:
         """Return a state, loaded into `targets`, and go on from it. The base moves when all went well."""
         self._check_writable()
         with self._lock:
             self._check_open()
             self._writer.settle()
-            node, (pools, values) = self._reading(at, lambda node: (node, self._reader.rebuild(node)))
+            node, (pools, values) = self._reading_or_previous(
+                at, lambda node: (node, self._reader.rebuild(node)), on_corrupt
+            )
             everything = range(len(node.plan.tensors))
             track = Track()
             track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
@@ -173,7 +205,9 @@ class Store(Looking, Upkeep):
             self._writer.stand_on(node.name, track)
             return state
 
-    def resume_into(self, at: At, targets: Mapping[str, Any]) -> dict[Part, Any]:
+    def resume_into(
+        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+    ) -> dict[Part, Any]:
         """Load a saved state into objects, and go on from it; return the rest, as `restore_into` does."""
         check_targets(targets)
-        return rest_of(self._resume(at, targets), targets)
+        return rest_of(self._resume(at, targets, on_corrupt=on_corrupt), targets)

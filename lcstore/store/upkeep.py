@@ -123,9 +123,10 @@ class Upkeep(Handle):
         smaller: bool = False,
         on_progress: OnProgress | None = None,
     ) -> CompactReport:
-        """Add merged edges, so that old states need fewer bytes and every state is quick to restore.
+        """Add merged edges, so that every state is quick to restore, and retired ones need not stay.
 
-        Nothing that can be restored changes by a bit. `collect` then frees what is not needed any more.
+        Nothing that can be restored changes by a bit. The edges take bytes of their own; `collect` then frees
+        what is not needed any more.
 
         Parameters
         ----------

@@ -38,6 +38,7 @@ class Loop:
         self.policy = policy
         self._backend = MemoryBackend.fresh()
         self._store = open_store(self._backend, policy=policy)
+        self._store.looks_at_names = False  # these are parts of a state, made here
         self._skipped = 1 + min(WARM, (states - 2) // 2)
         self._saved = 0
         self._seen: set[str] = set()

@@ -132,6 +132,11 @@ class Tuned:
         """How many times fewer bytes than the preset."""
         return self.preset.bytes_per_save / max(self.tuned.bytes_per_save, 1.0)
 
+    @property
+    def unread(self) -> tuple[Setting, ...]:
+        """Groups whose errors did nothing to the loss, which may not look at them: moving averages, say."""
+        return tuple(one for one in self.settings if one.alone.even == one.alone.odd == 0)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the policy file that ``lcstore.open(url, policy=path)`` takes."""
         write_policy(self.policy, path, about=self.summary())

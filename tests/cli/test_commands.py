@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -108,6 +109,26 @@ def test_the_worst_row_is_shown(tmp_path):
             worst = store.save(step, {"model": {"w.weight": weights}}).row_error
     assert f"off by {worst:.1%} of its size" in call("show", url).stdout
     assert [state["row_error"] for state in document("ls", url)["states"]][::2] == [None, worst]
+
+
+def test_ls_of_a_store_of_which_all_was_let_go(saved, tmp_path):
+    gone = tmp_path / "gone"
+    shutil.copytree(saved, gone)
+    for plan in (gone / "plans").iterdir():
+        plan.unlink()
+    with lcstore.open(gone) as store:
+        store.repair(dry_run=False)
+    result = call("ls", str(gone))
+    assert "3 states are not deleted yet" in result.stdout
+    assert "--retired" in result.stdout
+    assert len(document("ls", str(gone), "--retired")["states"]) == 3
+
+
+def test_stores_in_the_folder_are_named(saved):
+    result = call("ls", str(Path(saved).parent))
+    assert result.exit_code == 1
+    assert "but there are 1 in it" in result.stderr
+    assert f"Next: lcstore ls {shlex.quote(saved)}" in result.stderr
 
 
 def test_show(saved):
@@ -221,6 +242,7 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_exit_status_of_a_process(saved, broken):
+    assert _python("-m", "lcstore", "--version").stdout.strip() == lcstore.__version__
     good = _python("-m", "lcstore.cli", "verify", saved, "--json")
     assert (good.returncode, good.stderr) == (0, "")
     assert json.loads(good.stdout)["ok"]

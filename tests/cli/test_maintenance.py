@@ -150,6 +150,19 @@ def test_compact_and_collect_in_one(run, slow):
     assert done["collected"]["waiting"] > 0
 
 
+def test_what_an_interrupted_save_left_is_counted_in_bytes(tmp_path):
+    url = tmp_path / "s"
+    with lcstore.open(url, grace=0) as store:
+        store.save(0, {"epoch": 0, "w": np.ones(10)})
+        left = "data/" + "5" * 32 + "/exact-float64.set/c.0"
+        store.backend.put(left, b"12345")
+        shown = store.collect(dry_run=True)
+        done = store.collect()
+    assert (shown.deleted_objects, shown.deleted_bytes) == (1, 5)
+    assert (done.deleted_objects, done.deleted_bytes) == (1, 5)
+    assert not (url / left).exists()
+
+
 def test_collect_waits_for_the_grace(slow):
     call("retire", slow, "--keep", KEEP, "--apply")
     would = call("collect", slow)

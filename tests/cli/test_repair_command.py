@@ -50,6 +50,15 @@ def contents(url: Path) -> dict[str, bytes]:
     return {str(path.relative_to(url)): path.read_bytes() for path in url.rglob("*") if path.is_file()}
 
 
+def test_a_repair_that_would_leave_nothing_says_what_to_do_first(saved, tmp_path, broken):
+    url = tmp_path / "lost"
+    shutil.copytree(saved, url)
+    for plan in (url / "plans").iterdir():
+        plan.unlink()
+    assert "first bring back the objects" in call("repair", str(url)).stdout
+    assert "first bring back" not in call("repair", str(broken)).stdout
+
+
 def test_nothing_to_repair(saved):
     before = contents(saved)
     result = call("repair", str(saved), "--apply")

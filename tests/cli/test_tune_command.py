@@ -63,6 +63,9 @@ def test_tables_and_files(saved, tmp_path):
         "Drawn",
     ):
         assert word in result.stdout
+    told = next(line for line in result.stdout.splitlines() if "does not see" in line)
+    assert "model/layers" in told
+    assert "first" not in told
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
     with lcstore.open("memory://from-a-tuned-file", policy="tuned.json") as store:
         assert store.policy.name == "tuned-balanced"

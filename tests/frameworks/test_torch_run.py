@@ -87,3 +87,22 @@ def test_tensors_come_back_as_asked(tmp_path):
         store.save(1, state)
     back = store.restore()["model"]["half.weight"].astype(np.float32)
     assert np.abs(back - state["model"]["half.weight"].float().numpy()).max() < 0.1
+
+
+def test_tensors_are_filled(tmp_path):
+    store = lcstore.open(tmp_path / "s")
+    kept = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
+    store.save(0, {"w": [kept, torch.ones(3)]})
+    parameter, view = torch.nn.Parameter(torch.zeros(2, 3)), torch.zeros(6)
+    assert store.restore_into(0, {"w": [parameter, view[::2]]}) == {}
+    assert torch.equal(parameter.detach(), kept.float())
+    assert view.tolist() == [1, 0, 1, 0, 1, 0]
+    with pytest.raises(lcstore.InvalidInputError, match=r"w/#1.*shape"):
+        store.restore_into(0, {"w": [parameter, torch.zeros(4)]})
+
+
+def test_a_loss_may_be_given_with_its_graph(tmp_path):
+    store = lcstore.open(tmp_path / "s")
+    loss = (torch.ones(2, requires_grad=True) * 0.25).sum()
+    store.save(0, {"epoch": 0}, metrics={"loss": loss})
+    assert store.info(0).metrics == {"loss": 0.5}

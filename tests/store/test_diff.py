@@ -107,6 +107,15 @@ def test_what_is_not_on_both_sides_alike():
         assert word in text
 
 
+def test_random_state_does_not_drown_the_weights():
+    x, rng = np.ones(4, np.float32), np.arange(4000, dtype=np.uint32)
+    store = opened({"x": x, "rng": rng, "n": 1}, {"x": 2 * x, "rng": rng[::-1].copy(), "n": 2})
+    found = store.diff(0, 1)
+    assert (found.total.norm, found.total.relative, found.total.size) == (2, 1, 4)
+    assert found["rng"].norm > 1000
+    assert store.diff(0, 1, "rng").total.norm == found["rng"].norm
+
+
 def test_sorting():
     one = np.ones(4, np.float32)
     store = opened({"x": one, "y": 100 * one, "z": one, "n": one}, {"x": 2 * one, "y": 110 * one, "z": one,

@@ -15,7 +15,14 @@ import pytest
 from states import same, tracked
 
 import lcstore
-from lcstore import ClosedError, CorruptionError, InvalidInputError, StorageError, UnknownOutcomeError
+from lcstore import (
+    ClosedError,
+    CorruptionError,
+    InvalidInputError,
+    StorageError,
+    UnknownOutcomeError,
+    UnrecognisedWarning,
+)
 from lcstore.store import keys
 from lcstore.store.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
@@ -200,6 +207,25 @@ class Picky:
         raise RuntimeError("size mismatch")
 
 
+def test_weights_that_no_name_tells_are_told_of_once():
+    """Whoever gives them other names gets a fortieth of what was promised, and is to know why."""
+    big = {"w": [np.ones((512, 512), np.float32), np.ones((512, 300), np.float32)], "epoch": 1}
+    store = lcstore.open(MemoryBackend.fresh())
+    with pytest.warns(UnrecognisedWarning, match=r"100%.*'w/#0', 'w/#1'\..*policy="):
+        store.save(0, big)
+    store.save(1, big)
+    for policy in ({"w/**": "exact"}, {"w/**": "weights"}, "exact"):
+        lcstore.open(MemoryBackend.fresh(), policy=policy).save(0, big)
+    lcstore.open(MemoryBackend.fresh()).save(0, {"model": {"weight": np.ones((600, 600))}, **big})
+
+
+def test_a_rule_that_is_for_nothing_is_told_of():
+    """It may have been meant to keep something exactly."""
+    store = lcstore.open(MemoryBackend.fresh(), policy={"ema/**": "exact", "emma/**": "exact"})
+    with pytest.warns(UnrecognisedWarning, match=r"policy's 'emma/\*\*'$"):
+        store.save(0, {"ema": {"weight": np.ones((4, 4))}})
+
+
 def test_a_resume_that_fails_moves_nothing(run):
     store = lcstore.open(MemoryBackend.fresh())
     for step in range(3):
@@ -231,6 +257,31 @@ def test_arrays_are_filled_only_with_what_fits():
     assert not many.any()
     store.restore_into(0, {"many": many})
     assert many.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_nests_of_arrays_are_filled():
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, {"model": {"a": np.ones(2), "b": [np.arange(3.0)], "n": 7}, "epoch": 3})
+    a, b = np.zeros(2), np.zeros(3)
+    rest = store.restore_into(0, {"model": {"a": a, "b": [b]}})
+    assert (a.tolist(), b.tolist()) == ([1, 1], [0, 1, 2])
+    assert rest == {"model": {"n": 7}, "epoch": 3}
+    a[:] = 0
+    frozen = np.zeros(3)
+    frozen.flags.writeable = False
+    for wrong, words in (
+        ({"a": a, "b": [np.zeros(4)]}, "does not go into"),
+        ({"a": a, "b": [frozen]}, "read-only"),
+        ({"a": a, "c": np.zeros(2)}, "model/c"),
+        ({"a": a, "b": [b, b]}, "a list of 2 is given for 'model/b'; 1 values"),
+        ({"a": a, "n": np.zeros(())}, "not an array"),
+        ({"a": a, "n": "text"}, "load_state_dict"),
+    ):
+        with pytest.raises(InvalidInputError, match=words):
+            store.restore_into(0, {"model": wrong})
+        assert not a.any()
+    with pytest.raises(InvalidInputError, match="give a dict"):
+        store.restore_into(0, Picky())
 
 
 def test_rows_of_a_tensor_without_elements():

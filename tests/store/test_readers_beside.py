@@ -166,6 +166,22 @@ def test_the_state_before_is_given_for_one_that_is_damaged(store_of):
         assert same(found, states[STEPS - 2])
 
 
+def test_a_run_goes_on_from_the_state_before_one_that_is_damaged(store_of):
+    """A job that is started again by nobody has to get over damage by itself."""
+    backend, states = store_of()
+    with lcstore.open(backend, threads=1) as store:
+        before, latest = store.info(STEPS - 2).node, store.info()
+        for ref in store._catalog.record(latest.node).edge.objects:
+            backend.delete(ref.key)
+    with lcstore.open(backend, threads=1) as store:
+        with pytest.raises(CorruptionError):
+            store.resume()
+        with pytest.warns(FallbackWarning, match=str(STEPS - 1)):
+            found = store.resume(on_corrupt="previous")
+        assert same(found, states[STEPS - 2])
+        assert store.save(STEPS - 1, found).base == before
+
+
 def test_a_retired_state_is_never_given_for_a_damaged_one(store_of):
     backend, states = store_of()
     with lcstore.open(backend, threads=1) as store:

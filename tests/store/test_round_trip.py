@@ -183,7 +183,7 @@ def test_modes(tmp_path, run):
         lcstore.open(tmp_path / "s", "w-")
     with pytest.raises(InvalidInputError, match="reading"):
         lcstore.open(tmp_path / "s", "r").save(2, run.step())
-    with pytest.raises(NotFoundError, match="1 steps from 1 to 1"):
+    with pytest.raises(NotFoundError, match="1 step from 1 to 1"):
         store.restore(2)
     with pytest.raises(InvalidInputError):
         lcstore.open(tmp_path / "s", "x")
@@ -301,6 +301,17 @@ def test_restore_into(tmp_path, run):
         store.restore_into(0, {"model": 3})
 
 
+def test_a_store_has_its_steps(run):
+    store = lcstore.open("memory://steps of a store")
+    assert list(store) == []
+    for step in (20, 10):
+        store.save(step, run.step())
+    assert list(store) == [10, 20]
+    assert np.int64(10) in store
+    assert 11 not in store
+    assert "10" not in store
+
+
 def test_a_path_is_a_tuple_or_a_text(tmp_path):
     store = lcstore.open(tmp_path / "s")
     store.save(0, {"a/b": [np.arange(3)]})
@@ -313,6 +324,12 @@ def test_messages_say_what_to_do(tmp_path, run):
     store.save(100, run.step())
     with pytest.raises(NotFoundError, match="a step is an integer"):
         store.restore("100")
+    store.save(200, run.step(), tags=["gold"])
+    for step, near in ((150, "100, 200"), (50, "100"), (900, "200")):
+        with pytest.raises(NotFoundError, match=rf"nearest: {near}\)"):
+            store.restore(step)
+    with pytest.raises(NotFoundError, match="tags 'gold'"):
+        store.restore("glod")
     with pytest.raises(NotFoundError, match="several values"):
         store.read(100, "model")
     with pytest.raises(NotFoundError, match="#1"):

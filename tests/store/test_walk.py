@@ -447,6 +447,6 @@ def test_the_examples_of_the_documentation_run(capsys):
     space: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "docs/walks.md", "exec"), space)
-    assert len(blocks) == 5
+    assert len(blocks) == 6
     assert set(space["average"]) == set(space["layers"])
     assert "layers.1.weight" in capsys.readouterr().out

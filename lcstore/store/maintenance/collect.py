@@ -110,7 +110,8 @@ class Collector:
         scopes = list(condemnable(census, verdict, orphans))
         new = self._new(census, scopes)
         if dry_run:
-            return self._report(census, scopes, new=new, waiting=0, marks=0, dry_run=True)
+            freed = self._freed(census, scopes)
+            return self._report(census, scopes, freed, new=new, waiting=0, marks=0, dry_run=True)
         self._settle(census, new)
         self._condemn(new)
         return self._after(self._census(census), new)
@@ -125,9 +126,10 @@ class Collector:
         old = self._old([key for _, key in going])
         ripe = list(dict.fromkeys(scope for scope, key in going if key in old))
         waiting = {scope for scope, _ in going} - set(ripe)
+        freed = self._freed(census, ripe)
         self._delete(census, ripe)
         marks = self._sweep(census, ripe)
-        return self._report(census, ripe, new=new, waiting=len(waiting), marks=marks, dry_run=False)
+        return self._report(census, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
 
     # Condemning -----------------------------------------------------------------------------------------
 
@@ -237,6 +239,7 @@ class Collector:
         self,
         census: Census,
         gone: Sequence[Scope],
+        freed: tuple[int, int],
         *,
         new: Sequence[Scope],
         waiting: int,
@@ -244,14 +247,13 @@ class Collector:
         dry_run: bool,
     ) -> CollectReport:
         whole = [scope for scope in gone if scope.scope == keys.WHOLE_EDGE]
-        objects = {key for scope in gone for key in objects_of(census, scope)}
         return CollectReport(
             url=self.backend.url,
             dry_run=dry_run,
             condemned=len(new),
             waiting=waiting,
-            deleted_objects=len(objects),
-            deleted_bytes=self._bytes(census, objects),
+            deleted_objects=freed[0],
+            deleted_bytes=freed[1],
             deleted_states=sum(scope.node is not None for scope in whole),
             deleted_shortcuts=sum(scope.edge in census.graph.edges for scope in whole),
             deleted_marks=marks,
@@ -259,11 +261,18 @@ class Collector:
             grace_seconds=self.grace,
         )
 
-    @staticmethod
-    def _bytes(census: Census, objects: set[str]) -> int:
-        """Count bytes as the records give them; objects of no record are not counted."""
-        total = 0
+    def _freed(self, census: Census, gone: Sequence[Scope]) -> tuple[int, int]:
+        """Count objects and their bytes, as the records give them; what no record names is asked for."""
+        objects = {key for scope in gone for key in objects_of(census, scope)}
+        sizes: dict[str, int] = {}
         for stored in census.stored.values():
             refs = [ref for some in stored.arrays.values() for ref in some]
-            total += sum(ref.nbytes for ref in (*refs, *stored.exact) if ref.key in objects)
-        return total
+            sizes |= {ref.key: ref.nbytes for ref in (*refs, *stored.exact) if ref.key in objects}
+        unnamed = sorted(objects - sizes.keys())
+        return len(objects), sum(sizes.values()) + (sum(spread(self._size, unnamed)) if unnamed else 0)
+
+    def _size(self, key: str) -> int:
+        try:
+            return self.backend.size(key)
+        except NotFoundError:
+            return 0

@@ -1,0 +1,66 @@
+"""Large floats that no name says anything about: they are kept exactly, and a user is to know it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
+
+#: What is smaller is not worth a word.
+_LEAST_BYTES: Final = 1 << 20
+_SHOWN: Final = 3
+
+
+@dataclass(frozen=True)
+class Unrecognised:
+    """Floating tensors of two dimensions or more that are kept exactly.
+
+    Attributes
+    ----------
+    paths
+        Theirs, the largest first.
+    nbytes, share
+        Their bytes, and these as a share of the bytes of all tensors.
+    """
+
+    paths: tuple[str, ...]
+    nbytes: int
+    share: float
+
+    @property
+    def matters(self) -> bool:
+        """Whether most of a state that is not small is kept so."""
+        return self.share > 0.5 and self.nbytes >= _LEAST_BYTES
+
+    def __str__(self) -> str:
+        shown = ", ".join(map(repr, self.paths[:_SHOWN])) + (", ..." if len(self.paths) > _SHOWN else "")
+        return (
+            f"{self.share:.0%} of the bytes of this state are floats kept exactly, as nothing says that they "
+            f"are weights or moments: {shown}. Save them under names like 'params' or 'weight', or give a "
+            "rule: open(url, policy={'path/**': 'weights'}), or 'exact' if that is meant"
+        )
+
+
+def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unrecognised:
+    """Return what is kept exactly that is of the dtypes and dimensions of weights.
+
+    Parameters
+    ----------
+    tensors
+        Shape, dtype and role by path, as `Store.paths` gives them.
+    """
+    sizes = {
+        path: math.prod(shape) * dtype_from_name(dtype).itemsize
+        for path, (shape, dtype, _) in tensors.items()
+    }
+    found = [
+        path
+        for path, (shape, dtype, role) in tensors.items()
+        if role == "exact" and dtype in LOSSY_DTYPES and len(shape) >= 2 and sizes[path]
+    ]
+    found.sort(key=lambda path: (-sizes[path], path))
+    nbytes = sum(sizes[path] for path in found)
+    return Unrecognised(tuple(found), nbytes, nbytes / max(sum(sizes.values()), 1))
