@@ -130,6 +130,31 @@ def test_a_row_that_shrinks_at_once_is_kept_again_once_its_turn_has_come():
     assert max(off[20 + TURNS :]) <= 0.5
 
 
+def test_all_rows_are_looked_at_again_behind_an_anchor():
+    rng, follower, size = np.random.default_rng(16), Follower(), np.ones((500, 1))
+
+    def state():
+        value = size * (1 + 0.1 * rng.standard_normal((500, 16)))
+        value[0, 0] = 5  # the grid stays
+        return value.astype(np.float32)
+
+    for _ in range(TURNS + 2):
+        follower.save({"w": state()})
+    size[1::25] = 1e-3
+    track = follower.track
+    unit = track.columns.grid[0]
+    anchor = track.draft(track.plan, [state().reshape(-1)], BALANCED, anchor=True)
+    for job in list(anchor.jobs):
+        job()
+    anchor.commit()
+    assert track.columns.grid[0] == unit
+    for _ in range(TURNS):
+        size[1::25] *= 1.5
+        now = state()
+        follower.save({"w": now})
+        assert off_by(follower.left("w", now), now).max() <= 0.5
+
+
 def test_rows_that_shrink_steadily_are_kept_all_the_time():
     rng = np.random.default_rng(5)
     follower, shape, size = Follower(), rng.standard_normal((500, 16)), np.ones((500, 1))
