@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.scales import steps_of
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
@@ -77,6 +78,14 @@ class Advance:
             with np.errstate(over="ignore"):
                 self.digest += self._out[0]
         return True
+
+    def undo(self) -> None:
+        """Move the track back by all levels that are there, which are used up."""
+        places = np.flatnonzero(self.levels == kernels.ESCAPE)
+        moves = self.escapes[: places.size] * steps_of(self.scales[places // self.block])
+        self.levels[places] = 0
+        kernels.add_levels(self.levels, self.scales, self.block, -1, self.track)
+        self.track[places] -= moves.astype(self.track.dtype)
 
     def _stepped(self, piece: Piece) -> Iterator[tuple[Piece, Step | BlockSteps]]:
         """Cut a piece where its step changes."""
