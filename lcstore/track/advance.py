@@ -56,7 +56,7 @@ class Advance:
         self.block = block
         self.escaped = 0
         self.digest = np.uint64(0)
-        self._out = np.zeros(4, np.uint64)
+        self._out = np.zeros(1, np.uint64)
 
     def over(self, piece: Piece) -> bool:
         """Move a piece; False where it leaves its grid: then levels say how far it was moved."""
@@ -72,7 +72,6 @@ class Advance:
                 self.scales[here] = step.scale
                 escaped = self._one(part, step)
             if escaped == RANGE:
-                self.levels[part.at + int(self._out[1]) :] = 0
                 return False
             self.escaped = escaped
             with np.errstate(over="ignore"):
@@ -86,6 +85,7 @@ class Advance:
         self.levels[places] = 0
         kernels.add_levels(self.levels, self.scales, self.block, -1, self.track)
         self.track[places] -= moves.astype(self.track.dtype)
+        self.levels[:] = 0
 
     def _stepped(self, piece: Piece) -> Iterator[tuple[Piece, Step | BlockSteps]]:
         """Cut a piece where its step changes."""

@@ -177,16 +177,15 @@ class Draft:
         try:
             for piece in pieces:
                 if not moving.over(piece):
-                    self._undo(moving)
                     with self._lock:
                         self.off_grid.add(piece.tensor)
+                    self._undo(moving)
                     return None
                 self._add_digest(piece.tensor, moving.digest)
             coded = escapes[: moving.escaped]
             data = frame_of_levels(levels, coded, scales, block, track.dtype, self.track.tables)
             if data is not None:
-                with self._lock:
-                    self._moved.append((track, data))
+                self._moved.append((track, data))  # one step, and the last: no lock is needed
         except BaseException:  # short of memory, say: the way back knows only what came to be a frame
             self._undo(moving)
             raise
