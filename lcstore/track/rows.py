@@ -190,10 +190,11 @@ class RowWatch:
         spec = draft.plan.tensors[index]
         rows, width = norms.size.size, norms.width
         some = max(1, SEEN // width)
-        which = np.arange(rows)
         if 2 * some < rows:
             in_turn = (self._saves * some + np.arange(some)) % rows
             which = np.concatenate((norms.smallest, in_turn))
+        else:
+            which = np.arange(rows)
         which = which[norms.size[which] > 0]
         state = draft.arrays[index]
         held = draft.pools[spec.pool][spec.offset : spec.offset + spec.size]

@@ -312,6 +312,20 @@ def test_a_store_tells_the_worst_row_and_keeps_the_bound_when_resumed_compacted_
         assert store.save(40, state(next(states))).row_error is None
 
 
+def test_a_row_that_shrinks_to_next_to_nothing_has_an_error_that_is_a_number():
+    rng, backend = np.random.default_rng(17), MemoryBackend.fresh()
+    value = rng.standard_normal((60, 8))
+    with lcstore.open(backend) as store:
+        for step in range(4):
+            value += 0.05 * rng.standard_normal(value.shape)
+            store.save(step, {"model": {"a.weight": value}})
+        value[7], value[7, 0] = 0, 1e-157  # whose square, in grid units, is hardly above zero
+        found = [store.save(step, {"model": {"a.weight": value}}).row_error for step in range(4, 12)]
+    assert 1e100 < max(filter(None, found)) < np.inf
+    with lcstore.open(backend) as store:
+        assert store.info(4).row_error == found[0]
+
+
 def test_rules_give_paths_their_own_bound():
     policy = Policy(
         row_error=None,
