@@ -62,7 +62,8 @@ def decode_exact(frame: Frame) -> Array:
         if frame.coder != f.RAW and frame.dtype.itemsize != 1:
             raise CorruptionError("an exact frame of wide values must be raw or hold planes")
         data = _decode_plane(frame)
-        return (data if data.flags.writeable else data.copy()).view(frame.dtype)
+        # Raw bytes lie in the frame: whoever gave it may write over them.
+        return (data.copy() if frame.coder == f.RAW else data).view(frame.dtype)
     size = frame.directory.size
     out = np.empty(frame.count, frame.dtype)
     words = out.view(f"u{size}")

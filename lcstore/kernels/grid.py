@@ -152,6 +152,13 @@ def _move(track: Array, levels: Array, factor: Any, start: np.uint64, kind: Any)
     return total
 
 
+@kernel(inline=True)
+def clear(levels: Array) -> None:
+    """Say of a run that it was not moved."""
+    for i in range(levels.size):
+        levels[i] = np.int8(0)
+
+
 @kernel
 def advance(
     state: Array,
@@ -180,13 +187,13 @@ def advance(
     start
         Position of the first element inside its tensor.
     out
-        ``uint64[4]``: [0] digest of the moves, added to; [1] elements done, added to.
+        ``uint64[1]``: digest of the moves, added to.
 
     Returns
     -------
     int
-        Escapes in use, or `RANGE` (a value is not finite or outside the grid) or `SPACE`. Either way
-        ``out[1]`` elements were moved, and their levels say by how much.
+        Escapes in use, or `RANGE` (a value is not finite or outside the grid) or `SPACE`. Either way levels
+        say what was moved: those of the run that was not are zero, and those behind it are left.
     """
     n = state.size
     total = np.uint64(0)
@@ -201,6 +208,7 @@ def advance(
         else:
             top = _levels(values, grid, coded, by, kind)
         if top < 0:
+            clear(coded)
             out[0] += total
             return RANGE
         first = np.uint64(start + low)
@@ -212,6 +220,7 @@ def advance(
             total += _move(grid, coded, kind(by.step), first, kind) * np.uint64(by.step)
         else:
             if escaped + (high - low) > escapes.size:
+                clear(coded)
                 out[0] += total
                 return SPACE
             for i in range(high - low):
@@ -228,7 +237,6 @@ def advance(
                 move = signed * by.step
                 grid[i] = kind(np.int64(grid[i]) + move)
                 total += weight(first + np.uint64(i)) * np.uint64(move)
-        out[1] += np.uint64(high - low)
     out[0] += total
     return escaped
 
@@ -253,14 +261,11 @@ def advance_ranges(
         ``int64[r, 2]``: first element and the one behind the last, rising and apart.
     levels
         Not changed outside the ranges.
-    out
-        As for `advance`, but [1] is set: all elements before it are done.
     """
     for r in range(ranges.shape[0]):
         low, high = max(ranges[r, 0], 0), min(ranges[r, 1], state.size)
         if low >= high:
             continue
-        out[1] = np.uint64(low)
         escaped = advance(
             state[low:high],
             track[low:high],

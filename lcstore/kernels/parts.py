@@ -6,7 +6,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.digest import weight
-from lcstore.kernels.grid import ESCAPE, MAX_LEVEL, Quantizer, advance
+from lcstore.kernels.grid import ESCAPE, MAX_LEVEL, Quantizer, advance, clear
 from lcstore.kernels.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import RANGE, SPACE
@@ -39,6 +39,7 @@ def _advance_short(
         top = kind(top | wrap_sub(kind(level ^ sign), sign))
         levels[i] = np.int8(level)
     if bad != 0:
+        clear(levels)
         return RANGE
     total = np.uint64(0)
     if top <= MAX_LEVEL:
@@ -49,6 +50,7 @@ def _advance_short(
         total *= np.uint64(by.step)
     else:
         if escaped + state.size > escapes.size:
+            clear(levels)
             return SPACE
         for i in range(state.size):
             difference = np.int64(np.rint(state[i] * by.inverse)) - np.int64(track[i])
@@ -66,7 +68,6 @@ def _advance_short(
             track[i] = kind(np.int64(track[i]) + move)
             total += weight(np.uint64(start + i)) * np.uint64(move)
     out[0] += total
-    out[1] += np.uint64(state.size)
     return escaped
 
 
@@ -98,8 +99,6 @@ def advance_parts(
         step.
     levels
         Not changed outside the parts.
-    out
-        As for `advance`, but [1] is set: all elements before it are done.
 
     Returns
     -------
@@ -108,7 +107,6 @@ def advance_parts(
     """
     for p in range(parts.shape[0]):
         low, high = parts[p, 0], parts[p, 1]
-        out[1] = np.uint64(low)
         values, grid, coded = state[low:high], track[low:high], levels[low:high]
         by = Quantizer(inverse, limit, units[p], gains[p], roundings[p], evens[p])
         if high - low < SHORT and not evens[p]:

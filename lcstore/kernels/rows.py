@@ -85,5 +85,5 @@ def misses(
             miss = value - np.float64(track[i])
             left += miss * miss
             all_ += value * value
-        out[k] = np.sqrt(left / all_) if all_ > 0 else 0.0
+        out[k] = np.sqrt(left) / np.sqrt(all_) if all_ > 0 else 0.0  # their quotient may overflow
     return OK

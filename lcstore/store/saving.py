@@ -120,7 +120,7 @@ class Saving:
 
     def _roll_back(self, draft: Draft) -> None:
         draft.roll_back()
-        self.writer.sound = self.sound
+        self.writer.sound = self.sound and not draft.astray
 
     def _off_grid(self, draft: Draft, reset: set[Path]) -> None:
         """Decide about tensors that did not fit their grids: a new grid if there is one, exact if not."""

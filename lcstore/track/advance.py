@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.scales import steps_of
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
@@ -55,7 +56,7 @@ class Advance:
         self.block = block
         self.escaped = 0
         self.digest = np.uint64(0)
-        self._out = np.zeros(4, np.uint64)
+        self._out = np.zeros(1, np.uint64)
 
     def over(self, piece: Piece) -> bool:
         """Move a piece; False where it leaves its grid: then levels say how far it was moved."""
@@ -71,12 +72,20 @@ class Advance:
                 self.scales[here] = step.scale
                 escaped = self._one(part, step)
             if escaped == RANGE:
-                self.levels[part.at + int(self._out[1]) :] = 0
                 return False
             self.escaped = escaped
             with np.errstate(over="ignore"):
                 self.digest += self._out[0]
         return True
+
+    def undo(self) -> None:
+        """Move the track back by all levels that are there, which are used up."""
+        places = np.flatnonzero(self.levels == kernels.ESCAPE)
+        moves = self.escapes[: places.size] * steps_of(self.scales[places // self.block])
+        self.levels[places] = 0
+        kernels.add_levels(self.levels, self.scales, self.block, -1, self.track)
+        self.track[places] -= moves.astype(self.track.dtype)
+        self.levels[:] = 0
 
     def _stepped(self, piece: Piece) -> Iterator[tuple[Piece, Step | BlockSteps]]:
         """Cut a piece where its step changes."""

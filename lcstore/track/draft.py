@@ -18,8 +18,6 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
-from lcstore.codec.scales import steps_of
-from lcstore.kernels import grid as kernels
 from lcstore.kernels.digest import digest
 from lcstore.state.paths import Path
 from lcstore.state.plan import ALIGN, Plan
@@ -83,6 +81,8 @@ class Draft:
         Bytes coded so far.
     off_grid
         Tensors found not to fit their grid. If there are any, the draft can only be rolled back.
+    astray
+        Whether what was moved could not be moved back: even rolled back, the track is nobody's.
     """
 
     track: Track
@@ -105,6 +105,7 @@ class Draft:
     coded: int = 0
     samples: dict[int, Array] = field(default_factory=dict)
     off_grid: set[int] = field(default_factory=set)
+    astray: bool = False
     _moved: list[tuple[Array, bytes]] = field(default_factory=list)
     _replaced: list[tuple[Array, Array]] = field(default_factory=list)
     _lock: Lock = field(default_factory=Lock)
@@ -115,7 +116,7 @@ class Draft:
         self._let_go()
 
     def roll_back(self) -> None:
-        """Put the track back to where it was before the draft."""
+        """Put the track back to where it was before the draft, unless it went `astray`."""
         for part, data in reversed(self._moved):
             apply_delta(data, part, -1)
         for part, before in reversed(self._replaced):
@@ -179,28 +180,26 @@ class Draft:
         try:
             for piece in pieces:
                 if not moving.over(piece):
-                    self._undo(levels, escapes, scales, block, track)
                     with self._lock:
                         self.off_grid.add(piece.tensor)
+                    self._undo(moving)
                     return None
                 self._add_digest(piece.tensor, moving.digest)
             coded = escapes[: moving.escaped]
             data = frame_of_levels(levels, coded, scales, block, track.dtype, self.track.tables)
+            if data is not None:
+                self._moved.append((track, data))  # one step, and the last: no lock is needed
         except BaseException:  # short of memory, say: the way back knows only what came to be a frame
-            self._undo(levels, escapes, scales, block, track)
+            self._undo(moving)
             raise
-        if data is not None:
-            with self._lock:
-                self._moved.append((track, data))
         return data
 
-    @staticmethod
-    def _undo(levels: Array, escapes: Array, scales: Array, block: int, track: Array) -> None:
-        places = np.flatnonzero(levels == kernels.ESCAPE)
-        moves = escapes[: places.size] * steps_of(scales[places // block])
-        levels[places] = 0
-        kernels.add_levels(levels, scales, block, -1, track)
-        track[places] -= moves.astype(track.dtype)
+    def _undo(self, moving: Advance) -> None:
+        try:
+            moving.undo()
+        except BaseException:  # short of memory still
+            self.astray = True
+            raise
 
     def code_values(
         self, pool: str, chunk: int, op: OpName, tensors: set[int], precision: float | None

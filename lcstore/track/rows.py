@@ -22,6 +22,7 @@ from lcstore.state.plan import ALIGN
 from lcstore.state.specs import TensorSpec
 from lcstore.track import grid
 from lcstore.track.blocksteps import OWN_THRESHOLD, choose_blocks
+from lcstore.track.columns import EXACT
 from lcstore.track.steps import Step
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ class RowWatch:
     def watch(self, draft: Draft) -> None:
         """Look at rows of the tensors that are added to, and give those finer steps that need them."""
         self._saves += 1
+        for index in np.flatnonzero(draft.columns.op == EXACT).tolist():
+            self._norms.pop(draft.plan.tensors[index].path, None)  # set anew: its rows may be any
         risks = []
         for index, step in draft.steps.items():
             spec = draft.plan.tensors[index]
@@ -187,10 +190,11 @@ class RowWatch:
         spec = draft.plan.tensors[index]
         rows, width = norms.size.size, norms.width
         some = max(1, SEEN // width)
-        which = np.arange(rows)
         if 2 * some < rows:
             in_turn = (self._saves * some + np.arange(some)) % rows
             which = np.concatenate((norms.smallest, in_turn))
+        else:
+            which = np.arange(rows)
         which = which[norms.size[which] > 0]
         state = draft.arrays[index]
         held = draft.pools[spec.pool][spec.offset : spec.offset + spec.size]

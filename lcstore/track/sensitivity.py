@@ -158,10 +158,10 @@ class _Names:
 
 def _by_number(plan: Plan, weights: Sequence[int], numbered: _Numbered) -> Iterator[tuple[int, int]]:
     """Give tensors and moments that are the same in number: those of one tree and shape, of one optimizer."""
-    trees: dict[tuple[object, tuple[int, ...]], list[int]] = {}
+    trees: dict[tuple[Path, tuple[int, ...]], list[int]] = {}
     for index in weights:
         spec = plan.tensors[index]
-        trees.setdefault((spec.path[0], spec.shape), []).append(index)
+        trees.setdefault((spec.path[:1], spec.shape), []).append(index)
     fitting = Counter((shape, len(moments)) for (_, shape), moments in numbered.items())
     for (_, shape), moments in numbered.items():
         if fitting[shape, len(moments)] > 1:  # two optimizers: whose tree it is cannot be told

@@ -14,6 +14,8 @@ SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
 QUADS = take_apart(SAMPLES["quads"])
 ADAPTIVE = take_apart(SAMPLES["adaptive"])
+#: Its levels are zero whatever its stretches say: nothing but them is wrong where they lie.
+QUIET = ADAPTIVE.but(directory=bytes(4), payload=b"")
 ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
 PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
 FACTORED = take_apart(SAMPLES["factored"])
@@ -179,6 +181,7 @@ def adaptive():
     return {
         **{name: ADAPTIVE.but(directory=data) for name, data in lengths.items()},
         **{name: ADAPTIVE.but(table=data) for name, data in tables.items()},
+        **{f"{name}, all zero": QUIET.but(table=data) for name, data in tables.items()},
         **{
             name: ADAPTIVE.but(payload=data, directory=struct.pack("<I", len(data)))
             for name, data in streams.items()

@@ -127,20 +127,20 @@ def evened(coded, differences, gain, rounding, kind):
 
 
 def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rounding, start, even=False):
-    """Give (result, track, levels, escapes, digest, done); the track as far as it moved."""
+    """Give (result, track, levels, escapes, digest); the track as far as it moved."""
     track, levels, escapes = track.copy(), np.zeros(state.size, np.int8), []
-    total = done = 0
+    total = 0
     for low in range(0, state.size, 1024):
         high = min(low + 1024, state.size)
         scaled = state[low:high] * inverse
         if not np.all(np.abs(scaled) <= limit):
-            return RANGE, track, levels, escapes, total, done
+            return RANGE, track, levels, escapes, total
         wanted = [int(v) for v in np.rint(scaled)]
         differences = [w - int(t) for w, t in zip(wanted, track[low:high], strict=True)]
         coded = [level_of(d, gain, rounding, state.dtype.type) for d in differences]
         if max(map(abs, coded)) > 127:
             if escaped + len(escapes) + high - low > escapes_room:
-                return SPACE, track, levels, escapes, total, done
+                return SPACE, track, levels, escapes, total
             coded = [far_level_of(d, step, gain, rounding, state.dtype.type) for d in differences]
         elif even and functools.reduce(operator.or_, map(abs, coded)) < 127:
             coded = evened(coded, differences, gain, rounding, state.dtype.type)
@@ -153,38 +153,37 @@ def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rou
         track[low:high] = wrap(
             [int(t) + v * step for t, v in zip(track[low:high], coded, strict=True)], track.dtype
         )
-        done += high - low
-    return escaped + len(escapes), track, levels, escapes, total, done
+    return escaped + len(escapes), track, levels, escapes, total
 
 
 def advance_ranges(ranges, state, track, room, escaped, inverse, limit, step, gain, rounding, start, even):
-    """Give (result, track, levels, escapes, digest, done) for ranges alone."""
-    track, levels, escapes, total, done = track.copy(), np.zeros(state.size, np.int8), [], 0, 0
+    """Give (result, track, levels, escapes, digest) for ranges alone."""
+    track, levels, escapes, total = track.copy(), np.zeros(state.size, np.int8), [], 0
     for low, high in ranges:
-        result, moved, coded, more, digest, there = advance(
+        result, moved, coded, more, digest = advance(
             state[low:high], track[low:high], room, escaped + len(escapes), inverse, limit, step, gain,
             rounding, start + low, even,
         )  # fmt: skip
         track[low:high], levels[low:high] = moved, coded
-        escapes, total, done = escapes + more, (total + digest) & MASK64, low + there
+        escapes, total = escapes + more, (total + digest) & MASK64
         if result < 0:
-            return result, track, levels, escapes, total, done
-    return escaped + len(escapes), track, levels, escapes, total, done
+            return result, track, levels, escapes, total
+    return escaped + len(escapes), track, levels, escapes, total
 
 
 def advance_parts(cut, units, evens, state, track, room, inverse, limit, rounding, start):
-    """Give (result, track, levels, escapes, digest, done) for parts, each on its own step."""
-    track, levels, escapes, total, done = track.copy(), np.zeros(state.size, np.int8), [], 0, 0
+    """Give (result, track, levels, escapes, digest) for parts, each on its own step."""
+    track, levels, escapes, total = track.copy(), np.zeros(state.size, np.int8), [], 0
     for (low, high), unit, even in zip(cut, units.tolist(), evens.tolist(), strict=True):
-        result, moved, coded, more, digest, there = advance(
+        result, moved, coded, more, digest = advance(
             state[low:high], track[low:high], room, len(escapes), inverse, limit, unit, 1 / unit,
             rounding, start + low, even,
         )  # fmt: skip
         track[low:high], levels[low:high] = moved, coded
-        escapes, total, done = escapes + more, (total + digest) & MASK64, low + there
+        escapes, total = escapes + more, (total + digest) & MASK64
         if result < 0:
-            return result, track, levels, escapes, total, done
-    return len(escapes), track, levels, escapes, total, done
+            return result, track, levels, escapes, total
+    return len(escapes), track, levels, escapes, total
 
 
 def note_sizes(means, unit, floor, ahead, before):

@@ -325,6 +325,23 @@ def test_a_chunk_that_cannot_be_made_a_frame_is_taken_back(run, monkeypatch):
     agrees(store)
 
 
+def test_a_chunk_that_cannot_be_taken_back_is_not_built_upon(run, monkeypatch):
+    """Short of memory for the way back too: what the track holds now, no reader has."""
+    store = chain([run.step(), run.step()])
+
+    def fail(*args, **options):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(drafts, "frame_of_levels", fail)
+        patch.setattr(drafts.Advance, "undo", fail)
+        with pytest.raises(MemoryError):
+            store.save(2, {"model": run.step()["model"]})
+    assert store.save(3, {"model": run.step()["model"]}).kind == "anchor"
+    assert store.save(4, {"model": run.step()["model"]}).kind == "delta"
+    agrees(store)
+
+
 def test_an_interrupt_between_the_commit_and_the_handle(run, monkeypatch):
     """The record is there, the handle does not know: it stands on nothing now, and says everything anew."""
     store = chain([run.step(), run.step()])

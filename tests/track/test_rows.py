@@ -130,6 +130,31 @@ def test_a_row_that_shrinks_at_once_is_kept_again_once_its_turn_has_come():
     assert max(off[20 + TURNS :]) <= 0.5
 
 
+def test_all_rows_are_looked_at_again_behind_an_anchor():
+    rng, follower, size = np.random.default_rng(16), Follower(), np.ones((500, 1))
+
+    def state():
+        value = size * (1 + 0.1 * rng.standard_normal((500, 16)))
+        value[0, 0] = 5  # the grid stays
+        return value.astype(np.float32)
+
+    for _ in range(TURNS + 2):
+        follower.save({"w": state()})
+    size[1::25] = 1e-3
+    track = follower.track
+    unit = track.columns.grid[0]
+    anchor = track.draft(track.plan, [state().reshape(-1)], BALANCED, anchor=True)
+    for job in list(anchor.jobs):
+        job()
+    anchor.commit()
+    assert track.columns.grid[0] == unit
+    for _ in range(TURNS):
+        size[1::25] *= 1.5
+        now = state()
+        follower.save({"w": now})
+        assert off_by(follower.left("w", now), now).max() <= 0.5
+
+
 def test_rows_that_shrink_steadily_are_kept_all_the_time():
     rng = np.random.default_rng(5)
     follower, shape, size = Follower(), rng.standard_normal((500, 16)), np.ones((500, 1))
@@ -285,6 +310,20 @@ def test_a_store_tells_the_worst_row_and_keeps_the_bound_when_resumed_compacted_
         assert before == [store.restore(step)["model"]["table.weight"].tobytes() for step in range(40)]
         store.policy = replace(store.policy, row_error=None)
         assert store.save(40, state(next(states))).row_error is None
+
+
+def test_a_row_that_shrinks_to_next_to_nothing_has_an_error_that_is_a_number():
+    rng, backend = np.random.default_rng(17), MemoryBackend.fresh()
+    value = rng.standard_normal((60, 8))
+    with lcstore.open(backend) as store:
+        for step in range(4):
+            value += 0.05 * rng.standard_normal(value.shape)
+            store.save(step, {"model": {"a.weight": value}})
+        value[7], value[7, 0] = 0, 1e-157  # whose square, in grid units, is hardly above zero
+        found = [store.save(step, {"model": {"a.weight": value}}).row_error for step in range(4, 12)]
+    assert 1e100 < max(filter(None, found)) < np.inf
+    with lcstore.open(backend) as store:
+        assert store.info(4).row_error == found[0]
 
 
 def test_rules_give_paths_their_own_bound():

@@ -65,6 +65,10 @@ def test_numbers_count_not_the_order_in_which_they_are_stored():
     assert found["model/two.weight"] == "optim/state/#2/exp_avg_sq"
 
 
+def test_a_state_that_is_one_tensor_has_no_moments():
+    assert owners(filled((6, 6)), replace(WEIGHTED, rules={"**": "weights"})) == {}
+
+
 def test_where_one_is_missing_its_shape_is_left_out():
     found = owners({"model": model(), "optim": numbered([(8, 6), (6, 6), (6, 6)])})
     assert set(found) == {"model/one.weight", "model/two.weight"}
