@@ -37,9 +37,22 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
             futures.append(executor.submit(job))
         wait(futures, return_when=FIRST_EXCEPTION)
     finally:
-        for future in futures:
-            future.cancel()
-        wait(futures)
+        _settle(futures)
     for future in futures:
         if not future.cancelled():
             future.result()
+
+
+def _settle(futures: list[Future[object]]) -> None:
+    """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
+    interrupted: KeyboardInterrupt | None = None
+    while True:
+        try:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+            break
+        except KeyboardInterrupt as again:
+            interrupted = again
+    if interrupted is not None:
+        raise interrupted

@@ -1,0 +1,63 @@
+"""Jobs side by side: whoever hears of a failure finds nothing at work any more."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import wait
+
+import pytest
+
+from lcstore.store import jobs
+
+
+@pytest.fixture
+def workers():
+    with jobs.Workers(2) as workers:
+        yield workers
+
+
+@pytest.mark.parametrize("interruptions", [1, 2, 5])
+def test_nothing_is_at_work_after_an_interrupt_however_often_it_comes(workers, monkeypatch, interruptions):
+    begun, go_on, left = threading.Event(), threading.Event(), [interruptions]
+    done: list[str] = []
+
+    def slow():
+        begun.set()
+        go_on.wait(10)
+        done.append("slow")
+
+    def interrupted_wait(futures, **how):
+        if left[0]:
+            begun.wait(10)
+            left[0] -= 1
+            raise KeyboardInterrupt
+        threading.Timer(0.05, go_on.set).start()
+        return wait(futures, **how)
+
+    monkeypatch.setattr(jobs, "wait", interrupted_wait)
+    with pytest.raises(KeyboardInterrupt):
+        jobs.run_all(workers, [slow])
+    assert done == ["slow"]
+
+
+def test_a_failure_is_raised_once_the_rest_is_done(workers):
+    both, done = threading.Barrier(2, timeout=10), []
+
+    def fail():
+        both.wait()
+        raise ValueError("the first")
+
+    def slow():
+        both.wait()
+        done.append("slow")
+
+    with pytest.raises(ValueError, match="the first"):
+        jobs.run_all(workers, [fail, slow])
+    assert done == ["slow"]
+
+
+def test_a_handle_that_is_closed_says_so():
+    with jobs.Workers(1) as workers:
+        pass
+    with pytest.raises(jobs.ClosedError, match="closed"):
+        jobs.run_all(workers, [lambda: None])
