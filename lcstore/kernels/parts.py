@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.digest import weight
-from lcstore.kernels.grid import ESCAPE, MAX_LEVEL, Quantizer, advance, clear
-from lcstore.kernels.ints import shift_right, wrap_add, wrap_mul, wrap_sub
+from lcstore.kernels.advance import MAX_LEVEL, Quantizer, advance, clear, move, move_far, quantize
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import RANGE, SPACE
 
@@ -27,46 +25,18 @@ def _advance_short(
     out: Array,
 ) -> int:
     """Do what `advance` does where sums are not made even, for one run."""
-    real, kind = state.dtype.type, track.dtype.type
-    bad, top = np.int32(0), kind(0)
-    sign_bit = kind(8 * track.itemsize - 1)
-    for i in range(state.size):
-        scaled = state[i] * by.inverse
-        bad = np.int32(bad | np.int32(not (abs(scaled) <= by.limit)))
-        exact = real(real(wrap_sub(kind(np.rint(scaled)), track[i])) * by.gain)
-        level = kind(exact + np.copysign(by.rounding, exact))
-        sign = shift_right(level, sign_bit)
-        top = kind(top | wrap_sub(kind(level ^ sign), sign))
-        levels[i] = np.int8(level)
-    if bad != 0:
+    kind, first = track.dtype.type, np.uint64(start)
+    top = quantize(state, track, levels, by, kind)
+    if top < 0:
         clear(levels)
         return RANGE
-    total = np.uint64(0)
     if top <= MAX_LEVEL:
-        factor = kind(by.step)
-        for i in range(state.size):
-            track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
-            total += weight(np.uint64(start + i)) * np.uint64(np.int64(levels[i]))
-        total *= np.uint64(by.step)
-    else:
-        if escaped + state.size > escapes.size:
-            clear(levels)
-            return SPACE
-        for i in range(state.size):
-            difference = np.int64(np.rint(state[i] * by.inverse)) - np.int64(track[i])
-            size = abs(difference)
-            far = np.int64(np.float64(size) * by.gain + by.rounding)
-            if far > MAX_LEVEL:
-                far = max(np.int64(MAX_LEVEL + 1), (size + (by.step >> 1)) // by.step)
-            signed = far if difference >= 0 else -far
-            levels[i] = np.int8(signed)
-            if far > MAX_LEVEL:
-                levels[i] = ESCAPE
-                escapes[escaped] = signed
-                escaped += 1
-            move = signed * by.step
-            track[i] = kind(np.int64(track[i]) + move)
-            total += weight(np.uint64(start + i)) * np.uint64(move)
+        out[0] += move(track, levels, kind(by.step), first, kind) * np.uint64(by.step)
+        return escaped
+    if escaped + state.size > escapes.size:
+        clear(levels)
+        return SPACE
+    escaped, total = move_far(state, track, levels, escapes, escaped, by, first, kind)
     out[0] += total
     return escaped
 

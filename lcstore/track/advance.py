@@ -10,7 +10,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.scales import steps_of
-from lcstore.kernels import grid as kernels
+from lcstore.kernels import advance as kernels
+from lcstore.kernels.grid import add_levels
 from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
 from lcstore.state.plan import ALIGN
@@ -83,7 +84,7 @@ class Advance:
         places = np.flatnonzero(self.levels == kernels.ESCAPE)
         moves = self.escapes[: places.size] * steps_of(self.scales[places // self.block])
         self.levels[places] = 0
-        kernels.add_levels(self.levels, self.scales, self.block, -1, self.track)
+        add_levels(self.levels, self.scales, self.block, -1, self.track)
         self.track[places] -= moves.astype(self.track.dtype)
         self.levels[:] = 0
 

@@ -19,6 +19,7 @@ from lcstore.codec.tables import TableCache
 from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, encode_linear, encode_log
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
+from lcstore.kernels.advance import ESCAPE
 from lcstore.state.plan import ALIGN
 from lcstore.state.roles import Role
 
@@ -36,7 +37,7 @@ def frame_of_levels(
     coded = encode_levels(levels, escapes, cache=cache)
     if coded is None:
         wide = levels.astype(integer)
-        wide[levels == kernels.ESCAPE] = escapes
+        wide[levels == ESCAPE] = escapes
         coded = encode_wide(wide, cache=cache)
     if coded.coder == f.ZERO:
         return None

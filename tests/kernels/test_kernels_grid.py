@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from lcstore.kernels import advance as fused
 from lcstore.kernels import grid
 from lcstore.kernels.digest import digest
 
@@ -33,8 +34,8 @@ def run_advance(state, track, room, scale, zone, start, inverse=1.0, limit=None,
     escapes, out = np.zeros(room, np.int64), np.zeros(1, np.uint64)
     kind = state.dtype.type
     step = twins.step_of(scale)
-    by = grid.Quantizer(kind(inverse), kind(limit), step, kind(1 / step), kind(1 - zone), even)
-    result = grid.advance(state, track, levels, escapes, escaped, by, start, out)
+    by = fused.Quantizer(kind(inverse), kind(limit), step, kind(1 / step), kind(1 - zone), even)
+    result = fused.advance(state, track, levels, escapes, escaped, by, start, out)
     return result, track, levels, escapes, out
 
 
@@ -87,8 +88,8 @@ def test_ranges_are_coded_as_if_each_were_alone_and_the_rest_is_left(
     limit, step, real = float(1 << kind[2]), twins.step_of(3), kind[0]
     moved, levels = track.copy(), np.zeros(size, np.int8)
     escapes, out = np.zeros(room, np.int64), np.zeros(1, np.uint64)
-    by = grid.Quantizer(real(1), real(limit), step, real(1 / step), real(0.4), even)
-    result = grid.advance_ranges(ranges, state, moved, levels, escapes, 0, by, 77, out)
+    by = fused.Quantizer(real(1), real(limit), step, real(1 / step), real(0.4), even)
+    result = fused.advance_ranges(ranges, state, moved, levels, escapes, 0, by, 77, out)
     wanted = twins.advance_ranges(
         ranges.tolist(), state, track, room, 0, kind[0](1), limit, step, 1 / step, 0.4, 77, even
     )
@@ -118,7 +119,7 @@ def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, spec
     result, moved, levels, escapes, out = run_advance(
         state, track, 4096, scale, 0.5, 0, limit=float(1 << kind[2]), even=even
     )
-    far = np.flatnonzero(levels == grid.ESCAPE)
+    far = np.flatnonzero(levels == fused.ESCAPE)
     assert result == grid.RANGE or result == far.size
     plain = levels.copy()
     plain[far] = 0
