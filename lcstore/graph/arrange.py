@@ -254,8 +254,10 @@ class Arrangement:
     def _bases(self, place: int, deepest: int) -> list[int]:
         """Return the nodes on the line that a new edge might come from.
 
-        Those are the nearest needed one that is not too deep, the first, and the retired ones right above.
+        Those are the nearest needed one that is not too deep, the first, and the retired ones right above. A
+        merge that leads from where an edge comes from already would be that edge again, whatever its estimate.
         """
+        there = {link.base for link in self.line.links[place]}
         near = self._top[self.line.parent[place]]
         while self.ways[near].depth >= deepest:
             near = self._above[near]
@@ -266,7 +268,7 @@ class Arrangement:
                 break
             bases.append(above)
             above = self.line.parent[above]
-        return bases
+        return [base for base in bases if base not in there]
 
     def _need(self, place: int, way: Way) -> None:
         """Settle the way to a node, and to what it stands on."""
