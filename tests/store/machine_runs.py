@@ -70,7 +70,8 @@ class Seen:
     def either(self, other: Seen) -> Seen:
         """What holds where it is open which of two was last."""
         paths = self.changes.keys() | other.changes.keys()
-        changes = {p: (self.changes.get(p, ()) + other.changes.get(p, ()))[-2 * RECENT :] for p in paths}
+        # The changes of this one come last: those in front are forgotten first.
+        changes = {p: (other.changes.get(p, ()) + self.changes.get(p, ()))[-2 * RECENT :] for p in paths}
         return Seen(self.values, changes, {p: max(self.peak.get(p, 0), other.peak.get(p, 0)) for p in paths})
 
     def near(self, path: str, got: np.ndarray, value: np.ndarray) -> bool:
