@@ -38,7 +38,7 @@ def run(cells: Cells, page: Page, only: list[str]) -> None:
     ]
     rows = []
     for key in [k for k in EVERY if not only or k in only]:
-        if cells.quick and key == "dlrm":
+        if cells.quick and key in ("cnn", "dlrm"):
             continue
         seeds, times = (1, TIMES[:2]) if cells.quick else (3, TIMES)
         workload = WORKLOADS[key]
