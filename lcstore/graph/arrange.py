@@ -254,8 +254,8 @@ class Arrangement:
     def _bases(self, place: int, deepest: int) -> list[int]:
         """Return the nodes on the line that a new edge might come from.
 
-        Those are the nearest needed one that is not too deep, the first, and the retired ones right above. A
-        merge that leads from where an edge comes from already would be that edge again, whatever its estimate.
+        Those are the nearest needed one that is not too deep, the first, and the retired ones right above.
+        A merge from where an edge comes from already would be that edge again, whatever its estimate.
         """
         there = {link.base for link in self.line.links[place]}
         near = self._top[self.line.parent[place]]
