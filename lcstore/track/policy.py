@@ -137,7 +137,7 @@ def _check_error(name: str, error: object) -> None:
     if error is None:
         return
     if isinstance(error, bool) or not isinstance(error, int | float) or not 0.01 <= error <= 8:
-        unit = "intervals" if name == "error" else "times a row's size"
+        unit = "intervals" if name == "error" else 'times a row\'s size, or "auto" for all rows'
         raise InvalidInputError(f"a policy's {name} is 0.01 to 8 {unit}, not {error}")
 
 

@@ -120,7 +120,7 @@ class Rate:
         change, moved
             What its sample changed by since the last save, and the root mean square of that.
         """
-        if not moved:
+        if not 0 < moved < math.inf:  # a mean that took in what overflows would never be a number again
             return 0.0
         seen, mean = self._means.get(path, (0, change))
         if not seen or mean.size != change.size:

@@ -81,6 +81,15 @@ def test_a_trend_does_not_depend_on_how_fast_it_is():
     assert trend(rate, np.zeros(1024)) == 0
 
 
+def test_a_change_that_overflows_is_forgotten():
+    rate, change = Rate(), np.ones(100)
+    trend(rate, change)
+    with np.errstate(over="ignore"):
+        assert trend(rate, change * 1e308 * 10) == 0
+    assert trend(rate, change) == pytest.approx(1)
+    assert trend(rate, -change) == 0
+
+
 def test_a_tensor_that_changes_its_size_begins_anew():
     rate = Rate()
     trend(rate, np.ones(100))
