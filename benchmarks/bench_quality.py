@@ -20,8 +20,8 @@ import lcstore
 from benchmarks.inputs import gpt, tracking_error
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_cache import Tensors, Trace
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.memory import MemoryBackend
 
 LONG = 1000
 

@@ -13,12 +13,12 @@ from lcstore.state.frameworks import HostArray
 from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import make_plan
 from lcstore.state.tree import flatten
-from lcstore.store.entries import plan_entries
 from lcstore.track import grid
 from lcstore.track.draft import Draft
 from lcstore.track.frames import apply_delta
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
+from lcstore.write.entries import plan_entries
 
 #: Saves of the trace from which the weights of one large state are put together.
 STARTS = (0, 30, 60, 85)

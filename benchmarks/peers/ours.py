@@ -9,7 +9,7 @@ import numpy as np
 import lcstore
 from benchmarks.peers.base import Peer, Tensors
 from lcstore.state.paths import format_path
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track import grid
 from lcstore.track.policy import Policy, policy_of
 

@@ -16,8 +16,8 @@ from lcstore.cli.output import Answer, answering, row, size, table
 from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from lcstore.store.info import StepInfo
-    from lcstore.store.listing import Listed
+    from lcstore.index.info import StepInfo
+    from lcstore.index.listing import Listed
 
 
 def show(

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lcstore.errors import LcstoreError
+from lcstore.format import keys
+from lcstore.format.records import EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
 from lcstore.graph.names import ROOT
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.marked import Marks, marks_of, pins_by_node
-from lcstore.store.records import EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
-from lcstore.store.survey import OnProgress, ReadRecord, read_records, spread
+from lcstore.index.marked import Marks, marks_of, pins_by_node
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress, ReadRecord, read_records, spread
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lcstore.errors import InvalidInputError, UnrecognisedWarning
+from lcstore.format import keys
+from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
+from lcstore.format.policyfile import PolicyLike, policy_from
+from lcstore.format.records import StoreRecord
+from lcstore.index.info import SaveInfo
+from lcstore.read.into import check_targets, load_into, rest_of
+from lcstore.read.looking import Looking
 from lcstore.state.paths import Part, format_path, matcher
 from lcstore.state.tree import flatten
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.info import SaveInfo
-from lcstore.store.into import check_targets, load_into, rest_of
-from lcstore.store.labels import At, OnCorrupt, check_labels, check_step
-from lcstore.store.looking import Looking
-from lcstore.store.policyfile import PolicyLike, policy_from
-from lcstore.store.records import StoreRecord
-from lcstore.store.unrecognised import unrecognised
+from lcstore.storage.backend import Backend
 from lcstore.store.upkeep import Upkeep
-from lcstore.store.writer import Writer
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
+from lcstore.write.unrecognised import unrecognised
+from lcstore.write.writer import Writer
 
 
 class Store(Looking, Upkeep):

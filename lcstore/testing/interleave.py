@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lcstore.store.backend import Backend
+from lcstore.storage.backend import Backend
 from lcstore.testing.actors import Actor, Choose, Outcome, Stage, alone, deterministic
 from lcstore.testing.races import Commutes, NotDeterministicError, Search, Step, commute, lengthen, shorten
 

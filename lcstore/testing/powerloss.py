@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError
-from lcstore.store import local
+from lcstore.storage import local
 from lcstore.testing.faults import Crash
 from lcstore.testing.survival import TOP, Change, Inode, Tree, after_power_loss, without_power_loss
 

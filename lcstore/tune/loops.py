@@ -14,10 +14,10 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
+from lcstore.format import keys
 from lcstore.state.paths import Path
 from lcstore.state.tree import FlatState, flatten, select, unflatten
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.store.opening import open_store
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group

@@ -11,10 +11,9 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
+from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.state.paths import Path, match
 from lcstore.state.tree import FlatState, flatten
-from lcstore.store.entries import plan_entries
-from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group, given_groups, make_groups
 from lcstore.tune.loops import (
@@ -31,6 +30,7 @@ from lcstore.tune.loops import (
 from lcstore.tune.probe import Loss, Probe
 from lcstore.tune.result import Cost, Measured, Point, Setting, Tuned
 from lcstore.tune.sweep import Model, make_model
+from lcstore.write.entries import plan_entries
 
 #: Evaluations of the loss, unless said otherwise.
 EVALUATIONS: Final = 40

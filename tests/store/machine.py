@@ -25,10 +25,10 @@ from states import leaves, tracked
 
 import lcstore
 from lcstore import LcstoreError, NotFoundError, StorageError
+from lcstore.format import keys
 from lcstore.state import plan as plans
 from lcstore.state.paths import format_path
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.columns import ADD
 
 seeds = st.integers(0, 2**32 - 1)

@@ -15,9 +15,9 @@ import lcstore
 from lcstore import InvalidInputError
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.read.reader import Node, Reader
 from lcstore.state.paths import format_path
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.reader import Node, Reader
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.compose import Composer
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)

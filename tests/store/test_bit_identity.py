@@ -16,10 +16,10 @@ from lcstore.graph import choice, graph, lineage, routes, ways
 from lcstore.graph import plan as planning
 from lcstore.graph.names import EdgeRef
 from lcstore.graph.plan import Shortcut
+from lcstore.maintain import verdict
+from lcstore.maintain.compact import Compactor
 from lcstore.state import plan as plans
-from lcstore.store.maintenance import verdict
-from lcstore.store.maintenance.compact import Compactor
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.actors import alone, deterministic
 from lcstore.track.compose import Composer
 

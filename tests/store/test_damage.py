@@ -14,10 +14,10 @@ from states import same
 
 import lcstore
 from lcstore import LcstoreError
-from lcstore.store import keys
-from lcstore.store.marks import CondemnedRecord, RetiredRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.verify import verify
+from lcstore.check.verify import verify
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord
+from lcstore.storage.memory import MemoryBackend
 
 #: Objects of the small store.
 OBJECTS = 21

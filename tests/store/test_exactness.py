@@ -13,9 +13,9 @@ from states import leaves, same
 import lcstore
 from lcstore import Policy
 from lcstore.state.tree import flatten
-from lcstore.store.entries import SMALL_SHARE, plan_entries
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS
+from lcstore.write.entries import SMALL_SHARE, plan_entries
 
 
 def roles_of(state, policy=PRESETS["balanced"]):

@@ -23,8 +23,8 @@ from lcstore import (
     UnknownOutcomeError,
     UnrecognisedWarning,
 )
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
 from lcstore.track import draft as drafts
 

@@ -12,8 +12,8 @@ import pytest
 from meetings import Meeting, at_work, collecting, compacting, pinning, reading, saving, start
 
 from lcstore import ConflictError, CorruptionError, NotFoundError
-from lcstore.store.written import Written
 from lcstore.testing import Exploration, Step, explore, replay
+from lcstore.write.written import Written
 
 
 def plans_stay(one: Step, other: Step) -> bool:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import lcstore
-from lcstore.store import keys
-from lcstore.store.findings import Report
-from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.verify import verify
+from lcstore.check.verify import verify
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.index.findings import Report
+from lcstore.storage.memory import MemoryBackend
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -276,7 +276,7 @@ def test_states_are_listed_with_what_cannot_be_read(objects):
 
 
 def _edge(objects: dict[str, bytes], step: int) -> str:
-    from lcstore.store.records import NodeRecord
+    from lcstore.format.records import NodeRecord
 
     key = node_at(objects, step)
     return NodeRecord.from_bytes(objects[key], key=key).edge.id

@@ -18,14 +18,14 @@ from story import CHUNK, Story, hashed
 
 import lcstore
 from lcstore import ClosedError, CorruptionError, InvalidInputError, NotFoundError, Store
+from lcstore.format import keys
+from lcstore.format.records import node_id
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Shortcut
+from lcstore.maintain.compact import Compactor
+from lcstore.read.walk import Walk
 from lcstore.state import plan as plans
-from lcstore.store import keys
-from lcstore.store.maintenance.compact import Compactor
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import node_id
-from lcstore.store.walk import Walk
+from lcstore.storage.memory import MemoryBackend
 
 
 def shortcut(store: Store, base: str, target: str) -> None:

@@ -12,7 +12,7 @@ from zarr.registry import register_codec
 
 import lcstore
 from lcstore.codec.zarr3 import LCZarrCodec
-from lcstore.store.zarrmeta import GROUP, array_metadata
+from lcstore.format.zarrmeta import GROUP, array_metadata
 
 register_codec("lcstore.lc", LCZarrCodec)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from lcstore.format import keys
+from lcstore.format.keys import CondemnedName, RetiredName, TagName
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.format.records import EdgeBody, EdgeRecord, ExactBody, NodeRecord, ObjectRef
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_STEP
-from lcstore.store import keys
-from lcstore.store.keys import CondemnedName, RetiredName, TagName
-from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.store.records import EdgeBody, EdgeRecord, ExactBody, NodeRecord, ObjectRef
 
 
 def hexes(count: int) -> st.SearchStrategy[str]:

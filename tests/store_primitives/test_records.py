@@ -28,9 +28,9 @@ from lcstore.errors import (
     TruncatedError,
     UnsupportedFormatError,
 )
-from lcstore.store import keys
-from lcstore.store.fields import record_id
-from lcstore.store.marks import (
+from lcstore.format import keys
+from lcstore.format.fields import record_id
+from lcstore.format.marks import (
     CondemnedRecord,
     RetiredRecord,
     TagRecord,
@@ -38,7 +38,7 @@ from lcstore.store.marks import (
     read_retired,
     read_tag,
 )
-from lcstore.store.records import (
+from lcstore.format.records import (
     EdgeBody,
     EdgeRecord,
     ExactBody,

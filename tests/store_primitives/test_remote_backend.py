@@ -21,7 +21,7 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from lcstore.store.remote import FsspecBackend
+from lcstore.storage.remote import FsspecBackend
 
 
 class Flaky(MemoryFileSystem):
@@ -331,7 +331,7 @@ def test_it_travels_to_other_processes(tmp_path):
 
 
 def test_it_reads_what_the_local_backend_wrote(tmp_path):
-    from lcstore.store.local import LocalBackend
+    from lcstore.storage.local import LocalBackend
 
     LocalBackend(tmp_path).put("nodes/x", b"x")
     remote = FsspecBackend(fsspec.filesystem("file"), str(tmp_path))

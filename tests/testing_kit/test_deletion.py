@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from deletion import collector_of, forked, meeting
 
-from lcstore.store.maintenance.collect import Collector
+from lcstore.maintain.collect import Collector
 from lcstore.testing import Step, explore
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from runs import base, opened, state
 
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import (
     BrokenStoreError,
     Chronicle,

@@ -15,7 +15,7 @@ from lcstore.codec.dtypes import dtype_name
 from lcstore.errors import InvalidInputError
 from lcstore.state.plan import make_plan
 from lcstore.state.tree import flatten
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track import grid, steps
 from lcstore.track.columns import ADD, KEEP, Columns
 from lcstore.track.policy import PRESETS, Policy

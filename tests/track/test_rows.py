@@ -17,7 +17,7 @@ import lcstore
 from lcstore.codec.frame import parse_frame
 from lcstore.errors import InvalidInputError
 from lcstore.state.tree import flatten
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track import rows, sums
 from lcstore.track.blocksteps import block_of
 from lcstore.track.policy import PRESETS, Policy

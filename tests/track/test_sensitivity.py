@@ -15,10 +15,10 @@ from lcstore.state.frameworks import HostArray
 from lcstore.state.paths import Path, format_path
 from lcstore.state.plan import Plan, make_plan
 from lcstore.state.tree import flatten
-from lcstore.store.entries import plan_entries
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.sensitivity import LEAST, MOST, Sensitivity, divide, moments_of
+from lcstore.write.entries import plan_entries
 
 WEIGHTED = Policy(weighted=True)
 SHAPES = {"embed.weight": (8, 6), "one.weight": (6, 6), "two.weight": (6, 6), "head.weight": (8, 6)}

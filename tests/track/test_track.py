@@ -287,7 +287,7 @@ def test_update_scale_falls_at_once_and_rises_slowly():
 
 
 def test_an_exact_policy_is_exact():
-    from lcstore.store.entries import plan_entries
+    from lcstore.write.entries import plan_entries
 
     flat = flatten({"model": {"a.weight": np.ones((64, 64), np.float32)}})
     (entry,) = plan_entries(flat.tensors, PRESETS["exact"], set())
