@@ -15,7 +15,7 @@ from lcstore.format.records import EdgeRecord
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.routes import cheapest_routes
 from lcstore.index.inventory import Inventory
-from lcstore.index.links import PASSES, SETS, Layout, Link, op_of, pick, shortcut_link
+from lcstore.index.links import PASSES, SETS, LayoutView, Link, op_of, pick, shortcut_link
 from lcstore.track.columns import OWN
 
 #: In the place of a cause: no path leads to the node.
@@ -28,7 +28,7 @@ class Harm(NamedTuple):
     Attributes
     ----------
     tensors
-        ``bool``, per tensor of its plan; None: nothing can.
+        ``bool``, per tensor of its layout; None: nothing can.
     cause
         Key of an object that is to blame, or `NO_PATH`.
     """
@@ -167,12 +167,12 @@ class Judge:
             return None
         ops = link.columns.op
         passes = np.isin(ops, PASSES)
-        here = passes & link.layout.weights & self.hurt(link, "add")
+        here = passes & link.view.weights & self.hurt(link, "add")
         here |= self.hurt_sets(link) | ((ops == OWN) & self.hurt_sets(own))
         here |= self.damage.tensors.get(link.id, False)
         before = np.zeros(ops.size, bool)
         if base is not None and base.tensors is not None:
-            places = self.places(link.layout, self.store.own[ref.base].layout)
+            places = self.places(link.view, self.store.own[ref.base].view)
             before = passes & pick(base.tensors, places)
         if not (here | before).any():
             return None
@@ -207,7 +207,7 @@ class Judge:
         leaves = record.leaves_object
         if leaves is not None and leaves.key in self.damage.objects.get(own.id, ()):
             return Harm(None, leaves.key)
-        gone = own.layout.within(marks.stripped.get(node, ()) if stripped is None else stripped)
+        gone = own.view.within(marks.stripped.get(node, ()) if stripped is None else stripped)
         keeps = node not in marks.inexact if exact is None else exact
         exactly = self.exact_of(node) if keeps else np.zeros_like(gone)
         bad = exactly & ~gone & self.hurt(own, "exact")
@@ -226,7 +226,7 @@ class Judge:
         """Return which tensors of a node were saved with their exact value: ``bool``, per tensor."""
         own = self.store.own[node]
         whole = self.store.records[node].exact is not None
-        out: Array = own.layout.lossy & (whole | (own.columns.op == op_of(own.layout, "exact")))
+        out: Array = own.view.lossy & (whole | (own.columns.op == op_of(own.view, "exact")))
         return out
 
     @staticmethod
@@ -246,14 +246,14 @@ class Judge:
                 continue
             bad = wrong[node]
             if node not in self.store.graph.hidden:
-                gone = own.layout.within(self.store.marks.stripped.get(node, ()))
+                gone = own.view.within(self.store.marks.stripped.get(node, ()))
                 if (bad & ~gone).any():
                     return True
             for ref in self.outgoing[node]:
                 out = self.store.link(ref)
                 if out is None:
                     continue
-                places = self.places(out.layout, own.layout)
+                places = self.places(out.view, own.view)
                 on = np.isin(out.columns.op, PASSES) & pick(bad, places)
                 known = wrong.get(ref.target)
                 if on.any() and (known is None or (on & ~known).any()):
@@ -263,11 +263,11 @@ class Judge:
 
     # Of one edge ----------------------------------------------------------------------------------------
 
-    def places(self, layout: Layout, base: Layout) -> Array:
-        """Return where the plan of a base has the tensors of a plan: -1 where not there."""
-        known = self._places.get((id(layout), id(base)))
+    def places(self, view: LayoutView, base: LayoutView) -> Array:
+        """Return where the layout of a base has the tensors of a layout: -1 where not there."""
+        known = self._places.get((id(view), id(base)))
         if known is None:
-            known = self._places[id(layout), id(base)] = layout.places(base)
+            known = self._places[id(view), id(base)] = view.places(base)
         return known
 
     def hurt(self, link: Link, array: keys.Op) -> Array:
@@ -278,15 +278,15 @@ class Judge:
             for key in self.damage.objects.get(link.id, ()):
                 name = keys.parse_data_key(key)
                 if name.op == array and name.pool is not None and name.chunk is not None:
-                    known |= link.layout.touched(name.pool, name.chunk)
+                    known |= link.view.touched(name.pool, name.chunk)
             self._hurt[link.id, array] = known
         return known
 
     def hurt_sets(self, link: Link) -> Array:
         """Return the tensors that an edge sets, and sets wrong: ``bool``, per tensor."""
         ops = link.columns.op
-        stored = (ops == op_of(link.layout, "set")) & self.hurt(link, "set")
-        stored |= (ops == op_of(link.layout, "exact")) & self.hurt(link, "exact")
+        stored = (ops == op_of(link.view, "set")) & self.hurt(link, "set")
+        stored |= (ops == op_of(link.view, "exact")) & self.hurt(link, "exact")
         out: Array = stored | (np.isin(ops, SETS) & self.damage.tensors.get(link.id, False))
         return out
 
@@ -302,6 +302,6 @@ class Judge:
         """Return the key of what makes the record of a node useless."""
         key = keys.node_key(self.store.graph.nodes[node])
         record = self.store.records.get(node)
-        if record is not None and record.plan not in self.store.plans:
-            return keys.plan_key(record.plan)
+        if record is not None and record.layout not in self.store.layouts:
+            return keys.layout_key(record.layout)
         return key

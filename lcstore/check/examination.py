@@ -88,7 +88,7 @@ class Examination:
     # What records say -----------------------------------------------------------------------------------
 
     def _node(self, node: str, record: NodeRecord) -> None:
-        """A record that is whole fits its plan, and its parent is there or accounted for."""
+        """A record that is whole fits its layout, and its parent is there or accounted for."""
         store = self.store
         key = keys.node_key(record.name(node))
         severity: Severity = "info" if node in store.graph.hidden else "error"
@@ -96,17 +96,17 @@ class Examination:
         if parent is not None and parent not in store.graph.nodes and parent not in store.marks.retired:
             message = f"its parent, node {parent}, is missing, and no record says that it was retired"
             self.findings.add("error", "parent", key, message, step=record.step)
-        plan = store.plans.get(record.plan)
-        if plan is None:
-            where = keys.plan_key(record.plan)
+        layout = store.layouts.get(record.layout)
+        if layout is None:
+            where = keys.layout_key(record.layout)
             if where not in store.unreadable:
-                message = "a plan that a record needs is missing"
-                self.findings.add(severity, "plan", where, message, step=record.step)
+                message = "a layout that a record needs is missing"
+                self.findings.add(severity, "layout", where, message, step=record.step)
             return
         try:
-            link = own_link(node, record, store.layout(record.plan))
+            link = own_link(node, record, store.view(record.layout))
             if record.leaves_object is None:
-                check_leaves(record.leaves, plan, key)
+                check_leaves(record.leaves, layout, key)
         except LcstoreError as error:
             self.findings.unreadable("record", key, error, step=record.step, severity=severity)
         else:
@@ -178,7 +178,7 @@ class Examination:
             target = need.node or store.edges[need.edge].target
             behind = {target} | (store.graph.descendants(target) if target in store.graph.nodes else set())
             return "error" if behind & set(store.kept) else "info"
-        return "error" if self.judge.reach(link, link.layout.touched(name.pool, name.chunk)) else "info"
+        return "error" if self.judge.reach(link, link.view.touched(name.pool, name.chunk)) else "info"
 
     def _objects(self) -> None:
         for key, problem in self.looked.problems.items():
@@ -224,10 +224,10 @@ class Examination:
                 why = "of an interrupted save, or of a record that could not be read"
             what = "1 object" if len(found) == 1 else f"{len(found)} objects"
             self.findings.add("info", "orphan", keys.edge_folder(edge), f"{what} of no record: {why}")
-        used = {record.plan for record in store.records.values()}
-        for digest in sorted(set(store.plans) - used):
-            message = "a plan of no record that could be read"
-            self.findings.add("info", "orphan", keys.plan_key(digest), message)
+        used = {record.layout for record in store.records.values()}
+        for digest in sorted(set(store.layouts) - used):
+            message = "a layout of no record that could be read"
+            self.findings.add("info", "orphan", keys.layout_key(digest), message)
 
     # What it comes to -----------------------------------------------------------------------------------
 

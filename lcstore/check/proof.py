@@ -17,17 +17,17 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.graph.names import ROOT
-from lcstore.index.links import PASSES, SETS, Layout, Link, op_of, pick
+from lcstore.index.links import PASSES, SETS, LayoutView, Link, op_of, pick
 from lcstore.kernels.digest import digest
 from lcstore.track import grid
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN
 from lcstore.track.compose import composed_dtype
 from lcstore.track.draft import digest_bits
 from lcstore.track.frames import apply_delta, values_of_frame
-from lcstore.track.layout import Piece
+from lcstore.track.poolmap import Piece
 
 
-def decode(layout: Layout, pool: str, array: keys.Op, chunk: int, data: bytes) -> Array:
+def decode(view: LayoutView, pool: str, array: keys.Op, chunk: int, data: bytes) -> Array:
     """Decode a chunk completely: integers of the grid, or values.
 
     Raises
@@ -35,7 +35,7 @@ def decode(layout: Layout, pool: str, array: keys.Op, chunk: int, data: bytes) -
     CorruptionError
         It is no frame of such a chunk.
     """
-    spec, lies = layout.plan.pools[pool], layout.maps[pool]
+    spec, lies = view.layout.pools[pool], view.maps[pool]
     low, high = lies.bounds(chunk)
     if spec.role == "weights" and array != "exact":
         out = np.zeros(high - low, composed_dtype(spec))
@@ -67,8 +67,8 @@ class Sums:
             A value does not fit its grid.
         """
         ops = self.link.columns.op
-        wanted = np.isin(ops, PASSES) if array == "add" else ops == op_of(self.link.layout, array)
-        for piece in self.link.layout.maps[pool].pieces(chunk):
+        wanted = np.isin(ops, PASSES) if array == "add" else ops == op_of(self.link.view, array)
+        for piece in self.link.view.maps[pool].pieces(chunk):
             if not wanted[piece.tensor]:
                 continue
             total = np.zeros(1, np.uint64)
@@ -77,14 +77,14 @@ class Sums:
                 self.found[piece.tensor : piece.tensor + 1] += total
 
     def _digest(self, piece: Piece, values: Array, total: Array) -> None:
-        spec = self.link.layout.plan.tensors[piece.tensor]
+        spec = self.link.view.layout.tensors[piece.tensor]
         if spec.role != "weights":
             digest_bits(values, piece.first, total)
             return
         if self.link.columns.op[piece.tensor] == EXACT:
             integers = np.zeros(values.size, grid.track_dtype(spec.dtype))
             if not grid.to_grid(values, int(self.link.columns.grid[piece.tensor]), integers, spec.dtype):
-                raise CorruptionError(f"tensor {spec.path!r} does not fit its grid")
+                raise CorruptionError(f"tensor {spec.name!r} does not fit its grid")
             values = integers
         digest(values, piece.first, total)
 
@@ -116,13 +116,13 @@ def prove(sums: Sums, known: Array, own: Mapping[str, Link]) -> Proof | None:
         it only what it sets is proved.
     """
     link, ops = sums.link, sums.link.columns.op
-    weights = link.layout.weights
+    weights = link.view.weights
     passes, wanted = np.isin(ops, PASSES), link.columns.digest.copy()
     wrong = np.isin(ops, SETS) & (sums.found != wanted)
     wrong |= (ops == ADD) & ~weights
     base = own.get(link.base)
     if base is not None:
-        places = link.layout.places(base.layout)
+        places = link.view.places(base.view)
         wanted -= pick(base.columns.digest, places)
         moved = (sums.found != wanted) | (places < 0) | ((ops == KEEP) & (wanted != 0))
         moved |= weights & (link.columns.grid != pick(base.columns.grid, places))
@@ -133,7 +133,7 @@ def prove(sums: Sums, known: Array, own: Mapping[str, Link]) -> Proof | None:
     if not wrong.any():
         return None
     tensor = int(np.flatnonzero(wrong)[0])
-    path = link.layout.plan.tensors[tensor].path
+    path = link.view.layout.tensors[tensor].name
     if passes[tensor]:
         return Proof(wrong, f"it does not lead tensor {path!r} from the digest of its base to that committed")
     return Proof(wrong, f"the value that it sets tensor {path!r} to does not have the digest committed")

@@ -30,7 +30,7 @@ from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.index.findings import Finding, Level
 from lcstore.index.links import Link
 from lcstore.index.marked import bearers, next_seq
-from lcstore.state.paths import format_path
+from lcstore.state.names import format_name
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.track.columns import OWN, Columns
@@ -137,7 +137,7 @@ class _Repair:
         self.lost: list[Loss] = []
 
     def run(self) -> None:
-        """Plan everything."""
+        """Layout everything."""
         self._condemn_objects()
         self._condemn_edges()
         states = self._steer()
@@ -159,7 +159,7 @@ class _Repair:
                 self._condemn(need.edge, need.node, scope, f"{key} is damaged", need.step)
 
     def _make_anew(self, need: Need) -> None:
-        """Write Zarr's metadata again: what it says follows from the plan."""
+        """Write Zarr's metadata again: what it says follows from the layout."""
         data = self._metadata(need)
         if data is None or ObjectRef.of(need.ref.key, data) != need.ref:
             return  # another version wrote it otherwise
@@ -173,7 +173,7 @@ class _Repair:
         if name.pool is None or name.op is None:
             return GROUP
         link = self.store.links.get(need.edge)
-        spec = link.layout.plan.pools.get(name.pool) if link is not None else None
+        spec = link.view.layout.pools.get(name.pool) if link is not None else None
         if spec is None:
             return None
         integer = str(track_dtype(spec.dtype)) if name.op != "exact" and spec.role == "weights" else None
@@ -357,14 +357,14 @@ def _pools(own: Link, harm: State) -> set[str]:
         return set()
     if harm.tensors is None:
         return {keys.WEIGHTS}
-    return {own.layout.plan.tensors[t].pool for t in np.flatnonzero(harm.tensors).tolist()}
+    return {own.view.layout.tensors[t].pool for t in np.flatnonzero(harm.tensors).tolist()}
 
 
 def _paths(own: Link, pool: str) -> tuple[str, ...]:
-    return tuple(format_path(spec.path) for spec in own.layout.plan.tensors if spec.pool == pool)
+    return tuple(format_name(spec.name) for spec in own.view.layout.tensors if spec.pool == pool)
 
 
 def _weights_pool(link: Link | None) -> str:
     """Return a pool of weights of an edge, to condemn it as a path."""
-    pools = link.layout.plan.pools if link is not None else ()
+    pools = link.view.layout.pools if link is not None else ()
     return next((pool for pool in pools if pool.startswith(keys.WEIGHTS)), f"{keys.WEIGHTS}float32")

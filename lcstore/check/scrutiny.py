@@ -22,9 +22,9 @@ from lcstore.index.findings import Level
 from lcstore.index.inventory import Inventory
 from lcstore.index.links import Link
 from lcstore.limits import MAX_LEAVES_BYTES
+from lcstore.state.layout import Layout
 from lcstore.state.leaves import decode_leaf
-from lcstore.state.plan import Plan
-from lcstore.state.tree import structure_paths
+from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
 
@@ -222,12 +222,12 @@ class Scrutiny:
     def _decode(self, need: Need, name: keys.DataName, data: bytes) -> None:
         link = self._link_of(need)
         if link is None or name.pool is None or name.op is None or name.chunk is None:
-            return  # its record does not fit its plan, which is told of the record
-        if name.pool not in link.layout.plan.pools:
-            raise CorruptionError(f"it is of pool {name.pool!r}, unknown to its plan")
-        if name.chunk * link.layout.plan.pools[name.pool].chunk >= link.layout.plan.pools[name.pool].size:
+            return  # its record does not fit its layout, which is told of the record
+        if name.pool not in link.view.layout.pools:
+            raise CorruptionError(f"it is of pool {name.pool!r}, unknown to its layout")
+        if name.chunk * link.view.layout.pools[name.pool].chunk >= link.view.layout.pools[name.pool].size:
             raise CorruptionError(f"it lies past the end of pool {name.pool!r}")
-        values = decode(link.layout, name.pool, name.op, name.chunk, data)
+        values = decode(link.view, name.pool, name.op, name.chunk, data)
         sums = self._sums.get(need.edge)
         if sums is not None and not need.exact:
             sums.take(name.pool, name.op, name.chunk, values)
@@ -238,9 +238,10 @@ class Scrutiny:
     def _read_leaves(self, need: Need) -> None:
         ref = need.ref
         data = self._read(ref)
-        plan = self.store.plans.get(self.store.records[need.node].plan) if need.node is not None else None
-        if plan is not None:
-            check_leaves(loads(data, key=ref.key, max_bytes=MAX_LEAVES_BYTES), plan, ref.key)
+        known = self.store.records.get(need.node) if need.node is not None else None
+        layout = self.store.layouts.get(known.layout) if known is not None else None
+        if layout is not None:
+            check_leaves(loads(data, key=ref.key, max_bytes=MAX_LEAVES_BYTES), layout, ref.key)
 
     # Digests --------------------------------------------------------------------------------------------
 
@@ -263,17 +264,17 @@ class Scrutiny:
         for key in unseen:
             name = keys.parse_data_key(key)
             if name.pool is not None and name.chunk is not None:
-                known &= ~link.layout.touched(name.pool, name.chunk)
+                known &= ~link.view.touched(name.pool, name.chunk)
         return known
 
 
-def check_leaves(leaves: object, plan: Plan, key: str) -> None:
-    """Check that plain values are as many as the plan says, and that each can be read."""
+def check_leaves(leaves: object, layout: Layout, key: str) -> None:
+    """Check that plain values are as many as the layout says, and that each can be read."""
     if not isinstance(leaves, list):
         raise CorruptionError("it has no plain values", key=key)
-    _, paths = structure_paths(plan.structure)
+    _, paths = structure_names(layout.structure)
     if len(leaves) != len(paths):
-        raise CorruptionError(f"it has {len(leaves)} plain values; its plan says {len(paths)}", key=key)
+        raise CorruptionError(f"it has {len(leaves)} plain values; its layout says {len(paths)}", key=key)
     try:
         for leaf in leaves:
             decode_leaf(leaf)

@@ -1,6 +1,6 @@
 """Every name in a store: how keys are built, how they are read back, and what no key may be.
 
-The format is specified in ``docs/format/layout.md``. A name is a hint for whoever lists the store; what it
+The format is specified in ``docs/format/keys.md``. A name is a hint for whoever lists the store; what it
 says is verified against the body that it names.
 """
 
@@ -21,7 +21,7 @@ TagKind: TypeAlias = Literal["tag", "pin"]
 STORE_KEY: Final = "lcstore.json"
 NODES: Final = "nodes"
 EDGES: Final = "edges"
-PLANS: Final = "plans"
+LAYOUTS: Final = "layouts"
 DATA: Final = "data"
 RETIRED: Final = "retired"
 CONDEMNED: Final = "condemned"
@@ -63,7 +63,7 @@ _NODE_RE: Final = re.compile(
     rf"nodes/([0-9]{{19}})-([0-9]{{6}})\.([0-9a-f]{{8}})-([0-9]{{8}})-({_ID})-({_ID}|root)-({_COUNT})\.json"
 )
 _EDGE_RE: Final = re.compile(rf"edges/({_ID})-({_ID}|root)-({_ID})-({_COUNT})\.json")
-_PLAN_RE: Final = re.compile(r"plans/([0-9a-f]{64})\.json")
+_LAYOUT_RE: Final = re.compile(r"layouts/([0-9a-f]{64})\.json")
 _DATA_RE: Final = re.compile(
     rf"data/({_ID})/(?:zarr\.json|leaves\.json|({_POOL})\.(add|set|exact)/(?:zarr\.json|c\.({_COUNT})))"
 )
@@ -187,16 +187,16 @@ def parse_edge_key(key: str) -> EdgeName:
     return EdgeName(target=target, base=base, edge=edge, nbytes=int(nbytes))
 
 
-def plan_key(digest: str) -> str:
-    """Return the key of the plan whose bytes have this sha256."""
-    return f"plans/{_check_text('plan digest', digest, _DIGEST_RE)}.json"
+def layout_key(digest: str) -> str:
+    """Return the key of the layout whose bytes have this sha256."""
+    return f"layouts/{_check_text('layout digest', digest, _DIGEST_RE)}.json"
 
 
-def parse_plan_key(key: str) -> str:
-    """Return the digest in the key of a plan."""
-    found = _PLAN_RE.fullmatch(key)
+def parse_layout_key(key: str) -> str:
+    """Return the digest in the key of a layout."""
+    found = _LAYOUT_RE.fullmatch(key)
     if found is None:
-        raise CorruptionError("not the name of a plan", key=key)
+        raise CorruptionError("not the name of a layout", key=key)
     return found[1]
 
 

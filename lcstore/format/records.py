@@ -145,7 +145,7 @@ class NodeRecord:
     run_id: str
     seq: int
     parent: str | None
-    plan: str
+    layout: str
     created: str
     edge: EdgeBody
     exact: ExactBody | None = None
@@ -176,7 +176,7 @@ class NodeRecord:
             "metadata": self.metadata,
             "metrics": numbers_to_json(self.metrics),
             "parent": self.parent,
-            "plan": self.plan,
+            "layout": self.layout,
             "run": self.run,
             "run_id": self.run_id,
             "seq": self.seq,
@@ -198,7 +198,7 @@ class NodeRecord:
             run_id=fields.form("run_id", RUN_ID),
             seq=fields.integer("seq", keys.MAX_SEQ),
             parent=fields.nullable("parent", lambda name: fields.form(name, ID)),
-            plan=fields.form("plan", SHA256),
+            layout=fields.form("layout", SHA256),
             created=fields.time("created"),
             edge=edge,
             exact=fields.nullable(

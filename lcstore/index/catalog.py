@@ -1,4 +1,4 @@
-"""What a store holds, from its listings: the graph, and the records and plans behind names when asked for."""
+"""What a store holds, from its listings: the graph, and the records and layouts behind names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lcstore.format.strictjson import loads
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.index.marked import Marks, bearers, marks_of, tags_by_node
-from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
-from lcstore.state.plan import Plan
+from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
+from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped
 
 #: Folders whose names are read by whoever wants more than the latest node.
@@ -35,7 +35,7 @@ T = TypeVar("T")
 class Catalog:
     """The names in a store, and what they stand for. Thread-safe.
 
-    Listings are taken anew by `refresh`; records and plans never change, and are kept.
+    Listings are taken anew by `refresh`; records and layouts never change, and are kept.
 
     Attributes
     ----------
@@ -59,7 +59,7 @@ class Catalog:
         self._keys: set[str] = set()
         self._records: dict[str, NodeRecord] = {}
         self._edges: dict[str, EdgeRecord] = {}
-        self._plans: dict[str, Plan] = {}
+        self._layouts: dict[str, Layout] = {}
         self._damaged: set[EdgeRef] = set()
         self._lock = RLock()
 
@@ -334,26 +334,26 @@ class Catalog:
         """Return the records of several nodes, read side by side."""
         return list(executor.map(self.record, nodes))
 
-    def plan(self, digest: str) -> Plan:
-        """Return a plan, read and checked against its digest."""
+    def layout(self, digest: str) -> Layout:
+        """Return a layout, read and checked against its digest."""
         with self._lock:
-            kept = self._plans.get(digest)
+            kept = self._layouts.get(digest)
         if kept is not None:
             return kept
-        key = keys.plan_key(digest)
+        key = keys.layout_key(digest)
         try:
-            data = read_capped(self.backend, key, MAX_PLAN_BYTES)
+            data = read_capped(self.backend, key, MAX_LAYOUT_BYTES)
         except NotFoundError as error:
-            raise CorruptionError("a plan that a record needs is missing", key=key) from error
+            raise CorruptionError("a layout that a record needs is missing", key=key) from error
         if hashlib.sha256(data).hexdigest() != digest:
-            raise CorruptionError("the plan is not the one that its name promises", key=key)
+            raise CorruptionError("the layout is not the one that its name promises", key=key)
         try:
-            plan = Plan.from_json(loads(data, key=key, max_bytes=MAX_PLAN_BYTES))
+            layout = Layout.from_json(loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES))
         except CorruptionError as error:
             error.key = error.key or key
             raise
         with self._lock:
-            return self._plans.setdefault(digest, plan)
+            return self._layouts.setdefault(digest, layout)
 
 
 def read_store_record(backend: Backend) -> StoreRecord:

@@ -32,8 +32,8 @@ class Stored:
         Its id, and from where to where it leads.
     own
         Whether it is the edge that the target was saved with.
-    plan
-        Digest of the target's plan; "" for a shortcut.
+    layout
+        Digest of the target's layout; "" for a shortcut.
     ops
         What it says of each tensor.
     arrays
@@ -46,7 +46,7 @@ class Stored:
     base: str
     target: str
     own: bool
-    plan: str
+    layout: str
     ops: bytes
     arrays: dict[Array, tuple[ObjectRef, ...]]
     exact: tuple[ObjectRef, ...] = ()
@@ -226,7 +226,8 @@ def own_edge(node: str, record: NodeRecord) -> Stored:
     """Return the edge that a node was saved with."""
     exact = record.exact.objects if record.exact is not None else ()
     ops = record.edge.columns.get("op", b"")
-    return Stored(record.edge.id, record.edge.base, node, True, record.plan, ops, _arrays(record.edge), exact)
+    edge = record.edge
+    return Stored(edge.id, edge.base, node, True, record.layout, ops, _arrays(edge), exact)
 
 
 def shortcut_edge(record: EdgeRecord) -> Stored:

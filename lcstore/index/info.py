@@ -22,7 +22,7 @@ class SaveInfo:
     exact
         Whether every bit of the state comes back.
     bytes_raw, bytes_stored
-        Of the state's tensors, and of everything written for it: chunks, metadata, records, a new plan.
+        Of the state's tensors, and of everything written for it: chunks, metadata, records, a new layout.
     objects
         Objects written.
     error, lag

@@ -15,10 +15,10 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef
 from lcstore.index.catalog import read_store_record
 from lcstore.index.findings import Findings
-from lcstore.index.links import Layout, Link
+from lcstore.index.links import LayoutView, Link
 from lcstore.index.marked import Marks, bearers, marks_of
-from lcstore.limits import MAX_PLAN_BYTES, MAX_RECORD_BYTES
-from lcstore.state.plan import Plan
+from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
+from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, read_records
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     keys.NODES: keys.parse_node_key,
     keys.EDGES: keys.parse_edge_key,
-    keys.PLANS: keys.parse_plan_key,
+    keys.LAYOUTS: keys.parse_layout_key,
     keys.NAMES: keys.parse_tag_key,
     keys.RETIRED: keys.parse_retired_key,
     keys.CONDEMNED: keys.parse_condemned_key,
@@ -46,10 +46,10 @@ class Inventory:
         Keys of everything that lcstore may have written.
     graph
         Of all names, also those whose records could not be read: what a reader goes by. It is marked.
-    records, edges, plans
+    records, edges, layouts
         What could be read.
     own, shortcuts
-        Edges that can be used as far as records go, by node and by edge: with plan and columns.
+        Edges that can be used as far as records go, by node and by edge: with layout and columns.
     marks, named
         What names say is retired, pinned, condemned and tagged: readers go by them alone.
     unreadable
@@ -64,14 +64,14 @@ class Inventory:
         self.listed: set[str] = set()
         self.records: dict[str, NodeRecord] = {}
         self.edges: dict[str, EdgeRecord] = {}
-        self.plans: dict[str, Plan] = {}
+        self.layouts: dict[str, Layout] = {}
         self.own: dict[str, Link] = {}
         self.shortcuts: dict[str, Link] = {}
         self.marks = Marks()
         self.named: tuple[keys.TagName, ...] = ()
         self.unreadable: dict[str, LcstoreError] = {}
         self._condemned: set[tuple[str, str]] = set()
-        self._layouts: dict[str, Layout] = {}
+        self._views: dict[str, LayoutView] = {}
 
     @property
     def kept(self) -> list[str]:
@@ -97,7 +97,7 @@ class Inventory:
         early = sorted(key for key in early if key in self.listed)
         self._nodes([key for key in early if key.startswith(f"{keys.NODES}/")])
         self._edges([key for key in early if key.startswith(f"{keys.EDGES}/")])
-        self._plans()
+        self._layouts()
         self._marks()
 
     def below(self, folder: str) -> list[str]:
@@ -109,11 +109,11 @@ class Inventory:
         """The edges that can be used, by id."""
         return {link.id: link for link in self.own.values()} | self.shortcuts
 
-    def layout(self, plan: str) -> Layout:
-        """Return the layout of a plan that could be read."""
-        if plan not in self._layouts:
-            self._layouts[plan] = Layout(self.plans[plan])
-        return self._layouts[plan]
+    def view(self, layout: str) -> LayoutView:
+        """Return the view of a layout that could be read."""
+        if layout not in self._views:
+            self._views[layout] = LayoutView(self.layouts[layout])
+        return self._views[layout]
 
     def link(self, ref: EdgeRef) -> Link | None:
         """Return an edge of the graph; None where its records cannot be used."""
@@ -225,14 +225,14 @@ class Inventory:
         self.unreadable[key] = error
         self.findings.unreadable(check, key, error, step=step)
 
-    def _plans(self) -> None:
-        """Read the plans that are there; whether one is missing is a question for whoever needs it."""
-        found = self.below(keys.PLANS)
-        for read in read_records(self.backend, found, _read_plan, limit=MAX_PLAN_BYTES, phase="plans"):
+    def _layouts(self) -> None:
+        """Read the layouts that are there; whether one is missing is a question for whoever needs it."""
+        found = self.below(keys.LAYOUTS)
+        for read in read_records(self.backend, found, _read_layout, limit=MAX_LAYOUT_BYTES, phase="layouts"):
             if read.record is not None:
-                self.plans[keys.parse_plan_key(read.key)] = read.record
+                self.layouts[keys.parse_layout_key(read.key)] = read.record
             elif not self._deleted(read.key, read.error):
-                self._lost_record("plan", read.key, read.error)
+                self._lost_record("layout", read.key, read.error)
 
     def _marks(self) -> None:
         self._marked(keys.NAMES, read_tag)
@@ -272,7 +272,7 @@ class Inventory:
                 self._lost_record(folder, mark.key, mark.error)
 
 
-def _read_plan(key: str, data: bytes) -> Plan:
-    if hashlib.sha256(data).hexdigest() != keys.parse_plan_key(key):
-        raise CorruptionError("the plan is not the one that its name promises (its hash differs)", key=key)
-    return Plan.from_json(loads(data, key=key, max_bytes=MAX_PLAN_BYTES))
+def _read_layout(key: str, data: bytes) -> Layout:
+    if hashlib.sha256(data).hexdigest() != keys.parse_layout_key(key):
+        raise CorruptionError("the layout is not the one that its name promises (its hash differs)", key=key)
+    return Layout.from_json(loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES))

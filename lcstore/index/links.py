@@ -1,4 +1,4 @@
-"""Edges as verifying and repairing look at them: what each says of the tensors of its target's plan."""
+"""Edges as verifying and repairing look at them: what each says of the tensors of its target's layout."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.format.records import EdgeBody, EdgeRecord, NodeRecord, ObjectRef
 from lcstore.graph.names import ROOT
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
-from lcstore.track.layout import PoolMap, pool_maps
+from lcstore.track.poolmap import PoolMap, pool_maps
 
 #: Operations that set a tensor without a look at what was there.
 SETS: Final = (SET, EXACT, SET_GRID)
@@ -24,49 +24,47 @@ SETS: Final = (SET, EXACT, SET_GRID)
 PASSES: Final = (KEEP, ADD)
 
 
-class Layout:
-    """A plan, with where its tensors lie and what they are."""
+class LayoutView:
+    """A layout, with where its tensors lie and what they are."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
 
     @cached_property
     def maps(self) -> dict[str, PoolMap]:
         """Of the pools."""
-        return pool_maps(self.plan)
+        return pool_maps(self.layout)
 
     @cached_property
     def weights(self) -> Array:
         """Which tensors are weights: ``bool``, per tensor."""
-        return np.array([spec.role == "weights" for spec in self.plan.tensors], bool)
+        return np.array([spec.role == "weights" for spec in self.layout.tensors], bool)
 
     @cached_property
     def lossy(self) -> Array:
         """Which tensors may have an exact value besides: ``bool``, per tensor."""
-        return np.array([spec.role != "exact" for spec in self.plan.tensors], bool)
+        return np.array([spec.role != "exact" for spec in self.layout.tensors], bool)
 
     def within(self, pools: Iterable[str]) -> Array:
         """Tell which tensors lie in any of some pools: ``bool``, per tensor."""
         wanted = set(pools)
-        return np.array([spec.pool in wanted for spec in self.plan.tensors], bool)
+        return np.array([spec.pool in wanted for spec in self.layout.tensors], bool)
 
     def touched(self, pool: str, chunk: int) -> Array:
         """Tell which tensors a chunk holds a piece of: ``bool``, per tensor."""
-        out = np.zeros(len(self.plan.tensors), bool)
+        out = np.zeros(len(self.layout.tensors), bool)
         if pool in self.maps:
             out[[piece.tensor for piece in self.maps[pool].pieces(chunk)]] = True
         return out
 
-    def places(self, base: Layout) -> Array:
-        """Return where another plan has each tensor, if at the same place: ``int64``, -1 where not."""
+    def places(self, base: LayoutView) -> Array:
+        """Return where another layout has each tensor, if at the same place: ``int64``, -1 where not."""
         if base is self:
-            return np.arange(len(self.plan.tensors))
-        found = [base.plan.index.get(spec.path, -1) for spec in self.plan.tensors]
+            return np.arange(len(self.layout.tensors))
+        found = [base.layout.index.get(spec.name, -1) for spec in self.layout.tensors]
         same = [
-            there >= 0
-            and (base.plan.tensors[there].pool, base.plan.tensors[there].offset) == (spec.pool, spec.offset)
-            and base.plan.tensors[there].shape == spec.shape
-            for there, spec in zip(found, self.plan.tensors, strict=True)
+            there >= 0 and base.layout.tensors[there].lies_like(spec)
+            for there, spec in zip(found, self.layout.tensors, strict=True)
         ]
         return np.where(same, found, -1)
 
@@ -99,7 +97,7 @@ class Link:
     key: str
     step: int | None
     own: bool
-    layout: Layout
+    view: LayoutView
     columns: Columns
     objects: tuple[ObjectRef, ...]
 
@@ -112,26 +110,26 @@ class Link:
         """Return what is condemned to let go of what the edge says of a tensor: of a shortcut, all of it."""
         if not self.own:
             return keys.WHOLE_EDGE
-        op, spec = int(self.columns.op[tensor]), self.layout.plan.tensors[tensor]
+        op, spec = int(self.columns.op[tensor]), self.view.layout.tensors[tensor]
         array: keys.Op = "exact" if op == EXACT else "set"
         return keys.array_scope(spec.pool, "add" if op in PASSES and spec.role == "weights" else array)
 
 
-def own_link(node: str, record: NodeRecord, layout: Layout) -> Link:
+def own_link(node: str, record: NodeRecord, view: LayoutView) -> Link:
     """Return the edge that a node was saved with.
 
     Raises
     ------
     CorruptionError
-        It does not fit its plan.
+        It does not fit its layout.
     """
     key = keys.node_key(record.name(node))
-    columns = Columns.from_bytes(record.edge.columns, len(layout.plan.tensors), key=key)
-    _fits(record.edge, layout.plan, key)
+    columns = Columns.from_bytes(record.edge.columns, len(view.layout.tensors), key=key)
+    _fits(record.edge, view.layout, key)
     body = record.edge
     if body.base == ROOT and np.isin(columns.op, PASSES).any():
         raise CorruptionError("an edge from the root must set everything, and this one does not", key=key)
-    return Link(body.id, body.base, node, key, record.step, True, layout, columns, body.objects)
+    return Link(body.id, body.base, node, key, record.step, True, view, columns, body.objects)
 
 
 def shortcut_link(record: EdgeRecord, own: Link) -> Link:
@@ -140,12 +138,12 @@ def shortcut_link(record: EdgeRecord, own: Link) -> Link:
     Raises
     ------
     CorruptionError
-        It does not fit the plan of its target, or contradicts what the target's own edge says.
+        It does not fit the layout of its target, or contradicts what the target's own edge says.
     """
     key = keys.edge_key(record.name)
-    body, layout = record.edge, own.layout
-    columns = Columns.from_bytes(body.columns, len(layout.plan.tensors), key=key, shortcut=True)
-    _fits(body, layout.plan, key)
+    body, view = record.edge, own.view
+    columns = Columns.from_bytes(body.columns, len(view.layout.tensors), key=key, shortcut=True)
+    _fits(body, view.layout, key)
     same = (columns.digest == own.columns.digest) & (columns.grid == own.columns.grid)
     if not same.all():
         raise CorruptionError("it does not lead to the values of its target", key=key)
@@ -153,24 +151,24 @@ def shortcut_link(record: EdgeRecord, own: Link) -> Link:
         raise CorruptionError("it must leave to its target's own edge what that sets, and no more", key=key)
     if body.base == ROOT and np.isin(columns.op, PASSES).any():
         raise CorruptionError("an edge from the root must set everything, and this one does not", key=key)
-    return Link(body.id, body.base, record.target, key, None, False, layout, columns, body.objects)
+    return Link(body.id, body.base, record.target, key, None, False, view, columns, body.objects)
 
 
-def _fits(edge: EdgeBody, plan: Plan, key: str) -> None:
-    """Every chunk that an edge lists lies in a pool of its plan."""
+def _fits(edge: EdgeBody, layout: Layout, key: str) -> None:
+    """Every chunk that an edge lists lies in a pool of its layout."""
     for ref in edge.objects:
         name = keys.parse_data_key(ref.key)
         if name.pool is None:
             continue
-        pool = plan.pools.get(name.pool)
+        pool = layout.pools.get(name.pool)
         if pool is None:
-            raise CorruptionError(f"it lists an object of pool {name.pool!r}, unknown to its plan", key=key)
+            raise CorruptionError(f"it lists an object of pool {name.pool!r}, unknown to its layout", key=key)
         if name.chunk is not None and name.chunk * pool.chunk >= pool.size:
             raise CorruptionError(f"it lists chunk {name.chunk} past the end of pool {name.pool!r}", key=key)
 
 
-def op_of(layout: Layout, array: keys.Op) -> Array:
+def op_of(view: LayoutView, array: keys.Op) -> Array:
     """Return which operations each tensor may have to be held in an array: ``uint8``, per tensor."""
     weights = {"add": ADD, "set": SET_GRID, "exact": EXACT}[array]
     others = {"add": ADD, "set": SET, "exact": EXACT}[array]
-    return np.where(layout.weights, weights, others).astype(np.uint8)
+    return np.where(view.weights, weights, others).astype(np.uint8)

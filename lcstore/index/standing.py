@@ -82,4 +82,4 @@ def _reads(
         passed |= {ref.target, own.edge if ref.edge is None else ref.edge}
         if ref.edge is not None:
             census.stored[ref.edge] = shortcut_edge(catalog.edge(ref.edge))
-    return needed_arrays(census, path, {node}, catalog.plan), passed
+    return needed_arrays(census, path, {node}, catalog.layout), passed

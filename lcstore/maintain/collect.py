@@ -23,7 +23,7 @@ from lcstore.index.census import Census, take_census
 from lcstore.index.commit import put_record
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
 from lcstore.storage.survey import OnProgress, spread
@@ -73,7 +73,7 @@ class Collector:
     Parameters
     ----------
     backend, catalog, executor
-        The store; its plans; threads to delete with.
+        The store; its layouts; threads to delete with.
     grace
         Seconds between condemning and deleting; the store's own grace if that is longer.
     """
@@ -99,13 +99,13 @@ class Collector:
             )
 
     @property
-    def _plan(self) -> Callable[[str], Plan]:
-        return self.catalog.plan
+    def _layout(self) -> Callable[[str], Layout]:
+        return self.catalog.layout
 
     def run(self, *, dry_run: bool) -> CollectReport:
         """Collect, or say what would be collected."""
         census = self._census(None)
-        verdict = judge(census, self._plan)
+        verdict = judge(census, self._layout)
         orphans = set(census.data) if dry_run else self._orphans(census)
         scopes = list(condemnable(census, verdict, orphans))
         new = self._new(census, scopes)
@@ -118,7 +118,7 @@ class Collector:
 
     def _after(self, census: Census, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
-        verdict = judge(census, self._plan)
+        verdict = judge(census, self._layout)
         free = set(condemnable(census, verdict, set(census.data)))
         condemned = [keys.parse_condemned_key(key) for key in census.condemned]
         marked = [(Scope(n.edge, n.node, n.scope), keys.condemned_key(n)) for n in condemned]

@@ -188,7 +188,9 @@ class Compactor:
 
     def _elements(self, graph: Graph) -> int:
         latest = graph.latest()
-        return 1 if latest is None else weights_of(self.catalog.plan(self.catalog.record(latest.node).plan))
+        if latest is None:
+            return 1
+        return weights_of(self.catalog.layout(self.catalog.record(latest.node).layout))
 
     def _try(self, shortcut: Shortcut) -> bool:
         """Add one edge; say whether that went well. What a collector took away meanwhile is no failure."""
@@ -235,7 +237,7 @@ class Compactor:
             merger = self._merger(shortcut)
             edge = secrets.token_hex(16)
             written = Written(self.backend)
-            room = Semaphore(max(1, MEMORY // bytes_per_job(node.plan)))
+            room = Semaphore(max(1, MEMORY // bytes_per_job(node.layout)))
             jobs = [partial(self._merge, job, room, edge, written) for job in merger.jobs()]
             try:
                 run_all(self.executor, jobs)
@@ -244,7 +246,7 @@ class Compactor:
                     raise
                 return False  # a collector took what was just written
             merger.prove()
-            written.put_metadata(edge, node.plan)
+            written.put_metadata(edge, node.layout)
         self.written += written.nbytes
         return self._commit(
             shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes())
@@ -256,8 +258,8 @@ class Compactor:
         base = None
         if shortcut.base != ROOT:
             below = self.reader.node(self.catalog.name(shortcut.base))
-            base = below.plan, below.columns
-        return Merger(edges, node.plan, node.columns, base, smaller=self.smaller)
+            base = below.layout, below.columns
+        return Merger(edges, node.layout, node.columns, base, smaller=self.smaller)
 
     def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
         """Merge a chunk, write it, and read back what was written."""

@@ -18,8 +18,8 @@ from lcstore.index.commit import put_record
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.decide import Decision, decide
-from lcstore.state.paths import matcher
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
+from lcstore.state.names import matcher
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.survey import OnProgress, read_records
@@ -166,17 +166,17 @@ def _candidates(catalog: Catalog, records: dict[str, NodeRecord]) -> list[Candid
                 pinned=node in marks.pinned,
                 nbytes=own,
                 anchor_bytes=own if record.edge.base == ROOT else anchors.get(node),
-                exact=_has_exact(catalog.plan(record.plan), record) and node not in marks.inexact,
+                exact=_has_exact(catalog.layout(record.layout), record) and node not in marks.inexact,
             )
         )
     return found
 
 
-def _has_exact(plan: Plan, record: NodeRecord) -> bool:
+def _has_exact(layout: Layout, record: NodeRecord) -> bool:
     """Say whether a state gives more than its track: an exact save, or an anchor with lossy tensors."""
     if record.exact is not None:
         return bool(record.exact.objects)
-    lossy = any(spec.role == "weights" for spec in plan.tensors)
+    lossy = any(spec.role == "weights" for spec in layout.tensors)
     return lossy and record.edge.base == ROOT
 
 
@@ -195,17 +195,17 @@ def _going(
     for node, globs in decision.stripped.items():
         record = records[node]
         gone = catalog.marks.stripped.get(node, frozenset())
-        for pool in _pools(catalog.plan(record.plan), globs, notes):
+        for pool in _pools(catalog.layout(record.layout), globs, notes):
             if pool not in gone:
                 yield Retired(record.step, node, keys.pool_of(pool), f"stripped of {', '.join(globs)}")
 
 
-def _pools(plan: Plan, globs: Sequence[str], notes: list[str]) -> list[str]:
+def _pools(layout: Layout, globs: Sequence[str], notes: list[str]) -> list[str]:
     """Return the pools all of whose tensors match: less than a pool cannot be let go of."""
     matches: Callable[..., bool] = matcher(list(globs))
     found = []
-    for pool in plan.pools:
-        inside = [matches(spec.path) for spec in plan.tensors if spec.pool == pool]
+    for pool in layout.pools:
+        inside = [matches(spec.name) for spec in layout.tensors if spec.pool == pool]
         if inside and all(inside):
             found.append(pool)
         elif any(inside):

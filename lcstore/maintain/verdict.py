@@ -12,7 +12,7 @@ from lcstore.graph.names import ROOT
 from lcstore.graph.plan import needed
 from lcstore.index.census import Census, Stored
 from lcstore.index.needs import Needed, needed_arrays
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
 from lcstore.track.columns import OWN
 
 
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
         return keys.array_scope(next((pool for pool, _ in weights), f"{keys.WEIGHTS}float32"), "add")
 
 
-def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
+def judge(census: Census, layout: Callable[[str], Layout]) -> Verdict:
     """Find out what the kept states need.
 
     Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
@@ -82,11 +82,11 @@ def judge(census: Census, plan: Callable[[str], Plan]) -> Verdict:
     """
     graph, kept = census.graph, census.kept
     _check_restorable(graph, kept)
-    elements, gone, avoided = elements_of(census, plan), _gone(census), set[str]()
+    elements, gone, avoided = elements_of(census, layout), _gone(census), set[str]()
     _avoid(census, {n.edge for n in census.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
     while True:
         tree = needed(graph, kept, elements)
-        arrays = needed_arrays(census, tree, kept, plan)
+        arrays = needed_arrays(census, tree, kept, layout)
         hit = {array[0] for array in arrays & gone} - avoided
         if not hit:
             break
@@ -154,17 +154,17 @@ def objects_of(census: Census, scope: Scope) -> list[str]:
     return sorted(wanted.intersection(there))
 
 
-def elements_of(census: Census, plan: Callable[[str], Plan]) -> int:
+def elements_of(census: Census, layout: Callable[[str], Layout]) -> int:
     """Return about how many weights a state has: what the latest one has."""
     latest = census.graph.latest()
     if latest is None:
         return 1
-    return weights_of(plan(census.stored[census.own[latest.node]].plan))
+    return weights_of(layout(census.stored[census.own[latest.node]].layout))
 
 
-def weights_of(plan: Plan) -> int:
+def weights_of(layout: Layout) -> int:
     """Return the number of weights, at least 1."""
-    return max(1, sum(spec.size for spec in plan.tensors if spec.role == "weights"))
+    return max(1, sum(spec.size for spec in layout.tensors if spec.role == "weights"))
 
 
 def _keeps_exact(census: Census, stored: Stored) -> bool:

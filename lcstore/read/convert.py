@@ -11,9 +11,9 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
+from lcstore.state.layout import TensorSpec
 from lcstore.state.like import fill_like, is_abstract
-from lcstore.state.paths import Path, format_path
-from lcstore.state.plan import TensorSpec
+from lcstore.state.names import Name, format_name
 
 TARGETS: Final = ("numpy", "torch", "jax", "saved")
 
@@ -41,7 +41,7 @@ def _wanted_dtype(dtype: Any) -> np.dtype[Any]:
         raise InvalidInputError(f"there is no dtype {text!r:.80} to restore to") from error
 
 
-def fill(like: Any, tensors: Mapping[Path, Array], leaves: Mapping[Path, Any]) -> Any:
+def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -> Any:
     """Return the tree `like` with stored values in its places.
 
     Raises
@@ -49,15 +49,15 @@ def fill(like: Any, tensors: Mapping[Path, Array], leaves: Mapping[Path, Any]) -
     InvalidInputError
         The tree asks for something that is not stored, or stored otherwise; the message names the paths.
     """
-    missing: list[Path] = []
+    missing: list[Name] = []
 
-    def one(path: Path, leaf: Any) -> Any:
+    def one(path: Name, leaf: Any) -> Any:
         wants_tensor = is_array(leaf) or is_abstract(leaf)
         if wants_tensor and path in tensors:
             try:
                 return convert_like(tensors[path], leaf)
             except InvalidInputError as error:
-                raise InvalidInputError(f"tensor {format_path(path)!r}: {error.message}") from error
+                raise InvalidInputError(f"tensor {format_name(path)!r}: {error.message}") from error
         if not wants_tensor and path in leaves:
             return leaves[path]
         missing.append(path)
@@ -65,7 +65,7 @@ def fill(like: Any, tensors: Mapping[Path, Array], leaves: Mapping[Path, Any]) -
 
     tree = fill_like(like, one)
     if missing:
-        shown = ", ".join(repr(format_path(path)) for path in missing[:5])
+        shown = ", ".join(repr(format_name(path)) for path in missing[:5])
         raise InvalidInputError(
             f"the tree given as `like` has {len(missing)} leaves that are not stored as such: {shown}"
             + (", ..." if len(missing) > 5 else "")

@@ -16,9 +16,9 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
 from lcstore.read.reader import Node, Reader
 from lcstore.read.walk import Walker
-from lcstore.state.paths import Path, format_path
-from lcstore.state.plan import TensorSpec
-from lcstore.state.tree import MISSING, select, structure_paths
+from lcstore.state.layout import TensorSpec
+from lcstore.state.names import Name, format_name
+from lcstore.state.tree import MISSING, select, structure_names
 
 #: Elements that are compared at a time: their float64 copies stay in the cache.
 _CHUNK: Final = 1 << 16
@@ -168,31 +168,31 @@ def _number(value: float) -> float:
 
 @dataclass
 class Compared:
-    """A state to compare: what its plan says of the tensors, their flat values, and its plain values."""
+    """A state to compare: what its layout says of the tensors, their flat values, and its plain values."""
 
     side: Side
-    specs: dict[Path, TensorSpec]
-    values: dict[Path, Array]
-    leaves: dict[Path, object]
+    specs: dict[Name, TensorSpec]
+    values: dict[Name, Array]
+    leaves: dict[Name, object]
 
 
 def compared(
-    url: str, node: Node, matches: Callable[[Path], bool], walker: Walker, reader: Reader
+    url: str, node: Node, matches: Callable[[Name], bool], walker: Walker, reader: Reader
 ) -> Compared:
     """Return one side of a comparison, read from wherever `walker` stands."""
-    part = select(node.plan.structure, matches)
+    part = select(node.layout.structure, matches)
     try:
         values = walker.values(node, part.tensors)
     except CorruptionError:  # on the way from the other state, which the path from the root may avoid
         walker.forget()
         values = walker.values(node, part.tensors)
-    specs = [node.plan.tensors[t] for t in part.tensors]
+    specs = [node.layout.tensors[t] for t in part.tensors]
     leaves = reader.leaves(node)
-    _, paths = structure_paths(node.plan.structure)
+    _, paths = structure_names(node.layout.structure)
     return Compared(
         Side(url, node.record.step, node.name.node),
-        {spec.path: spec for spec in specs},
-        {spec.path: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
+        {spec.name: spec for spec in specs},
+        {spec.name: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
         {paths[i]: leaves[i] for i in part.leaves},
     )
 
@@ -203,7 +203,7 @@ def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
     jobs = [partial(_compare, path, a, b) for path in paths]
     measured = list(executor.map(_call, jobs))
     leaves = {
-        format_path(path): (a.leaves.get(path, MISSING), b.leaves.get(path, MISSING))
+        format_name(path): (a.leaves.get(path, MISSING), b.leaves.get(path, MISSING))
         for path in [*b.leaves, *(path for path in a.leaves if path not in b.leaves)]
     }
     differing = {path: pair for path, pair in leaves.items() if not _alike(*pair)}
@@ -218,8 +218,8 @@ def _call(job: Callable[[], tuple[TensorDiff, _Sums]]) -> tuple[TensorDiff, _Sum
     return job()
 
 
-def _compare(path: Path, a: Compared, b: Compared) -> tuple[TensorDiff, _Sums]:
-    text, before, after = format_path(path), a.specs.get(path), b.specs.get(path)
+def _compare(path: Name, a: Compared, b: Compared) -> tuple[TensorDiff, _Sums]:
+    text, before, after = format_name(path), a.specs.get(path), b.specs.get(path)
     x, y = a.values.pop(path, None), b.values.pop(path, None)
     sides = (_described(before), _described(after))
     if before is None or after is None or x is None or y is None:

@@ -10,7 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import convert_like, is_array, to_host
-from lcstore.state.paths import Part, Path, format_path
+from lcstore.state.names import Component, Name, format_name
 from lcstore.state.tree import MISSING
 
 
@@ -25,7 +25,7 @@ def check_targets(targets: Mapping[str, Any]) -> None:
     for path, target in _all_targets((), targets):
         if not _takes_state(target) and not _is_filled(target):
             raise InvalidInputError(
-                f"{format_path(path)!r} is a {type(target).__qualname__}: it has no load_state_dict, and is "
+                f"{format_name(path)!r} is a {type(target).__qualname__}: it has no load_state_dict, and is "
                 "no numpy array or torch tensor; restore(like=...) makes a new tree like another"
             )
 
@@ -42,7 +42,7 @@ def load_into(state: Any, targets: Mapping[str, Any]) -> None:
             f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
         )
     found = list(_pairs((), targets, state))
-    jobs = [_filling(format_path(path), saved, t) for path, t, saved in found if not _takes_state(t)]
+    jobs = [_filling(format_name(path), saved, t) for path, t, saved in found if not _takes_state(t)]
     for job in jobs:
         job()
     for _, target, saved in found:
@@ -50,7 +50,7 @@ def load_into(state: Any, targets: Mapping[str, Any]) -> None:
             target.load_state_dict(saved)
 
 
-def rest_of(state: Any, targets: Mapping[str, Any]) -> dict[Part, Any]:
+def rest_of(state: Any, targets: Mapping[str, Any]) -> dict[Component, Any]:
     """Return what a state has besides what was loaded into `targets`."""
     rest = _rest(state, targets) if isinstance(state, dict) else {}
     return {} if rest is MISSING else rest
@@ -66,7 +66,7 @@ def _is_filled(target: object) -> bool:
     )
 
 
-def _parts(target: Any) -> dict[Part, Any] | None:
+def _parts(target: Any) -> dict[Component, Any] | None:
     """Return what a nest holds, by key or place; None if it is none."""
     if _takes_state(target):
         return None
@@ -75,7 +75,7 @@ def _parts(target: Any) -> dict[Part, Any] | None:
     return dict(enumerate(target)) if isinstance(target, list | tuple) else None
 
 
-def _all_targets(path: Path, target: Any) -> Iterator[tuple[Path, Any]]:
+def _all_targets(path: Name, target: Any) -> Iterator[tuple[Name, Any]]:
     """Give every object that takes values, with its path: nests are taken apart."""
     parts = _parts(target)
     if parts is None:
@@ -85,7 +85,7 @@ def _all_targets(path: Path, target: Any) -> Iterator[tuple[Path, Any]]:
         yield from _all_targets((*path, name), part)
 
 
-def _pairs(path: Path, target: Any, saved: Any) -> Iterator[tuple[Path, Any, Any]]:
+def _pairs(path: Name, target: Any, saved: Any) -> Iterator[tuple[Name, Any, Any]]:
     """Give every object that takes values, with its path and what is saved there."""
     parts = _parts(target)
     if parts is None:
@@ -95,11 +95,11 @@ def _pairs(path: Path, target: Any, saved: Any) -> Iterator[tuple[Path, Any, Any
     listed = not isinstance(target, Mapping)
     if listed and len(parts) != len(there):
         raise InvalidInputError(
-            f"a list of {len(parts)} is given for {format_path(path)!r}; {len(there)} values are saved there"
+            f"a list of {len(parts)} is given for {format_name(path)!r}; {len(there)} values are saved there"
         )
     for name, part in parts.items():
         if name not in there:
-            raise InvalidInputError(f"nothing is saved under {format_path((*path, name))!r}")
+            raise InvalidInputError(f"nothing is saved under {format_name((*path, name))!r}")
         yield from _pairs((*path, name), part, there[name])
 
 

@@ -20,9 +20,9 @@ from lcstore.read.metrics import best_of
 from lcstore.read.reader import Node, row_window
 from lcstore.read.view import StepView
 from lcstore.read.walk import Walk, Walker, stops
-from lcstore.state.paths import Part, Path, format_path, matcher, parse_path
-from lcstore.state.plan import Plan
-from lcstore.state.tree import MISSING, Selection, select, structure_paths, unflatten
+from lcstore.state.layout import Layout
+from lcstore.state.names import Component, Name, format_name, matcher, parse_name
+from lcstore.state.tree import MISSING, Selection, select, structure_names, unflatten
 from lcstore.storage.survey import OnProgress
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Looking(Handle):
         at
             A step (its newest revision), ``"latest"`` (the default), a tag, or a node's id.
         keys
-            Path globs of what to return: ``"model/**"``. A list that is returned in part comes as a dict.
+            Name globs of what to return: ``"model/**"``. A list that is returned in part comes as a dict.
         dtype
             Cast floating tensors to this.
         like
@@ -69,7 +69,7 @@ class Looking(Handle):
         chosen = patterns(keys)
 
         def use(node: Node) -> Any:
-            part = select(node.plan.structure, matcher(chosen))
+            part = select(node.layout.structure, matcher(chosen))
             values = self._reader.values(node, part.tensors)
             return self._tree(node, values, part.structure, part.tensors, part.leaves, dtype, like, to)
 
@@ -101,7 +101,7 @@ class Looking(Handle):
 
     def restore_into(
         self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
-    ) -> dict[Part, Any]:
+    ) -> dict[Component, Any]:
         """Load a saved state into objects: each of `targets` gets what is saved under its name.
 
         Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays and torch
@@ -125,7 +125,7 @@ class Looking(Handle):
         load_into(state, targets)
         return rest_of(state, targets)
 
-    def read(self, at: At, path: str | Path, sel: Any = ()) -> Any:
+    def read(self, at: At, path: str | Name, sel: Any = ()) -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.
 
         Parameters
@@ -137,14 +137,14 @@ class Looking(Handle):
         sel
             What numpy takes as an index; a leading range of rows is decoded alone.
         """
-        where = parse_path(path) if isinstance(path, str) else tuple(path)
+        where = parse_name(path) if isinstance(path, str) else tuple(path)
         return self._reading(at, lambda node: self._read(node, where, sel))
 
-    def _read(self, node: Node, where: Path, sel: Any) -> Any:
-        index = node.plan.index.get(where)
+    def _read(self, node: Node, where: Name, sel: Any) -> Any:
+        index = node.layout.index.get(where)
         if index is None:
             return self._leaf(node, where)
-        spec = node.plan.tensors[index]
+        spec = node.layout.tensors[index]
         window = row_window(spec.shape, sel)
         if window is None:
             flat = self._reader.values(node, [index])[index]
@@ -153,7 +153,7 @@ class Looking(Handle):
         flat = self._reader.window(node, index, low, high)
         return np.asarray(flat.reshape(-1, *spec.shape[1:])[rest])
 
-    def history(self, path: str | Path, steps: Iterable[At] | None = None) -> Walk[Any]:
+    def history(self, path: str | Name, steps: Iterable[At] | None = None) -> Walk[Any]:
         """Give one tensor (or plain value) step after step, at about one edge for each step.
 
         Parameters
@@ -176,26 +176,26 @@ class Looking(Handle):
         CorruptionError
             As for `restore`.
         """
-        where = parse_path(path) if isinstance(path, str) else tuple(path)
+        where = parse_name(path) if isinstance(path, str) else tuple(path)
         visited = stops(self._catalog, self._listed(full=True), steps)
         walker = Walker(self._reader)
 
         def choose(node: Node) -> list[int]:
-            index = node.plan.index.get(where)
+            index = node.layout.index.get(where)
             return [] if index is None else [index]
 
         def use(node: Node) -> Any:
             self._check_open()
-            index = node.plan.index.get(where)
+            index = node.layout.index.get(where)
             if index is None:
-                _, leaves = structure_paths(node.plan.structure)
+                _, leaves = structure_names(node.layout.structure)
                 return self._leaf(node, where) if where in leaves or visited.listed else MISSING
-            spec = node.plan.tensors[index]
+            spec = node.layout.tensors[index]
             if spec.pool in node.stripped and not visited.listed:
                 return MISSING
             return np.asarray(walker.values(node, [index])[index].reshape(spec.shape))
 
-        return Walk(walker, visited, choose, use, self._reading, must=format_path(where))
+        return Walk(walker, visited, choose, use, self._reading, must=format_name(where))
 
     def walk(
         self,
@@ -216,7 +216,7 @@ class Looking(Handle):
             A range, a list of steps, or None for all, each in its newest revision. Steps of a range that are
             not there are passed over.
         keys
-            Path globs, as for `restore`.
+            Name globs, as for `restore`.
         reverse
             Go through `steps` from the last to the first.
         to
@@ -238,11 +238,11 @@ class Looking(Handle):
         matches = matcher(patterns(keys))
         visited = stops(self._catalog, self._listed(full=True), steps, reverse=reverse)
         walker = Walker(self._reader)
-        last: list[tuple[Plan, Selection]] = []
+        last: list[tuple[Layout, Selection]] = []
 
         def part(node: Node) -> Selection:
-            if not last or last[0][0] is not node.plan:
-                last[:] = [(node.plan, select(node.plan.structure, matches))]
+            if not last or last[0][0] is not node.layout:
+                last[:] = [(node.layout, select(node.layout.structure, matches))]
             return last[0][1]
 
         def use(node: Node) -> Any:
@@ -268,7 +268,7 @@ class Looking(Handle):
         a, b
             As for `restore`.
         keys
-            Path globs of what to compare.
+            Name globs of what to compare.
         other
             The store that `b` is in, if it is another.
 
@@ -286,7 +286,7 @@ class Looking(Handle):
             return compare(first, self._side(b, matches, walker), self._executor)
         return compare(first, other._side(b, matches, Walker(other._reader)), self._executor)
 
-    def _side(self, at: At, matches: Callable[[Path], bool], walker: Walker) -> Compared:
+    def _side(self, at: At, matches: Callable[[Name], bool], walker: Walker) -> Compared:
         return self._reading(at, lambda node: compared(self.url, node, matches, walker, self._reader))
 
     def best_step(self, metric: str, mode: Literal["min", "max"] = "min") -> int:
@@ -312,13 +312,13 @@ class Looking(Handle):
                 continue  # one of them was collected meanwhile
             return best_of(records, metric, mode).step
 
-    def _leaf(self, node: Node, where: Path) -> Any:
-        _, leaves = structure_paths(node.plan.structure)
+    def _leaf(self, node: Node, where: Name) -> Any:
+        _, leaves = structure_names(node.layout.structure)
         if where not in leaves:
-            inside = any(path[: len(where)] == where for path in (*node.plan.index, *leaves))
+            inside = any(path[: len(where)] == where for path in (*node.layout.index, *leaves))
             what = "holds several values at" if inside else "has no value at"
             raise NotFoundError(
-                f"step {node.record.step} {what} {format_path(where)!r} (integer keys are written #1): "
+                f"step {node.record.step} {what} {format_name(where)!r} (integer keys are written #1): "
                 f"`lcstore show {self.url}@{node.record.step}` lists what it has"
             )
         return self._reader.leaves(node)[leaves.index(where)]
@@ -335,10 +335,10 @@ class Looking(Handle):
         to: str,
     ) -> Any:
         all_leaves = self._reader.leaves(node)
-        specs = node.plan.tensors
+        specs = node.layout.tensors
         if like is not None:
-            arrays = {specs[t].path: shaped(values[t], specs[t], dtype, "numpy") for t in tensors}
-            _, leaf_paths = structure_paths(node.plan.structure)
+            arrays = {specs[t].name: shaped(values[t], specs[t], dtype, "numpy") for t in tensors}
+            _, leaf_paths = structure_names(node.layout.structure)
             plain = {leaf_paths[i]: all_leaves[i] for i in leaves}
             return fill(like, {path: np.asarray(array) for path, array in arrays.items()}, plain)
         objects = [shaped(values[t], specs[t], dtype, to) for t in tensors]
@@ -374,13 +374,13 @@ class Looking(Handle):
     def paths(self, at: At = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
         """Return shape, dtype and role of each tensor of a state by its path."""
         node = self._node(at)
-        return {format_path(s.path): (s.shape, s.dtype, s.role) for s in node.plan.tensors}
+        return {format_name(s.name): (s.shape, s.dtype, s.role) for s in node.layout.tensors}
 
     def leaves(self, at: At = None) -> dict[str, object]:
         """Return the plain values of a state by path, without reading any of its tensors."""
         node = self._node(at)
-        _, paths = structure_paths(node.plan.structure)
-        return dict(zip(map(format_path, paths), self._reader.leaves(node), strict=True))
+        _, paths = structure_names(node.layout.structure)
+        return dict(zip(map(format_name, paths), self._reader.leaves(node), strict=True))
 
     def states(
         self,

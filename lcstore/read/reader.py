@@ -21,27 +21,27 @@ from lcstore.format.strictjson import loads
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.index.catalog import Catalog
 from lcstore.limits import MAX_LEAVES_BYTES
+from lcstore.state.layout import Layout
 from lcstore.state.leaves import decode_leaf
-from lcstore.state.paths import format_path
-from lcstore.state.plan import Plan
+from lcstore.state.names import format_name
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, Columns
 from lcstore.track.compose import Composer, Edge
 from lcstore.track.draft import OpName
 from lcstore.track.frames import values_of_frame
-from lcstore.track.layout import PoolMap, pool_maps
+from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.track import pool_dtype
 
 
 @dataclass(frozen=True)
 class Node:
-    """A node with its record and plan read."""
+    """A node with its record and layout read."""
 
     name: NodeName
     key: str
     record: NodeRecord
-    plan: Plan
+    layout: Layout
     columns: Columns
     #: Whether the exact value, where it was saved, is not let go.
     exact: bool = True
@@ -74,14 +74,14 @@ class Reader:
         self.executor = executor
 
     def node(self, name: NodeName) -> Node:
-        """Read a node's record and plan."""
+        """Read a node's record and layout."""
         record = self.catalog.record(name.node)
         key = keys.node_key(name)
-        plan = self.catalog.plan(record.plan)
-        columns = Columns.from_bytes(record.edge.columns, len(plan.tensors), key=key)
+        layout = self.catalog.layout(record.layout)
+        columns = Columns.from_bytes(record.edge.columns, len(layout.tensors), key=key)
         marks = self.catalog.marks
         exact = name.node not in marks.inexact
-        return Node(name, key, record, plan, columns, exact, marks.stripped.get(name.node, frozenset()))
+        return Node(name, key, record, layout, columns, exact, marks.stripped.get(name.node, frozenset()))
 
     def leaves(self, node: Node) -> list[object]:
         """Return the plain values of a node."""
@@ -99,7 +99,7 @@ class Reader:
             raise
 
     def values(self, node: Node, wanted: Iterable[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the plan: the exact ones while they are kept."""
+        """Return flat values of tensors, by their place in the layout: the exact ones while they are kept."""
         exact, tracked = self._divide(node, wanted)
         with node.named():
             self._check_kept(node, (*exact, *tracked))
@@ -119,7 +119,7 @@ class Reader:
 
     def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array]]:
         """Return the track of a node, proved, by pool; and its flat values, the exact ones while kept."""
-        everything = range(len(node.plan.tensors))
+        everything = range(len(node.layout.tensors))
         exact, tracked = self._divide(node, everything)
         with node.named():
             self._check_kept(node, everything)
@@ -129,7 +129,7 @@ class Reader:
             values |= self._exact_values(node, exact)
         pools = {
             name: composer.pools.get(name, np.zeros(pool.size, dtype))
-            for name, pool in node.plan.pools.items()
+            for name, pool in node.layout.pools.items()
             if (dtype := pool_dtype(pool)) is not None
         }
         return pools, values
@@ -137,9 +137,9 @@ class Reader:
     @staticmethod
     def _check_kept(node: Node, wanted: Iterable[int]) -> None:
         """Refuse tensors that were let go: part of a state is never given for the whole."""
-        gone = [t for t in wanted if node.plan.tensors[t].pool in node.stripped] if node.stripped else ()
+        gone = [t for t in wanted if node.layout.tensors[t].pool in node.stripped] if node.stripped else ()
         if gone:
-            path = format_path(node.plan.tensors[gone[0]].path)
+            path = format_name(node.layout.tensors[gone[0]].name)
             raise NotFoundError(
                 f"{len(gone)} tensors of this state were let go, {path!r} among them: "
                 "restore the rest with keys=, say keys='model/**'"
@@ -149,7 +149,7 @@ class Reader:
         self, node: Node, wanted: Sequence[int], *, window: tuple[int, int] | None = None
     ) -> Composer:
         """Compose the track of tensors along the cheapest path."""
-        composer = Composer(self._edges(node, wanted), node.plan, node.columns, wanted, window=window)
+        composer = Composer(self._edges(node, wanted), node.layout, node.columns, wanted, window=window)
         run_all(self.executor, composer.jobs())
         return composer
 
@@ -172,13 +172,13 @@ class Reader:
             return own
         record = self.catalog.edge(ref.edge)
         key = keys.edge_key(record.name)
-        columns = Columns.from_bytes(record.edge.columns, len(node.plan.tensors), key=key, shortcut=True)
+        columns = Columns.from_bytes(record.edge.columns, len(node.layout.tensors), key=key, shortcut=True)
         fetch = _Fetch(self.backend, record.edge)
-        return Edge(node.plan, columns, fetch, fetch.locate, own)
+        return Edge(node.layout, columns, fetch, fetch.locate, own)
 
     def _edge(self, node: Node) -> Edge:
         fetch = _Fetch(self.backend, node.record.edge)
-        return Edge(node.plan, node.columns, fetch, fetch.locate)
+        return Edge(node.layout, node.columns, fetch, fetch.locate)
 
     @staticmethod
     def _divide(node: Node, wanted: Iterable[int]) -> tuple[list[int], list[int]]:
@@ -192,20 +192,20 @@ class Reader:
     @staticmethod
     def keeps_exact(node: Node, tensor: int) -> bool:
         """Say whether a node keeps the exact value of a lossy tensor."""
-        lossy = node.plan.tensors[tensor].role != "exact" and node.exact
+        lossy = node.layout.tensors[tensor].role != "exact" and node.exact
         return lossy and (bool(node.columns.op[tensor] == EXACT) or node.record.exact is not None)
 
     def _exact_values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
         exact = node.record.exact.objects if node.record.exact is not None else ()
         fetch = _Fetch(self.backend, node.record.edge, exact)
         out = {
-            t: np.zeros(node.plan.tensors[t].size, dtype_from_name(node.plan.tensors[t].dtype))
+            t: np.zeros(node.layout.tensors[t].size, dtype_from_name(node.layout.tensors[t].dtype))
             for t in wanted
         }
-        maps = pool_maps(node.plan)
+        maps = pool_maps(node.layout)
         jobs = []
         for name, tensors in maps.items():
-            mine = {t for t in wanted if node.plan.tensors[t].pool == name}
+            mine = {t for t in wanted if node.layout.tensors[t].pool == name}
             for chunk in tensors.chunks_of(mine):
                 jobs.append(partial(_exact_chunk, tensors, chunk, fetch, out))
         run_all(self.executor, jobs)

@@ -100,7 +100,7 @@ class Walker:
         self._node = self._next = None
 
     def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the plan, as `Reader.values` does.
+        """Return flat values of tensors, by their place in the layout, as `Reader.values` does.
 
         Raises
         ------
@@ -109,7 +109,7 @@ class Walker:
         """
         kept = [t for t in wanted if self._reader.keeps_exact(node, t)]
         tracked = sorted({*wanted} - {*kept})
-        stripped = any(node.plan.tensors[t].pool in node.stripped for t in wanted)
+        stripped = any(node.layout.tensors[t].pool in node.stripped for t in wanted)
         if stripped or not tracked:  # what is stripped is refused there
             return self._reader.values(node, wanted)
         out = self._reader.values(node, kept) if kept else {}
@@ -123,7 +123,7 @@ class Walker:
         return out
 
     def node(self, name: NodeName) -> Node:
-        """Read a node's record and plan."""
+        """Read a node's record and layout."""
         return self._reader.node(name)
 
     def has(self, name: NodeName) -> bool:
@@ -181,7 +181,7 @@ class Walker:
             for edge, leg in zip(edges, legs, strict=True)
         ]
         start = None if legs and legs[0].edge.base == ROOT else self._cursor.held
-        return Trip(passages, self._cursor.view(node.plan), wanted, start)
+        return Trip(passages, self._cursor.view(node.layout), wanted, start)
 
     def _legs(self, node: str) -> list[Leg]:
         """Return the legs to a node; the cheapest path to it where nothing is held."""
@@ -196,11 +196,11 @@ class Walker:
         length = 1
         while length < len(path):
             # That of the node itself stands for a base which has everything: what it sets is further back.
-            route = Route(self._reader.edges(path[-length:]), node.plan, lost, node.plan)
+            route = Route(self._reader.edges(path[-length:]), node.layout, lost, node.layout)
             if begins_all(route, lost):
                 return route
             length *= 4
-        return Route(self._reader.edges(path), node.plan, lost)
+        return Route(self._reader.edges(path), node.layout, lost)
 
 
 def carried(node: Node, wanted: Sequence[int]) -> list[int]:

@@ -1,6 +1,6 @@
 """What a key may be on any target: lower case, no dots to climb with, nothing that a URL escapes.
 
-The format is specified in ``docs/format/layout.md``. What keys mean is in `lcstore.format.keys`.
+The format is specified in ``docs/format/keys.md``. What keys mean is in `lcstore.format.keys`.
 """
 
 from __future__ import annotations

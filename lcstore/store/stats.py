@@ -32,7 +32,7 @@ class Stats:
     bytes_stored
         Of everything that is there of what records name, by kind (``anchor``, ``delta``, ``exact`` values,
         ``shortcut``, and ``retired`` for what such states were saved with), of the ``records`` themselves
-        (with plans and tags), and in ``total``.
+        (with layouts and tags), and in ``total``.
     condemned, condemned_bytes
         How many of these objects, and bytes, a collector is going to delete.
     pools
@@ -181,7 +181,7 @@ def _marks(everything: list[str], nodes: set[str]) -> Marks:
 def _is_mark(key: str) -> bool:
     """Tell the objects that count as records besides those of nodes and edges."""
     return key == keys.STORE_KEY or key.partition("/")[0] in (
-        keys.PLANS, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
+        keys.LAYOUTS, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
     )  # fmt: skip
 
 

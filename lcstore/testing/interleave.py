@@ -107,7 +107,7 @@ def explore(
     samples
         Where the search did not complete, so many random schedules are run besides.
     commutes
-        Further pairs of operations that commute in this scene ("plans are there and never deleted"). It is
+        Further pairs of operations that commute in this scene ("layouts are there and never deleted"). It is
         asked with both orders of a pair.
 
     Raises

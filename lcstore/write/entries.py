@@ -1,4 +1,4 @@
-"""From a flattened state to the entries of a plan: which role each tensor gets, by policy and by law."""
+"""From a flattened state to the entries of a layout: which role each tensor gets, by policy and by law."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_name
 from lcstore.state.frameworks import HostArray
-from lcstore.state.paths import Path
-from lcstore.state.plan import Entry
+from lcstore.state.layout import Entry
+from lcstore.state.names import Name
 from lcstore.state.roles import guess_role
 from lcstore.track.policy import Policy
 
@@ -22,7 +22,9 @@ SMALL_SHARE: Final = 0.02
 _EXPECTED_BYTES: Final = 0.1
 
 
-def plan_entries(tensors: Sequence[tuple[Path, HostArray]], policy: Policy, exact: Set[Path]) -> list[Entry]:
+def layout_entries(
+    tensors: Sequence[tuple[Name, HostArray]], policy: Policy, exact: Set[Name]
+) -> list[Entry]:
     """Give every tensor its role.
 
     Parameters

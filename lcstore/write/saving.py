@@ -23,9 +23,9 @@ from lcstore.index.commit import put_record
 from lcstore.index.info import SaveInfo, phases
 from lcstore.index.marked import next_seq
 from lcstore.limits import MAX_LEAVES_BYTES, check
+from lcstore.state.layout import make_layout
 from lcstore.state.leaves import encode_leaf
-from lcstore.state.paths import Path, format_path
-from lcstore.state.plan import make_plan
+from lcstore.state.names import Name, format_name
 from lcstore.state.tree import FlatState
 from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, SET
@@ -33,7 +33,7 @@ from lcstore.track.draft import Draft, Job
 from lcstore.track.grid import exponent_of
 from lcstore.track.track import largest
 from lcstore.version import SOFTWARE
-from lcstore.write.entries import plan_entries
+from lcstore.write.entries import layout_entries
 from lcstore.write.written import Written
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Saving:
         edge = secrets.token_hex(16)
         self.written = Written(writer.backend)
         self.sound = writer.sound
-        reset: set[Path] = set()
+        reset: set[Name] = set()
         while True:
             draft = self._draft(anchor, reset)
             writer.sound = False  # from here to the commit, or to the way back, whatever interrupts
@@ -107,29 +107,29 @@ class Saving:
         ended = time.perf_counter()
         return self._info(pending, lag, worst, phases(started, flattened, coded, ended))
 
-    def _draft(self, anchor: bool, reset: set[Path]) -> Draft:
+    def _draft(self, anchor: bool, reset: set[Name]) -> Draft:
         writer = self.writer
         if anchor:
             writer.exact = set() if not reset else writer.exact
-        entries = plan_entries(self.flat.tensors, writer.policy, writer.exact)
-        plan = make_plan(self.flat.structure, entries, writer.track.plan, fresh=anchor)
-        touched = writer.all_touched(self.touched, plan)
+        entries = layout_entries(self.flat.tensors, writer.policy, writer.exact)
+        layout = make_layout(self.flat.structure, entries, writer.track.layout, fresh=anchor)
+        touched = writer.all_touched(self.touched, layout)
         return writer.track.draft(
-            plan, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset, touched=touched
+            layout, self.arrays, writer.policy, anchor=anchor, exact=self.exact, reset=reset, touched=touched
         )
 
     def _roll_back(self, draft: Draft) -> None:
         draft.roll_back()
         self.writer.sound = self.sound and not draft.astray
 
-    def _off_grid(self, draft: Draft, reset: set[Path]) -> None:
+    def _off_grid(self, draft: Draft, reset: set[Name]) -> None:
         """Decide about tensors that did not fit their grids: a new grid if there is one, exact if not."""
         for tensor in draft.off_grid:
-            spec = draft.plan.tensors[tensor]
+            spec = draft.layout.tensors[tensor]
             fits = exponent_of(largest(self.arrays[tensor], spec.dtype), spec.dtype) is not None
-            if not fits or spec.path in reset:
-                self.writer.exact.add(spec.path)
-            reset.add(spec.path)
+            if not fits or spec.name in reset:
+                self.writer.exact.add(spec.name)
+            reset.add(spec.name)
 
     def _run(self, jobs: Sequence[Job], edge: str) -> None:
         """Run the jobs side by side, each chunk written as soon as it is coded."""
@@ -144,10 +144,10 @@ class Saving:
     def _commit(self, draft: Draft, edge: str, anchor: bool, stats: dict[str, int | float]) -> Pending:
         writer = self.writer
         written = self.written
-        written.put_metadata(edge, draft.plan)
-        digest, plan_bytes = writer.plan_digest(draft.plan)
-        written.extra += plan_bytes
-        written.objects += plan_bytes > 0
+        written.put_metadata(edge, draft.layout)
+        digest, layout_bytes = writer.layout_digest(draft.layout)
+        written.extra += layout_bytes
+        written.objects += layout_bytes > 0
         leaves, leaves_object = self._leaves(edge)
         edge_objects, exact_objects = written.split(draft)
         assert writer.run is not None
@@ -157,7 +157,7 @@ class Saving:
             run_id=writer.run_id,
             seq=writer.next_seq(),
             parent=writer.head.node if writer.head is not None else None,
-            plan=digest,
+            layout=digest,
             created=utc_now(),
             edge=EdgeBody(
                 edge,
@@ -209,7 +209,7 @@ class Saving:
             return leaves, None
         return None, self.written.put(keys.leaves_key(edge), data)
 
-    def _stats(self, draft: Draft, error: float, worst: tuple[float, Path] | None) -> dict[str, int | float]:
+    def _stats(self, draft: Draft, error: float, worst: tuple[float, Name] | None) -> dict[str, int | float]:
         stats: dict[str, int | float] = {
             "bytes_raw": sum(array.nbytes for array in self.arrays),
             "tensors": len(self.arrays),
@@ -224,11 +224,11 @@ class Saving:
             spec.role == "exact"
             or op == EXACT
             or (op == SET and spec.role == "weights" and not array.view(np.uint8).any())
-            for spec, op, array in zip(draft.plan.tensors, draft.columns.op, self.arrays, strict=True)
+            for spec, op, array in zip(draft.layout.tensors, draft.columns.op, self.arrays, strict=True)
         )
 
     def _info(
-        self, pending: Pending, lag: float, worst: tuple[float, Path] | None, seconds: dict[str, float]
+        self, pending: Pending, lag: float, worst: tuple[float, Name] | None, seconds: dict[str, float]
     ) -> SaveInfo:
         record = pending.record
         anchor = record.edge.base == ROOT
@@ -245,5 +245,5 @@ class Saving:
             lag=float(lag) if np.isfinite(lag) else None,
             seconds=seconds,
             row_error=None if worst is None else worst[0],
-            row_error_at=None if worst is None else format_path(worst[1]),
+            row_error_at=None if worst is None else format_name(worst[1]),
         )

@@ -10,18 +10,18 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path, parse_path
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
+from lcstore.state.names import Name, parse_name
 
 
-def ranges_of(touched: Mapping[str, Any], plan: Plan) -> dict[Path, Array]:
+def ranges_of(touched: Mapping[str, Any], layout: Layout) -> dict[Name, Array]:
     """Return ranges of elements, ``int64[r, 2]``, rising and apart, for tensors of weights.
 
     Parameters
     ----------
     touched
         By path: row numbers (along the first axis, in any order, negative ones from the end), or a mask.
-    plan
+    layout
         Of the state.
 
     Raises
@@ -31,10 +31,10 @@ def ranges_of(touched: Mapping[str, Any], plan: Plan) -> dict[Path, Array]:
     """
     found = {}
     for text, rows in touched.items():
-        path = parse_path(text)
-        if path not in plan.index:
+        path = parse_name(text)
+        if path not in layout.index:
             raise InvalidInputError(f"touched names {text!r}, which is no tensor of the state")
-        spec = plan.tensors[plan.index[path]]
+        spec = layout.tensors[layout.index[path]]
         if spec.role == "weights":
             found[path] = _ranges(_rows(np.asarray(rows), spec.shape, text), math.prod(spec.shape[1:]))
     return found

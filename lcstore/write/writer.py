@@ -22,8 +22,8 @@ from lcstore.index.catalog import Catalog
 from lcstore.index.commit import is_taken_away, put_record
 from lcstore.index.info import SaveInfo
 from lcstore.index.standing import is_going
-from lcstore.state.paths import Path
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
+from lcstore.state.names import Name
 from lcstore.state.tree import FlatState
 from lcstore.storage.backend import Backend
 from lcstore.track.motion import moved
@@ -63,10 +63,10 @@ class Writer:
         #: Whether the head was committed, and not yet looked at: a collector may have taken it away.
         self._doubtful = False
         #: Paths that have shown values which no grid holds: exact until the next anchor.
-        self.exact: set[Path] = set()
-        self._plans: dict[int, tuple[Plan, str]] = {}
+        self.exact: set[Name] = set()
+        self._layouts: dict[int, tuple[Layout, str]] = {}
         #: Ranges of elements that were said to have changed by saves that did not come about.
-        self._touched: dict[Path, Array] = {}
+        self._touched: dict[Name, Array] = {}
         #: A commit that was left open.
         self.pending: Pending | None = None
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
@@ -165,9 +165,9 @@ class Writer:
             return math.inf
         return moved(self.track, {path: flat_array(host.array) for path, host in flat.tensors})
 
-    def all_touched(self, touched: Mapping[str, Any], plan: Plan) -> dict[Path, Array]:
+    def all_touched(self, touched: Mapping[str, Any], layout: Layout) -> dict[Name, Array]:
         """Return the ranges that have changed since the last commit, of the tensors that `touched` names."""
-        now = ranges_of(touched, plan)
+        now = ranges_of(touched, layout)
         for path in now.keys() & self._touched.keys():
             now[path] = union(now[path], self._touched[path])
         self._touched = {**self._touched, **now}
@@ -178,8 +178,8 @@ class Writer:
     ) -> SaveInfo:
         """Return what is said of a state that is not saved, as it is about the head."""
         assert self.head is not None
-        assert self.track.plan is not None
-        self.all_touched(touched or {}, self.track.plan)
+        assert self.track.layout is not None
+        self.all_touched(touched or {}, self.track.layout)
         return SaveInfo(
             step=step,
             node=self.head.node,
@@ -242,13 +242,13 @@ class Writer:
             ) from error
         self.head, self._foreign, self._doubtful = None, False, False
 
-    def plan_digest(self, plan: Plan) -> tuple[str, int]:
-        """Return the digest of a plan, stored if this handle has not yet done so, and the bytes written."""
-        known = self._plans.get(id(plan))
-        if known is not None and known[0] is plan:
+    def layout_digest(self, layout: Layout) -> tuple[str, int]:
+        """Return the digest of a layout, stored if this handle has not yet done so, and the bytes written."""
+        known = self._layouts.get(id(layout))
+        if known is not None and known[0] is layout:
             return known[1], 0
-        data = dumps(plan.to_json())
+        data = dumps(layout.to_json())
         digest = hashlib.sha256(data).hexdigest()
-        self.backend.put(keys.plan_key(digest), data)
-        self._plans[id(plan)] = (plan, digest)
+        self.backend.put(keys.layout_key(digest), data)
+        self._layouts[id(layout)] = (layout, digest)
         return digest, len(data)

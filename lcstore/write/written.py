@@ -7,7 +7,7 @@ from threading import Lock
 from lcstore.format import keys
 from lcstore.format.records import ObjectRef
 from lcstore.format.zarrmeta import GROUP, array_metadata
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.track.columns import EXACT
 from lcstore.track.draft import Chunk, Draft
@@ -50,14 +50,14 @@ class Written:
         self.extra += len(data)
         self.objects += 1
 
-    def put_metadata(self, edge: str, plan: Plan) -> None:
+    def put_metadata(self, edge: str, layout: Layout) -> None:
         """Write the Zarr metadata of the arrays that have chunks."""
         arrays = sorted({(pool, op) for _, pool, op in self.refs if pool is not None and op is not None})
         if not arrays:
             return
         self.put(keys.group_key(edge), GROUP)
         for pool, op in arrays:
-            spec = plan.pools[pool]
+            spec = layout.pools[pool]
             integer = str(track_dtype(spec.dtype)) if op != "exact" and spec.role == "weights" else None
             data = array_metadata(
                 spec.size, spec.chunk, spec.dtype, op, integer=integer, storage=spec.storage_dtype
@@ -71,7 +71,7 @@ class Written:
     def split(self, draft: Draft) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """Return the objects that the edge needs, and those of the exact value alone."""
         needed = {
-            spec.pool for spec, op in zip(draft.plan.tensors, draft.columns.op, strict=True) if op == EXACT
+            spec.pool for spec, op in zip(draft.layout.tensors, draft.columns.op, strict=True) if op == EXACT
         }
         edge: list[ObjectRef] = []
         exact: list[ObjectRef] = []

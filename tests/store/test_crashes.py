@@ -247,7 +247,7 @@ def try_point(case: Case, kind: str, number: int) -> None:
     assert faulty.struck
     faulty.revive()
     torn = faulty.struck[0][0].key if kind == "torn" else "data/"
-    if not torn.startswith(("data/", "plans/")):
+    if not torn.startswith(("data/", "layouts/")):
         with opened(backend) as other:
             other.repair(dry_run=False)
     assert not (lost := check(case, backend, saved, done=False)), lost

@@ -17,8 +17,8 @@ from lcstore.write.written import Written
 
 
 def plans_stay(one: Step, other: Step) -> bool:
-    """A plan that was there at first is never deleted, and is written again with the same bytes."""
-    return one.key == other.key and one.key.startswith("plans/")
+    """A layout that was there at first is never deleted, and is written again with the same bytes."""
+    return one.key == other.key and one.key.startswith("layouts/")
 
 
 TOO_LATE = (NotFoundError, CorruptionError)

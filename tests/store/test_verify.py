@@ -166,7 +166,7 @@ def test_foreign_names_are_told(objects):
     assert found == {("warning", "notes/mine.txt"), ("warning", "data/mine")}
 
 
-@pytest.mark.parametrize("folder", ["nodes", "edges", "plans", "names", "retired", "condemned"])
+@pytest.mark.parametrize("folder", ["nodes", "edges", "layouts", "names", "retired", "condemned"])
 def test_a_foreign_name_among_records_is_an_error(objects, folder):
     report = look(objects | {f"{folder}/mine.json": b"{}"})
     assert [(f.severity, f.key) for f in report.findings] == [("error", f"{folder}/mine.json")]

@@ -82,7 +82,7 @@ def node_records(draw: st.DrawFn) -> NodeRecord:
         run_id=draw(hexes(8)),
         seq=draw(seqs),
         parent=draw(st.none() | ids),
-        plan=draw(hexes(64)),
+        layout=draw(hexes(64)),
         created=draw(times),
         edge=edge,
         exact=draw(st.none() | st.builds(ExactBody, objects(edge.id), columns)),

@@ -1,4 +1,4 @@
-"""Where tensors lie: places that stay, pools that grow, and plans that storage made up."""
+"""Where tensors lie: places that stay, pools that grow, and layouts that storage made up."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.limits import MAX_POOL_ELEMENTS
-from lcstore.state.plan import ALIGN, EXACT_ALIGN, Plan, make_plan
+from lcstore.state.layout import ALIGN, EXACT_ALIGN, Layout, make_layout
 from lcstore.state.specs import chunk_elements
 
 GIB = 1 << 30
 
 
 def build(tensors, parent=None, *, fresh=False):
-    """Make a plan of a flat dict: name to (shape, dtype, role)."""
+    """Make a layout of a flat dict: name to (shape, dtype, role)."""
     structure = ["dict", list(tensors), ["tensor"] * len(tensors)]
     entries = [((name,), shape, dtype, role, "numpy") for name, (shape, dtype, role) in tensors.items()]
-    return make_plan(structure, entries, parent, fresh=fresh)
+    return make_layout(structure, entries, parent, fresh=fresh)
 
 
-def places(plan):
-    return {spec.path[0]: (spec.pool, spec.offset) for spec in plan.tensors}
+def places(layout):
+    return {spec.name[0]: (spec.pool, spec.offset) for spec in layout.tensors}
 
 
-def assert_sound(plan):
-    """The plan is one that `from_json` accepts, and that comes back the same."""
-    back = Plan.from_json(json.loads(json.dumps(plan.to_json())))
-    assert back == plan
-    assert back.to_json() == plan.to_json()
-    assert list(back.pools) == list(plan.pools)
-    for spec in plan.tensors:
-        pool = plan.pools[spec.pool]
+def assert_sound(layout):
+    """The layout is one that `from_json` accepts, and that comes back the same."""
+    back = Layout.from_json(json.loads(json.dumps(layout.to_json())))
+    assert back == layout
+    assert back.to_json() == layout.to_json()
+    assert list(back.pools) == list(layout.pools)
+    for spec in layout.tensors:
+        pool = layout.pools[spec.pool]
         assert spec.offset % pool.align == 0
         assert spec.offset + spec.size <= pool.size
         assert (spec.dtype, spec.role) == (pool.dtype, pool.role)
@@ -63,27 +63,27 @@ trees = st.dictionaries(st.sampled_from("abcdefgh"), specs, max_size=8)
 
 
 @given(st.lists(trees, min_size=1, max_size=4), st.booleans())
-def test_a_line_of_plans(history, fresh):
-    plan = None
+def test_a_line_of_layouts(history, fresh):
+    layout = None
     for tree in history:
-        parent, plan = plan, build(tree, plan)
-        assert_sound(plan)
-        assert {spec.path[0]: (spec.shape, spec.dtype, spec.role) for spec in plan.tensors} == tree
+        parent, layout = layout, build(tree, layout)
+        assert_sound(layout)
+        assert {spec.name[0]: (spec.shape, spec.dtype, spec.role) for spec in layout.tensors} == tree
         if parent is None:
             continue
-        for name, place in places(plan).items():
+        for name, place in places(layout).items():
             before = parent.index.get((name,))
-            same = before is not None and parent.entries[before] == plan.entries[plan.index[(name,)]]
+            same = before is not None and parent.entries[before] == layout.entries[layout.index[(name,)]]
             if same:
                 assert place == places(parent)[name]
             elif place[0] in parent.pools:
                 # New tensors stay clear of everything that the parent's pools ever held.
                 assert place[1] >= parent.pools[place[0]].size
         for name, pool in parent.pools.items():
-            assert plan.pools[name].size >= pool.size
-            assert plan.pools[name].chunk == pool.chunk
-    assert build(history[-1], plan) is plan
-    anchor = build(history[-1], plan, fresh=True)
+            assert layout.pools[name].size >= pool.size
+            assert layout.pools[name].chunk == pool.chunk
+    assert build(history[-1], layout) is layout
+    anchor = build(history[-1], layout, fresh=True)
     assert anchor == build(history[-1])
 
 
@@ -104,8 +104,8 @@ def test_names_and_alignment_of_pools():
         (("opt", "v"), (3, 5), "float32", "second_moment"),
         (("opt", "s"), (), "float32", "exact"),
     ]
-    plan = make_plan(structure, [(*kind, "torch") for kind in kinds])
-    assert [(spec.pool, spec.offset) for spec in plan.tensors] == [
+    layout = make_layout(structure, [(*kind, "torch") for kind in kinds])
+    assert [(spec.pool, spec.offset) for spec in layout.tensors] == [
         ("weights-float32", 0),
         ("weights-float32", ALIGN),
         ("weights-bfloat16", 0),
@@ -116,32 +116,32 @@ def test_names_and_alignment_of_pools():
         ("second-float32", 0),
         ("exact_optim-float32", 0),
     ]
-    assert plan.pools["weights-float32"].size == 3 * ALIGN
-    assert plan.pools["exact-float32"].size == 3 * EXACT_ALIGN
-    assert plan.pools["weights-bfloat16"].storage_dtype == "uint16"
-    assert [name for name, pool in plan.pools.items() if pool.is_optimizer] == [
+    assert layout.pools["weights-float32"].size == 3 * ALIGN
+    assert layout.pools["exact-float32"].size == 3 * EXACT_ALIGN
+    assert layout.pools["weights-bfloat16"].storage_dtype == "uint16"
+    assert [name for name, pool in layout.pools.items() if pool.is_optimizer] == [
         "first-float32",
         "second-float32",
         "exact_optim-float32",
     ]
-    spec = plan.tensors[plan.index["model", "b"]]
+    spec = layout.tensors[layout.index["model", "b"]]
     assert (spec.size, spec.itemsize, spec.nbytes) == (1025, 4, 4100)
-    assert_sound(plan)
+    assert_sound(layout)
 
 
 def test_a_framework_may_change_without_a_move():
     structure = ["list", ["tensor", "tensor"]]
     entries = [((0,), (2, 2), "float32", "weights", "torch"), ((1,), (2, 2), "float32", "weights", "torch")]
-    before = make_plan(structure, entries)
-    after = make_plan(structure, [(*entry[:4], "numpy") for entry in entries], before)
+    before = make_layout(structure, entries)
+    after = make_layout(structure, [(*entry[:4], "numpy") for entry in entries], before)
     assert after is not before
     assert places(after) == places(before)
     assert {spec.framework for spec in after.tensors} == {"numpy"}
 
 
-def test_a_plain_value_that_comes_or_goes_is_another_plan():
-    before = make_plan(["dict", ["w"], ["tensor"]], [(("w",), (2,), "int8", "exact", "numpy")])
-    after = make_plan(
+def test_a_plain_value_that_comes_or_goes_is_another_layout():
+    before = make_layout(["dict", ["w"], ["tensor"]], [(("w",), (2,), "int8", "exact", "numpy")])
+    after = make_layout(
         ["dict", ["w", "n"], ["tensor", "leaf"]], [(("w",), (2,), "int8", "exact", "numpy")], before
     )
     assert after != before
@@ -161,10 +161,10 @@ def test_removed_tensors_leave_holes_until_an_anchor():
 
 
 def test_no_tensors_at_all():
-    plan = make_plan("leaf", [])
-    assert plan.tensors == ()
-    assert plan.pools == {}
-    assert_sound(plan)
+    layout = make_layout("leaf", [])
+    assert layout.tensors == ()
+    assert layout.pools == {}
+    assert_sound(layout)
 
 
 @pytest.mark.parametrize(
@@ -190,8 +190,8 @@ def test_chunks(size, dtype, nbytes):
 def test_every_chunk_is_one_that_from_json_accepts(size, dtype):
     size -= size % ALIGN
     name = f"exact-{dtype}"
-    value = make_plan("leaf", []).to_json() | {"pools": [[name, size, chunk_elements(size, dtype)]]}
-    assert Plan.from_json(value).pools[name].size == size
+    value = make_layout("leaf", []).to_json() | {"pools": [[name, size, chunk_elements(size, dtype)]]}
+    assert Layout.from_json(value).pools[name].size == size
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,7 @@ def test_every_chunk_is_one_that_from_json_accepts(size, dtype):
 )
 def test_entries_are_checked(entry, error):
     with pytest.raises(error):
-        make_plan(["dict", ["a"], ["tensor"]], [entry])
+        make_layout(["dict", ["a"], ["tensor"]], [entry])
 
 
 def test_a_pool_may_not_outgrow_its_limit():
@@ -220,7 +220,7 @@ def test_a_pool_may_not_outgrow_its_limit():
 
 
 def stored():
-    plan = build(
+    layout = build(
         {
             "a": ((3, 5), "float32", "weights"),
             "b": ((1025,), "float32", "weights"),
@@ -228,7 +228,7 @@ def stored():
             "d": ((4,), "int8", "exact"),
         }
     )
-    return plan.to_json()
+    return layout.to_json()
 
 
 def change(*keys_and_value):
@@ -286,11 +286,11 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("apply", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_plans(apply):
+def test_hostile_layouts(apply):
     value = copy.deepcopy(stored())
     apply(value)
     with pytest.raises(CorruptionError):
-        Plan.from_json(value)
+        Layout.from_json(value)
 
 
 @pytest.mark.parametrize(
@@ -304,11 +304,11 @@ def test_hostile_plans(apply):
         change("tensors", 0, 2, [1 << 40] * 60),
     ],
 )
-def test_plans_past_the_limits(apply):
+def test_layouts_past_the_limits(apply):
     value = copy.deepcopy(stored())
     apply(value)
     with pytest.raises(LimitError):
-        Plan.from_json(value)
+        Layout.from_json(value)
 
 
 @pytest.mark.parametrize(
@@ -321,17 +321,17 @@ def test_plans_past_the_limits(apply):
         change("pools", 0, 0, "weights-float7"),
     ],
 )
-def test_plans_of_another_format(apply):
+def test_layouts_of_another_format(apply):
     value = copy.deepcopy(stored())
     apply(value)
     with pytest.raises(UnsupportedFormatError):
-        Plan.from_json(value)
+        Layout.from_json(value)
 
 
-@pytest.mark.parametrize("value", [None, [], "plan", 3, {}, {"kind": "plan"}])
-def test_what_is_no_plan(value):
+@pytest.mark.parametrize("value", [None, [], "layout", 3, {}, {"kind": "layout"}])
+def test_what_is_no_layout(value):
     with pytest.raises(LcstoreError):
-        Plan.from_json(value)
+        Layout.from_json(value)
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4)
@@ -351,7 +351,7 @@ def spots(value, path=()):
 
 @settings(max_examples=300)
 @given(st.data())
-def test_a_changed_plan_is_sound_or_refused(data):
+def test_a_changed_layout_is_sound_or_refused(data):
     value = copy.deepcopy(stored())
     *path, last = data.draw(st.sampled_from([spot for spot in spots(value) if spot]))
     inner = value
@@ -359,23 +359,23 @@ def test_a_changed_plan_is_sound_or_refused(data):
         inner = inner[key]
     inner[last] = data.draw(junk)
     try:
-        plan = Plan.from_json(value)
+        layout = Layout.from_json(value)
     except LcstoreError:
         return
-    spans = sorted((spec.pool, spec.offset, spec.offset + spec.size) for spec in plan.tensors if spec.size)
+    spans = sorted((spec.pool, spec.offset, spec.offset + spec.size) for spec in layout.tensors if spec.size)
     for (pool, _, end), (other, start, _) in itertools.pairwise(spans):
         assert pool != other or end <= start
-    assert all(end <= plan.pools[pool].size for pool, _, end in spans)
-    assert all(math.prod(size or 1 for size in spec.shape) <= MAX_POOL_ELEMENTS for spec in plan.tensors)
-    assert plan.to_json() == value
+    assert all(end <= layout.pools[pool].size for pool, _, end in spans)
+    assert all(math.prod(size or 1 for size in spec.shape) <= MAX_POOL_ELEMENTS for spec in layout.tensors)
+    assert layout.to_json() == value
 
 
 def test_thousands_of_tensors_are_quick():
     tree = {f"layers.{i}.weight": ((4, 4), "float32", "weights") for i in range(5000)}
-    plan = build(tree)
-    value = json.loads(json.dumps(plan.to_json()))
+    layout = build(tree)
+    value = json.loads(json.dumps(layout.to_json()))
     start = time.process_time()
-    assert build(tree, plan) is plan
-    assert Plan.from_json(value) == plan
+    assert build(tree, layout) is layout
+    assert Layout.from_json(value) == layout
     # Measured at some 25 ms together; the bound only catches something quadratic.
     assert time.process_time() - start < 1.0

@@ -1,8 +1,8 @@
-"""A plan as JSON, and back from JSON that is not trusted.
+"""A layout as JSON, and back from JSON that is not trusted.
 
 ::
 
-    {"format": 0, "kind": "plan", "structure": ...,
+    {"format": 0, "kind": "layout", "structure": ...,
      "pools":   [[name, size, chunk], ...],
      "tensors": [[pool name, offset, [shape], framework], ...]}
 
@@ -20,7 +20,7 @@ from lcstore.errors import CorruptionError, UnsupportedFormatError
 from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
 from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import FRAMEWORKS
-from lcstore.state.paths import Path
+from lcstore.state.names import Name
 from lcstore.state.specs import (
     CHUNK_MULTIPLE,
     HUGE_CHUNK_BYTES,
@@ -30,41 +30,42 @@ from lcstore.state.specs import (
     check_shape,
     pool_align,
 )
-from lcstore.state.tree import structure_paths
+from lcstore.state.tree import structure_names
 
 FORMAT: Final = 0
 _FIELDS: Final = frozenset({"format", "kind", "structure", "pools", "tensors"})
-#: A plan has at most one pool for each first word and dtype.
+#: A layout has at most one pool for each first word and dtype.
 _MAX_POOLS: Final = len(POOL_ROLES) * len(DTYPE_NAMES)
 
 
-def write_plan(
+def write_layout(
     structure: Structure, tensors: Iterable[TensorSpec], pools: Mapping[str, PoolSpec]
 ) -> dict[str, Any]:
-    """Return the parts of a plan as a JSON value."""
+    """Return the parts of a layout as a JSON value."""
     return {
         "format": FORMAT,
-        "kind": "plan",
+        "kind": "layout",
         "structure": structure,
         "pools": [[pool.name, pool.size, pool.chunk] for pool in pools.values()],
         "tensors": [[spec.pool, spec.offset, list(spec.shape), spec.framework] for spec in tensors],
     }
 
 
-def read_plan(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str, PoolSpec]]:
-    """Return the parts of the plan of a JSON value, validated; see `Plan.from_json`."""
-    if type(value) is not dict or value.get("kind") != "plan":
-        _corrupt("it is no plan")
+def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str, PoolSpec]]:
+    """Return the parts of the layout of a JSON value, validated; see `Layout.from_json`."""
+    if type(value) is not dict or value.get("kind") != "layout":
+        _corrupt("it is no layout")
     if type(value.get("format")) is not int or value["format"] != FORMAT:
-        raise UnsupportedFormatError(f"plan format {value.get('format')!r:.40} is not known: upgrade lcstore")
+        found = f"{value.get('format')!r:.40}"
+        raise UnsupportedFormatError(f"layout format {found} is not known: upgrade lcstore")
     if value.keys() != _FIELDS:
         _corrupt("it lacks a field or has one too many")
     rows, pool_rows = value["tensors"], value["pools"]
     if type(rows) is not list or type(pool_rows) is not list:
         _corrupt("tensors or pools are no list")
-    check(len(rows), MAX_TENSORS, "number of tensors of a plan")
-    check(len(pool_rows), _MAX_POOLS, "number of pools of a plan")
-    paths, _ = structure_paths(value["structure"])
+    check(len(rows), MAX_TENSORS, "number of tensors of a layout")
+    check(len(pool_rows), _MAX_POOLS, "number of pools of a layout")
+    paths, _ = structure_names(value["structure"])
     if len(paths) != len(rows):
         _corrupt(f"its structure has {len(paths)} tensors, and {len(rows)} have places")
     pools = {pool.name: pool for pool in map(_read_pool, pool_rows)}
@@ -76,7 +77,7 @@ def read_plan(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str, 
 
 
 def _corrupt(what: str) -> NoReturn:
-    raise CorruptionError(f"a stored plan cannot be right: {what}")
+    raise CorruptionError(f"a stored layout cannot be right: {what}")
 
 
 def _count(value: Any, limit: int, what: str) -> int:
@@ -102,7 +103,7 @@ def _read_pool(row: Any) -> PoolSpec:
     return PoolSpec(name, dtype, size, chunk)
 
 
-def _read_tensor(row: Any, path: Path, pools: dict[str, PoolSpec]) -> TensorSpec:
+def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec:
     if type(row) is not list or len(row) != 4:
         _corrupt(f"the tensor at {where(path)} has no place")
     name, offset, shape, framework = row
@@ -124,9 +125,9 @@ def _check_places(tensors: tuple[TensorSpec, ...], pools: dict[str, PoolSpec]) -
     for spec in sorted(tensors, key=lambda spec: spec.offset):
         size = spec.size
         if spec.offset % aligns[spec.pool] or spec.offset + size > pools[spec.pool].size:
-            _corrupt(f"the tensor at {where(spec.path)} does not fit its pool")
+            _corrupt(f"the tensor at {where(spec.name)} does not fit its pool")
         if not size:
             continue
         if spec.offset < ends[spec.pool]:
-            _corrupt(f"the tensor at {where(spec.path)} overlaps another")
+            _corrupt(f"the tensor at {where(spec.name)} overlaps another")
         ends[spec.pool] = spec.offset + size

@@ -25,23 +25,23 @@ from typing import TypeAlias
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH
 
-Part: TypeAlias = str | int
-Path: TypeAlias = tuple[Part, ...]
+Component: TypeAlias = str | int
+Name: TypeAlias = tuple[Component, ...]
 
 #: Integer parts fit 64 signed bits, so that a reader in any language can hold them.
-MIN_INT_PART = -(1 << 63)
-MAX_INT_PART = (1 << 63) - 1
+MIN_INT_COMPONENT = -(1 << 63)
+MAX_INT_COMPONENT = (1 << 63) - 1
 
 _UNESCAPED = {"0": "~", "1": "/", "2": "#", "3": ""}
 _ESCAPE = re.compile("~(.?)", re.DOTALL)
 
 
-def format_path(path: Path) -> str:
+def format_name(path: Name) -> str:
     """Return the text form of `path`: ``("model", "a/b", 0)`` gives ``"model/a~1b/#0"``."""
     return "/".join([_format_part(part) for part in path])
 
 
-def _format_part(part: Part) -> str:
+def _format_part(part: Component) -> str:
     if isinstance(part, int):
         return f"#{part}"
     if not part:
@@ -51,8 +51,8 @@ def _format_part(part: Part) -> str:
     return "~2" + part[1:] if part[0] == "#" else part
 
 
-def parse_path(text: str) -> Path:
-    """Return the path whose text form is `text`, the exact inverse of `format_path`.
+def parse_name(text: str) -> Name:
+    """Return the path whose text form is `text`, the exact inverse of `format_name`.
 
     Raises
     ------
@@ -61,12 +61,12 @@ def parse_path(text: str) -> Path:
     """
     path = tuple(_parse_part(part, text) for part in text.split("/")) if text else ()
     # One comparison catches every second spelling: "#01", "~3x", "a~2", digits that are not ASCII.
-    if format_path(path) != text:
+    if format_name(path) != text:
         raise InvalidInputError(f"{text!r} is not the text form of a path")
     return path
 
 
-def _parse_part(part: str, text: str) -> Part:
+def _parse_part(part: str, text: str) -> Component:
     if part.startswith("#"):
         digits = part[1:]
         # 20 characters hold every 64-bit integer, and keep int() away from long texts.
@@ -74,8 +74,8 @@ def _parse_part(part: str, text: str) -> Part:
             try:
                 value = int(digits)
             except ValueError:
-                value = MAX_INT_PART + 1
-            if is_part(value):
+                value = MAX_INT_COMPONENT + 1
+            if is_component(value):
                 return value
         raise InvalidInputError(f"{part!r} in path {text!r} is no integer (write '~2' for a leading '#')")
     return _ESCAPE.sub(lambda found: _unescape(found, text), part)
@@ -88,11 +88,11 @@ def _unescape(found: re.Match[str], text: str) -> str:
         raise InvalidInputError(f"bad escape {found[0]!r} in path {text!r} (write '~0' for '~')") from None
 
 
-def is_part(value: object) -> bool:
+def is_component(value: object) -> bool:
     """Tell whether `value` can be a part: a string of valid Unicode, or an integer of 64 signed bits."""
     if type(value) is str:
         return value.isascii() or not has_surrogates(value)
-    return type(value) is int and MIN_INT_PART <= value <= MAX_INT_PART
+    return type(value) is int and MIN_INT_COMPONENT <= value <= MAX_INT_COMPONENT
 
 
 def has_surrogates(text: str) -> bool:
@@ -100,19 +100,19 @@ def has_surrogates(text: str) -> bool:
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 
-def path_to_json(path: Path) -> list[Part]:
+def name_to_json(path: Name) -> list[Component]:
     """Return `path` as a JSON value: a list of strings and integers."""
     return list(path)
 
 
-def path_from_json(value: object) -> Path:
-    """Return the path that `path_to_json` made a JSON value of; `CorruptionError` if it is not one."""
-    if not isinstance(value, list) or len(value) > MAX_TREE_DEPTH or not all(map(is_part, value)):
+def name_from_json(value: object) -> Name:
+    """Return the path that `name_to_json` made a JSON value of; `CorruptionError` if it is not one."""
+    if not isinstance(value, list) or len(value) > MAX_TREE_DEPTH or not all(map(is_component, value)):
         raise CorruptionError("a path is not a short list of strings and 64-bit integers")
     return tuple(value)
 
 
-def match(pattern: str, path: Path) -> bool:
+def match(pattern: str, path: Name) -> bool:
     """Tell whether the glob `pattern` matches all of `path`.
 
     Parameters
@@ -126,11 +126,11 @@ def match(pattern: str, path: Path) -> bool:
     return _match_parts(_split(pattern), [_format_part(part) for part in path])
 
 
-def matcher(patterns: str | Iterable[str]) -> Callable[[Path], bool]:
+def matcher(patterns: str | Iterable[str]) -> Callable[[Name], bool]:
     """Return a predicate that is true for the paths that any of `patterns` matches."""
     globs = [_split(patterns)] if isinstance(patterns, str) else [_split(pattern) for pattern in patterns]
 
-    def matches(path: Path) -> bool:
+    def matches(path: Name) -> bool:
         parts = [_format_part(part) for part in path]
         return any(_match_parts(glob, parts) for glob in globs)
 

@@ -1,6 +1,6 @@
 """Which tensor lies where in which pool: pure data, made once and extended from state to state.
 
-Tensors of one role and dtype lie end to end in one flat pool. A plan extends its parent: a tensor keeps its
+Tensors of one role and dtype lie end to end in one flat pool. A layout extends its parent: a tensor keeps its
 place while shape, dtype and role stay, new tensors are appended, removed ones leave holes. So two states
 that both have a tensor have it at the same place, and their pools can be added element by element.
 """
@@ -18,8 +18,8 @@ from lcstore.errors import InvalidInputError
 from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
 from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import Framework
-from lcstore.state.paths import Path
-from lcstore.state.planjson import read_plan, write_plan
+from lcstore.state.layoutjson import read_layout, write_layout
+from lcstore.state.names import Name
 from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.specs import (
     ALIGN,
@@ -30,9 +30,9 @@ from lcstore.state.specs import (
     chunk_elements,
     pool_align,
 )
-from lcstore.state.tree import structure_paths
+from lcstore.state.tree import structure_names
 
-__all__ = ["ALIGN", "EXACT_ALIGN", "Entry", "Plan", "PoolSpec", "TensorSpec", "make_plan"]
+__all__ = ["ALIGN", "EXACT_ALIGN", "Entry", "Layout", "PoolSpec", "TensorSpec", "make_layout"]
 
 _POOL_PREFIX: Final[Mapping[Role, str]] = {
     "weights": "weights",
@@ -45,7 +45,7 @@ _POOL_PREFIX: Final[Mapping[Role, str]] = {
 class Entry(NamedTuple):
     """A tensor that wants a place; any tuple of these five will do."""
 
-    path: Path
+    name: Name
     shape: tuple[int, ...]
     dtype: str
     role: Role
@@ -53,13 +53,13 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Layout:
     """Which tensor lies where.
 
     Attributes
     ----------
     structure
-        The tree, as `flatten` made it. Its tensors are those of the plan, in order.
+        The tree, as `flatten` made it. Its tensors are those of the layout, in order.
     tensors
         In the order of the structure.
     pools
@@ -72,40 +72,40 @@ class Plan:
     pools: dict[str, PoolSpec]
 
     @cached_property
-    def index(self) -> dict[Path, int]:
+    def index(self) -> dict[Name, int]:
         """Position in `tensors` by path."""
-        return {spec.path: place for place, spec in enumerate(self.tensors)}
+        return {spec.name: place for place, spec in enumerate(self.tensors)}
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """What was asked for when the plan was made."""
-        return [Entry(spec.path, spec.shape, spec.dtype, spec.role, spec.framework) for spec in self.tensors]
+        """What was asked for when the layout was made."""
+        return [Entry(spec.name, spec.shape, spec.dtype, spec.role, spec.framework) for spec in self.tensors]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as a JSON value, the same for equal plans."""
-        return write_plan(self.structure, self.tensors, self.pools)
+        """Return the layout as a JSON value, the same for equal layouts."""
+        return write_layout(self.structure, self.tensors, self.pools)
 
     @classmethod
-    def from_json(cls, value: Any) -> Plan:
-        """Return the plan that `to_json` made `value` of, validated completely.
+    def from_json(cls, value: Any) -> Layout:
+        """Return the layout that `to_json` made `value` of, validated completely.
 
         Raises
         ------
         CorruptionError
-            `value` is no plan, tensors overlap or leave their pool, or names do not agree.
+            `value` is no layout, tensors overlap or leave their pool, or names do not agree.
         UnsupportedFormatError, LimitError
             It is of another format, or a number is past its limit.
         """
-        return cls(*read_plan(value))
+        return cls(*read_layout(value))
 
 
-def make_plan(
+def make_layout(
     structure: Structure,
     entries: Iterable[tuple[Any, ...]],
-    parent: Plan | None = None,
+    parent: Layout | None = None,
     *,
     fresh: bool = False,
-) -> Plan:
+) -> Layout:
     """Give every tensor a place.
 
     Parameters
@@ -115,14 +115,14 @@ def make_plan(
     entries
         One for each tensor of the structure, in its order: path, shape, dtype name, role, framework.
     parent
-        The plan of the state before. A tensor of the same path, shape, dtype and role keeps its place (the
+        The layout of the state before. A tensor of the same path, shape, dtype and role keeps its place (the
         framework may change), new ones are appended behind the parent's pool.
     fresh
         Lay everything out anew: no holes, no place kept. For an anchor.
 
     Returns
     -------
-    Plan
+    Layout
         The `parent` itself where nothing changed.
 
     Raises
@@ -137,15 +137,15 @@ def make_plan(
         return parent
     wanted = [Entry(*entry) for entry in wanted]
     _check_entries(structure, wanted)
-    layout = _Layout(parent if not fresh else None)
-    plan = Plan(structure, tuple([layout.place(entry) for entry in wanted]), layout.pool_specs())
-    return parent if parent is not None and plan == parent else plan
+    growth = _Growth(parent if not fresh else None)
+    layout = Layout(structure, tuple([growth.place(entry) for entry in wanted]), growth.pool_specs())
+    return parent if parent is not None and layout == parent else layout
 
 
 def _check_entries(structure: Structure, entries: Sequence[Entry]) -> None:
     check(len(entries), MAX_TENSORS, "number of tensors")
-    paths, _ = structure_paths(structure)
-    if paths != [entry.path for entry in entries]:
+    paths, _ = structure_names(structure)
+    if paths != [entry.name for entry in entries]:
         raise InvalidInputError("the entries are not the tensors of the structure, in its order")
     for path, shape, dtype, role, _ in entries:
         dtype_from_name(dtype)
@@ -154,10 +154,10 @@ def _check_entries(structure: Structure, entries: Sequence[Entry]) -> None:
         check_shape(shape)
 
 
-class _Layout:
+class _Growth:
     """Pools while they grow."""
 
-    def __init__(self, parent: Plan | None) -> None:
+    def __init__(self, parent: Layout | None) -> None:
         self.parent = parent
         self.sizes = {name: pool.size for name, pool in parent.pools.items()} if parent else {}
 
@@ -176,7 +176,7 @@ class _Layout:
         self.sizes[pool] = check(end, MAX_POOL_ELEMENTS, f"number of elements of pool {pool}")
         return TensorSpec(path, shape, dtype, role, framework, pool, offset)
 
-    def _before(self, path: Path) -> TensorSpec | None:
+    def _before(self, path: Name) -> TensorSpec | None:
         place = self.parent.index.get(path) if self.parent else None
         return self.parent.tensors[place] if self.parent and place is not None else None
 

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.state.paths import format_path, match, matcher, parse_path, path_from_json, path_to_json
+from lcstore.state.names import format_name, match, matcher, name_from_json, name_to_json, parse_name
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("~/#0123"), max_size=8)
 parts = texts | st.integers(-(2**63), 2**63 - 1)
@@ -22,23 +22,23 @@ paths = st.lists(parts, max_size=6).map(tuple)
 @example(("", ""))
 @example(("#0", 0, "~", "/", "~1", "#", "~2", "~3"))
 def test_text_form_is_exact(path):
-    text = format_path(path)
-    assert parse_path(text) == path
-    assert [type(part) for part in parse_path(text)] == [type(part) for part in path]
+    text = format_name(path)
+    assert parse_name(text) == path
+    assert [type(part) for part in parse_name(text)] == [type(part) for part in path]
 
 
 @given(paths, paths)
 def test_different_paths_have_different_texts(one, other):
-    assert (format_path(one) == format_path(other)) == (one == other)
+    assert (format_name(one) == format_name(other)) == (one == other)
 
 
 @given(st.text(st.sampled_from("~/#0123a-\n"), max_size=8))
 def test_what_parses_formats_to_itself(text):
     try:
-        path = parse_path(text)
+        path = parse_name(text)
     except InvalidInputError:
         return
-    assert format_path(path) == text
+    assert format_name(path) == text
 
 
 @pytest.mark.parametrize(
@@ -71,18 +71,18 @@ def test_what_parses_formats_to_itself(text):
 )
 def test_second_spellings_are_refused(text):
     with pytest.raises(InvalidInputError):
-        parse_path(text)
+        parse_name(text)
 
 
 def test_examples():
-    assert format_path(("model", "a/b", 0)) == "model/a~1b/#0"
-    assert format_path(()) == ""
-    assert parse_path("opt/state/#-3/exp_avg") == ("opt", "state", -3, "exp_avg")
+    assert format_name(("model", "a/b", 0)) == "model/a~1b/#0"
+    assert format_name(()) == ""
+    assert parse_name("opt/state/#-3/exp_avg") == ("opt", "state", -3, "exp_avg")
 
 
 @given(paths)
 def test_json_form_is_exact(path):
-    assert path_from_json(json.loads(json.dumps(path_to_json(path)))) == path
+    assert name_from_json(json.loads(json.dumps(name_to_json(path)))) == path
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_json_form_is_exact(path):
 )
 def test_hostile_json_paths(value):
     with pytest.raises(CorruptionError):
-        path_from_json(value)
+        name_from_json(value)
 
 
 @pytest.mark.parametrize(

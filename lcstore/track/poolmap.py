@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from lcstore.state.plan import Plan, PoolSpec
+from lcstore.state.layout import Layout, PoolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Piece:
 class PoolMap:
     """The tensors of one pool in the order of their offsets, those of size zero left out."""
 
-    def __init__(self, plan: Plan, pool: PoolSpec, tensors: Sequence[int]) -> None:
+    def __init__(self, layout: Layout, pool: PoolSpec, tensors: Sequence[int]) -> None:
         self.pool = pool
         self.tensors = sorted(
-            (t for t in tensors if plan.tensors[t].size), key=lambda t: plan.tensors[t].offset
+            (t for t in tensors if layout.tensors[t].size), key=lambda t: layout.tensors[t].offset
         )
-        self.offsets = [plan.tensors[t].offset for t in self.tensors]
-        self.sizes = [plan.tensors[t].size for t in self.tensors]
+        self.offsets = [layout.tensors[t].offset for t in self.tensors]
+        self.sizes = [layout.tensors[t].size for t in self.tensors]
 
     def chunks_of(self, tensors: set[int]) -> list[int]:
         """Return the numbers of the chunks that hold any of `tensors`."""
@@ -55,9 +55,9 @@ class PoolMap:
                 yield Piece(self.tensors[i], begin - self.offsets[i], begin - low, end - begin)
 
 
-def pool_maps(plan: Plan) -> dict[str, PoolMap]:
-    """Return the map of each pool of a plan."""
-    members: dict[str, list[int]] = {name: [] for name in plan.pools}
-    for index, spec in enumerate(plan.tensors):
+def pool_maps(layout: Layout) -> dict[str, PoolMap]:
+    """Return the map of each pool of a layout."""
+    members: dict[str, list[int]] = {name: [] for name in layout.pools}
+    for index, spec in enumerate(layout.tensors):
         members[spec.pool].append(index)
-    return {name: PoolMap(plan, pool, members[name]) for name, pool in plan.pools.items()}
+    return {name: PoolMap(layout, pool, members[name]) for name, pool in layout.pools.items()}

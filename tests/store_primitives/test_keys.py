@@ -32,7 +32,7 @@ KINDS = {
     "tag": (tag_names, keys.tag_key, keys.parse_tag_key),
     "retired": (retired_names, keys.retired_key, keys.parse_retired_key),
     "condemned": (condemned_names, keys.condemned_key, keys.parse_condemned_key),
-    "plan": (hexes(64), keys.plan_key, keys.parse_plan_key),
+    "layout": (hexes(64), keys.layout_key, keys.parse_layout_key),
 }
 PARSERS = [parse for _, _, parse in KINDS.values()] + [keys.parse_data_key]
 ALPHABET = string.ascii_lowercase + string.digits + "._~-"
