@@ -10,11 +10,11 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.check.readable import Readable
 from lcstore.format import keys
 from lcstore.format.records import EdgeRecord
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.routes import cheapest_routes
-from lcstore.index.inventory import Inventory
 from lcstore.index.links import PASSES, SETS, LayoutView, Link, op_of, pick, shortcut_link
 from lcstore.track.columns import OWN
 
@@ -86,7 +86,7 @@ class Judge:
         What is wrong with it.
     """
 
-    def __init__(self, store: Inventory, damage: Damage) -> None:
+    def __init__(self, store: Readable, damage: Damage) -> None:
         self.store = store
         self.damage = damage
         self._places: dict[tuple[int, int], Array] = {}

@@ -13,14 +13,15 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.check.damage import NO_PATH, Damage, Harm, Judge, State
+from lcstore.check.findings import Findings, Level, Report, Severity
+from lcstore.check.readable import Readable
 from lcstore.check.scrutiny import Looked, Need, Sample, Scrutiny, check_leaves
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.names import ROOT
-from lcstore.index.findings import Findings, Level, Report, Severity
-from lcstore.index.inventory import Inventory
 from lcstore.index.links import Link, own_link, shortcut_link
+from lcstore.index.listing import AGAIN, Listing
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
@@ -61,7 +62,7 @@ class Examination:
         self.sample = sample or Sample()
         self.until = until
         self.findings = Findings()
-        self.store = Inventory(backend, self.findings, on_progress)
+        self.store = Readable(backend, self.findings, on_progress)
         self.needs: dict[str, Need] = {}
         self.looked = Looked()
         self.severities: dict[str, Severity] = {}
@@ -139,9 +140,10 @@ class Examination:
         gone = [key for key, error in self.looked.problems.items() if isinstance(error, NotFoundError)]
         if not gone:
             return
-        there = set(self.backend.list(keys.NODES)) | set(self.backend.list(keys.EDGES))
-        condemned = (key for key in self.backend.list(keys.CONDEMNED) if _parses(key))
-        now = set(map(keys.parse_condemned_key, condemned))
+        listing = Listing.take(self.backend, AGAIN)
+        listing.drop_unparsable(lambda key, error: None)
+        there = {*listing.below(keys.NODES), *listing.below(keys.EDGES)}
+        now = set(listing.condemned)
         if now - self.store.marks.condemned:
             self.store.see(replace(self.store.marks, condemned=frozenset(now)))
         for key in gone:
@@ -320,11 +322,3 @@ class Examination:
             "looked at; give more time, or a sample"
         )
         self.findings.add("info", "time", None, message)
-
-
-def _parses(key: str) -> bool:
-    try:
-        keys.parse_condemned_key(key)
-    except CorruptionError:
-        return False
-    return True

@@ -16,6 +16,7 @@ import numpy as np
 
 from lcstore.check.damage import NO_PATH, Harm, State, weight_of
 from lcstore.check.examination import Examination
+from lcstore.check.findings import Finding, Level
 from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
@@ -27,7 +28,6 @@ from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
 from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.graph.names import ROOT, EdgeRef
-from lcstore.index.findings import Finding, Level
 from lcstore.index.links import Link
 from lcstore.index.marked import bearers, next_seq
 from lcstore.state.names import format_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from lcstore.index.findings import Finding, Level
+from lcstore.check.findings import Finding, Level
 
 #: ``quarantine``: a record that cannot be read was set aside. ``rewrite``: an object that can be made anew
 #: was. ``renew``: a mark was written again from its name. ``retire``: a state, its exact value or a pool was

@@ -6,12 +6,12 @@ import hashlib
 import re
 from typing import Final
 
+from lcstore.check.readable import Readable
 from lcstore.check.repaired import Action, Loss
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
-from lcstore.index.inventory import Inventory
 from lcstore.limits import MAX_CHUNK_BYTES, check
 from lcstore.storage.backend import Backend
 from lcstore.storage.safekeys import is_key
@@ -48,7 +48,7 @@ class Salvage:
         What was done, and what was lost.
     """
 
-    def __init__(self, backend: Backend, store: Inventory) -> None:
+    def __init__(self, backend: Backend, store: Readable) -> None:
         self.backend = backend
         self.store = store
         self.actions: list[Action] = []
@@ -159,7 +159,7 @@ class Salvage:
         }
 
 
-def names_of(store: Inventory, node: str) -> tuple[str, ...]:
+def names_of(store: Readable, node: str) -> tuple[str, ...]:
     """Return by what users may look for a node."""
     name = store.graph.nodes[node]
     tips = {"latest": store.graph.latest(), f"latest of run {name.run}": store.graph.latest(name.run_id)}

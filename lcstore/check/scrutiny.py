@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.check.findings import Level
 from lcstore.check.proof import Proof, Sums, decode, prove
+from lcstore.check.readable import Readable
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, TruncatedError
 from lcstore.format import keys
 from lcstore.format.records import ObjectRef
 from lcstore.format.strictjson import loads
-from lcstore.index.findings import Level
-from lcstore.index.inventory import Inventory
 from lcstore.index.links import Link
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.state.layout import Layout
@@ -112,7 +112,7 @@ class Scrutiny:
 
     def __init__(
         self,
-        store: Inventory,
+        store: Readable,
         level: Level,
         sample: Sample,
         until: float,

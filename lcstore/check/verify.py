@@ -7,9 +7,9 @@ import time
 from typing import get_args
 
 from lcstore.check.examination import Examination
+from lcstore.check.findings import Level, Report
 from lcstore.check.scrutiny import Sample
 from lcstore.errors import InvalidInputError
-from lcstore.index.findings import Level, Report
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 

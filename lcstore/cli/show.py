@@ -17,7 +17,7 @@ from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
-    from lcstore.index.listing import Listed
+    from lcstore.index.states import Listed
 
 
 def show(

@@ -14,7 +14,7 @@ from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
 from lcstore.cli.output import Answer, answering, printable, progress, row, size, table
 
 if TYPE_CHECKING:
-    from lcstore.index.findings import Finding, Report
+    from lcstore.check.findings import Finding, Report
 
 _STYLES = {"error": "red", "warning": "yellow", "info": None}
 _MOST_SHOWN = 100

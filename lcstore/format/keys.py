@@ -37,6 +37,8 @@ WHOLE_STATE: Final = "state"
 WHOLE_EDGE: Final = "edge"
 #: The exact value of a node: what a retirement lets go, and what a condemnation is about.
 EXACT_VALUE: Final = "exact"
+#: A condemnation of a layout: the first half of the layout's digest stands where an edge's id does.
+LAYOUT: Final = "layout"
 #: In a name: no node. Of a tag: it is taken away; of a condemnation: the edge is no node's own.
 NO_NODE: Final = "none"
 #: How the names of the pools of weights begin: what a path over an edge has to read.
@@ -70,9 +72,9 @@ _DATA_RE: Final = re.compile(
 _TAG_RE: Final = re.compile(rf"names/(tag|pin)-({_TAG})-([0-9]{{8}})-({_ID}|none)-({_ID})\.json")
 _RETIRED_RE: Final = re.compile(rf"retired/({_ID})-({_ID})-(state|exact|pool\.{_POOL})\.json")
 _CONDEMNED_RE: Final = re.compile(
-    rf"condemned/({_ID})-({_ID}|none)-({_ID})-(edge|exact|{_POOL}\.(?:add|set|exact))\.json"
+    rf"condemned/({_ID})-({_ID}|none)-({_ID})-(edge|exact|layout|{_POOL}\.(?:add|set|exact))\.json"
 )
-_SCOPE_RE: Final = re.compile(rf"edge|exact|{_POOL}\.(?:add|set|exact)")
+_SCOPE_RE: Final = re.compile(rf"edge|exact|layout|{_POOL}\.(?:add|set|exact)")
 _ESCAPED: Final = re.compile("~([0-9a-f]{2})")
 
 
@@ -119,7 +121,8 @@ class CondemnedName:
     """What the key of a condemnation says.
 
     `node` is the one whose own edge it is (None: none's). `scope` is ``edge`` (all objects, and the record),
-    ``exact`` (the node's exact value) or ``<pool>.<op>`` (the objects of one array that the edge needs).
+    ``exact`` (the node's exact value), ``<pool>.<op>`` (the objects of one array that the edge needs) or
+    ``layout`` (a layout: `edge` is the first half of its digest).
     """
 
     edge: str
@@ -198,6 +201,11 @@ def parse_layout_key(key: str) -> str:
     if found is None:
         raise CorruptionError("not the name of a layout", key=key)
     return found[1]
+
+
+def layout_half(digest: str) -> str:
+    """Return the half of a layout's digest by which a condemnation names it."""
+    return _check_text("layout digest", digest, _DIGEST_RE)[:32]
 
 
 def edge_folder(edge: str) -> str:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.format import keys
-from lcstore.format.records import ObjectRef
 from lcstore.storage.backend import Backend
 
 
@@ -57,15 +53,3 @@ def _settle(backend: Backend, key: str, data: bytes, error: LcstoreError) -> Non
         ) from error
     if found != data or backend.durable:
         raise UnknownOutcomeError("the record's name is taken, but not surely by it", key=key) from error
-
-
-def is_taken_away(backend: Backend, edge: str, objects: Iterable[ObjectRef]) -> bool:
-    """Say whether a collector took objects of an edge, just committed, for those of an interrupted write.
-
-    Whatever is condemned after this, its collector lists the records once more and finds the new one.
-    """
-    if any(keys.parse_condemned_key(key).edge == edge for key in backend.list(keys.CONDEMNED)):
-        return True
-    # The condemnation goes last: one that came and went took along what was there by then, whatever that was.
-    there = set(backend.list(keys.edge_folder(edge)))
-    return any(ref.key not in there for ref in objects)

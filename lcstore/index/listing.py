@@ -1,137 +1,167 @@
-"""What `ls` shows: every state of a store, from names alone or with what the records say."""
+"""The names in a store: listed folder by folder, in an order that keeps what is seen together consistent.
+
+Only this module lists record folders, so all orders are here, with why each is as it is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Callable, Container
+from concurrent.futures import Executor
+from functools import cached_property
+from typing import Final, TypeAlias
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
-from lcstore.format.records import read_node
-from lcstore.graph.names import ROOT, NodeName
-from lcstore.index.info import StepInfo, step_info
-from lcstore.index.marked import marks_of, pins_by_node, tags_by_node
+from lcstore.graph.names import EdgeName, NodeName
+from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
+from lcstore.index.marked import Marks, marks_of, pins_by_node
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress, ReadRecord, read_records
+
+#: Folders to be listed: those of one group side by side, the groups one after another. "" is the whole store.
+Order: TypeAlias = tuple[tuple[str, ...], ...]
+
+#: Who looks for the latest node.
+LATEST: Final[Order] = ((keys.NODES,),)
+#: Who sets a tag wants the number of the last one.
+TAGS: Final[Order] = ((keys.NAMES,),)
+#: Who has just committed asks whether anything of it is condemned.
+CONDEMNATIONS: Final[Order] = ((keys.CONDEMNED,),)
+#: Who shows the states; the marks of what is listed are listed after it.
+STATES: Final[Order] = ((keys.NODES,), (keys.NAMES, keys.RETIRED, keys.CONDEMNED))
+#: Readers see what is there whatever the order: what goes is condemned a grace before.
+READING: Final[Order] = ((keys.NODES, keys.EDGES, keys.RETIRED, keys.NAMES, keys.CONDEMNED),)
+#: Who builds upon a state: marks are deleted after the records that they are about. So they are listed before
+#: those as well, and none that came and went is missed.
+BUILDING: Final[Order] = ((keys.RETIRED, keys.CONDEMNED), *READING)
+#: Collectors. Condemnations first: they go last, so whatever is condemned and not listed here is seen to be
+#: gone; and what is listed was condemned before the records were, so a state that needs it is seen, or its
+#: writer saw the condemnation. Retirements that may be swept: they are written after what they are about.
+#: Then data and layouts: of a save under way the record is listed, or its objects are not. Pins last: a state
+#: that is seen to be retired was not pinned before that, or the pin is seen.
+COLLECTING: Final[Order] = (
+    (keys.CONDEMNED, keys.RETIRED),
+    (keys.DATA, keys.LAYOUTS),
+    (keys.NODES, keys.EDGES),
+    (keys.RETIRED, keys.NAMES),
+)
+#: Who checks everything: what a listed record needs was stored before it, so records are listed first.
+CHECKING: Final[Order] = ((keys.NODES, keys.EDGES), ("",))
+#: Who finds objects missing, and looks whether they were let go. Their condemnation was there before they
+#: went, and its record goes before it does: where the condemnation is not there any more, the record is not.
+AGAIN: Final[Order] = ((keys.CONDEMNED,), (keys.NODES, keys.EDGES))
 
 
-@dataclass(frozen=True)
-class Listed:
-    """One state in a listing.
+class Listing:
+    """The names in a store at one time.
+
+    Names are parsed when they are first asked for; `CorruptionError` where one cannot be.
 
     Attributes
     ----------
-    step, node, base, kind
-        As in `StepInfo`.
-    bytes_stored
-        Of the weights of its edge, as its name says; `info` counts everything.
-    run, seq
-        Number of the writing handle, and the place of this commit in it.
-    tags
-        Names to find it by.
-    latest
-        Whether it is the latest commit: what is restored where no step is given.
-    pinned_by
-        Who pins it; "" stands for whoever did not say.
-    retired
-        Whether it was let go of, and is not pinned.
-    condemned
-        Whether a collector is deleting it: it cannot be brought back.
-    info
-        What its record says; None where records were not read, or this one could not be.
-    problem
-        Why its record could not be read.
+    by_folder
+        Keys by folder, in order, as of the last time that each was listed. Records of nodes and edges,
+        where the whole store was listed after them, are those of both times.
+    before
+        Keys by folder: as of the first time, where it was listed twice.
+    foreign
+        Names that are no keys, where the whole store was listed.
     """
 
-    step: int
-    node: str
-    base: str | None
-    kind: Literal["anchor", "delta"]
-    bytes_stored: int
-    run: int
-    seq: int
-    tags: tuple[str, ...]
-    latest: bool
-    pinned_by: tuple[str, ...] = ()
-    retired: bool = False
-    condemned: bool = False
-    info: StepInfo | None = None
-    problem: LcstoreError | None = None
+    def __init__(self, found: dict[str, list[str]]) -> None:
+        self.by_folder = found
+        self.before: dict[str, set[str]] = {}
+        self.foreign: list[str] = []
 
+    @classmethod
+    def take(cls, backend: Backend, order: Order, executor: Executor | None = None) -> Listing:
+        """List a store; with an executor the folders of one group side by side."""
+        listing = cls({})
 
-class _Labels:
-    """What the names of tags, pins, retirements and condemnations say of nodes."""
+        def one(folder: str) -> list[str]:
+            return sorted(backend.list(folder) if folder else backend.list("", listing.foreign))
 
-    def __init__(self, backend: Backend, nodes: Sequence[NodeName]) -> None:
-        ids = {name.node for name in nodes}
-        named = [keys.parse_tag_key(key) for key in backend.list(keys.NAMES)]
-        self.tags = tags_by_node(named, ids)
-        self.pins = pins_by_node(named, ids)
-        self.marks = marks_of(
-            map(keys.parse_retired_key, backend.list(keys.RETIRED)),
-            self.pins,
-            map(keys.parse_condemned_key, backend.list(keys.CONDEMNED)),
-        )
-        scopes = (name for name in self.marks.condemned if name.scope != keys.EXACT_VALUE)
-        self.condemned = {name.node for name in scopes}
-        shown = (name for name in nodes if name.node not in self.marks.hidden)
-        self.latest = max(shown, key=lambda name: name.order, default=None)
+        for group in order:
+            several = executor is not None and len(group) > 1
+            found = executor.map(one, group) if executor is not None and several else map(one, group)
+            for folder, listed in zip(group, found, strict=True):
+                listing._add(folder, listed)
+        return listing
 
-    def listed(self, name: NodeName, read: ReadRecord[StepInfo] | None) -> Listed:
-        """Return a node with what is said of it."""
-        anchor = name.base == ROOT
-        return Listed(
-            step=name.step,
-            node=name.node,
-            base=None if anchor else name.base,
-            kind="anchor" if anchor else "delta",
-            bytes_stored=name.nbytes,
-            run=name.run,
-            seq=name.seq,
-            tags=tuple(sorted(self.tags.get(name.node, ()))),
-            latest=name is self.latest,
-            pinned_by=tuple(sorted(self.pins.get(name.node, ()))),
-            retired=name.node in self.marks.hidden,
-            condemned=name.node in self.marks.hidden and name.node in self.condemned,
-            info=None if read is None else read.record,
-            problem=None if read is None else read.error,
-        )
+    def _add(self, folder: str, listed: list[str]) -> None:
+        if folder:
+            if folder in self.by_folder:
+                self.before[folder] = set(self.by_folder[folder])
+            self.by_folder[folder] = listed
+            return
+        early = self.by_folder
+        self.by_folder = defaultdict(list)
+        for key in listed:
+            top = key.partition("/")[0]
+            self.by_folder[top].append(key)
+        for top, first in early.items():
+            self.before[top] = set(first)
+            self.by_folder[top] = [key for key in self.by_folder[top] if key in self.before[top]]
 
+    def below(self, folder: str) -> list[str]:
+        """Return the keys below a folder, in order."""
+        return self.by_folder.get(folder, [])
 
-def list_states(
-    backend: Backend,
-    *,
-    records: bool = True,
-    limit: int | None = None,
-    retired: bool = False,
-    on_progress: OnProgress | None = None,
-) -> list[Listed]:
-    """Return the states of a store by step; revisions of a step in the order of their commits.
+    def discard(self, key: str) -> None:
+        """Leave a key out."""
+        self.by_folder[key.partition("/")[0]].remove(key)
 
-    Parameters
-    ----------
-    backend
-        Where the store is.
-    records
-        Read the records, many at a time. Names alone are a few listings, however many states there are.
-    limit
-        Only so many, the last ones.
-    retired
-        Also those that were let go of, as far as they are not collected yet.
-    on_progress
-        Told how many records have been read.
-    """
-    names = sorted(map(keys.parse_node_key, backend.list(keys.NODES)), key=lambda n: (n.step, n.order))
-    labels = _Labels(backend, names)
-    shown = [name for name in names if retired or name.node not in labels.marks.hidden]
-    shown = shown if limit is None else shown[max(len(shown) - limit, 0) :]
-    read: list[ReadRecord[StepInfo]] = []
-    if records:
-        read = read_records(backend, map(keys.node_key, shown), _info, on_progress=on_progress)
-    by_key = {found.key: found for found in read}
-    return [labels.listed(name, by_key.get(keys.node_key(name))) for name in shown]
+    def drop_unparsable(self, problem: Callable[[str, LcstoreError], None]) -> None:
+        """Leave out the names of records that cannot be parsed; `problem` is told of each."""
+        for folder, kind in KINDS.items():
+            good = []
+            for key in self.below(folder):
+                try:
+                    kind.parse(key)
+                except LcstoreError as error:
+                    problem(key, error)
+                else:
+                    good.append(key)
+            self.by_folder[folder] = good
 
+    @cached_property
+    def nodes(self) -> list[NodeName]:
+        """Nodes."""
+        return [NODE.parse(key) for key in self.below(keys.NODES)]
 
-def _info(key: str, data: bytes) -> StepInfo:
-    return step_info(keys.parse_node_key(key).node, read_node(key, data))
+    @cached_property
+    def edges(self) -> list[EdgeName]:
+        """Edges that maintenance added."""
+        return [EDGE.parse(key) for key in self.below(keys.EDGES)]
+
+    @cached_property
+    def layouts(self) -> list[str]:
+        """Digests of layouts."""
+        return [LAYOUT.parse(key) for key in self.below(keys.LAYOUTS)]
+
+    @cached_property
+    def named(self) -> tuple[keys.TagName, ...]:
+        """Tags and pins."""
+        return tuple([TAG.parse(key) for key in self.below(keys.NAMES)])
+
+    @cached_property
+    def retired(self) -> list[keys.RetiredName]:
+        """Retirements."""
+        return [RETIRED.parse(key) for key in self.below(keys.RETIRED)]
+
+    @cached_property
+    def condemned(self) -> list[keys.CondemnedName]:
+        """Condemnations."""
+        return [CONDEMNED.parse(key) for key in self.below(keys.CONDEMNED)]
+
+    @cached_property
+    def data(self) -> dict[str, list[str]]:
+        """Keys of objects of data, by edge."""
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for key in self.below(keys.DATA):
+            found[keys.parse_data_key(key).edge].append(key)
+        return dict(found)
+
+    def marks(self, nodes: Container[str]) -> Marks:
+        """Return what is retired, pinned and condemned, `nodes` being those that are there."""
+        return marks_of(self.retired, pins_by_node(self.named, nodes), self.condemned)

@@ -50,7 +50,7 @@ class Marks:
         return frozenset(n.edge for n in self.condemned if n.blocks and n.node is None)
 
     def outdated(self, graph: Graph, avoided: Collection[EdgeRef] = ()) -> bool:
-        """Say whether a graph was told of marks that are not there any more, but for edges to be avoided."""
+        """Return whether a graph has marks that are not there any more, but for edges to be avoided."""
         nodes = {ref.target for ref in avoided if ref.edge is None}
         edges = {ref.edge for ref in avoided}
         return bool(
@@ -60,7 +60,7 @@ class Marks:
         )
 
     def mark(self, graph: Graph) -> None:
-        """Tell a graph."""
+        """Hide in a graph what is let go of, and condemn what is condemned."""
         for node in self.hidden - graph.hidden:
             graph.hide(node)
         for node in self.condemned_nodes - graph.condemned_nodes:
@@ -106,6 +106,16 @@ def bearers(
         elif name.node in nodes:
             found[name.name].append(name)
     return dict(found)
+
+
+def bearers_of_tags(named: Iterable[keys.TagName], graph: Graph) -> dict[str, keys.TagName]:
+    """Return by tag the record that was set last on a node that is not let go of."""
+    found: dict[str, keys.TagName] = {}
+    for tag, names in bearers(named, "tag", graph.nodes).items():
+        shown = [name for name in names if name.node is not None and name.node not in graph.hidden]
+        if shown:
+            found[tag] = shown[-1]
+    return found
 
 
 def tags_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:

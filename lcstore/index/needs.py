@@ -11,7 +11,7 @@ import numpy as np
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.graph.names import ROOT, EdgeRef
-from lcstore.index.census import Census, Stored
+from lcstore.index.contents import Contents, Stored
 from lcstore.state.layout import Layout
 from lcstore.track.columns import EXACT, OWN, SET, SET_GRID
 
@@ -24,7 +24,7 @@ _OPS: Final[dict[int, keys.Op]] = {SET: "set", EXACT: "exact", SET_GRID: "set"}
 
 
 def needed_arrays(
-    census: Census, tree: Iterable[EdgeRef], kept: set[str], layout: Callable[[str], Layout]
+    census: Contents, tree: Iterable[EdgeRef], kept: set[str], layout: Callable[[str], Layout]
 ) -> set[Needed]:
     """Return the arrays that restoring the kept nodes reads, when each is restored over the edges of `tree`.
 
@@ -50,7 +50,7 @@ def needed_arrays(
 class _Needs:
     """One walk down the tree: where the value of every tensor begins, by node."""
 
-    def __init__(self, census: Census, kept: set[str], layout: Callable[[str], Layout]) -> None:
+    def __init__(self, census: Contents, kept: set[str], layout: Callable[[str], Layout]) -> None:
         self.census = census
         self.kept = kept
         self.layout = layout

@@ -18,9 +18,10 @@ from lcstore.errors import InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import utc_now
-from lcstore.index.catalog import Catalog, read_store_record
-from lcstore.index.census import Census, take_census
 from lcstore.index.commit import put_record
+from lcstore.index.contents import Contents, read_contents
+from lcstore.index.index import Index
+from lcstore.index.kinds import read_store_record
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
 from lcstore.state.layout import Layout
@@ -41,11 +42,11 @@ class CollectReport:
     url, dry_run
         Of the store, and whether nothing was changed.
     condemned
-        Number of arrays, exact values and edges newly condemned.
+        Number of arrays, exact values, edges and layouts newly condemned.
     waiting
         Condemned before or now, and too young to be deleted.
     deleted_objects, deleted_bytes, deleted_states, deleted_shortcuts
-        What went: objects of data and their bytes, nodes, edges that maintenance had added.
+        What went: objects of data, with layouts, and their bytes; nodes; edges that maintenance had added.
     deleted_marks
         Retirements, condemnations and tags that nothing refers to any more.
     kept_states
@@ -81,7 +82,7 @@ class Collector:
     def __init__(
         self,
         backend: Backend,
-        catalog: Catalog,
+        catalog: Index,
         executor: Executor,
         grace: float | None = None,
         on_progress: OnProgress | None = None,
@@ -104,43 +105,49 @@ class Collector:
 
     def run(self, *, dry_run: bool) -> CollectReport:
         """Collect, or say what would be collected."""
-        census = self._census(None)
-        verdict = judge(census, self._layout)
-        orphans = set(census.data) if dry_run else self._orphans(census)
-        scopes = list(condemnable(census, verdict, orphans))
-        new = self._new(census, scopes)
+        contents = self._contents(None)
+        verdict = judge(contents, self._layout)
+        orphans = set(contents.data) if dry_run else self._orphans(contents)
+        scopes = list(condemnable(contents, verdict, orphans))
+        scopes += _of_layouts(contents.idle_layouts if dry_run else self._old_layouts(contents))
+        new = self._new(contents, scopes)
         if dry_run:
-            freed = self._freed(census, scopes)
-            return self._report(census, scopes, freed, new=new, waiting=0, marks=0, dry_run=True)
-        self._settle(census, new)
+            freed = self._freed(contents, scopes)
+            return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True)
+        self._settle(contents, new)
         self._condemn(new)
-        return self._after(self._census(census), new)
+        return self._after(self._contents(contents), new)
 
-    def _after(self, census: Census, new: Sequence[Scope]) -> CollectReport:
+    def _after(self, contents: Contents, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
-        verdict = judge(census, self._layout)
-        free = set(condemnable(census, verdict, set(census.data)))
-        condemned = [keys.parse_condemned_key(key) for key in census.condemned]
+        verdict = judge(contents, self._layout)
+        free = {*condemnable(contents, verdict, set(contents.data)), *_of_layouts(contents.idle_layouts)}
+        condemned = [keys.parse_condemned_key(key) for key in contents.condemned]
         marked = [(Scope(n.edge, n.node, n.scope), keys.condemned_key(n)) for n in condemned]
         going = [(scope, key) for scope, key in marked if scope in free]
         old = self._old([key for _, key in going])
         ripe = list(dict.fromkeys(scope for scope, key in going if key in old))
         waiting = {scope for scope, _ in going} - set(ripe)
-        freed = self._freed(census, ripe)
-        self._delete(census, ripe)
-        marks = self._sweep(census, ripe)
-        return self._report(census, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
+        freed = self._freed(contents, ripe)
+        self._delete(contents, ripe)
+        marks = self._sweep(contents, ripe)
+        return self._report(contents, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
 
     # Condemning -----------------------------------------------------------------------------------------
 
-    def _census(self, before: Census | None) -> Census:
-        return take_census(self.backend, before, self.on_progress)
+    def _contents(self, before: Contents | None) -> Contents:
+        return read_contents(self.backend, before, self.on_progress)
 
-    def _orphans(self, census: Census) -> set[str]:
+    def _orphans(self, contents: Contents) -> set[str]:
         """Return the edges of no record whose objects are older than the grace: not of a save under way."""
-        found = sorted(set(census.data) - set(census.stored))
-        old = self._old([min(census.data[edge]) for edge in found])
-        return {edge for edge in found if min(census.data[edge]) in old}
+        found = sorted(set(contents.data) - set(contents.stored))
+        old = self._old([min(contents.data[edge]) for edge in found])
+        return {edge for edge in found if min(contents.data[edge]) in old}
+
+    def _old_layouts(self, contents: Contents) -> list[str]:
+        """Return the layouts of no record that are older than the grace: of no save under way."""
+        old = self._old([keys.layout_key(digest) for digest in contents.idle_layouts])
+        return [digest for digest in contents.idle_layouts if keys.layout_key(digest) in old]
 
     def _old(self, found: Sequence[str]) -> set[str]:
         """Return which of some objects were stored a grace ago or more, by the storage's clock."""
@@ -163,11 +170,11 @@ class Collector:
             return None
 
     @staticmethod
-    def _new(census: Census, scopes: Iterable[Scope]) -> list[Scope]:
-        known = {Scope(n.edge, n.node, n.scope) for n in census.marks.condemned}
+    def _new(contents: Contents, scopes: Iterable[Scope]) -> list[Scope]:
+        known = {Scope(n.edge, n.node, n.scope) for n in contents.marks.condemned}
         return [scope for scope in scopes if scope not in known]
 
-    def _settle(self, census: Census, scopes: Sequence[Scope]) -> None:
+    def _settle(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Write again what says that states were retired, so that it outlives a power cut as deleting does.
 
         Whoever wrote it may have died before it was durable.
@@ -175,7 +182,7 @@ class Collector:
         if not self.backend.durable:
             return
         nodes = {scope.node for scope in scopes if scope.scope == keys.WHOLE_EDGE}
-        relied_on = [key for key in census.retired if keys.parse_retired_key(key).node in nodes]
+        relied_on = [key for key in contents.retired if keys.parse_retired_key(key).node in nodes]
         run_all(self.executor, [partial(self._write_again, key) for key in relied_on])
 
     def _write_again(self, key: str) -> None:
@@ -193,32 +200,30 @@ class Collector:
 
     # Deleting -------------------------------------------------------------------------------------------
 
-    def _delete(self, census: Census, scopes: Sequence[Scope]) -> None:
+    def _delete(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Delete objects, and only when all are gone the records that list them."""
-        self._delete_all("objects", [key for scope in scopes for key in objects_of(census, scope)])
+        self._delete_all("objects", _objects(contents, scopes))
         whole = [scope for scope in scopes if scope.scope == keys.WHOLE_EDGE]
-        records = [key for scope in whole if (key := census.key_of(scope.edge)) is not None]
+        records = [key for scope in whole if (key := contents.key_of(scope.edge)) is not None]
         self._delete_all("records", sorted(records))
 
-    def _sweep(self, census: Census, gone: Sequence[Scope]) -> int:
+    def _sweep(self, contents: Contents, gone: Sequence[Scope]) -> int:
         """Delete marks that nothing refers to any more; return how many."""
         whole = {scope.edge for scope in gone if scope.scope == keys.WHOLE_EDGE}
-        edges = set(census.stored) - whole
-        nodes = {node for node, edge in census.own.items() if edge in edges}
-        parents = {census.parents[node] for node in nodes}
-        left = set(census.data) - whole
-        marks = [
-            key
-            for key in census.condemned
-            if (edge := keys.parse_condemned_key(key).edge) not in edges and edge not in left
-        ]
+        edges = set(contents.stored) - whole
+        nodes = {node for node, edge in contents.own.items() if edge in edges}
+        parents = {contents.parents[node] for node in nodes}
+        gone_layouts = {scope.edge for scope in gone if scope.scope == keys.LAYOUT}
+        layouts = {half for half in map(keys.layout_half, contents.layouts) if half not in gone_layouts}
+        left = edges | (set(contents.data) - whole) | layouts
+        marks = [key for key in contents.condemned if keys.parse_condemned_key(key).edge not in left]
         marks += [
             key
-            for key in census.retired
+            for key in contents.retired
             if (node := keys.parse_retired_key(key).node) not in nodes and node not in parents
         ]
-        dead = {node for node, edge in census.own.items() if edge in whole}
-        marks += [keys.tag_key(name) for name in census.named if name.node in dead]
+        dead = {node for node, edge in contents.own.items() if edge in whole}
+        marks += [keys.tag_key(name) for name in contents.named if name.node in dead]
         self._delete_all("marks", sorted(marks))
         return len(marks)
 
@@ -237,7 +242,7 @@ class Collector:
 
     def _report(
         self,
-        census: Census,
+        contents: Contents,
         gone: Sequence[Scope],
         freed: tuple[int, int],
         *,
@@ -255,17 +260,17 @@ class Collector:
             deleted_objects=freed[0],
             deleted_bytes=freed[1],
             deleted_states=sum(scope.node is not None for scope in whole),
-            deleted_shortcuts=sum(scope.edge in census.graph.edges for scope in whole),
+            deleted_shortcuts=sum(scope.edge in contents.graph.edges for scope in whole),
             deleted_marks=marks,
-            kept_states=len(census.kept),
+            kept_states=len(contents.kept),
             grace_seconds=self.grace,
         )
 
-    def _freed(self, census: Census, gone: Sequence[Scope]) -> tuple[int, int]:
+    def _freed(self, contents: Contents, gone: Sequence[Scope]) -> tuple[int, int]:
         """Count objects and their bytes, as the records give them; what no record names is asked for."""
-        objects = {key for scope in gone for key in objects_of(census, scope)}
+        objects = set(_objects(contents, gone))
         sizes: dict[str, int] = {}
-        for stored in census.stored.values():
+        for stored in contents.stored.values():
             refs = [ref for some in stored.arrays.values() for ref in some]
             sizes |= {ref.key: ref.nbytes for ref in (*refs, *stored.exact) if ref.key in objects}
         unnamed = sorted(objects - sizes.keys())
@@ -276,3 +281,20 @@ class Collector:
             return self.backend.size(key)
         except NotFoundError:
             return 0
+
+
+def _of_layouts(digests: Iterable[str]) -> list[Scope]:
+    """Return what condemnations of layouts are about."""
+    return [Scope(keys.layout_half(digest), None, keys.LAYOUT) for digest in digests]
+
+
+def _objects(contents: Contents, scopes: Iterable[Scope]) -> list[str]:
+    """Return the keys of the objects that condemnations are about and that are there, layouts among them."""
+    layouts = {keys.layout_half(digest): keys.layout_key(digest) for digest in contents.layouts}
+    found = []
+    for scope in scopes:
+        if scope.scope == keys.LAYOUT:
+            found += [layouts[scope.edge]] if scope.edge in layouts else []
+        else:
+            found += objects_of(contents, scope)
+    return found

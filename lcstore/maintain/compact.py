@@ -19,8 +19,9 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
-from lcstore.index.catalog import Catalog
-from lcstore.index.commit import is_taken_away, put_record
+from lcstore.index.commit import put_record
+from lcstore.index.index import Index
+from lcstore.index.standing import is_taken_away
 from lcstore.maintain.retire import RetireReport
 from lcstore.maintain.verdict import weights_of
 from lcstore.read.reader import Reader
@@ -98,7 +99,7 @@ class Compactor:
     def __init__(
         self,
         backend: Backend,
-        catalog: Catalog,
+        catalog: Index,
         reader: Reader,
         executor: Executor,
         *,

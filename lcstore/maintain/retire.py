@@ -11,10 +11,10 @@ from functools import partial
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord
-from lcstore.format.records import NodeRecord, read_node, utc_now
+from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.names import ROOT, NodeName
-from lcstore.index.catalog import Catalog
 from lcstore.index.commit import put_record
+from lcstore.index.index import Index
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.decide import Decision, decide
@@ -22,7 +22,7 @@ from lcstore.state.layout import Layout
 from lcstore.state.names import matcher
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
-from lcstore.storage.survey import OnProgress, read_records
+from lcstore.storage.survey import OnProgress
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class RetireReport:
 
 def retire_by(
     backend: Backend,
-    catalog: Catalog,
+    index: Index,
     executor: Executor,
     policy: Retention,
     *,
@@ -89,21 +89,21 @@ def retire_by(
     CorruptionError
         A record cannot be read: nothing is decided about states of which not all is known.
     """
-    catalog.refresh(full=True)
-    records = _records(backend, catalog, on_progress)
-    decision = decide(policy, _candidates(catalog, records))
+    index.refresh(full=True)
+    records = index.shown(on_progress)
+    decision = decide(policy, _candidates(index, records))
     notes = list(decision.notes)
-    going = sorted(_going(catalog, records, decision, notes), key=lambda one: (one.step, one.node, one.what))
+    going = sorted(_going(index, records, decision, notes), key=lambda one: (one.step, one.node, one.what))
     if not dry_run:
         put_retired(backend, executor, going)
-        catalog.refresh(full=True)
-    kept = sorted((catalog.graph.nodes[node] for node in decision.kept), key=lambda n: (n.step, n.order))
+        index.refresh(full=True)
+    kept = sorted((index.graph.nodes[node] for node in decision.kept), key=lambda n: (n.step, n.order))
     steps = tuple(name.step for name in kept)
     kept_by = {name.node: decision.kept_by.get(name.node, ()) for name in kept}
     return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
 
 
-def retire_node(backend: Backend, catalog: Catalog, executor: Executor, node: str, reason: str) -> Retired:
+def retire_node(backend: Backend, index: Index, executor: Executor, node: str, reason: str) -> Retired:
     """Let go of one state.
 
     Raises
@@ -111,16 +111,16 @@ def retire_node(backend: Backend, catalog: Catalog, executor: Executor, node: st
     InvalidInputError
         It is the latest of its run, or pinned.
     """
-    graph = catalog.refresh(full=True)
+    graph = index.refresh(full=True)
     name = graph.nodes[node]
     if node in tips(_as_candidates(graph.nodes.values())):
         raise InvalidInputError(f"step {name.step} is the latest state of run {name.run}: it is always kept")
-    if node in catalog.marks.pinned:
+    if node in index.marks.pinned:
         raise InvalidInputError(f"step {name.step} is pinned: unpin it first")
     gone = Retired(name.step, node, keys.WHOLE_STATE, reason)
     if node not in graph.hidden:
         put_retired(backend, executor, [gone])
-        catalog.refresh(full=True)
+        index.refresh(full=True)
     return gone
 
 
@@ -135,21 +135,9 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
     run_all(executor, [partial(put, one) for one in going])
 
 
-def _records(backend: Backend, catalog: Catalog, on_progress: OnProgress | None) -> dict[str, NodeRecord]:
-    graph = catalog.graph
-    shown = [keys.node_key(name) for node, name in graph.nodes.items() if node not in graph.hidden]
-    found = {}
-    for read in read_records(backend, shown, read_node, phase="records", on_progress=on_progress):
-        if read.error is not None:
-            raise read.error
-        assert read.record is not None
-        found[keys.parse_node_key(read.key).node] = read.record
-    return found
-
-
-def _candidates(catalog: Catalog, records: dict[str, NodeRecord]) -> list[Candidate]:
-    tags, marks = catalog.tags(), catalog.marks
-    anchors = {edge.target: edge.nbytes for edge in catalog.graph.edges.values() if edge.base == ROOT}
+def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:
+    tags, marks = index.tags(), index.marks
+    anchors = {edge.target: edge.nbytes for edge in index.graph.edges.values() if edge.base == ROOT}
     found = []
     for node, record in records.items():
         own = record.edge.nbytes
@@ -166,7 +154,7 @@ def _candidates(catalog: Catalog, records: dict[str, NodeRecord]) -> list[Candid
                 pinned=node in marks.pinned,
                 nbytes=own,
                 anchor_bytes=own if record.edge.base == ROOT else anchors.get(node),
-                exact=_has_exact(catalog.layout(record.layout), record) and node not in marks.inexact,
+                exact=_has_exact(index.layout(record.layout), record) and node not in marks.inexact,
             )
         )
     return found
@@ -186,7 +174,7 @@ def _as_candidates(names: Iterable[NodeName]) -> list[Candidate]:
 
 
 def _going(
-    catalog: Catalog, records: dict[str, NodeRecord], decision: Decision, notes: list[str]
+    index: Index, records: dict[str, NodeRecord], decision: Decision, notes: list[str]
 ) -> Iterable[Retired]:
     for node, reason in decision.retired.items():
         yield Retired(records[node].step, node, keys.WHOLE_STATE, reason)
@@ -194,8 +182,8 @@ def _going(
         yield Retired(records[node].step, node, keys.EXACT_VALUE, reason)
     for node, globs in decision.stripped.items():
         record = records[node]
-        gone = catalog.marks.stripped.get(node, frozenset())
-        for pool in _pools(catalog.layout(record.layout), globs, notes):
+        gone = index.marks.stripped.get(node, frozenset())
+        for pool in _pools(index.layout(record.layout), globs, notes):
             if pool not in gone:
                 yield Retired(record.step, node, keys.pool_of(pool), f"stripped of {', '.join(globs)}")
 

@@ -1,4 +1,4 @@
-"""What may go of a store, and what must stay: pure functions of a census."""
+"""What may go of a store, and what must stay: pure functions of its contents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lcstore.format import keys
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import needed
-from lcstore.index.census import Census, Stored
+from lcstore.index.contents import Contents, Stored
 from lcstore.index.needs import Needed, needed_arrays
 from lcstore.state.layout import Layout
 from lcstore.track.columns import OWN
@@ -68,7 +68,7 @@ class Verdict(NamedTuple):
         return keys.array_scope(next((pool for pool, _ in weights), f"{keys.WEIGHTS}float32"), "add")
 
 
-def judge(census: Census, layout: Callable[[str], Layout]) -> Verdict:
+def judge(census: Contents, layout: Callable[[str], Layout]) -> Verdict:
     """Find out what the kept states need.
 
     Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
@@ -102,7 +102,7 @@ def judge(census: Census, layout: Callable[[str], Layout]) -> Verdict:
     return Verdict(arrays, nodes | above, shortcuts | edges | own, ways | above)
 
 
-def _opening(census: Census, nodes: Iterable[str]) -> set[Needed]:
+def _opening(census: Contents, nodes: Iterable[str]) -> set[Needed]:
     """Return the arrays without which the own edges of some nodes would be closed to readers.
 
     An edge is condemned as a path with any array of weights that it has, be it one whose tensors are gone
@@ -115,7 +115,7 @@ def _opening(census: Census, nodes: Iterable[str]) -> set[Needed]:
     return found
 
 
-def condemnable(census: Census, verdict: Verdict, orphans: set[str]) -> Iterator[Scope]:
+def condemnable(census: Contents, verdict: Verdict, orphans: set[str]) -> Iterator[Scope]:
     """List what no kept state needs.
 
     Parameters
@@ -140,7 +140,7 @@ def condemnable(census: Census, verdict: Verdict, orphans: set[str]) -> Iterator
             yield Scope(stored.edge, node, keys.EXACT_VALUE)
 
 
-def objects_of(census: Census, scope: Scope) -> list[str]:
+def objects_of(census: Contents, scope: Scope) -> list[str]:
     """Return the keys of the objects that a condemnation is about and that are there."""
     there = census.data.get(scope.edge, [])
     stored = census.stored.get(scope.edge)
@@ -154,7 +154,7 @@ def objects_of(census: Census, scope: Scope) -> list[str]:
     return sorted(wanted.intersection(there))
 
 
-def elements_of(census: Census, layout: Callable[[str], Layout]) -> int:
+def elements_of(census: Contents, layout: Callable[[str], Layout]) -> int:
     """Return about how many weights a state has: what the latest one has."""
     latest = census.graph.latest()
     if latest is None:
@@ -167,11 +167,11 @@ def weights_of(layout: Layout) -> int:
     return max(1, sum(spec.size for spec in layout.tensors if spec.role == "weights"))
 
 
-def _keeps_exact(census: Census, stored: Stored) -> bool:
+def _keeps_exact(census: Contents, stored: Stored) -> bool:
     return stored.target in census.kept and stored.target not in census.marks.inexact
 
 
-def _gone(census: Census) -> set[Needed]:
+def _gone(census: Contents) -> set[Needed]:
     """Return the arrays of records that are condemned, or of which an object is missing."""
     marked = {(name.edge, name.scope) for name in census.marks.condemned}
     found: set[Needed] = set()
@@ -184,7 +184,7 @@ def _gone(census: Census) -> set[Needed]:
     return found
 
 
-def _avoid(census: Census, edges: set[str], *, whole: bool = False) -> None:
+def _avoid(census: Contents, edges: set[str], *, whole: bool = False) -> None:
     """Have edges be a last resort, with those that leave something to them, or (`whole`) end with them."""
     graph = census.graph
     own = {stored.target for edge in edges if (stored := census.stored.get(edge)) and stored.own}

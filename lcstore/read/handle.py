@@ -13,7 +13,7 @@ from typing import Any, Final, Self, TypeVar
 from lcstore.errors import ClosedError, CorruptionError, FallbackWarning, InvalidInputError, NotFoundError
 from lcstore.format.labels import At, check_at
 from lcstore.graph.graph import Graph
-from lcstore.index.catalog import Catalog
+from lcstore.index.index import Index
 from lcstore.read.reader import Node, Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import Workers
@@ -31,7 +31,7 @@ class Handle:
         self._backend = backend
         self._writable = writable
         self._executor = Workers(threads or default_threads(), thread_name_prefix="lcstore")
-        self._catalog = Catalog(backend, self._executor)
+        self._catalog = Index(backend, self._executor)
         self._reader = Reader(backend, self._catalog, self._executor)
         self._lock = RLock()
         self._closed = False

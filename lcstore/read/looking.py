@@ -11,7 +11,7 @@ import numpy as np
 from lcstore.errors import CorruptionError, FallbackWarning, NotFoundError
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice
 from lcstore.index.info import StepInfo, step_info
-from lcstore.index.listing import Listed, list_states
+from lcstore.index.states import Listed, list_states
 from lcstore.read.convert import TARGETS, fill, patterns, shaped
 from lcstore.read.diff import Compared, Diff, compare, compared
 from lcstore.read.handle import Handle
@@ -390,7 +390,7 @@ class Looking(Handle):
         retired: bool = False,
         on_progress: OnProgress | None = None,
     ) -> list[Listed]:
-        """Return every state, each revision by itself; see `lcstore.index.listing.list_states`."""
+        """Return every state, each revision by itself; see `lcstore.index.states.list_states`."""
         self._check_open()
         return list_states(
             self._backend, records=records, limit=limit, retired=retired, on_progress=on_progress

@@ -19,7 +19,7 @@ from lcstore.format import keys
 from lcstore.format.records import EdgeBody, NodeRecord, ObjectRef
 from lcstore.format.strictjson import loads
 from lcstore.graph.names import EdgeRef, NodeName
-from lcstore.index.catalog import Catalog
+from lcstore.index.index import Index
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.state.layout import Layout
 from lcstore.state.leaves import decode_leaf
@@ -68,7 +68,7 @@ class Reader:
         Where from; what is there; threads to read and decode with.
     """
 
-    def __init__(self, backend: Backend, catalog: Catalog, executor: Executor) -> None:
+    def __init__(self, backend: Backend, catalog: Index, executor: Executor) -> None:
         self.backend = backend
         self.catalog = catalog
         self.executor = executor

@@ -15,7 +15,7 @@ from lcstore.format.labels import At, check_at
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.graph.ways import Leg, Ways
-from lcstore.index.catalog import Catalog
+from lcstore.index.index import Index
 from lcstore.read.reader import Node, Reader
 from lcstore.state.tree import MISSING
 from lcstore.storage.jobs import run_all
@@ -44,7 +44,7 @@ class Stops:
     listed: bool
 
 
-def stops(catalog: Catalog, graph: Graph, steps: Iterable[At] | None, *, reverse: bool = False) -> Stops:
+def stops(catalog: Index, graph: Graph, steps: Iterable[At] | None, *, reverse: bool = False) -> Stops:
     """Return the states that a user means by `steps`: None for all, a range, or a list.
 
     Raises

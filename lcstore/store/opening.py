@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
-from lcstore.index.catalog import read_store_record
+from lcstore.index.kinds import read_store_record
 from lcstore.storage.backend import Backend
 from lcstore.storage.targets import open_backend
 from lcstore.store.store import Store

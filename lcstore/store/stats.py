@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
-from lcstore.format.records import EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
+from lcstore.format.records import EdgeRecord, NodeRecord, ObjectRef
 from lcstore.graph.names import ROOT
-from lcstore.index.marked import Marks, marks_of, pins_by_node
+from lcstore.index.kinds import EDGE, KINDS, NODE
+from lcstore.index.listing import CHECKING, Listing
+from lcstore.index.marked import Marks
+from lcstore.index.reading import ReadRecord, read_each
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress, ReadRecord, read_records, spread
+from lcstore.storage.survey import OnProgress, spread
 
 
 @dataclass(frozen=True)
@@ -131,18 +134,16 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
     CorruptionError
         A name in the store is not one of lcstore's. (A record that cannot be read is counted as that.)
     """
-    nodes = backend.list(keys.NODES)
-    everything = backend.list("")
-    edges = [key for key in everything if key.startswith(f"{keys.EDGES}/")]
-    data = [key for key in everything if key.startswith(f"{keys.DATA}/")]
-    names = [keys.parse_node_key(key) for key in nodes]
-    marks = _marks(everything, {name.node for name in names})
+    listing = Listing.take(backend, CHECKING)
+    names, data = listing.nodes, listing.below(keys.DATA)
+    marks = listing.marks({name.node for name in names})
     count = _Count(set(data), marks)
-    for node in read_records(backend, nodes, read_node, on_progress=on_progress):
+    for node in read_each(backend, NODE, listing.below(keys.NODES), on_progress):
         count.tally(node)
-    for edge in read_records(backend, edges, read_edge):
+    for edge in read_each(backend, EDGE, listing.below(keys.EDGES)):
         count.tally(edge)
-    count.stored["records"] += _sizes(backend, [key for key in everything if _is_mark(key)])
+    other = [listing.below(folder) for folder in KINDS.keys() - {keys.NODES, keys.EDGES} | {keys.STORE_KEY}]
+    count.stored["records"] += _sizes(backend, [key for found in other for key in found])
     kept = [name for name in names if name.node not in marks.hidden]
     orphans = [key for key in data if key not in count.known]
     return Stats(
@@ -152,7 +153,7 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
         runs=len({(name.run, name.run_id) for name in kept}),
         anchors=sum(name.base == ROOT for name in kept),
         deltas=sum(name.base != ROOT for name in kept),
-        shortcuts=len(edges),
+        shortcuts=len(listing.edges),
         retired=len(names) - len(kept),
         bytes_raw=dict(count.raw) | {"total": count.raw.total()},
         bytes_stored=dict(count.stored) | {"total": count.stored.total()},
@@ -163,26 +164,6 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
         orphan_bytes=_sizes(backend, orphans),
         unreadable=count.unreadable,
     )
-
-
-def _marks(everything: list[str], nodes: set[str]) -> Marks:
-    """Return what is marked, from the names of a listing."""
-
-    def below(folder: str) -> list[str]:
-        return [key for key in everything if key.startswith(f"{folder}/")]
-
-    return marks_of(
-        map(keys.parse_retired_key, below(keys.RETIRED)),
-        pins_by_node(map(keys.parse_tag_key, below(keys.NAMES)), nodes),
-        map(keys.parse_condemned_key, below(keys.CONDEMNED)),
-    )
-
-
-def _is_mark(key: str) -> bool:
-    """Tell the objects that count as records besides those of nodes and edges."""
-    return key == keys.STORE_KEY or key.partition("/")[0] in (
-        keys.LAYOUTS, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
-    )  # fmt: skip
 
 
 def _sizes(backend: Backend, found: list[str]) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lcstore.check.findings import Level
 from lcstore.errors import LcstoreError, NotFoundError
-from lcstore.index.findings import Level
 from lcstore.storage.backend import Backend
 from lcstore.store.opening import open_store
 from lcstore.store.store import Store

@@ -21,6 +21,7 @@ from lcstore.format.strictjson import dumps
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.index.commit import put_record
 from lcstore.index.info import SaveInfo, phases
+from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
 from lcstore.limits import MAX_LEAVES_BYTES, check
 from lcstore.state.layout import make_layout
@@ -187,7 +188,7 @@ class Saving:
         """Set the tags of the node to come; one of a node that does not come to exist says nothing."""
         if not self.labels.tags:
             return
-        named = [keys.parse_tag_key(key) for key in self.writer.backend.list(keys.NAMES)]
+        named = Listing.take(self.writer.backend, TAGS).named
         for tag in self.labels.tags:
             mark = TagRecord(tag, node, next_seq(named, "tag", tag), created)
             self.written.put_mark(mark.key(), mark.to_bytes())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import secrets
 import time
@@ -14,14 +13,14 @@ from lcstore.arrays import Array
 from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.format import keys
 from lcstore.format.labels import Labels
+from lcstore.format.layoutfile import layout_object
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
-from lcstore.format.strictjson import dumps
 from lcstore.graph.names import ROOT, NodeName
-from lcstore.index.catalog import Catalog
-from lcstore.index.commit import is_taken_away, put_record
+from lcstore.index.commit import put_record
+from lcstore.index.index import Index
 from lcstore.index.info import SaveInfo
-from lcstore.index.standing import is_going
+from lcstore.index.standing import is_going, is_taken_away
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState
@@ -48,7 +47,7 @@ class Writer:
         The quality.
     """
 
-    def __init__(self, backend: Backend, catalog: Catalog, executor: Executor, policy: Policy) -> None:
+    def __init__(self, backend: Backend, catalog: Index, executor: Executor, policy: Policy) -> None:
         self.backend = backend
         self.catalog = catalog
         self.executor = executor
@@ -64,7 +63,11 @@ class Writer:
         self._doubtful = False
         #: Paths that have shown values which no grid holds: exact until the next anchor.
         self.exact: set[Name] = set()
-        self._layouts: dict[int, tuple[Layout, str]] = {}
+        #: The layout that was stored last, and its digest.
+        self._stored_layout: tuple[Layout, str] | None = None
+        #: The digest of the layout that the head names, where the head is this handle's own and acknowledged:
+        #: collectors keep the latest node of every run, and so its layout.
+        self._safe_layout: str | None = None
         #: Ranges of elements that were said to have changed by saves that did not come about.
         self._touched: dict[Name, Array] = {}
         #: A commit that was left open.
@@ -76,7 +79,7 @@ class Writer:
         """Go on from a node: `track` is what was rebuilt of it."""
         self.settle()
         self.head, self.track = head, track
-        self._foreign, self._doubtful = True, False
+        self._foreign, self._doubtful, self._safe_layout = True, False, None
         self.exact, self.sound, self._touched = set(), True, {}
 
     def distrust(self) -> None:
@@ -205,7 +208,7 @@ class Writer:
         self._touched = {}
         self.head = pending.name
         self.sound = self._doubtful = True
-        self.catalog.add(pending.name, pending.record)
+        self.catalog.add(pending.name, pending.record, len(pending.data))
 
     def _is_let_go(self, base: NodeName | None, step: int) -> bool:
         """Say whether a collector takes away anything of the node just committed, or of what it stands on.
@@ -216,7 +219,8 @@ class Writer:
         assert self.head is not None
         record = self.catalog.record(self.head.node)
         try:
-            gone = is_taken_away(self.backend, record.edge.id, record.objects)
+            new_layout = record.layout if record.layout != self._safe_layout else None
+            gone = is_taken_away(self.backend, record.edge.id, record.objects, new_layout)
             gone = gone or (base is not None and self._foreign and self._is_going(base))
         except StorageError as error:
             raise UnknownOutcomeError(
@@ -226,10 +230,11 @@ class Writer:
             ) from error
         if not gone:
             self._foreign = self._doubtful = False
+            self._safe_layout = record.layout
         return gone
 
     def _is_going(self, base: NodeName) -> bool:
-        return is_going(self.backend, self.catalog, base.node)
+        return is_going(self.catalog, base.node)
 
     def _disown(self, name: NodeName) -> None:
         """Let go of a node that is not acknowledged: what it stands on is being deleted."""
@@ -240,15 +245,18 @@ class Writer:
             raise UnknownOutcomeError(
                 "what the state just stored stands on is being deleted: save again", step=name.step
             ) from error
-        self.head, self._foreign, self._doubtful = None, False, False
+        self.head, self._foreign, self._doubtful, self._safe_layout = None, False, False, None
 
     def layout_digest(self, layout: Layout) -> tuple[str, int]:
-        """Return the digest of a layout, stored if this handle has not yet done so, and the bytes written."""
-        known = self._layouts.get(id(layout))
-        if known is not None and known[0] is layout:
-            return known[1], 0
-        data = dumps(layout.to_json())
-        digest = hashlib.sha256(data).hexdigest()
+        """Return the digest of a stored layout, and the bytes written for it.
+
+        It is stored anew, as an object of its own, unless the head names it: any other may be a collector's.
+        """
+        if self._stored_layout is not None and self._stored_layout[0] is layout:
+            digest = self._stored_layout[1]
+            if digest == self._safe_layout:
+                return digest, 0
+        digest, data = layout_object(layout)
         self.backend.put(keys.layout_key(digest), data)
-        self._layouts[id(layout)] = (layout, digest)
+        self._stored_layout = (layout, digest)
         return digest, len(data)

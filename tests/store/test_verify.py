@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import lcstore
+from lcstore.check.findings import Report
 from lcstore.check.verify import verify
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.index.findings import Report
 from lcstore.storage.memory import MemoryBackend
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -238,7 +238,7 @@ def test_progress_counts_up_to_all(objects):
     for counts in seen.values():
         assert [done for done, _ in counts] == list(range(1, len(counts) + 1))
         assert counts[-1] == (len(counts), len(counts))
-    assert {"records", "objects"} <= set(seen)
+    assert {"nodes", "layouts", "objects"} <= set(seen)
 
 
 def test_stats_count_every_byte(objects):

@@ -12,11 +12,11 @@ from damaged import CREATED, grown, merge, put, restorable, state
 
 import lcstore
 from lcstore.check import scrutiny
+from lcstore.check.findings import Report
 from lcstore.check.verify import verify
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, node_id, read_edge, read_node
-from lcstore.index.findings import Report
 from lcstore.storage.memory import MemoryBackend
 
 LEVELS = ("structure", "checksum", "decode", "restore")

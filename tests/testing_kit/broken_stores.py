@@ -28,7 +28,7 @@ from deletion import (
 from runs import base, opened, record, state, straight
 
 from lcstore.errors import LcstoreError
-from lcstore.index import census
+from lcstore.index import contents
 from lcstore.maintain.collect import Collector
 from lcstore.storage import local
 from lcstore.storage.backend import Backend
@@ -157,8 +157,8 @@ def overwriting() -> AbstractContextManager[object]:
 def skipping_unreadable() -> AbstractContextManager[object]:
     """A collector takes records that it cannot read to be none."""
     return patch.multiple(
-        census,
-        _strict=lambda read, backend: [(item.key, item.record) for item in read if item.record is not None],
+        contents,
+        _refuse=lambda key, error: None,
         _check_parents=lambda taken: None,
     )
 

@@ -13,7 +13,7 @@ from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import StoreRecord, utc_now
-from lcstore.index.census import Census, take_census
+from lcstore.index.contents import Contents, read_contents
 from lcstore.maintain.collect import Collector
 from lcstore.maintain.verdict import condemnable, judge
 from lcstore.storage.backend import Backend
@@ -140,9 +140,9 @@ def lost_to_damaged_reads(start: Forked, collect: Collect) -> list[str]:
 class NeverLooksAgain(Collector):
     """Deletes what it condemned, whatever was committed since."""
 
-    def _census(self, before: Census | None) -> Census:
+    def _contents(self, before: Contents | None) -> Contents:
         if before is None:
-            return super()._census(None)
+            return super()._contents(None)
         return replace(before, condemned=self.backend.list(keys.CONDEMNED))
 
 
@@ -150,20 +150,20 @@ class ByAgeAlone(Collector):
     """Deletes what was not needed when it looked, condemning nothing."""
 
     def run(self, *, dry_run: bool):
-        census = self._census(None)
-        scopes = list(condemnable(census, judge(census, self._plan), set(census.data)))
-        self._delete(census, scopes)
-        self._sweep(census, scopes)
+        contents = self._contents(None)
+        scopes = list(condemnable(contents, judge(contents, self._layout), set(contents.data)))
+        self._delete(contents, scopes)
+        self._sweep(contents, scopes)
 
 
 class CondemnsLate(Collector):
     """Condemns what it is about to delete, after it has looked for the last time."""
 
     def run(self, *, dry_run: bool):
-        census = self._census(None)
-        scopes = list(condemnable(census, judge(census, self._plan), set(census.data)))
-        census = take_census(self.backend, census)
-        free = set(condemnable(census, judge(census, self._plan), set(census.data)))
+        contents = self._contents(None)
+        scopes = list(condemnable(contents, judge(contents, self._layout), set(contents.data)))
+        contents = read_contents(self.backend, contents)
+        free = set(condemnable(contents, judge(contents, self._layout), set(contents.data)))
         scopes = [scope for scope in scopes if scope in free]
         self._condemn(scopes)
-        self._delete(census, scopes)
+        self._delete(contents, scopes)

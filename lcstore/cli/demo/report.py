@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from lcstore.cli.output import Answer, printable, row, table
 
 if TYPE_CHECKING:
+    from lcstore.check.findings import Report
     from lcstore.cli.demo.run import Outcome
     from lcstore.cli.demo.train import Training
-    from lcstore.index.findings import Report
     from lcstore.store.stats import Stats
 
 

@@ -1,44 +1,37 @@
-"""Every record of a store, read and checked for `verify`: what is there, and what is wrong with it."""
+"""Every record of a store that can be read, for `verify` and `repair`, with what is wrong with the others."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.check.findings import Findings
+from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.marks import TagRecord, read_condemned, read_retired, read_tag
-from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
-from lcstore.format.strictjson import loads
+from lcstore.format.marks import TagRecord
+from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef
-from lcstore.index.catalog import read_store_record
-from lcstore.index.findings import Findings
+from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG, Kind, read_store_record
 from lcstore.index.links import LayoutView, Link
-from lcstore.index.marked import Marks, bearers, marks_of
-from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
+from lcstore.index.listing import CHECKING, Listing
+from lcstore.index.marked import Marks
+from lcstore.index.reading import read_all
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress, read_records
+from lcstore.storage.survey import OnProgress
 
-T = TypeVar("T")
+R = TypeVar("R")
 
-_PARSERS: Final[dict[str, Callable[[str], object]]] = {
-    keys.NODES: keys.parse_node_key,
-    keys.EDGES: keys.parse_edge_key,
-    keys.LAYOUTS: keys.parse_layout_key,
-    keys.NAMES: keys.parse_tag_key,
-    keys.RETIRED: keys.parse_retired_key,
-    keys.CONDEMNED: keys.parse_condemned_key,
-}
 #: What the storage's clock and `doctor` leave behind when they are cut off.
 _SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
 _FOREIGN: Final = "no lcstore wrote this: it is no name of a store"
+#: What findings about records of each folder are called.
+_CHECKS: Final = {keys.NODES: "record", keys.EDGES: "record", keys.LAYOUTS: "layout"}
 
 
-class Inventory:
-    """What is in a store, as far as it can be read.
+class Readable:
+    """What is in a store, as far as it can be read. Whatever cannot be is a finding.
 
     Attributes
     ----------
@@ -61,6 +54,7 @@ class Inventory:
         self.findings = findings
         self.on_progress = on_progress
         self.graph = Graph()
+        self.listing = Listing({})
         self.listed: set[str] = set()
         self.records: dict[str, NodeRecord] = {}
         self.edges: dict[str, EdgeRecord] = {}
@@ -86,23 +80,20 @@ class Inventory:
         NotFoundError
             There is nothing at all.
         """
-        # Records are listed before the rest: what a listed record needs was stored before it.
-        early = [key for folder in (keys.NODES, keys.EDGES) for key in self.backend.list(folder)]
-        foreign: list[str] = []
-        self.listed = set(self.backend.list("", foreign))
-        if not self.listed and not foreign:
+        self.listing = Listing.take(self.backend, CHECKING)
+        if not any(self.listing.by_folder.values()) and not self.listing.foreign:
             raise NotFoundError(f"there is no store at {self.backend.url}")
         self._store_record()
-        self._names(foreign)
-        early = sorted(key for key in early if key in self.listed)
-        self._nodes([key for key in early if key.startswith(f"{keys.NODES}/")])
-        self._edges([key for key in early if key.startswith(f"{keys.EDGES}/")])
-        self._layouts()
+        self._names()
+        self._nodes()
+        self._edges()
+        # Whether a layout is missing is a question for whoever needs it.
+        self._read(LAYOUT, lambda key, layout: self.layouts.update({keys.parse_layout_key(key): layout}))
         self._marks()
 
     def below(self, folder: str) -> list[str]:
         """Return the keys below a folder, in order."""
-        return sorted(key for key in self.listed if key.startswith(f"{folder}/"))
+        return self.listing.below(folder)
 
     @property
     def links(self) -> dict[str, Link]:
@@ -135,7 +126,7 @@ class Inventory:
         return keys.edge_key(self.graph.edges[ref.edge])
 
     def is_condemned(self, edge: str, scope: str) -> bool:
-        """Say whether a record accounts for objects that are gone."""
+        """Return whether a record accounts for objects that are gone."""
         return any((edge, s) in self._condemned for s in (scope, keys.WHOLE_EDGE))
 
     def see(self, marks: Marks) -> None:
@@ -157,56 +148,59 @@ class Inventory:
             message = f"the grace of this store is {record.grace_seconds} s; stores are made with {usual} s"
             self.findings.add("info", "store", keys.STORE_KEY, message)
 
-    def _names(self, foreign: Iterable[str]) -> None:
+    def _names(self) -> None:
         """Every name parses; those that do not are left out of all that follows."""
-        for name in foreign:
+        for name in self.listing.foreign:
             self.findings.add("warning", "name", name, _FOREIGN)
-        aside = self.below(keys.QUARANTINE)
-        self.listed.difference_update(aside)
+        aside = self.listing.by_folder.pop(keys.QUARANTINE, [])
         if aside:
             message = f"{len(aside)} of the store's records could not be read: a repair set them aside"
             self.findings.add("info", "quarantine", keys.QUARANTINE, message)
-        for key in sorted(self.listed):
-            folder = key.partition("/")[0]
-            if folder in _PARSERS:
-                self._parse(key, _PARSERS[folder])
-            elif key.startswith(_SCRATCH):
-                self.findings.add("info", "name", key, "left by a measurement that was cut off")
-            elif key != keys.STORE_KEY and not keys.is_data_key(key):
-                self.listed.discard(key)
-                self.findings.add("warning", "name", key, _FOREIGN)
+        self.listing.drop_unparsable(self._unparsable)
+        for folder, found in self.listing.by_folder.items():
+            if folder not in KINDS:
+                self.listing.by_folder[folder] = [key for key in found if self._is_known(key)]
+        self.listed = {key for found in self.listing.by_folder.values() for key in found}
 
-    def _parse(self, key: str, parse: Callable[[str], object]) -> None:
-        try:
-            parse(key)
-        except LcstoreError as error:
-            self.listed.discard(key)
-            message = f"{error.message}: the store cannot be listed while it is there"
-            self.findings.add("error", "name", key, message)
+    def _unparsable(self, key: str, error: LcstoreError) -> None:
+        message = f"{error.message}: the store cannot be listed while it is there"
+        self.findings.add("error", "name", key, message)
 
-    def _nodes(self, found: list[str]) -> None:
-        for read in read_records(self.backend, found, read_node, on_progress=self.on_progress):
-            name = keys.parse_node_key(read.key)
-            if read.record is not None:
-                self.records[name.node] = read.record
-            elif self._deleted(read.key, read.error):
-                continue
-            else:
-                self._lost_record("record", read.key, read.error, step=name.step)
-            self._to_graph(read.key, lambda key: self.graph.add(keys.parse_node_key(key)))
+    def _is_known(self, key: str) -> bool:
+        if key.startswith(_SCRATCH):
+            self.findings.add("info", "name", key, "left by a measurement that was cut off")
+        elif key != keys.STORE_KEY and not keys.is_data_key(key):
+            self.findings.add("warning", "name", key, _FOREIGN)
+            return False
+        return True
+
+    def _read(self, kind: Kind[Any, R], take: Callable[[str, R], None]) -> list[str]:
+        """Read the records of a kind; return the keys of those that are still there, in order."""
+        check = _CHECKS.get(kind.folder, kind.folder)
+
+        def problem(key: str, error: LcstoreError) -> None:
+            step = keys.parse_node_key(key).step if kind.folder == keys.NODES else None
+            self._lost_record(check, key, error, step=step)
+
+        there = read_all(self.backend, kind, self.below(kind.folder), take, problem, self.on_progress)
+        return [key for key in self.below(kind.folder) if key in there]
+
+    def _nodes(self) -> None:
+        def take(key: str, record: NodeRecord) -> None:
+            self.records[keys.parse_node_key(key).node] = record
+
+        for key in self._read(NODE, take):
+            self._to_graph(key, lambda key: self.graph.add(keys.parse_node_key(key)))
         for run in self.graph.ambiguous_runs():
             message = f"run {run} was taken by two writers at the same time; each made a branch"
             self.findings.add("warning", "run", None, message)
 
-    def _edges(self, found: list[str]) -> None:
-        for read in read_records(self.backend, found, read_edge, phase="edges", on_progress=self.on_progress):
-            if read.record is not None:
-                self.edges[keys.parse_edge_key(read.key).edge] = read.record
-            elif self._deleted(read.key, read.error):
-                continue
-            else:
-                self._lost_record("record", read.key, read.error)
-            self._to_graph(read.key, lambda key: self.graph.add_edge(keys.parse_edge_key(key)))
+    def _edges(self) -> None:
+        def take(key: str, record: EdgeRecord) -> None:
+            self.edges[keys.parse_edge_key(key).edge] = record
+
+        for key in self._read(EDGE, take):
+            self._to_graph(key, lambda key: self.graph.add_edge(keys.parse_edge_key(key)))
 
     def _to_graph(self, key: str, add: Callable[[str], None]) -> None:
         try:
@@ -214,39 +208,18 @@ class Inventory:
         except LcstoreError as error:
             self.findings.add("error", "name", key, error.message)
 
-    def _deleted(self, key: str, error: LcstoreError | None) -> bool:
-        """Say whether a listed record has been deleted since, as collecting does."""
-        return isinstance(error, NotFoundError) and key not in self.backend.list(key.partition("/")[0])
-
-    def _lost_record(
-        self, check: str, key: str, error: LcstoreError | None, *, step: int | None = None
-    ) -> None:
-        assert error is not None
+    def _lost_record(self, check: str, key: str, error: LcstoreError, *, step: int | None = None) -> None:
         self.unreadable[key] = error
         self.findings.unreadable(check, key, error, step=step)
 
-    def _layouts(self) -> None:
-        """Read the layouts that are there; whether one is missing is a question for whoever needs it."""
-        found = self.below(keys.LAYOUTS)
-        for read in read_records(self.backend, found, _read_layout, limit=MAX_LAYOUT_BYTES, phase="layouts"):
-            if read.record is not None:
-                self.layouts[keys.parse_layout_key(read.key)] = read.record
-            elif not self._deleted(read.key, read.error):
-                self._lost_record("layout", read.key, read.error)
-
     def _marks(self) -> None:
-        self._marked(keys.NAMES, read_tag)
-        self._marked(keys.RETIRED, read_retired)
-        self._marked(keys.CONDEMNED, read_condemned)
-        self.named = tuple(map(keys.parse_tag_key, self.below(keys.NAMES)))
-        pins = bearers(self.named, "pin", self.graph.nodes)
-        self.see(
-            marks_of(
-                map(keys.parse_retired_key, self.below(keys.RETIRED)),
-                {name.node for names in pins.values() for name in names if name.node is not None},
-                map(keys.parse_condemned_key, self.below(keys.CONDEMNED)),
-            )
-        )
+        kinds: tuple[Kind[Any, Any], ...] = (TAG, RETIRED, CONDEMNED)
+        for kind in kinds:
+            there = self._read(kind, lambda key, record: None)
+            self.listed.difference_update(set(self.below(kind.folder)).difference(there))
+            self.listing.by_folder[kind.folder] = there
+        self.named = self.listing.named
+        self.see(self.listing.marks(self.graph.nodes))
         for name in self.named:
             if name.node is not None and name.node not in self.graph.nodes:
                 what = f"{name.kind} {name.name!r} is of no state that is there"
@@ -260,19 +233,3 @@ class Inventory:
                     key = TagRecord(tag, node, 0, record.created).key()
                     message = f"tag {tag!r} has no record: it does not find its state"
                     self.findings.add("warning", "tag", key, message, step=record.step)
-
-    def _marked(self, folder: str, parse: Callable[[str, bytes], object]) -> None:
-        found = self.below(folder)
-        for mark in read_records(self.backend, found, parse, limit=MAX_RECORD_BYTES, phase=folder):
-            if mark.error is None:
-                continue
-            if self._deleted(mark.key, mark.error):
-                self.listed.discard(mark.key)
-            else:
-                self._lost_record(folder, mark.key, mark.error)
-
-
-def _read_layout(key: str, data: bytes) -> Layout:
-    if hashlib.sha256(data).hexdigest() != keys.parse_layout_key(key):
-        raise CorruptionError("the layout is not the one that its name promises (its hash differs)", key=key)
-    return Layout.from_json(loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES))

@@ -1,0 +1,42 @@
+"""The object that holds a layout: its bytes, and the hash that names it.
+
+Each object has an id of its own, so no two writers ever store one name, even for equal layouts. A collector
+that condemned a layout may therefore delete it: no writer stores it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+
+from lcstore.errors import CorruptionError
+from lcstore.format import keys
+from lcstore.format.strictjson import dumps, loads
+from lcstore.limits import MAX_LAYOUT_BYTES
+from lcstore.state.layout import Layout
+
+
+def layout_object(layout: Layout) -> tuple[str, bytes]:
+    """Return the digest and the bytes of a new object for a layout."""
+    data = dumps(layout.to_json() | {"id": secrets.token_hex(16)})
+    return hashlib.sha256(data).hexdigest(), data
+
+
+def read_layout(key: str, data: bytes) -> Layout:
+    """Return the layout stored under `key`, having checked its hash.
+
+    Raises
+    ------
+    CorruptionError
+        It is not the one that its name promises, or no layout at all.
+    """
+    if hashlib.sha256(data).hexdigest() != keys.parse_layout_key(key):
+        raise CorruptionError("the layout is not the one that its name promises (its hash differs)", key=key)
+    value = loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES)
+    try:
+        if not isinstance(value, dict) or not keys.is_id(str(value.pop("id", ""))):
+            raise CorruptionError("a stored layout cannot be right: it has no id")
+        return Layout.from_json(value)
+    except CorruptionError as error:
+        error.key = error.key or key
+        raise

@@ -1,0 +1,240 @@
+"""All that a store holds, read strictly: what a collector has to know before it lets anything go."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.format import keys
+from lcstore.format.records import EdgeBody, EdgeRecord, NodeRecord, ObjectRef
+from lcstore.graph.graph import Graph
+from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
+from lcstore.index.listing import COLLECTING, Listing
+from lcstore.index.marked import Marks
+from lcstore.index.reading import read_all
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress
+
+R = TypeVar("R")
+
+#: An array of an edge: pool and op.
+Array: TypeAlias = tuple[str, keys.Op]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An edge, as far as a collector cares.
+
+    Attributes
+    ----------
+    edge, base, target
+        Its id, and from where to where it leads.
+    own
+        Whether it is the edge that the target was saved with.
+    layout
+        Digest of the target's layout; "" for a shortcut.
+    ops
+        What it says of each tensor.
+    arrays
+        Its objects by array.
+    exact
+        The objects of the target's exact value, for an own edge.
+    """
+
+    edge: str
+    base: str
+    target: str
+    own: bool
+    layout: str
+    ops: bytes
+    arrays: dict[Array, tuple[ObjectRef, ...]]
+    exact: tuple[ObjectRef, ...] = ()
+
+
+@dataclass
+class Contents:
+    """What a store holds at one time, all of it.
+
+    Attributes
+    ----------
+    graph, marks, named
+        Nodes and edges, with what is marked.
+    stored
+        All edges by id.
+    own
+        Id of each node's own edge.
+    parents
+        Parent of each node.
+    data
+        Keys of the objects that are there, by edge.
+    layouts
+        Digests of the layouts that are there.
+    retired, condemned
+        Keys of the retirements and condemnations that were there before the nodes and edges were listed.
+    """
+
+    graph: Graph
+    marks: Marks
+    named: tuple[keys.TagName, ...]
+    stored: dict[str, Stored] = field(default_factory=dict)
+    own: dict[str, str] = field(default_factory=dict)
+    parents: dict[str, str | None] = field(default_factory=dict)
+    data: dict[str, list[str]] = field(default_factory=dict)
+    layouts: list[str] = field(default_factory=list)
+    retired: list[str] = field(default_factory=list)
+    condemned: list[str] = field(default_factory=list)
+
+    @property
+    def kept(self) -> set[str]:
+        """Nodes that are not let go of."""
+        return set(self.graph.nodes) - self.graph.hidden
+
+    @property
+    def idle_layouts(self) -> list[str]:
+        """Layouts that no record names."""
+        used = {stored.layout for stored in self.stored.values()}
+        return [digest for digest in self.layouts if digest not in used]
+
+    def key_of(self, edge: str) -> str | None:
+        """Return the key of the record that an edge is in; None for objects of no record."""
+        stored = self.stored.get(edge)
+        if stored is None:
+            return None
+        if stored.own:
+            return keys.node_key(self.graph.nodes[stored.target])
+        return keys.edge_key(self.graph.edges[edge])
+
+
+def read_contents(
+    backend: Backend, before: Contents | None = None, on_progress: OnProgress | None = None
+) -> Contents:
+    """List a store and read all its records; those that were read `before` are not read again.
+
+    Raises
+    ------
+    CorruptionError
+        A record cannot be read, contradicts its name, or has a parent of which nothing is known. Nothing may
+        be collected then: run ``lcstore repair``.
+    """
+    return _Reading(backend, Listing.take(backend, COLLECTING), before, on_progress).run()
+
+
+class _Reading:
+    """Contents while they are read: whatever cannot be read ends it."""
+
+    def __init__(
+        self, backend: Backend, listing: Listing, before: Contents | None, on_progress: OnProgress | None
+    ) -> None:
+        self.backend = backend
+        self.listing = listing
+        self.before = before or Contents(Graph(), Marks(), ())
+        self.on_progress = on_progress
+        early = listing.before[keys.RETIRED]
+        self.made = Contents(
+            Graph(),
+            Marks(),
+            listing.named,
+            data=listing.data,
+            layouts=listing.layouts,
+            retired=[key for key in listing.below(keys.RETIRED) if key in early],
+            condemned=listing.below(keys.CONDEMNED),
+        )
+
+    def run(self) -> Contents:
+        made = self.made
+        self._nodes()
+        self._edges()
+        self._read(RETIRED, self.listing.below(keys.RETIRED), lambda key, record: None)
+        self._read(TAG, self.listing.below(keys.NAMES), lambda key, record: None)
+        made.marks = self.listing.marks(made.graph.nodes)
+        made.marks.mark(made.graph)
+        _check_parents(made)
+        return made
+
+    def _read(self, kind: Kind[Any, R], found: list[str], take: Callable[[str, R], None]) -> set[str]:
+        return read_all(self.backend, kind, found, take, _refuse, self.on_progress)
+
+    def _nodes(self) -> None:
+        made, before, new = self.made, self.before, []
+        for name in self.listing.nodes:
+            if name.node not in before.own:
+                new.append(keys.node_key(name))
+                continue
+            made.graph.add(name)
+            made.parents[name.node] = before.parents[name.node]
+            self._take(before.stored[before.own[name.node]])
+
+        def take(key: str, record: NodeRecord) -> None:
+            name = keys.parse_node_key(key)
+            made.graph.add(name)
+            made.parents[name.node] = record.parent
+            self._take(own_edge(name.node, record))
+
+        self._read(NODE, new, take)
+
+    def _edges(self) -> None:
+        made, before, new = self.made, self.before, []
+        for name in self.listing.edges:
+            if name.edge not in before.stored:
+                new.append(keys.edge_key(name))
+                continue
+            made.graph.add_edge(name)
+            self._take(before.stored[name.edge])
+
+        def take(key: str, record: EdgeRecord) -> None:
+            made.graph.add_edge(keys.parse_edge_key(key))
+            self._take(shortcut_edge(record))
+
+        self._read(EDGE, new, take)
+
+    def _take(self, stored: Stored) -> None:
+        if stored.edge in self.made.stored:
+            raise CorruptionError(f"two records claim edge {stored.edge}: run `lcstore verify`")
+        self.made.stored[stored.edge] = stored
+        if stored.own:
+            self.made.own[stored.target] = stored.edge
+
+
+def _refuse(key: str, error: LcstoreError) -> NoReturn:
+    message = f"{error.message}; nothing is collected while a record cannot be read: run `lcstore repair`"
+    raise type(error)(message, key=error.key, step=error.step) from error
+
+
+def _check_parents(taken: Contents) -> None:
+    for node, parent in taken.parents.items():
+        if node in taken.graph.hidden or parent is None or parent in taken.graph.nodes:
+            continue
+        if parent not in taken.marks.retired:
+            name = taken.graph.nodes[node]
+            raise CorruptionError(
+                f"its parent, node {parent}, is missing, and no record says that it was retired; nothing is "
+                "collected while that is so: run `lcstore repair`",
+                key=keys.node_key(name),
+                step=name.step,
+            )
+
+
+def own_edge(node: str, record: NodeRecord) -> Stored:
+    """Return the edge that a node was saved with."""
+    exact = record.exact.objects if record.exact is not None else ()
+    ops = record.edge.columns.get("op", b"")
+    edge = record.edge
+    return Stored(edge.id, edge.base, node, True, record.layout, ops, _arrays(edge), exact)
+
+
+def shortcut_edge(record: EdgeRecord) -> Stored:
+    """Return an edge that maintenance added."""
+    edge = record.edge
+    return Stored(edge.id, edge.base, record.target, False, "", edge.columns.get("op", b""), _arrays(edge))
+
+
+def _arrays(edge: EdgeBody) -> dict[Array, tuple[ObjectRef, ...]]:
+    found: defaultdict[Array, list[ObjectRef]] = defaultdict(list)
+    for ref in edge.objects:
+        name = keys.parse_data_key(ref.key)
+        if name.pool is not None and name.op is not None:
+            found[name.pool, name.op].append(ref)
+    return {array: tuple(refs) for array, refs in found.items()}

@@ -1,0 +1,294 @@
+"""What a store holds: the graph, marks and tags of its last listing, and the records behind the names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from threading import RLock
+from typing import NoReturn, TypeVar
+
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.format import keys
+from lcstore.format.records import EdgeRecord, NodeRecord
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import EdgeRef, NodeName
+from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG
+from lcstore.index.listing import LATEST, READING, Listing, Order
+from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node
+from lcstore.index.reading import Records, read_all
+from lcstore.index.resolve import absent, holds, resolved
+from lcstore.state.layout import Layout
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress
+
+T = TypeVar("T")
+
+
+class Index:
+    """What is in a store, by its names, and the records that they stand for. Thread-safe.
+
+    Listings are taken anew by `refresh`; records and layouts never change, and are kept. A record is read,
+    and checked, when it is first asked for: one that cannot be read troubles only whoever needs it.
+
+    Parameters
+    ----------
+    backend
+        Where the store is.
+    executor
+        Threads that list and read side by side.
+
+    Attributes
+    ----------
+    graph
+        The nodes and edges. What is retired is hidden in it.
+    marks
+        What is retired, pinned and condemned, as of the last full listing.
+    named
+        The names of tags and pins, as of the last full listing.
+    """
+
+    def __init__(self, backend: Backend, executor: Executor | None = None) -> None:
+        self.backend = backend
+        self.executor = executor
+        self.graph = Graph()
+        self.marks = Marks()
+        self.named: tuple[keys.TagName, ...] = ()
+        self._keys: set[str] = set()
+        self._records = Records(backend)
+        self._layouts = Records(backend)
+        self._damaged: set[EdgeRef] = set()
+        self._lock = RLock()
+
+    # Names ----------------------------------------------------------------------------------------------
+
+    def refresh(self, *, full: bool = False) -> Graph:
+        """List the nodes anew, with `full` also edges, retirements, tags and condemnations.
+
+        The folders are listed side by side.
+        """
+        self.look(READING if full else LATEST)
+        return self.graph
+
+    def look(self, order: Order) -> Listing:
+        """List the folders of an order anew, take in what is there, and return the listing."""
+        with self._lock:
+            before = set(self._keys)
+        listing = Listing.take(self.backend, order, self.executor)
+        full = order is not LATEST
+        links = {*listing.below(keys.NODES)}
+        links |= {*listing.below(keys.EDGES)} if full else {k for k in before if k.startswith(keys.EDGES)}
+        with self._lock:
+            # What another thread added while this one listed is there, though this listing may not show it.
+            gone = self._keys & (before - links)
+            wanted = (self._keys - gone) | links
+            graph, known = (Graph(), set()) if gone else (self.graph, self._keys)
+            for key in sorted(wanted - known):  # or ties would be broken by chance
+                if key.startswith(keys.NODES):
+                    graph.add(NODE.parse(key))
+                else:
+                    graph.add_edge(EDGE.parse(key))
+            if full:
+                self.named, self.marks = listing.named, listing.marks(graph.nodes)
+            if self.marks.outdated(graph, self._damaged):
+                graph = Graph(graph.nodes.values(), graph.edges.values())
+            self.marks.mark(graph)
+            self._avoid(graph, self._damaged)
+            self.graph, self._keys = graph, wanted
+        return listing
+
+    def add(self, name: NodeName, record: NodeRecord, nbytes: int) -> None:
+        """Take in a node that was just committed here, by a record of some bytes."""
+        with self._lock:
+            key = keys.node_key(name)
+            self._keys.add(key)
+            self.graph.add(name)
+            self._records.keep(key, record, nbytes)
+
+    def add_edge(self, record: EdgeRecord) -> None:
+        """Take in an edge that was just added here."""
+        with self._lock:
+            self._keys.add(keys.edge_key(record.name))
+            self.graph.add_edge(record.name)
+
+    def resolve(self, at: int | str | None, run: int | str | None = None) -> NodeName:
+        """Return the node that a user means, as of the last full listing.
+
+        Parameters
+        ----------
+        at
+            A step (its newest revision), ``"latest"`` or None, a tag, or a node's id.
+        run
+            Only nodes of this run, for the latest.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such node; the message says which steps there are.
+        CorruptionError
+            It is a tag whose record cannot be read.
+        """
+        with self._lock:
+            found = resolved(self.graph, at, run)
+            tag = None if found is not None else self._bearer(at)
+            if found is None and tag is None:
+                raise absent(self.graph, self.tagged(), self.backend.url, at)
+            name = found if tag is None or tag.node is None else self.graph.nodes[tag.node]
+        if tag is not None:
+            self._records.get(TAG, keys.tag_key(tag))  # the record, not its name, is what is believed
+        assert name is not None
+        return name
+
+    def _bearer(self, at: object) -> keys.TagName | None:
+        """Return the name of the record that holds of a tag."""
+        return bearers_of_tags(self.named, self.graph).get(at) if isinstance(at, str) else None
+
+    def tags(self) -> dict[str, set[str]]:
+        """Return the tags of each node, as of the last full listing."""
+        return tags_by_node(self.named, self.graph.nodes)
+
+    def tagged(self) -> dict[str, str]:
+        """Return the node that each tag finds, as of the last full listing."""
+        found = bearers_of_tags(self.named, self.graph)
+        return {tag: name.node for tag, name in found.items() if name.node is not None}
+
+    def name(self, node: str) -> NodeName:
+        """Return the name of a node that was in the graph; `NotFoundError` if it was collected since."""
+        with self._lock:
+            found = self.graph.nodes.get(node)
+        if found is None:
+            raise NotFoundError(f"node {node} is not there any more; {holds(self.graph, self.backend.url)}")
+        return found
+
+    # Records --------------------------------------------------------------------------------------------
+
+    def record(self, node: str) -> NodeRecord:
+        """Return the record of a node in the graph, read and checked.
+
+        Raises
+        ------
+        NotFoundError
+            The node is not in the graph any more.
+        CorruptionError
+            The record is missing although it was listed, or is not what its name promises.
+        """
+        return self._records.get(NODE, keys.node_key(self.name(node)))
+
+    def edge(self, edge: str) -> EdgeRecord:
+        """Return the record of an edge that maintenance added; errors as for `record`."""
+        with self._lock:
+            name = self.graph.edges.get(edge)
+        if name is None:
+            raise CorruptionError(f"edge {edge} is not there any more")
+        return self._records.get(EDGE, keys.edge_key(name))
+
+    def records(self, nodes: Iterable[str], executor: Executor) -> list[NodeRecord]:
+        """Return the records of several nodes, read side by side."""
+        return list(executor.map(self.record, nodes))
+
+    def shown(self, on_progress: OnProgress | None = None) -> dict[str, NodeRecord]:
+        """Return the records of all nodes that are not let go of, by node; they are not kept.
+
+        Raises
+        ------
+        CorruptionError
+            One of them cannot be read. (One that was deleted since it was listed is left out.)
+        """
+        with self._lock:
+            graph = self.graph
+            listed = [keys.node_key(name) for node, name in graph.nodes.items() if node not in graph.hidden]
+        found: dict[str, NodeRecord] = {}
+
+        def take(key: str, record: NodeRecord) -> None:
+            found[NODE.parse(key).node] = record
+
+        read_all(self.backend, NODE, listed, take, _refuse, on_progress)
+        return found
+
+    def layout(self, digest: str) -> Layout:
+        """Return a layout, read and checked against its digest; errors as for `record`."""
+        missing = "a layout that a record needs is missing"
+        return self._layouts.get(LAYOUT, keys.layout_key(digest), missing)
+
+    # Paths, and what changes beside them ----------------------------------------------------------------
+
+    def path(self, node: str) -> list[EdgeRef]:
+        """Return the edges from the root to a node that are the cheapest to read."""
+        with self._lock:
+            return self.graph.path(node)
+
+    def situation(self, node: str) -> object:
+        """Return what decides how a node is read; where that changes, reading may go better than before."""
+        with self._lock:
+            try:
+                path = tuple(self.graph.path(node))
+            except LcstoreError as error:
+                return str(error)
+            return path, node in self.marks.inexact, self.marks.stripped.get(node)
+
+    def news(self, ask: Callable[[], T], before: T) -> bool:
+        """List everything anew; return whether what `ask` then returns is not what it was before.
+
+        Twice, if need be. What a collector deletes is condemned first and its record goes before the
+        condemnation does: so where the first listing came too late for the one, the second has not the other.
+        """
+        for _ in range(2):
+            self.refresh(full=True)
+            if ask() != before:
+                return True
+        return False
+
+    def avoid_damage(self, node: str, key: str | None) -> bool:
+        """Return whether a node has a path without the edge of a damaged object; readers take that then."""
+        damaged = None if key is None else keys.edge_of(key)
+        if damaged is None:
+            return False
+        try:
+            path = self.path(node)
+        except LcstoreError:
+            return False
+        found = {ref for ref in path if self._edge_id(ref) == damaged}
+        with self._lock:
+            try:
+                found -= self._damaged
+                graph = Graph(self.graph.nodes.values(), self.graph.edges.values())
+                self.marks.mark(graph)
+                self._avoid(graph, self._damaged | found)
+                if not found or graph.path(node) == path:
+                    return False
+            except LcstoreError:
+                return False
+            self._damaged |= found
+            self.graph = graph
+            return True
+
+    def _edge_id(self, ref: EdgeRef) -> str | None:
+        try:
+            return ref.edge or self.record(ref.target).edge.id
+        except LcstoreError:
+            return None
+
+    @staticmethod
+    def _avoid(graph: Graph, edges: Iterable[EdgeRef]) -> None:
+        for ref in edges:
+            graph.condemn(node=ref.target if ref.edge is None else None, edge=ref.edge)
+
+    def is_going(self, node: str) -> bool:
+        """Return whether what a retired node may need is condemned; rather too often than too rarely."""
+        with self._lock:
+            try:
+                path = self.graph.path(node)
+            except LcstoreError:
+                return True
+            nodes, edges = {node, *(ref.target for ref in path)}, {ref.edge for ref in path}
+            for name in self.marks.condemned:
+                if name.scope == keys.EXACT_VALUE:
+                    # Its own value that is no track: nobody else's is needed.
+                    if name.node == node and node not in self.marks.inexact:
+                        return True
+                elif name.node in nodes or (name.node is None and name.edge in edges):
+                    return True
+            return False
+
+
+def _refuse(key: str, error: LcstoreError) -> NoReturn:
+    raise error

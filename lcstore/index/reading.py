@@ -1,0 +1,151 @@
+"""Reading records: one at a time and kept, or all of a listing, with what could not be read told of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, Final, Generic, TypeVar
+
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.index.kinds import Kind
+from lcstore.storage.backend import Backend, read_capped
+from lcstore.storage.survey import OnProgress, spread
+
+R = TypeVar("R")
+
+#: Bytes of records, as they are stored, that are kept. In memory they are a few times as many.
+KEPT_BYTES: Final = 64 << 20
+
+
+class Records:
+    """Records that were read. They never change, so those used last are kept, up to a number of bytes.
+
+    Thread-safe.
+
+    Parameters
+    ----------
+    backend
+        Where the records are.
+    limit
+        Stored bytes of what is kept. The record that was used last is kept whatever its size.
+    """
+
+    def __init__(self, backend: Backend, limit: int = KEPT_BYTES) -> None:
+        self.backend = backend
+        self.limit = limit
+        self.nbytes = 0
+        self._kept: dict[str, tuple[Any, int]] = {}
+        self._lock = Lock()
+
+    def get(self, kind: Kind[Any, R], key: str, missing: str = "a record that was listed is missing") -> R:
+        """Return a record, read and checked.
+
+        Raises
+        ------
+        CorruptionError
+            It is not there (the error says `missing`), or is not what its name promises.
+        """
+        with self._lock:
+            if key in self._kept:
+                self._kept[key] = self._kept.pop(key)  # the last to go
+                known: R = self._kept[key][0]
+                return known
+        try:
+            data = read_capped(self.backend, key, kind.limit)
+        except NotFoundError as error:
+            raise CorruptionError(missing, key=key) from error
+        return self.keep(key, kind.read(key, data), len(data))
+
+    def keep(self, key: str, record: R, nbytes: int) -> R:
+        """Keep a record of some stored bytes, and return it, or the same one that is kept already."""
+        with self._lock:
+            if key in self._kept:
+                known: R = self._kept[key][0]
+                return known
+            self._kept[key] = record, nbytes
+            self.nbytes += nbytes
+            while self.nbytes > self.limit and len(self._kept) > 1:
+                _, gone = self._kept.pop(next(iter(self._kept)))
+                self.nbytes -= gone
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord(Generic[R]):
+    """A record that was read, or why it could not be."""
+
+    key: str
+    nbytes: int
+    record: R | None
+    error: LcstoreError | None
+
+
+def read_each(
+    backend: Backend, kind: Kind[Any, R], found: Iterable[str], on_progress: OnProgress | None = None
+) -> Iterator[ReadRecord[R]]:
+    """Yield the records under some keys, in order. Nothing is raised for one of them: its error is kept.
+
+    One that is damaged is read once more: a bit may have flipped on the way.
+    """
+
+    def read(key: str) -> ReadRecord[R]:
+        first = read_once(key)
+        return read_once(key) if isinstance(first.error, CorruptionError) else first
+
+    def read_once(key: str) -> ReadRecord[R]:
+        nbytes = 0
+        try:
+            data = read_capped(backend, key, kind.limit)
+            nbytes = len(data)
+            return ReadRecord(key, nbytes, kind.read(key, data), None)
+        except LcstoreError as error:
+            error.key = error.key or key
+            return ReadRecord(key, nbytes, None, error)
+
+    return spread(read, found, phase=kind.folder, on_progress=on_progress)
+
+
+def read_all(
+    backend: Backend,
+    kind: Kind[Any, R],
+    found: Iterable[str],
+    take: Callable[[str, R], None],
+    problem: Callable[[str, LcstoreError], None],
+    on_progress: OnProgress | None = None,
+) -> set[str]:
+    """Read all records of one kind that were listed.
+
+    Parameters
+    ----------
+    backend, kind, found
+        Where they are, of which kind, and their keys.
+    take
+        Given each record that can be read.
+    problem
+        Given each that cannot, with the error. It may raise.
+    on_progress
+        Told how many have been read.
+
+    Returns
+    -------
+    set
+        The keys of those that are there. The others were deleted since they were listed, as collecting does.
+    """
+    there = set()
+    missing: list[tuple[str, LcstoreError]] = []
+    for read in read_each(backend, kind, found, on_progress):
+        if isinstance(read.error, NotFoundError):
+            missing.append((read.key, read.error))
+            continue
+        there.add(read.key)
+        if read.record is not None:
+            take(read.key, read.record)
+        elif read.error is not None:
+            problem(read.key, read.error)
+    listed = set(backend.list(kind.folder)) if missing else set()
+    for key, error in missing:
+        if key in listed:
+            there.add(key)
+            problem(key, error)
+    return there

@@ -1,0 +1,58 @@
+"""Which node a user means, and what is said where there is none."""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterable
+from typing import Final
+
+from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import NodeName
+
+#: Tags that a message names.
+_TAGS_SHOWN: Final = 5
+
+
+def resolved(graph: Graph, at: object, run: int | str | None = None) -> NodeName | None:
+    """Return the node of a step, of an id, or the latest one; None where there is none: it may be a tag."""
+    if at is None or at == "latest":
+        return graph.latest(run)
+    if isinstance(at, int):
+        return graph.at_step(at)
+    if isinstance(at, str):
+        return graph.nodes.get(at)
+    raise InvalidInputError(f"a state is named by step, 'latest', tag or node id, not {at!r:.100}")
+
+
+def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundError:
+    """Return the error that says that there is no such node, and what there is."""
+    what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
+    if isinstance(at, str) and at.isdigit():
+        what += " (a step is an integer, not a text)"
+    return NotFoundError(f"there is {what} in {url}; {_retired(graph, at)}{holds(graph, url, tags, at)}")
+
+
+def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -> str:
+    """Say what a store holds, and what is nearest to a step, or the tags, that may have been meant."""
+    steps = graph.steps()
+    if not steps:
+        return "it holds none"
+    near = ""
+    shown = sorted(tags)
+    if isinstance(at, int):
+        place = bisect(steps, at)
+        near = f" (nearest: {', '.join(map(str, steps[max(place - 1, 0) : place + 1]))})"
+    elif isinstance(at, str) and shown:
+        near = f" and the tags {', '.join(map(repr, shown[:_TAGS_SHOWN]))}"
+        near += ", ..." if len(shown) > _TAGS_SHOWN else ""
+    count = f"{len(steps)} step{'s' if len(steps) > 1 else ''} from {steps[0]} to {steps[-1]}"
+    return f"it holds {count}{near}: `lcstore ls {url}`"
+
+
+def _retired(graph: Graph, at: object) -> str:
+    """Say what may still be had of a step that was retired."""
+    nodes = [n.node for n in graph.nodes.values() if n.step == at and n.node in graph.hidden]
+    if not nodes:
+        return ""
+    return f"it was retired, and until it is collected its id still finds it: {nodes[-1]}; "

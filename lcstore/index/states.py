@@ -1,0 +1,134 @@
+"""What `ls` shows: every state of a store, from names alone or with what the records say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from lcstore.errors import LcstoreError
+from lcstore.format import keys
+from lcstore.format.records import NodeRecord
+from lcstore.graph.names import ROOT, NodeName
+from lcstore.index.info import StepInfo, step_info
+from lcstore.index.kinds import NODE
+from lcstore.index.listing import STATES, Listing
+from lcstore.index.marked import pins_by_node, tags_by_node
+from lcstore.index.reading import ReadRecord, read_each
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One state in a listing.
+
+    Attributes
+    ----------
+    step, node, base, kind
+        As in `StepInfo`.
+    bytes_stored
+        Of the weights of its edge, as its name says; `info` counts everything.
+    run, seq
+        Number of the writing handle, and the place of this commit in it.
+    tags
+        Names to find it by.
+    latest
+        Whether it is the latest commit: what is restored where no step is given.
+    pinned_by
+        Who pins it; "" stands for whoever did not say.
+    retired
+        Whether it was let go of, and is not pinned.
+    condemned
+        Whether a collector is deleting it: it cannot be brought back.
+    info
+        What its record says; None where records were not read, or this one could not be.
+    problem
+        Why its record could not be read.
+    """
+
+    step: int
+    node: str
+    base: str | None
+    kind: Literal["anchor", "delta"]
+    bytes_stored: int
+    run: int
+    seq: int
+    tags: tuple[str, ...]
+    latest: bool
+    pinned_by: tuple[str, ...] = ()
+    retired: bool = False
+    condemned: bool = False
+    info: StepInfo | None = None
+    problem: LcstoreError | None = None
+
+
+class _Labels:
+    """What the names of tags, pins, retirements and condemnations say of nodes."""
+
+    def __init__(self, listing: Listing) -> None:
+        ids = {name.node for name in listing.nodes}
+        self.tags = tags_by_node(listing.named, ids)
+        self.pins = pins_by_node(listing.named, ids)
+        self.marks = listing.marks(ids)
+        scopes = (name for name in self.marks.condemned if name.scope != keys.EXACT_VALUE)
+        self.condemned = {name.node for name in scopes}
+        shown = (name for name in listing.nodes if name.node not in self.marks.hidden)
+        self.latest = max(shown, key=lambda name: name.order, default=None)
+
+    def listed(self, name: NodeName) -> Listed:
+        """Return a node with what is said of it."""
+        anchor = name.base == ROOT
+        return Listed(
+            step=name.step,
+            node=name.node,
+            base=None if anchor else name.base,
+            kind="anchor" if anchor else "delta",
+            bytes_stored=name.nbytes,
+            run=name.run,
+            seq=name.seq,
+            tags=tuple(sorted(self.tags.get(name.node, ()))),
+            latest=name is self.latest,
+            pinned_by=tuple(sorted(self.pins.get(name.node, ()))),
+            retired=name.node in self.marks.hidden,
+            condemned=name.node in self.marks.hidden and name.node in self.condemned,
+        )
+
+
+def list_states(
+    backend: Backend,
+    *,
+    records: bool = True,
+    limit: int | None = None,
+    retired: bool = False,
+    on_progress: OnProgress | None = None,
+) -> list[Listed]:
+    """Return the states of a store by step; revisions of a step in the order of their commits.
+
+    Parameters
+    ----------
+    backend
+        Where the store is.
+    records
+        Read the records, many at a time. Names alone are a few listings, however many states there are.
+    limit
+        Only so many, the last ones.
+    retired
+        Also those that were let go of, as far as they are not collected yet.
+    on_progress
+        Told how many records have been read.
+    """
+    listing = Listing.take(backend, STATES)
+    names = sorted(listing.nodes, key=lambda name: (name.step, name.order))
+    labels = _Labels(listing)
+    shown = [name for name in names if retired or name.node not in labels.marks.hidden]
+    shown = shown if limit is None else shown[max(len(shown) - limit, 0) :]
+    listed = [labels.listed(name) for name in shown]
+    if not records:
+        return listed
+    read = read_each(backend, NODE, map(keys.node_key, shown), on_progress)
+    return [_with_record(state, found) for state, found in zip(listed, read, strict=True)]
+
+
+def _with_record(state: Listed, read: ReadRecord[NodeRecord]) -> Listed:
+    info = None if read.record is None else step_info(state.node, read.record)
+    return replace(state, info=info, problem=read.error)
