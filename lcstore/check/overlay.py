@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from lcstore.errors import NotFoundError
-from lcstore.index.commit import put_record
 from lcstore.storage.backend import Backend, Buffer, Names
+from lcstore.storage.settle import put_record
 
 
 class Overlay:

@@ -18,7 +18,6 @@ from lcstore.errors import InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import utc_now
-from lcstore.index.commit import put_record
 from lcstore.index.contents import Contents, read_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
@@ -27,6 +26,7 @@ from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
+from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress, spread
 
 #: Objects deleted in one go.

@@ -19,7 +19,6 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
-from lcstore.index.commit import put_record
 from lcstore.index.index import Index
 from lcstore.index.standing import is_taken_away
 from lcstore.maintain.retire import RetireReport
@@ -27,6 +26,7 @@ from lcstore.maintain.verdict import weights_of
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
+from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
 from lcstore.track.merge import MergeJob, Merger, bytes_per_job
 from lcstore.version import SOFTWARE

@@ -6,12 +6,12 @@ from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.format import keys
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import utc_now
-from lcstore.index.commit import put_record
 from lcstore.index.index import Index
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.standing import is_too_late
 from lcstore.storage.backend import Backend
+from lcstore.storage.settle import put_record
 
 
 def set_name(backend: Backend, kind: keys.TagKind, name: str, node: str | None) -> None:

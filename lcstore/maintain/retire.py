@@ -13,7 +13,6 @@ from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.names import ROOT, NodeName
-from lcstore.index.commit import put_record
 from lcstore.index.index import Index
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
@@ -22,6 +21,7 @@ from lcstore.state.layout import Layout
 from lcstore.state.names import matcher
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
+from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
 
 

@@ -13,9 +13,9 @@ from crash_histories import opened, quick
 import lcstore
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
-from lcstore.index.commit import put_record
 from lcstore.maintain.collect import Collector
 from lcstore.storage.memory import MemoryBackend
+from lcstore.storage.settle import put_record
 from lcstore.testing import Outcome, Scene, Snapshot
 
 Play = Callable[[Any], Any]
