@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         UnrecognisedWarning,
         UnsupportedFormatError,
     )
-    from lcstore.index.info import SaveInfo, StepInfo
+    from lcstore.index.info import StepInfo
     from lcstore.retention.keep import (
         BestN,
         Budget,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from lcstore.store.opening import open_store as open
     from lcstore.store.store import Store
     from lcstore.track.policy import Policy
+    from lcstore.write.saveinfo import SaveInfo
 
 __all__ = [
     "BestN",
@@ -92,7 +93,7 @@ _HOMES: Final = {
     "LogSpaced": "lcstore.retention.spaced",
     "Pinned": "lcstore.retention.keep",
     "Policy": "lcstore.track.policy",
-    "SaveInfo": "lcstore.index.info",
+    "SaveInfo": "lcstore.write.saveinfo",
     "StepInfo": "lcstore.index.info",
     "Store": "lcstore.store.store",
     "Strip": "lcstore.retention.modify",

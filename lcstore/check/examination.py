@@ -14,8 +14,8 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.check.damage import NO_PATH, Damage, Harm, Judge, State
 from lcstore.check.findings import Findings, Level, Report, Severity
+from lcstore.check.objects import Looked, Need, Objects, Sample, check_leaves
 from lcstore.check.readable import Readable
-from lcstore.check.scrutiny import Looked, Need, Sample, Scrutiny, check_leaves
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
@@ -74,9 +74,9 @@ class Examination:
         for node, record in self.store.records.items():
             self._node(node, record)
         self._shortcuts()
-        scrutiny = Scrutiny(self.store, self.level, self.sample, self.until, self.on_progress)
-        self.needs = scrutiny.needs
-        self.looked = scrutiny.look() if known is None else known
+        objects = Objects(self.store, self.level, self.sample, self.until, self.on_progress)
+        self.needs = objects.needs
+        self.looked = objects.look() if known is None else known
         if known is None:
             self._look_again()
         wrong = {edge: proof.wrong for edge, proof in self.looked.proofs.items()}
@@ -157,7 +157,7 @@ class Examination:
         return keys.node_key(self.store.records[need.node].name(need.node))
 
     def excused(self, need: Need) -> bool:
-        """Say whether a record explains that an object is gone."""
+        """Return whether a record explains that an object is gone."""
         return self.store.is_condemned(need.edge, need.scope or keys.WHOLE_EDGE)
 
     def _severity(self, need: Need) -> Severity:

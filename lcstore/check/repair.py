@@ -17,10 +17,10 @@ import numpy as np
 from lcstore.check.damage import NO_PATH, Harm, State, weight_of
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
+from lcstore.check.objects import Need
 from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
-from lcstore.check.scrutiny import Need
 from lcstore.check.verify import check_level
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys

@@ -8,7 +8,7 @@ from typing import get_args
 
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Level, Report
-from lcstore.check.scrutiny import Sample
+from lcstore.check.objects import Sample
 from lcstore.errors import InvalidInputError
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress

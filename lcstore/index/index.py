@@ -75,8 +75,9 @@ class Index:
             before = set(self._keys)
         listing = Listing.take(self.backend, order, self.executor)
         full = order is not LATEST
-        links = {*listing.below(keys.NODES)}
-        links |= {*listing.below(keys.EDGES)} if full else {k for k in before if k.startswith(keys.EDGES)}
+        links = set(listing.by_folder[keys.NODES])
+        links |= set(listing.by_folder.get(keys.EDGES, ()))
+        links |= set() if full else {key for key in before if key.startswith(keys.EDGES)}
         with self._lock:
             # What another thread added while this one listed is there, though this listing may not show it.
             gone = self._keys & (before - links)

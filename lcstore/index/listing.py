@@ -60,7 +60,7 @@ class Listing:
     Attributes
     ----------
     by_folder
-        Keys by folder, in order, as of the last time that each was listed. Records of nodes and edges,
+        Keys by folder, in no order, as of the last time that each was listed. Records of nodes and edges,
         where the whole store was listed after them, are those of both times.
     before
         Keys by folder: as of the first time, where it was listed twice.
@@ -79,7 +79,7 @@ class Listing:
         listing = cls({})
 
         def one(folder: str) -> list[str]:
-            return sorted(backend.list(folder) if folder else backend.list("", listing.foreign))
+            return backend.list(folder) if folder else backend.list("", listing.foreign)
 
         for group in order:
             several = executor is not None and len(group) > 1
@@ -105,7 +105,7 @@ class Listing:
 
     def below(self, folder: str) -> list[str]:
         """Return the keys below a folder, in order."""
-        return self.by_folder.get(folder, [])
+        return sorted(self.by_folder.get(folder, ()))
 
     def discard(self, key: str) -> None:
         """Leave a key out."""

@@ -73,7 +73,7 @@ class Collector:
 
     Parameters
     ----------
-    backend, catalog, executor
+    backend, index, executor
         The store; its layouts; threads to delete with.
     grace
         Seconds between condemning and deleting; the store's own grace if that is longer.
@@ -82,13 +82,13 @@ class Collector:
     def __init__(
         self,
         backend: Backend,
-        catalog: Index,
+        index: Index,
         executor: Executor,
         grace: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
         self.backend = backend
-        self.catalog = catalog
+        self.index = index
         self.executor = executor
         self.on_progress = on_progress
         least = read_store_record(backend).grace_seconds
@@ -101,7 +101,7 @@ class Collector:
 
     @property
     def _layout(self) -> Callable[[str], Layout]:
-        return self.catalog.layout
+        return self.index.layout
 
     def run(self, *, dry_run: bool) -> CollectReport:
         """Collect, or say what would be collected."""

@@ -161,7 +161,7 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
 
 
 def _has_exact(layout: Layout, record: NodeRecord) -> bool:
-    """Say whether a state gives more than its track: an exact save, or an anchor with lossy tensors."""
+    """Return whether a state gives more than its track: an exact save, or an anchor with lossy tensors."""
     if record.exact is not None:
         return bool(record.exact.objects)
     lossy = any(spec.role == "weights" for spec in layout.tensors)

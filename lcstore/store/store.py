@@ -12,7 +12,6 @@ from lcstore.format import keys
 from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
-from lcstore.index.info import SaveInfo
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.looking import Looking
 from lcstore.state.names import Component, format_name, matcher
@@ -20,6 +19,7 @@ from lcstore.storage.backend import Backend
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
+from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import stage
 from lcstore.write.unrecognised import unrecognised
 from lcstore.write.writer import Writer

@@ -17,7 +17,6 @@ from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.index.index import Index
-from lcstore.index.info import SaveInfo, phases
 from lcstore.index.standing import is_going, is_taken_away
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
@@ -28,6 +27,7 @@ from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.commit import Commit, Place, prepare, put_tags
 from lcstore.write.edgewrite import EdgeWrite, Quality
+from lcstore.write.saveinfo import SaveInfo, phases
 from lcstore.write.stage import Staged
 from lcstore.write.touched import ranges_of, union
 

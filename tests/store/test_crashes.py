@@ -18,9 +18,9 @@ from crash_histories import PASTS, Memory, Past, opened, past_of, quick, state
 import lcstore
 from lcstore import LcstoreError
 from lcstore.format import keys
-from lcstore.index.info import SaveInfo
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend, Snapshot
+from lcstore.write.saveinfo import SaveInfo
 
 #: A restore may get around what a fault damaged, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")

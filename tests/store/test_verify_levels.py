@@ -11,7 +11,7 @@ import pytest
 from damaged import CREATED, grown, merge, put, restorable, state
 
 import lcstore
-from lcstore.check import scrutiny
+from lcstore.check import objects as checking
 from lcstore.check.findings import Report
 from lcstore.check.verify import verify
 from lcstore.format import keys
@@ -239,7 +239,7 @@ def test_every_edge_is_proved(objects):
 def test_memory_is_bounded_by_chunks(level, monkeypatch):
     """However many chunks and edges there are, each thread decodes one at a time."""
     most, now, lock = [0], [0], threading.Lock()
-    decode = scrutiny.decode
+    decode = checking.decode
 
     def counted(*args):
         with lock:
@@ -251,8 +251,8 @@ def test_memory_is_bounded_by_chunks(level, monkeypatch):
             with lock:
                 now[0] -= 1
 
-    monkeypatch.setattr(scrutiny, "decode", counted)
-    monkeypatch.setattr(scrutiny, "_processors", lambda: 2)
+    monkeypatch.setattr(checking, "decode", counted)
+    monkeypatch.setattr(checking, "_processors", lambda: 2)
     backend = MemoryBackend.fresh(grown())
     assert verify(backend, level).ok
     assert 1 <= most[0] <= 2

@@ -68,7 +68,7 @@ class Sample:
     of: int = 1
 
     def holds(self, name: str) -> bool:
-        """Say whether it is in this slice."""
+        """Return whether an object is in this slice."""
         drawn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
         return drawn % self.of == self.number - 1
 
@@ -99,8 +99,8 @@ class Looked:
     complete: bool = True
 
 
-class Scrutiny:
-    """One look at the objects of a store.
+class Objects:
+    """The objects that the records of a store need, to be looked at once.
 
     Parameters
     ----------

@@ -1,0 +1,66 @@
+"""What `save` tells: plain data about one node, and how long it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class SaveInfo:
+    """What a save did.
+
+    Attributes
+    ----------
+    step, node, base
+        The step, the new node's id, and the node that it is a delta to (None for an anchor).
+    kind
+        ``"anchor"`` or ``"delta"``; ``"skipped"`` where the state had moved too little to be saved, and
+        `node` is the one saved last.
+    exact
+        Whether every bit of the state comes back.
+    bytes_raw, bytes_stored
+        Of the state's tensors, and of everything written for it: chunks, metadata, records, a new layout.
+    objects
+        Objects written.
+    error, lag
+        Tracking error of the weights in checkpoint intervals, and the part of it along the last update,
+        estimated on samples; None for an anchor.
+    seconds
+        Wall time by phase: ``flatten``, ``code`` (with writing the chunks), ``commit``, ``total``.
+    row_error, row_error_at
+        The largest relative error ``|u - u~| / |u|`` among the rows of weights that were looked at for it,
+        and the path of their tensor. Looked at are one in eight tensors in turn and the two that come
+        nearest to the bound: in each the smallest rows, 2,048 elements of them, and as many rows in turn (all
+        rows of a tensor of up to 4,096 elements). None for an anchor, where nothing moved, and where the
+        policy has no `row_error`.
+    """
+
+    step: int
+    node: str
+    base: str | None
+    kind: Literal["anchor", "delta", "skipped"]
+    exact: bool
+    bytes_raw: int
+    bytes_stored: int
+    objects: int
+    error: float | None
+    lag: float | None
+    seconds: dict[str, float] = field(default_factory=dict)
+    row_error: float | None = None
+    row_error_at: str | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Raw bytes per stored byte."""
+        return self.bytes_raw / max(self.bytes_stored, 1)
+
+
+def phases(started: float, flattened: float, coded: float, ended: float) -> dict[str, float]:
+    """Return how long each phase of a save took, given the moments between them."""
+    return {
+        "flatten": flattened - started,
+        "code": coded - flattened,
+        "commit": ended - coded,
+        "total": ended - started,
+    }
