@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from kit import Snapshot
+from kit.actors import alone, deterministic
 
 import lcstore
 from lcstore.store import keys
 from lcstore.store.backend import Backend
 from lcstore.store.memory import MemoryBackend
-from lcstore.testing import Snapshot
-from lcstore.testing.actors import alone, deterministic
 
 
 def state(number: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from kit.actors import alone, deterministic
 from machine import History, handles, nodes, seeds
 from machine_runs import CRASHES, DTYPES, KINDS, Handle, Known, checksums
 
@@ -17,7 +18,6 @@ from lcstore import ConflictError, InvalidInputError, NotFoundError, StorageErro
 from lcstore.store import writer
 from lcstore.store.maintenance import compact as compacting
 from lcstore.store.maintenance import retire as retiring
-from lcstore.testing.actors import alone, deterministic
 from lcstore.testing.faults import Crash
 
 POLICIES = [

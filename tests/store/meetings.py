@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from crash_histories import opened, quick
+from kit import Outcome, Scene, Snapshot
 
 import lcstore
 from lcstore.store.commit import put_record
@@ -16,7 +17,6 @@ from lcstore.store.maintenance.collect import Collector
 from lcstore.store.marks import RetiredRecord
 from lcstore.store.memory import MemoryBackend
 from lcstore.store.records import utc_now
-from lcstore.testing import Outcome, Scene, Snapshot
 
 Play = Callable[[Any], Any]
 

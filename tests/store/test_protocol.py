@@ -9,11 +9,11 @@ wrong bytes, and collecting goes on.
 from __future__ import annotations
 
 import pytest
+from kit import Exploration, Step, explore, replay
 from meetings import Meeting, at_work, collecting, compacting, pinning, reading, saving, start
 
 from lcstore import ConflictError, CorruptionError, NotFoundError
 from lcstore.store.written import Written
-from lcstore.testing import Exploration, Step, explore, replay
 
 
 def plans_stay(one: Step, other: Step) -> bool:

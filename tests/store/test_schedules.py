@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from crash_histories import opened
+from kit import Snapshot
 from meetings import start, state
 
 from lcstore import ConflictError, UnknownOutcomeError
@@ -16,7 +17,7 @@ from lcstore.store import keys
 from lcstore.store.marks import CondemnedRecord
 from lcstore.store.memory import MemoryBackend
 from lcstore.store.records import utc_now
-from lcstore.testing import Crash, Fault, FaultBackend, Operation, Snapshot
+from lcstore.testing import Crash, Fault, FaultBackend, Operation
 
 
 class Meanwhile:
