@@ -62,7 +62,6 @@ def tune(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write the policy file (*.json) here.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the curve here.")] = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
@@ -75,9 +74,8 @@ def tune(
     opening = storage_options(options, pairs)
     if output is not None and output.suffix != ".json":
         raise typer.BadParameter("--output: a policy file ends in .json, by which it is known")
-    for path in (output, svg):
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
+    if output is not None and not output.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} to")
     function = _imported(loss)
     with answering(url, as_json) as answer:
         from lcstore.tune import Saved
@@ -88,13 +86,14 @@ def tune(
                 Saved(url, step, to=to, storage_options=opening), function, like=like, tolerance=tolerance,
                 evaluations=evaluations, most_error=most_error, groups=group, on_progress=on_progress,
             )  # fmt: skip
-        _write(found, output, svg)
+        if output is not None:
+            _write(found, output)
         if as_json:
             from lcstore.store.policyfile import policy_to_json
 
             answer.document(found.to_json() | {"policy": policy_to_json(found.policy)})
         else:
-            _print(answer, found, output, svg)
+            _print(answer, found, output)
 
 
 def _imported(name: str) -> Callable[[Any], float]:
@@ -116,17 +115,14 @@ def _imported(name: str) -> Callable[[Any], float]:
     return loss  # type: ignore[no-any-return]
 
 
-def _write(found: Tuned, output: Path | None, svg: Path | None) -> None:
+def _write(found: Tuned, output: Path) -> None:
     try:
-        if output is not None:
-            found.save(output)
-        if svg is not None:
-            svg.write_text(found.svg(), encoding="utf-8")
+        found.save(output)
     except OSError as error:
         raise InvalidInputError(f"{error.filename} cannot be written: {error.strerror}") from error
 
 
-def _print(answer: Answer, found: Tuned, output: Path | None, svg: Path | None) -> None:
+def _print(answer: Answer, found: Tuned, output: Path | None) -> None:
     for shown in (_groups(found), _policies(found), _curve(found)):
         answer.console.print(shown)
     lines = [
@@ -143,8 +139,6 @@ def _print(answer: Answer, found: Tuned, output: Path | None, svg: Path | None) 
         lines.append(f'Written: {output}. Use it: lcstore.open(url, policy="{output}")')
     else:
         lines.append("To keep it: --output tuned.json")
-    if svg is not None:
-        lines.append(f"Drawn: {svg}")
     print_lines(answer, lines)
 
 

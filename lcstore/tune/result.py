@@ -160,9 +160,3 @@ class Tuned:
             "curve": [asdict(one) for one in self.curve],
             "uniform": [asdict(one) for one in self.uniform],
         }
-
-    def svg(self) -> str:
-        """Draw the rate-quality curve."""
-        from lcstore.tune.svg import draw
-
-        return draw(self)
