@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import lcstore
 from lcstore.cli.app import app
-from lcstore.cli.demo import command, network
-from lcstore.cli.demo import run as demo_run
+from lcstore.cli.commands import demo
+from lcstore.cli.demo import network
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("sklearn")
@@ -65,19 +65,19 @@ def test_a_place_that_dies_with_the_process_is_refused():
 
 
 def test_what_is_missing_is_said(monkeypatch):
-    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
     result = CliRunner().invoke(app, ["demo", *SMALL])
     assert result.exit_code == 1
     assert "pip install 'lcstore[demo]'" in result.stderr
 
 
 def test_an_error_in_the_training_process_is_told(tmp_path):
-    from lcstore.cli.demo.train import Training
+    from lcstore.cli.demo.training import Training
 
     (tmp_path / "file").write_text("")
     training = Training(str(tmp_path / "file" / "run"), 4, 2, 8, 0)
     with pytest.raises(lcstore.StorageError):
-        demo_run.run_demo(training, 2, lambda event: None)
+        demo.train(training, lambda *_: None)
 
 
 def test_the_gradient_is_the_slope_of_the_loss():
