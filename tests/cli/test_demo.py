@@ -89,3 +89,11 @@ def test_the_gradient_is_the_slope_of_the_loss():
         moved = parameters | {name: value + 1e-6 * slopes[name]}
         rise = network.loss_of(moved, images, labels) - network.loss_of(parameters, images, labels)
         assert rise == pytest.approx(1e-6 * float((slopes[name] ** 2).sum()), rel=1e-3)
+
+
+def test_a_training_process_that_fails_is_not_taken_for_a_killed_one(tmp_path):
+    from lcstore.cli.demo.training import Training
+
+    training = Training(str(tmp_path / "run"), 4, 2, -1, 0)
+    with pytest.raises(lcstore.LcstoreError, match="failed, with exit code 1"):
+        demo.train(training, lambda *_: None)

@@ -83,8 +83,6 @@ def _check_place(answer: Answer) -> None:
     backend = open_backend(answer.url, answer.storage_options)
     if answer.url.startswith("memory:"):
         raise InvalidInputError("the demo kills its process, and memory:// dies with it: give another URL")
-    if not backend.writable:
-        raise InvalidInputError(f"{backend.url} can only be read: give another URL")
     foreign: list[str] = []
     if backend.list("", foreign) or foreign:
         answer.next = "lcstore demo"
@@ -95,22 +93,12 @@ def _check_place(answer: Answer) -> None:
 
 
 def train(training: Training, on_progress: OnProgress) -> dict[str, Any]:
-    """Train until killed in the save in the middle, resume in a new process, and train to the end.
-
-    Returns
-    -------
-    dict
-        What happened. ``rework`` is how many steps after the resume the loss was down to that at the failure;
-        None if it never was.
-    """
+    """Train until killed in a save in the middle, resume in a new process; return what happened."""
     middle = max(training.steps // 2 // training.every, 1) * training.every
     first, exit_code = _live(replace(training, dies_at=middle), on_progress)
     second, _ = _live(training, on_progress)
     failed, restored = first[-1], second[0]
-    if failed["event"] != "saving" or restored["event"] != "restored":
-        raise LcstoreError(f"the training process ended early, with exit code {exit_code}")
     saved = [event for event in first + second if event["event"] == "saved"]
-    rework = (e["step"] - restored["step"] for e in second if e["loss"] <= failed["loss"])
     return {
         "failed_step": failed["step"],
         "loss_at_failure": failed["loss"],
@@ -119,11 +107,9 @@ def train(training: Training, on_progress: OnProgress) -> dict[str, Any]:
         "lost_steps": failed["step"] - restored["step"],
         "loss_when_saved": next(e["loss"] for e in saved if e["step"] == restored["step"]),
         "loss_after_restore": restored["loss"],
-        "rework": next(rework, None),
         "final_loss": saved[-1]["loss"],
         "saves": len(saved),
         "seconds_per_save": statistics.median(event["seconds"] for event in saved),
-        "seconds_to_resume": restored["seconds"],
     }
 
 
@@ -147,8 +133,9 @@ def _live(training: Training, on_progress: OnProgress) -> tuple[list[Event], int
             on_progress(words, event["step"], training.steps)
     except EOFError:
         process.join()
-        if not events:
-            raise LcstoreError(f"the training process died, with exit code {process.exitcode}") from None
+        killed = process.exitcode not in (0, 1)  # 1: an exception, which was shown
+        if not events or killed != (training.dies_at is not None):
+            raise LcstoreError(f"the training process failed, with exit code {process.exitcode}") from None
         return events, process.exitcode
     finally:
         process.kill()
@@ -158,7 +145,7 @@ def _live(training: Training, on_progress: OnProgress) -> tuple[list[Event], int
 
 def _shown(facts: dict[str, Any]) -> Iterator[Table | str]:
     """Yield the table, what happened in plain words, and what to try next."""
-    failed, restored, rework = facts["failed_step"], facts["restored_step"], facts["rework"]
+    failed, restored = facts["failed_step"], facts["restored_step"]
     table = Table("fact", "is", right=("is",), header=False)
     table.row("states saved", facts["states"])
     table.row("bytes raw", f"{facts['bytes_raw']:,}")
@@ -168,7 +155,7 @@ def _shown(facts: dict[str, Any]) -> Iterator[Table | str]:
     table.row(f"loss at failure (step {failed})", f"{facts['loss_at_failure']:.4f}")
     table.row(f"loss when last saved (step {restored})", f"{facts['loss_when_saved']:.4f}")
     table.row(f"loss after restore (step {restored})", f"{facts['loss_after_restore']:.4f}")
-    table.row("steps of rework", "not reached" if rework is None else rework)
+    table.row("steps lost", facts["lost_steps"])
     table.row(f"loss at the end (step {facts['steps']})", f"{facts['final_loss']:.4f}")
     yield table
     yield (
@@ -176,8 +163,8 @@ def _shown(facts: dict[str, Any]) -> Iterator[Table | str]:
         f"{failed}: the data was written, the record that commits it was not."
     )
     yield (
-        f"So step {restored} was the latest. A new process resumed from it: weights, Adam moments, random "
-        f"numbers. {facts['lost_steps']} steps had been lost."
+        f"So step {restored} was the latest. A new process resumed from it: weights, Adam moments, "
+        "random numbers."
     )
     whole = "every committed state is there" if facts["verified"] else "the store is damaged"
     yield f"The {facts['orphans']} objects of the interrupted save do no harm, and {whole}."

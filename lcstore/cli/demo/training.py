@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -85,16 +84,13 @@ class _Life:
                 self._resume(store)
             while self.state["step"] < self.training.steps:
                 self._train_one()
-                self._tell("trained")
                 if self.state["step"] % self.training.every == 0:
                     self._save(store)
 
     def _resume(self, store: Store) -> None:
-        began = time.perf_counter()
         self.state = store.resume()
-        seconds = time.perf_counter() - began
         self.rng.bit_generator.state = self.state["rng"]
-        self._tell("restored", seconds=seconds)
+        self._tell("restored")
 
     def _train_one(self) -> None:
         model, chosen = self.state["model"], self.rng.integers(0, len(self.images), _BATCH)
