@@ -1,4 +1,4 @@
-"""What commands share on their way out: the store they open, progress, one answer, and errors as one line."""
+"""What commands share: the store that they open, progress, one answer, and errors as one line."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -135,7 +136,7 @@ class Answer:
             after = one
 
     def note(self, text: str) -> None:
-        """Say something besides the answer, on stderr."""
+        """Print something besides the answer, on stderr."""
         _styled(text, "yellow", sys.stderr)
 
     def fail(self, error: LcstoreError) -> None:
@@ -149,7 +150,7 @@ class Answer:
         _styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
 
     def _no_store(self) -> str:
-        """Say what there is instead; people name the folder of all runs by mistake."""
+        """Return what there is instead: people name the folder of all runs by mistake."""
         try:
             below = sorted(str(found.parent) for found in Path(self.url).glob("*/lcstore.json"))
         except OSError:
@@ -165,13 +166,19 @@ class Answer:
 def answering(
     url: str, as_json: bool, options: str | None = None, pairs: list[str] | None = None
 ) -> Iterator[Answer]:
-    """Give a command its `Answer`; an `LcstoreError` becomes one line and exit status 1."""
+    """Give a command its `Answer`.
+
+    An `LcstoreError` becomes one line and exit status 1. A warning becomes one line: a line of this program
+    would say nothing to the user.
+    """
     answer = Answer(url, as_json, storage_options(options, pairs))
-    try:
-        yield answer
-    except LcstoreError as error:
-        answer.fail(error)
-        raise typer.Exit(1) from None
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: answer.note(f"Warning: {message}")
+        try:
+            yield answer
+        except LcstoreError as error:
+            answer.fail(error)
+            raise typer.Exit(1) from None
 
 
 def terminal_width() -> int | None:

@@ -1,7 +1,8 @@
 """Which tensors share a setting: those of one kind, and of one depth where there are evaluations for it.
 
-Two tensors are of one kind if their paths differ in numbers alone. What is first and last in a network is
-usually the most sensitive, so the first of a kind is split off first, then the last, then the middle halved.
+Two tensors are of one kind if their names differ in numbers alone. The first and the last layers of a network
+are usually the most sensitive. So the first of a kind is split off first, then the last, and then the rest is
+halved.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ class Group:
     Attributes
     ----------
     globs
-        Path globs that match these tensors, and no others of the state.
+        Globs that match the names of these tensors, and no other name of the state.
     paths
-        The tensors.
+        The names of the tensors.
     elements
         How many elements they have together.
     """
@@ -38,7 +39,7 @@ class Group:
 
 
 def make_groups(sizes: Mapping[Path, int], most: int) -> list[Group]:
-    """Put tensors (elements by path) into at most so many groups, in the order of the state."""
+    """Return at most so many groups of tensors (elements by name), in the order of the state."""
     kinds: dict[tuple[str, ...], _Bin] = {}
     for path, size in sizes.items():
         pieces = _NUMBER.split(format_path(path))
@@ -59,7 +60,7 @@ def make_groups(sizes: Mapping[Path, int], most: int) -> list[Group]:
 
 
 def given_groups(sizes: Mapping[Path, int], globs: Sequence[str], most: int) -> list[Group]:
-    """Put tensors into the groups that path globs name, the first match wins; the rest into one more."""
+    """Return the groups that globs of names make, where the first match wins; the rest is one more group."""
     members: dict[str | None, list[Path]] = {}
     for path in sizes:
         glob = next((glob for glob in globs if match(glob, path)), None)
@@ -106,7 +107,7 @@ class _Bin:
         return parts
 
     def _place(self) -> int | None:
-        """Return the first number of the paths that is not the same in all."""
+        """Return the place of the first number that is not the same in all names; None if there is none."""
         places = zip(*(numbers for _, numbers, _ in self.members), strict=True)
         return next((i for i, values in enumerate(places) if len(set(values)) > 1), None)
 

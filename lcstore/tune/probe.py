@@ -1,10 +1,10 @@
-"""The user's loss, counted, and what a loss says of an error when noise is kept out of it.
+"""How much an error costs the user's loss, when noise is kept out of the answer.
 
 A lossy restore averages the noise of training, as a moving average of the weights would, and its loss is
 often *lower* than that of the exact state. So a difference of losses alone would call any error free. Here
 an error `d` is added and taken away: the even part of the loss, ``(L(u + d) + L(u - d)) / 2 - L(u)``, is
-half the curvature along it and knows nothing of that; the odd part is what the state gains or loses by
-lying behind, and counts only where it costs.
+half the curvature along the error, and averaging does not change it. The odd part is what the state gains or
+loses by lying behind, and counts only where it costs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Loss = Callable[[Any], float]
 
 
 class Probe:
-    """A loss around one state.
+    """The user's loss around one state, with its calls counted.
 
     Attributes
     ----------
@@ -46,11 +46,11 @@ class Probe:
 
     @property
     def left(self) -> int:
-        """Evaluations that are left."""
+        """How many evaluations are left."""
         return self._most - self.evaluations
 
     def cost(self, errors: Mapping[Path, Array]) -> Cost:
-        """Return what errors (by path: restored minus exact) cost, at two evaluations."""
+        """Return what errors (restored minus exact, by name) cost; it takes two evaluations."""
         there, back = self._evaluate(errors), self._evaluate({path: -d for path, d in errors.items()})
         self._differs = self._differs or there != self.exact or back != self.exact
         return Cost((there + back) / 2 - self.exact, (there - back) / 2)

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -280,6 +281,20 @@ def test_exit_status_of_a_process(saved, broken):
     assert json.loads(good.stdout)["ok"]
     assert _python("-m", "lcstore.cli", "verify", broken).returncode == 1
     assert _python("-m", "lcstore.cli", "verify").returncode == 2
+
+
+@pytest.mark.filterwarnings("always::lcstore.errors.FallbackWarning")
+def test_a_warning_is_one_line_without_a_place_in_this_program(saved, monkeypatch):
+    def stats(self, on_progress):
+        warnings.warn("took another path", lcstore.errors.FallbackWarning, stacklevel=1)
+        return honest(self, on_progress)
+
+    honest = lcstore.Store.stats
+    monkeypatch.setattr(lcstore.Store, "stats", stats)
+    result = call("stats", saved, "--json")
+    assert result.exit_code == 0
+    assert result.stderr == "Warning: took another path\n"
+    assert json.loads(result.stdout)["states"] == 3
 
 
 def test_help_imports_nothing_heavy():
