@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
-    from lcstore.store.backend import Backend
+    from lcstore.storage.backend import Backend
     from lcstore.store.store import Store
 
 #: What to run next, by kind of error.
@@ -84,7 +84,7 @@ class Answer:
 
     def backend(self) -> Backend:
         """Open the target alone, as `verify` and `repair` do: a damaged store cannot always be opened."""
-        from lcstore.store.targets import open_backend
+        from lcstore.storage.targets import open_backend
 
         self.next = f"lcstore doctor {self.quoted}"
         return open_backend(self.url, self.storage_options)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path, format_path, match
+from lcstore.state.names import Name, format_name, match
 
 _NUMBER = re.compile(r"(\d+)", re.ASCII)
 _SPECIAL = re.compile(r"([*?[])")
@@ -27,23 +27,23 @@ class Group:
     ----------
     globs
         Globs that match the names of these tensors, and no other name of the state.
-    paths
+    names
         The names of the tensors.
     elements
         How many elements they have together.
     """
 
     globs: tuple[str, ...]
-    paths: tuple[Path, ...]
+    names: tuple[Name, ...]
     elements: int
 
 
-def make_groups(sizes: Mapping[Path, int], most: int) -> list[Group]:
+def make_groups(sizes: Mapping[Name, int], most: int) -> list[Group]:
     """Return at most so many groups of tensors (elements by name), in the order of the state."""
     kinds: dict[tuple[str, ...], _Bin] = {}
-    for path, size in sizes.items():
-        pieces = _NUMBER.split(format_path(path))
-        kinds.setdefault(tuple(pieces[::2]), _Bin()).add(path, tuple(pieces[1::2]), size)
+    for name, size in sizes.items():
+        pieces = _NUMBER.split(format_name(name))
+        kinds.setdefault(tuple(pieces[::2]), _Bin()).add(name, tuple(pieces[1::2]), size)
     bins = list(kinds.values())
     if len(bins) > most:
         bins.sort(key=lambda one: -one.elements)
@@ -59,12 +59,12 @@ def make_groups(sizes: Mapping[Path, int], most: int) -> list[Group]:
     return [_group(one) for one in bins]
 
 
-def given_groups(sizes: Mapping[Path, int], globs: Sequence[str], most: int) -> list[Group]:
+def given_groups(sizes: Mapping[Name, int], globs: Sequence[str], most: int) -> list[Group]:
     """Return the groups that globs of names make, where the first match wins; the rest is one more group."""
-    members: dict[str | None, list[Path]] = {}
-    for path in sizes:
-        glob = next((glob for glob in globs if match(glob, path)), None)
-        members.setdefault(glob, []).append(path)
+    members: dict[str | None, list[Name]] = {}
+    for name in sizes:
+        glob = next((glob for glob in globs if match(glob, name)), None)
+        members.setdefault(glob, []).append(name)
     for glob in globs:
         if glob not in members:
             raise InvalidInputError(f"no tensor that can be tuned is of group {glob!r}")
@@ -72,9 +72,9 @@ def given_groups(sizes: Mapping[Path, int], globs: Sequence[str], most: int) -> 
         raise InvalidInputError(f"{len(members)} groups take more evaluations than allowed: {most} would do")
     groups = []
     for glob in [*globs, *([None] if None in members else [])]:
-        paths = tuple(members[glob])
-        own = (glob,) if glob is not None else tuple(_escaped(format_path(path)) for path in paths)
-        groups.append(Group(own, paths, sum(sizes[path] for path in paths)))
+        names = tuple(members[glob])
+        own = (glob,) if glob is not None else tuple(_escaped(format_name(name)) for name in names)
+        groups.append(Group(own, names, sum(sizes[name] for name in names)))
     return groups
 
 
@@ -82,11 +82,11 @@ def given_groups(sizes: Mapping[Path, int], globs: Sequence[str], most: int) -> 
 class _Bin:
     """Tensors of one kind whose numbers at one place lie in one range."""
 
-    members: list[tuple[Path, tuple[str, ...], int]] = field(default_factory=list)
+    members: list[tuple[Name, tuple[str, ...], int]] = field(default_factory=list)
     stage: int = 0
 
-    def add(self, path: Path, numbers: tuple[str, ...], size: int) -> None:
-        self.members.append((path, numbers, size))
+    def add(self, name: Name, numbers: tuple[str, ...], size: int) -> None:
+        self.members.append((name, numbers, size))
 
     @property
     def elements(self) -> int:
@@ -113,19 +113,19 @@ class _Bin:
 
 
 def _group(one: _Bin) -> Group:
-    literals = [_escaped(text) for text in _NUMBER.split(format_path(one.members[0][0]))[::2]]
+    literals = [_escaped(text) for text in _NUMBER.split(format_name(one.members[0][0]))[::2]]
     places = list(zip(*(numbers for _, numbers, _ in one.members), strict=True))
     globs = []
     for numbers in itertools.product(*(cover(set(values)) for values in places)):
         pieces = itertools.chain.from_iterable(itertools.zip_longest(literals, numbers, fillvalue=""))
         globs.append("".join(pieces))
-    return Group(tuple(globs), tuple(path for path, _, _ in one.members), one.elements)
+    return Group(tuple(globs), tuple(name for name, _, _ in one.members), one.elements)
 
 
 def _united(groups: Sequence[Group]) -> Group:
     return Group(
         tuple(glob for group in groups for glob in group.globs),
-        tuple(path for group in groups for path in group.paths),
+        tuple(name for group in groups for name in group.names),
         sum(group.elements for group in groups),
     )
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path
+from lcstore.format import keys
+from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten, select, unflatten
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.store.opening import open_store
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group
@@ -67,9 +67,9 @@ class Loop:
         """Tracking error, the root of the mean square; NaN where nothing moved."""
         return float(np.sqrt(np.mean(np.square(self._errors)))) if self._errors else math.nan
 
-    def restored(self) -> dict[Path, Array]:
+    def restored(self) -> dict[Name, Array]:
         """Return the last state as a reader gets it."""
-        return {path: host.array for path, host in flatten(self._store.restore()).tensors}
+        return {name: host.array for name, host in flatten(self._store.restore()).tensors}
 
     def close(self) -> None:
         """Close the store."""
@@ -88,9 +88,9 @@ def run_loop(policy: Policy, states: Iterable[Any], count: int, part: Part) -> L
 Part = Callable[[FlatState], Any]
 
 
-def part_of(paths: Iterable[Path]) -> Part:
-    """Return a function that gives, of a state, a state with nothing in it but the tensors at `paths`."""
-    wanted = frozenset(paths)
+def part_of(names: Iterable[Name]) -> Part:
+    """Return a function that gives, of a state, a state with nothing in it but the tensors at `names`."""
+    wanted = frozenset(names)
 
     def take(flat: FlatState) -> Any:
         found = select(flat.structure, wanted.__contains__)
@@ -102,15 +102,15 @@ def part_of(paths: Iterable[Path]) -> Part:
 class Sampled:
     """Rows of every tensor of a run of states, from which rates are measured."""
 
-    def __init__(self, sizes: dict[Path, int]) -> None:
+    def __init__(self, sizes: dict[Name, int]) -> None:
         self._every = max(1, math.ceil(sum(sizes.values()) / SAMPLED))
-        self.states: list[dict[Path, Array]] = []
+        self.states: list[dict[Name, Array]] = []
 
-    def add(self, flat: FlatState, paths: Iterable[Path]) -> None:
-        """Keep every so many rows of the tensors at `paths`."""
-        wanted = frozenset(paths)
-        rows = {path: host.array[:: self._every] for path, host in flat.tensors if path in wanted}
-        self.states.append({path: np.array(array) for path, array in rows.items()})
+    def add(self, flat: FlatState, names: Iterable[Name]) -> None:
+        """Keep every so many rows of the tensors at `names`."""
+        wanted = frozenset(names)
+        rows = {name: host.array[:: self._every] for name, host in flat.tensors if name in wanted}
+        self.states.append({name: np.array(array) for name, array in rows.items()})
 
     def rates(self, group: Group, base: Policy, asked: Sequence[float]) -> Rates:
         """Return what one group takes at several errors, each coded in a loop of its own."""
@@ -118,7 +118,7 @@ class Sampled:
         for error in asked:
             loop = Loop(uniform(base, error), len(self.states))
             for state in self.states:
-                loop.save(_nested({path: state[path] for path in group.paths if path in state}))
+                loop.save(_nested({name: state[name] for name in group.names if name in state}))
             found.append(loop.error if loop.error > 0 else error)
             sizes.append(loop.nbytes * self._every)
             loop.close()
@@ -154,14 +154,14 @@ def check_count(states: int) -> None:
         raise InvalidInputError(f"tuning takes 4 states of a run or more, one after another, not {states}")
 
 
-def _nested(tensors: dict[Path, Array]) -> Any:
-    """Return a state of dicts with these tensors at their paths."""
+def _nested(tensors: dict[Name, Array]) -> Any:
+    """Return a state of dicts with these tensors at their names."""
     tree: dict[Any, Any] = {}
-    for path, array in tensors.items():
+    for name, array in tensors.items():
         below = tree
-        for part in path[:-1]:
+        for part in name[:-1]:
             below = below.setdefault(part, {})
-        below[path[-1]] = array
+        below[name[-1]] = array
     return tree
 
 

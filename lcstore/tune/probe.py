@@ -18,7 +18,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError, LimitError
 from lcstore.state.frameworks import cast_array, from_host
-from lcstore.state.paths import Path
+from lcstore.state.names import Name
 from lcstore.state.tree import flatten, unflatten
 from lcstore.tune.result import Cost
 
@@ -49,20 +49,20 @@ class Probe:
         """How many evaluations are left."""
         return self._most - self.evaluations
 
-    def cost(self, errors: Mapping[Path, Array]) -> Cost:
+    def cost(self, errors: Mapping[Name, Array]) -> Cost:
         """Return what errors (restored minus exact, by name) cost; it takes two evaluations."""
-        there, back = self._evaluate(errors), self._evaluate({path: -d for path, d in errors.items()})
+        there, back = self._evaluate(errors), self._evaluate({name: -d for name, d in errors.items()})
         self._differs = self._differs or there != self.exact or back != self.exact
         return Cost((there + back) / 2 - self.exact, (there - back) / 2)
 
-    def errors_of(self, restored: Mapping[Path, Array]) -> dict[Path, Array]:
+    def errors_of(self, restored: Mapping[Name, Array]) -> dict[Name, Array]:
         """Return restored minus exact values, in double precision."""
         errors = {}
-        for path, host in self._flat.tensors:
-            if path in restored:
+        for name, host in self._flat.tensors:
+            if name in restored:
                 with np.errstate(invalid="ignore"):
-                    error = _wide(restored[path]) - _wide(host.array)
-                errors[path] = np.where(np.isfinite(error), error, 0.0)  # what is not finite is kept exactly
+                    error = _wide(restored[name]) - _wide(host.array)
+                errors[name] = np.where(np.isfinite(error), error, 0.0)  # what is not finite is kept exactly
         return errors
 
     def check(self) -> None:
@@ -72,15 +72,15 @@ class Probe:
                 "the loss is the same for very different weights: it must depend on the state it is given"
             )
 
-    def _evaluate(self, errors: Mapping[Path, Array]) -> float:
+    def _evaluate(self, errors: Mapping[Name, Array]) -> float:
         if self.evaluations >= self._most:
             raise LimitError(f"more than {self._most} evaluations of the loss")
         self.evaluations += 1
         objects = []
-        for path, host in self._flat.tensors:
+        for name, host in self._flat.tensors:
             array = np.array(host.array)  # a copy: the loss may keep it, or write to it
-            if path in errors:
-                array = cast_array(_wide(array) + errors[path], host.array.dtype)
+            if name in errors:
+                array = cast_array(_wide(array) + errors[name], host.array.dtype)
             objects.append(from_host(array, host.framework))
         value = float(self._loss(unflatten(self._flat.structure, objects, self._flat.leaves)))
         if not math.isfinite(value):

@@ -11,10 +11,9 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path, match
+from lcstore.format.policyfile import PolicyLike, policy_from
+from lcstore.state.names import Name, match
 from lcstore.state.tree import FlatState, flatten
-from lcstore.store.entries import plan_entries
-from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group, given_groups, make_groups
 from lcstore.tune.loops import (
@@ -31,6 +30,7 @@ from lcstore.tune.loops import (
 from lcstore.tune.probe import Loss, Probe
 from lcstore.tune.result import Cost, Measured, Point, Setting, Tuned
 from lcstore.tune.sweep import Model, make_model
+from lcstore.write.entries import layout_entries
 
 #: Evaluations of the loss, unless said otherwise.
 EVALUATIONS: Final = 40
@@ -214,13 +214,13 @@ class _Search:
         coarsest = probe.cost(errors)
         alone = []
         for place, group in enumerate(self.groups):
-            alone.append(probe.cost({path: errors[path] for path in group.paths}))
+            alone.append(probe.cost({name: errors[name] for name in group.names}))
             self._told("evaluating the loss", place + 1, len(self.groups))
         return whole, coarsest, alone
 
-    def _errors(self, probe: Probe, loop: Loop) -> dict[Path, Array]:
+    def _errors(self, probe: Probe, loop: Loop) -> dict[Name, Array]:
         restored = loop.restored()
-        return probe.errors_of({path: restored[path] for path in self.sizes})
+        return probe.errors_of({name: restored[name] for name in self.sizes})
 
     def _model(
         self,
@@ -298,7 +298,7 @@ class _Search:
         return tuple(
             Setting(
                 group.globs,
-                len(group.paths),
+                len(group.names),
                 group.elements,
                 float(f"{model.errors[place]:.3g}"),
                 cost,
@@ -312,14 +312,14 @@ class _Search:
             self.on_progress(what, done, total)
 
 
-def tunable(flat: FlatState, policy: Policy) -> dict[Path, int]:
+def tunable(flat: FlatState, policy: Policy) -> dict[Name, int]:
     """Return the tensors of weights whose error a policy decides, with their elements."""
-    entries = plan_entries(flat.tensors, policy, set())
+    entries = layout_entries(flat.tensors, policy, set())
     given = [glob for glob, rule in policy.rules.items() if isinstance(rule, str)]
     found = {
-        entry.path: math.prod(entry.shape)
+        entry.name: math.prod(entry.shape)
         for entry in entries
-        if entry.role == "weights" and not any(match(glob, entry.path) for glob in given)
+        if entry.role == "weights" and not any(match(glob, entry.name) for glob in given)
     }
     if not found:
         raise InvalidInputError("the last state has no tensors of weights whose error could be tuned")

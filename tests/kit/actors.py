@@ -21,8 +21,8 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from kit.races import Step
 from lcstore.errors import LcstoreError
-from lcstore.store import records
-from lcstore.store.backend import Backend, Buffer, Names, as_view
+from lcstore.format import records
+from lcstore.storage.backend import Backend, Buffer, Names, as_view
 from lcstore.testing.faults import Crash, OperationName
 
 R = TypeVar("R")

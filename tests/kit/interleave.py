@@ -12,8 +12,8 @@
     found = explore(make)
     assert found.complete
 
-Every way means: one schedule of each class that can end differently (see :mod:`kit.races`), given that
-operations are atomic and seen by all at once. What `check` looks at must be what the actors
+Every way means: one schedule of each class that can end differently (see :mod:`kit.races`),
+given that operations are atomic and seen by all at once. What `check` looks at must be what the actors
 returned and what the backend holds; where it matters who was first, actors `say`, and ask what they `heard`.
 """
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from kit.actors import Actor, Choose, Outcome, Stage, alone, deterministic
 from kit.races import Commutes, NotDeterministicError, Search, Step, commute, lengthen, shorten
-from lcstore.store.backend import Backend
+from lcstore.storage.backend import Backend
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def explore(
     samples
         Where the search did not complete, so many random schedules are run besides.
     commutes
-        Further pairs of operations that commute in this scene ("plans are there and never deleted"). It is
+        Further pairs of operations that commute in this scene ("layouts are there and never deleted"). It is
         asked with both orders of a pair.
 
     Raises

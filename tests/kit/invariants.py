@@ -6,8 +6,8 @@ from typing import Any
 
 from kit.model import Snapshot, StoreModel
 from lcstore.errors import LcstoreError, NotFoundError
-from lcstore.store.backend import Backend
-from lcstore.store.findings import Level
+from lcstore.index.findings import Level
+from lcstore.storage.backend import Backend
 from lcstore.store.opening import open_store
 from lcstore.store.store import Store
 

@@ -12,9 +12,9 @@ from kit import Snapshot
 from kit.actors import alone, deterministic
 
 import lcstore
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.backend import Backend
+from lcstore.storage.memory import MemoryBackend
 
 
 def state(number: int) -> dict[str, Any]:

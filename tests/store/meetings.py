@@ -12,11 +12,11 @@ from crash_histories import opened, quick
 from kit import Outcome, Scene, Snapshot
 
 import lcstore
-from lcstore.store.commit import put_record
-from lcstore.store.maintenance.collect import Collector
-from lcstore.store.marks import RetiredRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import utc_now
+from lcstore.format.marks import RetiredRecord
+from lcstore.format.records import utc_now
+from lcstore.index.commit import put_record
+from lcstore.maintain.collect import Collector
+from lcstore.storage.memory import MemoryBackend
 
 Play = Callable[[Any], Any]
 

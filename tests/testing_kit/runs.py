@@ -17,9 +17,9 @@ from kit import Chronicle, Disk, StoreModel, power_loss, problems, refuses_to_go
 from kit.actors import alone, deterministic
 
 import lcstore
-from lcstore.store.backend import Backend
-from lcstore.store.local import LocalBackend
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.backend import Backend
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash
 
 #: The store's place below the top of the simulated disk; neither directory exists at first.

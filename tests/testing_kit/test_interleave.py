@@ -14,7 +14,7 @@ from kit import Scene, ScheduleError, Step, explore, replay
 from kit.races import Search, commute, lengthen, shorten
 
 from lcstore.errors import NotFoundError
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
 
 KEYS = ["a/x", "a/y", "b/x"]

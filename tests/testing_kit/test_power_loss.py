@@ -11,8 +11,8 @@ from kit import power_loss
 from runs import RUNS, Recorded, record
 
 from lcstore.errors import InvalidInputError
-from lcstore.store import local
-from lcstore.store.local import LocalBackend
+from lcstore.storage import local
+from lcstore.storage.local import LocalBackend
 from lcstore.testing import Crash
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated on Linux only")

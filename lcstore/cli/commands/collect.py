@@ -13,7 +13,7 @@ from lcstore.cli.table import Table, size
 from lcstore.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
-    from lcstore.store.maintenance.collect import CollectReport
+    from lcstore.maintain.collect import CollectReport
 
 
 def collect(

@@ -78,7 +78,7 @@ def demo(
 
 def _check_place(answer: Answer) -> None:
     """Refuse a place that has anything in it, and one that a second process would not see."""
-    from lcstore.store.targets import open_backend
+    from lcstore.storage.targets import open_backend
 
     backend = open_backend(answer.url, answer.storage_options)
     if answer.url.startswith("memory:"):

@@ -16,7 +16,7 @@ from lcstore.cli.table import Table
 from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from lcstore.store.diff import Described, Diff, TensorDiff
+    from lcstore.read.diff import Described, Diff, TensorDiff
 
 _COLUMNS = ("tensor", "relative", "norm", "changed", "largest", "shape", "dtype", "")
 _NUMBERS = ("relative", "norm", "changed", "largest")

@@ -12,7 +12,7 @@ from lcstore.cli.arguments import AsJson, Options, Pairs, Url
 from lcstore.cli.table import Table, size
 
 if TYPE_CHECKING:
-    from lcstore.store.listing import Listed
+    from lcstore.index.listing import Listed
 
 _COLUMNS = ("step", "", "run", "kind", "stored", "ratio", "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")

@@ -13,7 +13,7 @@ from lcstore.cli.commands.verify import LEVEL_HELP, Level, findings
 from lcstore.cli.table import Table
 
 if TYPE_CHECKING:
-    from lcstore.store.maintenance.report import RepairReport
+    from lcstore.check.repaired import RepairReport
 
 
 def repair(
@@ -29,7 +29,7 @@ def repair(
     Stop the writers of a damaged run first. What is set aside is deleted by `collect` alone.
     """
     with answering(url, as_json, options, pairs) as answer:
-        from lcstore.store.maintenance.repair import repair as repair_store
+        from lcstore.check.repair import repair as repair_store
 
         backend = answer.backend()
         with answer.progress() as on_progress:

@@ -75,7 +75,7 @@ def tune(
         raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} to")
     function = _imported(loss)
     with answering(url, as_json, options, pairs) as answer:
-        from lcstore.store.policyfile import policy_to_json
+        from lcstore.format.policyfile import policy_to_json
         from lcstore.tune import Saved
         from lcstore.tune import tune as search
 

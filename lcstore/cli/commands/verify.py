@@ -13,7 +13,7 @@ from lcstore.cli.arguments import AsJson, Options, Pairs, Url
 from lcstore.cli.table import Table, size
 
 if TYPE_CHECKING:
-    from lcstore.store.findings import Finding, Report
+    from lcstore.index.findings import Finding, Report
 
 _STYLES = {"error": "red", "warning": "yellow", "info": None}
 _MOST_SHOWN = 100
@@ -51,7 +51,7 @@ def verify(
     """Look for damage. Changes nothing; exit status 1 if anything is damaged."""
     part = _sample(sample)
     with answering(url, as_json, options, pairs) as answer:
-        from lcstore.store.verify import verify as verify_store
+        from lcstore.check.verify import verify as verify_store
 
         backend = answer.backend()
         with answer.progress() as on_progress:
