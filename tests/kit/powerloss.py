@@ -188,9 +188,9 @@ def _read(path: str, folder: Inode, tree: Tree, numbers: Iterator[Inode]) -> Non
         tree.folders[folder][entry.name] = inode
         if entry.is_dir(follow_symlinks=False):
             tree.folders[inode] = {}
-            _read(entry.name, inode, tree, numbers)
+            _read(entry.path, inode, tree, numbers)
         else:
-            tree.files[inode] = Path(entry.name).read_bytes()
+            tree.files[inode] = Path(entry.path).read_bytes()
 
 
 class _Watched:

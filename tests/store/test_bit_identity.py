@@ -14,7 +14,7 @@ from story import CHUNK, Story, simple_paths
 
 import lcstore
 from lcstore.graph import choice, graph, lineage, routes, ways
-from lcstore.graph import layout as planning
+from lcstore.graph import plan as planning
 from lcstore.graph.names import EdgeRef
 from lcstore.graph.plan import Shortcut
 from lcstore.maintain import verdict
