@@ -14,12 +14,13 @@ from typing import Any
 
 import pytest
 from crash_histories import PASTS, Memory, Past, opened, past_of, quick, state
+from kit import Snapshot
 
 import lcstore
 from lcstore import LcstoreError
 from lcstore.format import keys
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Crash, Fault, FaultBackend, Snapshot
+from lcstore.testing import Crash, Fault, FaultBackend
 from lcstore.write.saveinfo import SaveInfo
 
 #: A restore may get around what a fault damaged, and says so.

@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from kit import Scene, ScheduleError, explore
 from meetings import collecting, saving, start
 
 import lcstore
@@ -14,7 +15,6 @@ from lcstore.format import keys
 from lcstore.format.layoutfile import layout_object
 from lcstore.index.standing import is_taken_away
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Scene, ScheduleError, explore
 from lcstore.write import writer
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from deletion import collector_of, forked, meeting
+from kit import explore
 
 from lcstore.maintain.collect import Collector
-from lcstore.testing import explore
 
 
 @pytest.mark.soak
