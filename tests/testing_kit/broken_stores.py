@@ -40,7 +40,7 @@ from lcstore.write import writer
 Look = Callable[[Path], list[str]]
 
 #: Schedules tried with a writer and a collector; those that matter come early.
-SCHEDULES = 60
+SCHEDULES = 120
 
 
 # Ways of looking ------------------------------------------------------------------------------------------
