@@ -118,7 +118,8 @@ def test_a_condemned_anchor_is_made_again():
     ids = history.chain(4)
     history.gone = {ids[0]}
     made = history.plan(set(ids))
-    assert made.shortcuts == (Shortcut(ROOT, ids[0], ANCHOR, 1),)
+    lost = EdgeRef(ROOT, ids[0], None, ANCHOR)
+    assert made.shortcuts == (Shortcut(ROOT, ids[0], ANCHOR, 1, (lost,)),)
     history.carry_out(made)
     assert all(edge != EdgeRef(ROOT, ids[0], None, ANCHOR) for edge in history.needed(set(ids)))
 
