@@ -29,10 +29,10 @@ import lcstore
 from benchmarks.inputs import gpt, weights
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_cache import Trace
+from lcstore.format import keys
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Shortcut
-from lcstore.store import keys
-from lcstore.store.local import LocalBackend
+from lcstore.storage.local import LocalBackend
 
 SAVES = 1000
 ROUNDS = 9
@@ -197,7 +197,7 @@ def make(url: str, megabytes: int) -> dict[str, int]:
 
 def merge(url: str, threads: int) -> dict[str, Any]:
     """Merge the four deltas, then everything, as a compaction does; tell the peak after each."""
-    from lcstore.store.maintenance.compact import Compactor
+    from lcstore.maintain.compact import Compactor
 
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]

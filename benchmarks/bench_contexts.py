@@ -24,9 +24,9 @@ from lcstore.codec.adaptive import encode_adaptive
 from lcstore.codec.decode import spans
 from lcstore.codec.entropy import Coded, encode_any
 from lcstore.codec.frame import build_frame, parse_frame
-from lcstore.state.plan import Plan
-from lcstore.track.layout import pool_maps
+from lcstore.state.layout import Layout
 from lcstore.track.policy import PRESETS
+from lcstore.track.poolmap import pool_maps
 from lcstore.track.track import Track
 
 WORKLOADS = ("logreg", "lenet", "cnn", "mf", "dlrm", "gpt")
@@ -64,7 +64,7 @@ def measured(workload: str, policy: str) -> Iterator[list[object]]:
     """Give a row for each number of deltas merged."""
     history = saved(workload, policy)
     edges = [one.edge for one in history]
-    plan = edges[-1].plan
+    layout = edges[-1].layout
     for count in MERGED:
         if count + WARM > len(edges):
             return
@@ -75,7 +75,7 @@ def measured(workload: str, policy: str) -> Iterator[list[object]]:
         else:
             made = run(merger(edges[-count:], edges[-count - 1]))
             frames = {(c.pool, c.index): c.data for c in made if c.op == "add"}
-        yield [f"{workload}, {policy}", count, *compared(plan, frames)]
+        yield [f"{workload}, {policy}", count, *compared(layout, frames)]
 
 
 def saved(workload: str, policy: str) -> list[Saved]:
@@ -92,14 +92,14 @@ def saved(workload: str, policy: str) -> list[Saved]:
     return history
 
 
-def compared(plan: Plan, frames: dict[tuple[str, int], bytes]) -> list[object]:
+def compared(layout: Layout, frames: dict[tuple[str, int], bytes]) -> list[object]:
     """Code the levels of some frames both ways."""
     weights = 0
     bits, seconds = np.zeros(2), np.zeros(4)
     for (pool, index), data in frames.items():
         levels, frame = levels_of(data), parse_frame(data)
-        pieces = list(pool_maps(plan)[pool].pieces(index))
-        rows = [int(np.prod(plan.tensors[p.tensor].shape[1:])) for p in pieces]
+        pieces = list(pool_maps(layout)[pool].pieces(index))
+        rows = [int(np.prod(layout.tensors[p.tensor].shape[1:])) for p in pieces]
         stretches = np.array([(p.at, p.size, row) for p, row in zip(pieces, rows, strict=True)])
         weights += sum(piece.size for piece in pieces)
 

@@ -47,7 +47,7 @@ class Saved:
         self.chunks = {(c.pool, c.op, c.index): c.data for c in chunks if c is not None}
         made.commit()
         self.edge = Edge(
-            made.plan, made.columns, lambda *chunk: self.chunks.get(chunk), lambda *chunk: str(chunk)
+            made.layout, made.columns, lambda *chunk: self.chunks.get(chunk), lambda *chunk: str(chunk)
         )
         self.nbytes = sum(map(len, self.chunks.values()))
 
@@ -71,8 +71,8 @@ def main() -> None:
 
 def merger(edges: list[Edge], base: Edge | None) -> Merger:
     """Merge `edges`, which begin at the node of the edge `base`, or at the root."""
-    at: tuple[object, Columns] | None = (base.plan, base.columns) if base is not None else None
-    return Merger(edges, edges[-1].plan, edges[-1].columns, at)  # type: ignore[arg-type]
+    at: tuple[object, Columns] | None = (base.layout, base.columns) if base is not None else None
+    return Merger(edges, edges[-1].layout, edges[-1].columns, at)  # type: ignore[arg-type]
 
 
 def run(merging: Merger) -> list[Chunk]:
@@ -91,7 +91,7 @@ def sizes(report: Report, saves: Trace, first: int) -> None:
 
     history = saved(state)
     edges = [one.edge for one in history]
-    count = sum(spec.size for spec in edges[-1].plan.tensors)
+    count = sum(spec.size for spec in edges[-1].layout.tensors)
     deltas = sum(one.nbytes for one in history[-DELTAS:])
     steps = np.array([edge.columns.shift for edge in edges[-DELTAS:]])
     made = run(merger(edges[-DELTAS:], edges[-DELTAS - 1]))
@@ -136,12 +136,12 @@ def speed(report: Report, saves: Trace, elements: int, rounds: int) -> None:
     raw = np.empty(elements, np.float32)
     raw[:] = 1
     base = edges[-DELTAS - 1]
-    plan = edges[-1].plan
-    every = list(range(len(plan.tensors)))
+    layout = edges[-1].layout
+    every = list(range(len(layout.tensors)))
     spent: list[float] = []
 
     def decode_and_sum() -> None:
-        route = Route(edges[-DELTAS:], plan, every, base.plan)
+        route = Route(edges[-DELTAS:], layout, every, base.layout)
         for pool, lies in route.maps.items():
             for chunk in lies.chunks_of(set(every)):
                 low, high = lies.bounds(chunk)

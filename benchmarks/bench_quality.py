@@ -2,8 +2,8 @@
 
     python -m benchmarks.bench_quality [--quick] [--long]
 
-Every key of the store is counted: chunks, Zarr metadata, plans, records. The tracking error is the true one,
-on all tracked weights, from what the writer's track holds after each save; the estimate is what the save
+Every key of the store is counted: chunks, Zarr metadata, layouts, records. The tracking error is the true
+one, on all tracked weights, from what the writer's track holds after each save; the estimate is what the save
 itself says. `--long` makes 1,000 saves by going through the trace to and fro (at the turning points an update
 is the negative of the one before), to see whether the error grows.
 """
@@ -20,8 +20,8 @@ import lcstore
 from benchmarks.inputs import gpt, tracking_error
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_cache import Tensors, Trace
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.memory import MemoryBackend
 
 LONG = 1000
 
@@ -101,7 +101,7 @@ def kind_of(key: str) -> str:
     top, *rest = key.split("/")
     if top == keys.DATA:
         return f"chunks {rest[1]}" if rest[-1].startswith("c.") else "Zarr metadata"
-    return {keys.NODES: "node records", keys.PLANS: "plans", keys.STORE_KEY: "store record"}.get(top, top)
+    return {keys.NODES: "node records", keys.LAYOUTS: "layouts", keys.STORE_KEY: "store record"}.get(top, top)
 
 
 def show(report: Report, title: str, seen: Followed) -> None:

@@ -95,14 +95,14 @@ def deciding(made: Draft) -> float:
     rate = made.rate.copy()
     began = time.perf_counter()
     for index in sorted(made.steps):
-        spec = made.plan.tensors[index]
+        spec = made.layout.tensors[index]
         now = samples.take(made.arrays[index])
-        change = now - track.samples[spec.path]
+        change = now - track.samples[spec.name]
         rows = samples.touched(change)
         moved = samples.rms(change)
-        trend = rate.trend(spec.path, change, moved)
+        trend = rate.trend(spec.name, change, moved)
         track._choose_step(made, index, rows=rows is not None, trend=trend)
-        rate.finer(spec.path, change, moved, spec.size)
+        rate.finer(spec.name, change, moved, spec.size)
     made.rate.rows.copy().watch(made)
     made.tracking()
     made.worst_row()

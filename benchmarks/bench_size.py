@@ -22,7 +22,7 @@ from lcstore.codec import LCCodec
 from lcstore.codec.decode import spans
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.tables import TableCache
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
 from lcstore.track.frames import frame_of_levels
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track

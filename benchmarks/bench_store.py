@@ -25,9 +25,9 @@ import lcstore
 from benchmarks.inputs import block, gpt
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_cache import Trace
-from lcstore.store import keys
-from lcstore.store.local import LocalBackend
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
 
 LARGE = 100_000_000
 MATRICES = 48

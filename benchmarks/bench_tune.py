@@ -21,8 +21,8 @@ from benchmarks.inputs import gpt
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads import start_run
 from benchmarks.workloads_cache import Tensors, Trace
+from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.state.tree import flatten
-from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.tune import Tuned, tune
 from lcstore.tune.loops import Loop, part_of, run_loop
 from lcstore.tune.probe import Probe

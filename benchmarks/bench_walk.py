@@ -18,7 +18,7 @@ import lcstore
 from benchmarks.inputs import gpt, weights
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_cache import Trace
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 
 TENSOR = "model/blocks.0.qkv.weight"
 

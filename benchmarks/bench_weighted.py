@@ -22,9 +22,9 @@ from benchmarks.inputs import gpt
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads import start_run
 from benchmarks.workloads_cache import Tensors, Trace
+from lcstore.format import keys
 from lcstore.state.tree import flatten
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.tune.probe import Probe
 

@@ -10,15 +10,15 @@ import numpy as np
 from benchmarks.workloads import trace
 from benchmarks.workloads_cache import Tensors, Trace
 from lcstore.state.frameworks import HostArray
-from lcstore.state.paths import Path, format_path
-from lcstore.state.plan import make_plan
+from lcstore.state.layout import make_layout
+from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
-from lcstore.store.entries import plan_entries
 from lcstore.track import grid
 from lcstore.track.draft import Draft
 from lcstore.track.frames import apply_delta
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
+from lcstore.write.entries import layout_entries
 
 #: Saves of the trace from which the weights of one large state are put together.
 STARTS = (0, 30, 60, 85)
@@ -62,12 +62,12 @@ def block(saves: Trace, later: int, elements: int, starts: Sequence[int] = START
 def draft(track: Track, state: object, policy: Policy) -> Draft:
     """Begin a save of `state` on a bare track, as a store does."""
     flat = flatten(state)
-    tensors: list[tuple[Path, HostArray]] = flat.tensors
-    plan = make_plan(
-        flat.structure, plan_entries(tensors, policy, set()), track.plan, fresh=track.plan is None
+    tensors: list[tuple[Name, HostArray]] = flat.tensors
+    layout = make_layout(
+        flat.structure, layout_entries(tensors, policy, set()), track.layout, fresh=track.layout is None
     )
     arrays = [np.ascontiguousarray(host.array).reshape(-1) for _, host in tensors]
-    return track.draft(plan, arrays, policy, anchor=track.plan is None)
+    return track.draft(layout, arrays, policy, anchor=track.layout is None)
 
 
 def run_jobs(made: Draft) -> list[bytes]:
@@ -98,11 +98,11 @@ def warmed(states: Sequence[object], policy: Policy) -> Track:
 
 def tracking_error(track: Track, now: dict[str, np.ndarray], before: dict[str, np.ndarray]) -> float:
     """The true tracking error over all tracked weights, in intervals: nothing is sampled."""
-    assert track.plan is not None
+    assert track.layout is not None
     assert track.columns is not None
     missed = moved = 0.0
-    for index, spec in enumerate(track.plan.tensors):
-        path = format_path(spec.path)
+    for index, spec in enumerate(track.layout.tensors):
+        path = format_name(spec.name)
         if spec.role != "weights" or path not in before:
             continue
         held = np.empty(spec.size, np.float32)

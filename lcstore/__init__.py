@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         UnrecognisedWarning,
         UnsupportedFormatError,
     )
+    from lcstore.index.info import SaveInfo, StepInfo
     from lcstore.retention.keep import (
         BestN,
         Budget,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     )
     from lcstore.retention.modify import Exact, Strip
     from lcstore.retention.spaced import LogSpaced
-    from lcstore.store.info import SaveInfo, StepInfo
     from lcstore.store.opening import open_store as open
     from lcstore.store.store import Store
     from lcstore.track.policy import Policy
@@ -92,8 +92,8 @@ _HOMES: Final = {
     "LogSpaced": "lcstore.retention.spaced",
     "Pinned": "lcstore.retention.keep",
     "Policy": "lcstore.track.policy",
-    "SaveInfo": "lcstore.store.info",
-    "StepInfo": "lcstore.store.info",
+    "SaveInfo": "lcstore.index.info",
+    "StepInfo": "lcstore.index.info",
     "Store": "lcstore.store.store",
     "Strip": "lcstore.retention.modify",
     "Tagged": "lcstore.retention.keep",

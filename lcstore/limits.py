@@ -14,8 +14,8 @@ MAX_UNSTATED_BYTES: Final = 128 << 20
 MAX_UNSTATED_EXPANSION: Final = 4096
 #: Bytes of one record: 100,000 tensors at some 50 bytes each, and room for leaves.
 MAX_RECORD_BYTES: Final = 64 << 20
-#: Bytes of one plan: 1,000,000 tensors at some 200 bytes each.
-MAX_PLAN_BYTES: Final = 256 << 20
+#: Bytes of one layout: 1,000,000 tensors at some 200 bytes each.
+MAX_LAYOUT_BYTES: Final = 256 << 20
 #: Bytes of a `leaves` object.
 MAX_LEAVES_BYTES: Final = 1 << 30
 #: Bytes of one Zarr metadata document.

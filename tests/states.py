@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from lcstore.state.paths import format_path
+from lcstore.state.names import format_name
 from lcstore.state.tree import flatten
 
 
 def leaves(state: Any) -> dict[str, np.ndarray]:
     """Every tensor of a state by the text of its path."""
-    return {format_path(path): host.array for path, host in flatten(state).tensors}
+    return {format_name(path): host.array for path, host in flatten(state).tensors}
 
 
 def same(a: Any, b: Any) -> bool:
@@ -43,7 +43,7 @@ def tracked(store: Any) -> dict[str, bytes]:
 
     track = store._writer.track
     out = {}
-    for index, spec in enumerate(track.plan.tensors):
+    for index, spec in enumerate(track.layout.tensors):
         pool = track.pools.get(spec.pool)
         if pool is None:
             continue
@@ -53,5 +53,5 @@ def tracked(store: Any) -> dict[str, bytes]:
             unit = int(track.columns.grid[index])
             grid.from_grid(held, 0 if unit == NO_GRID else unit, spec.dtype, values)
             held = values
-        out[format_path(spec.path)] = held.tobytes()
+        out[format_name(spec.name)] = held.tobytes()
     return out

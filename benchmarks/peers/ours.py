@@ -8,8 +8,8 @@ import numpy as np
 
 import lcstore
 from benchmarks.peers.base import Peer, Tensors
-from lcstore.state.paths import format_path
-from lcstore.store.memory import MemoryBackend
+from lcstore.state.names import format_name
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track import grid
 from lcstore.track.policy import Policy, policy_of
 
@@ -21,7 +21,7 @@ class LCStore(Peer):
     ----------
     frames, beside
         Bytes of the last save: frames with weights, codes and tables in them; and everything else (Zarr
-        metadata, plans, records).
+        metadata, layouts, records).
     info
         What the last save said.
     """
@@ -63,11 +63,11 @@ class LCStore(Peer):
     def view(self) -> Tensors:
         """What the writer's track holds of the weights; `restore` gives the same, having read it."""
         track = self.store._writer.track
-        assert track.plan is not None
+        assert track.layout is not None
         assert track.columns is not None
         out: Tensors = {}
-        for index, spec in enumerate(track.plan.tensors):
-            path = format_path(spec.path)
+        for index, spec in enumerate(track.layout.tensors):
+            path = format_name(spec.name)
             if path not in self._names:
                 continue
             values = track.pools[spec.pool][spec.offset : spec.offset + spec.size]

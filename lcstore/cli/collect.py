@@ -13,7 +13,7 @@ from lcstore.cli.output import Answer, answering, print_lines, row, size, table
 from lcstore.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
-    from lcstore.store.maintenance.collect import CollectReport
+    from lcstore.maintain.collect import CollectReport
 
 
 def collect(

@@ -27,7 +27,7 @@ from lcstore.cli.retain import counts
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from lcstore.store.maintenance.compact import CompactReport
+    from lcstore.maintain.compact import CompactReport
 
 _MOST_SHOWN = 5
 

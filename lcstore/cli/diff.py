@@ -15,7 +15,7 @@ from lcstore.cli.output import Answer, answering, print_rows, row, table
 from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from lcstore.store.diff import Described, Diff, TensorDiff
+    from lcstore.read.diff import Described, Diff, TensorDiff
 
 _COLUMNS = ("tensor", "relative", "norm", "changed", "largest", "shape", "dtype", "")
 _NUMBERS = ("relative", "norm", "changed", "largest")

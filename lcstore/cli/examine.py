@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.errors import LcstoreError, NotFoundError
-from lcstore.store.local import LocalBackend
+from lcstore.storage.local import LocalBackend
 
 if TYPE_CHECKING:
-    from lcstore.store.backend import Backend
+    from lcstore.storage.backend import Backend
 
 _PACKAGES: Final = (
     "numpy", "numba", "zarr", "numcodecs", "fsspec", "ml-dtypes", "google-crc32c", "rich", "typer",
@@ -38,7 +38,7 @@ def versions() -> dict[str, str | None]:
 
 def machine() -> dict[str, Any]:
     """Return what this machine is, and whether the codec works on it."""
-    from lcstore.store.handle import default_threads
+    from lcstore.read.handle import default_threads
 
     codec = _codec()
     return {
@@ -98,7 +98,7 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     LcstoreError
         It cannot be opened or reached at all.
     """
-    from lcstore.store.targets import open_backend
+    from lcstore.storage.targets import open_backend
     from lcstore.testing import run
 
     backend = open_backend(url, options)

@@ -11,7 +11,7 @@ from lcstore.cli.opening import opened, reading
 from lcstore.cli.output import Answer, answering, print_lines, print_rows, size
 
 if TYPE_CHECKING:
-    from lcstore.store.listing import Listed
+    from lcstore.index.listing import Listed
 
 _COLUMNS = ("step", "", "run", "kind", "stored", "ratio", "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")

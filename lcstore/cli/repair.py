@@ -12,7 +12,7 @@ from lcstore.cli.output import Answer, answering, row, table
 from lcstore.cli.verify import LEVEL_HELP, Level, phases, print_findings, print_lines
 
 if TYPE_CHECKING:
-    from lcstore.store.maintenance.report import RepairReport
+    from lcstore.check.repaired import RepairReport
 
 
 def repair(
@@ -29,8 +29,8 @@ def repair(
     """
     opening = storage_options(options, pairs)
     with answering(url, as_json) as answer:
-        from lcstore.store.maintenance.repair import repair as repair_store
-        from lcstore.store.targets import open_backend
+        from lcstore.check.repair import repair as repair_store
+        from lcstore.storage.targets import open_backend
 
         answer.next = f"lcstore doctor {answer.quoted}"
         # Not through `lcstore.open`: it refuses a store whose own record is damaged.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lcstore.cli.output import Answer, print_rows, table
 
 if TYPE_CHECKING:
-    from lcstore.store.maintenance.retire import RetireReport
+    from lcstore.maintain.retire import RetireReport
 
 _STATE = "state"
 _EXACT = "exact"

@@ -24,8 +24,8 @@ from lcstore.cli.retain import counts, print_decision
 from lcstore.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from lcstore.maintain.retire import RetireReport
     from lcstore.retention.base import Retention
-    from lcstore.store.maintenance.retire import RetireReport
 
 
 def retire(

@@ -16,8 +16,8 @@ from lcstore.cli.output import Answer, answering, row, size, table
 from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from lcstore.store.info import StepInfo
-    from lcstore.store.listing import Listed
+    from lcstore.index.info import StepInfo
+    from lcstore.index.listing import Listed
 
 
 def show(
@@ -36,7 +36,7 @@ def show(
     url, named = state_of(target, at)
     opening = storage_options(options, pairs)
     with answering(url, as_json) as answer:
-        from lcstore.state.paths import match, parse_path
+        from lcstore.state.names import match, parse_name
 
         with opened(answer, opening) as store:
             info = store.info(named)
@@ -44,8 +44,8 @@ def show(
             tensors, leaves = store.paths(info.node), store.leaves(info.node)
         listed = next((state for state in states if state.node == info.node), None)
         if glob is not None:
-            tensors = {path: about for path, about in tensors.items() if match(glob, parse_path(path))}
-            leaves = {path: value for path, value in leaves.items() if match(glob, parse_path(path))}
+            tensors = {path: about for path, about in tensors.items() if match(glob, parse_name(path))}
+            leaves = {path: value for path, value in leaves.items() if match(glob, parse_name(path))}
             if not tensors and not leaves:
                 whole = info.node if listed is not None and listed.retired else info.step
                 answer.next = f"lcstore show {shlex.quote(f'{url}@{whole}')}"

@@ -13,7 +13,7 @@ from lcstore.cli.output import Answer, answering, row, size, table
 from lcstore.errors import LcstoreError
 
 if TYPE_CHECKING:
-    from lcstore.store.maintenance.compact import CompactReport
+    from lcstore.maintain.compact import CompactReport
     from lcstore.store.stats import Stats
     from lcstore.store.store import Store
 

@@ -29,7 +29,7 @@ def tag(
 
     A tag that several states have finds the one on which it was set last.
     """
-    from lcstore.store.labels import check_tag
+    from lcstore.format.labels import check_tag
 
     url, state = state_of(target, at)
     opening = storage_options(options, pairs)

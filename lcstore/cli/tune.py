@@ -90,7 +90,7 @@ def tune(
             )  # fmt: skip
         _write(found, output, svg)
         if as_json:
-            from lcstore.store.policyfile import policy_to_json
+            from lcstore.format.policyfile import policy_to_json
 
             answer.document(found.to_json() | {"policy": policy_to_json(found.policy)})
         else:

@@ -14,7 +14,7 @@ from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
 from lcstore.cli.output import Answer, answering, printable, progress, row, size, table
 
 if TYPE_CHECKING:
-    from lcstore.store.findings import Finding, Report
+    from lcstore.index.findings import Finding, Report
 
 _STYLES = {"error": "red", "warning": "yellow", "info": None}
 _MOST_SHOWN = 100
@@ -53,8 +53,8 @@ def verify(
     opening = storage_options(options, pairs)
     part = _sample(sample)
     with answering(url, as_json) as answer:
-        from lcstore.store.targets import open_backend
-        from lcstore.store.verify import verify as verify_store
+        from lcstore.check.verify import verify as verify_store
+        from lcstore.storage.targets import open_backend
 
         answer.next = f"lcstore doctor {answer.quoted}"
         # Not through `lcstore.open`: it refuses a store whose own record is damaged.

@@ -28,7 +28,7 @@ _NAMES: Final[Mapping[np.dtype[Any], str]] = MappingProxyType(
     {dtype: name for name, dtype in _DTYPES.items()}
 )
 
-#: Every dtype name that a plan may hold.
+#: Every dtype name that a layout may hold.
 DTYPE_NAMES: Final = tuple(_DTYPES)
 #: The dtypes that a lossy role may have.
 LOSSY_DTYPES: Final = frozenset({"float16", "bfloat16", "float32", "float64"})

@@ -75,10 +75,10 @@ def encode_levels(
         return Coded(f.ZERO)
     picked = _sample(levels)
     counts = count_pairs(picked)
-    plans = [*_plan_packs(picked, counts, entropy), *_plan_runs(picked, counts[0], entropy)]
-    for plan in sorted(plans, key=lambda p: p.cost(levels.size)):
-        run = _run_pack if plan.per else _run_runs
-        coded = run(levels, escapes, plan, cache)
+    layouts = [*_layout_packs(picked, counts, entropy), *_layout_runs(picked, counts[0], entropy)]
+    for layout in sorted(layouts, key=lambda p: p.cost(levels.size)):
+        run = _run_pack if layout.per else _run_runs
+        coded = run(levels, escapes, layout, cache)
         if coded is not None:
             return coded
     return None
@@ -133,20 +133,20 @@ def _table(cache: TableCache | None, key: object, counts: Array) -> CodeTable:
     return cache.table(key, counts) if cache is not None else CodeTable.from_counts(counts)
 
 
-def _plan_packs(levels: Array, counts: tuple[Array, Array, Array], entropy: str) -> list[_Plan]:
+def _layout_packs(levels: Array, counts: tuple[Array, Array, Array], entropy: str) -> list[_Plan]:
     if entropy == "runs":
         return []
     singles, threes, fours = counts
     if entropy == "symbol":
-        return [_plan_pack(levels, 8, 1, singles, singles)]
+        return [_layout_pack(levels, 8, 1, singles, singles)]
     twos = _count_symbols(levels, 2, 4)
-    plans = [
-        _plan_pack(levels, bits, per, of_packing, singles)
+    layouts = [
+        _layout_pack(levels, bits, per, of_packing, singles)
         for bits, per, of_packing in ((2, 4, twos), (3, 2, threes), (4, 2, fours), (8, 1, singles))
     ]
     if _suits_quads(levels, singles):
-        plans.append(_plan_quads(levels, singles))
-    return plans
+        layouts.append(_layout_quads(levels, singles))
+    return layouts
 
 
 def count_pairs(levels: Array) -> tuple[Array, Array, Array]:
@@ -173,13 +173,13 @@ def _suits_quads(levels: Array, singles: Array) -> bool:
     return dense and groups - quads.even_groups(levels) <= groups // _ODD_AT_MOST
 
 
-def _plan_pack(levels: Array, bits: int, per: int, counts: Array, singles: Array) -> _Plan:
+def _layout_pack(levels: Array, bits: int, per: int, counts: Array, singles: Array) -> _Plan:
     table = CodeTable.from_counts(counts)
     level_bits = table.bits(counts) + _escape_bits(singles, 1 << (bits - 1))
     return _Plan(bits, per, levels.size, level_bits, table.symbols // 2, counts)
 
 
-def _plan_quads(levels: Array, singles: Array) -> _Plan:
+def _layout_quads(levels: Array, singles: Array) -> _Plan:
     counts = _count_quads(levels)
     tables = [CodeTable.from_counts(part) for part in counts]
     level_bits = sum(table.bits(part) for table, part in zip(tables, counts, strict=True))
@@ -217,7 +217,7 @@ def _bits_of_escapes(least: int) -> Array:
     return np.where(over >= 0, 2 * np.floor(np.log2(np.maximum(over, 0) + 1)) + 2, 0)
 
 
-def _plan_runs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
+def _layout_runs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
     if entropy not in ("auto", "runs"):
         return []
     most = levels.size // 2 + 64 if entropy == "auto" else levels.size + levels.size // 4096 + 64
@@ -242,29 +242,29 @@ def _tokenize(levels: Array, most: int) -> _Tokens | None:
     return None if used < 0 else _Tokens(symbols[:used], extras[:used], counts)
 
 
-def _run_pack(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | None) -> Coded | None:
+def _run_pack(levels: Array, escapes: Array, layout: _Plan, cache: TableCache | None) -> Coded | None:
     segments = -(-levels.size // (1 << f.SEGMENT))
-    streams = 4 if min(levels.size, 1 << f.SEGMENT) // plan.per >= f.FOUR_STREAMS_FROM else 1
+    streams = 4 if min(levels.size, 1 << f.SEGMENT) // layout.per >= f.FOUR_STREAMS_FROM else 1
     directory = np.zeros((segments, streams + 1), np.uint16)
     payload = np.empty(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
-    whole = plan.size == levels.size
+    whole = layout.size == levels.size
     room = (1 << f.SEGMENT, payload, directory)
-    if (plan.bits, plan.per) == f.QUADS:
-        counts = plan.counts if whole else _count_quads(levels)
+    if (layout.bits, layout.per) == f.QUADS:
+        counts = layout.counts if whole else _count_quads(levels)
         table, used = _emit_quads(levels, escapes, streams, counts, cache, room)
     else:
-        counts = plan.counts if whole else _count_symbols(levels, plan.bits, plan.per)
-        one = _table(cache, (plan.bits, plan.per), counts)
+        counts = layout.counts if whole else _count_symbols(levels, layout.bits, layout.per)
+        one = _table(cache, (layout.bits, layout.per), counts)
         table = one.to_bytes()
         used = pack.encode_pack(
-            levels, escapes, plan.bits, plan.per, streams, room[0], one.codes, room[1], room[2]
+            levels, escapes, layout.bits, layout.per, streams, room[0], one.codes, room[1], room[2]
         )
     if used < 0:
         return None
     return Coded(
         f.PACK,
-        plan.bits,
-        plan.per,
+        layout.bits,
+        layout.per,
         streams,
         table=table,
         directory=directory.tobytes(),
@@ -286,8 +286,8 @@ def _emit_quads(
     return write_tables(tables), used
 
 
-def _run_runs(levels: Array, escapes: Array, plan: _Plan, cache: TableCache | None) -> Coded | None:
-    tokens = plan.tokens if plan.size == levels.size else None
+def _run_runs(levels: Array, escapes: Array, layout: _Plan, cache: TableCache | None) -> Coded | None:
+    tokens = layout.tokens if layout.size == levels.size else None
     if tokens is None:
         tokens = _tokenize(levels, levels.size // 2 + 4096)
     if tokens is None:

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH, check
-from lcstore.state.paths import Part, Path, format_path, is_part
+from lcstore.state.names import Component, Name, format_name, is_component
 
 #: A JSON value as in the table above. It may come from storage, so it is validated wherever it is walked.
 Structure: TypeAlias = Any
@@ -32,16 +32,16 @@ class Container(NamedTuple):
     """One container: its kind, its keys (places, in a list or tuple) and what lies under each."""
 
     kind: Kind
-    keys: Sequence[Part]
+    keys: Sequence[Component]
     children: Sequence[Any]
 
 
-def where(path: Path) -> str:
+def where(path: Name) -> str:
     """Return `path` for a message."""
-    return repr(format_path(path)) if path else "the top of the state"
+    return repr(format_name(path)) if path else "the top of the state"
 
 
-def open_object(obj: Any, path: Path) -> Container | None:
+def open_object(obj: Any, path: Name) -> Container | None:
     """Return the live object `obj` as a container, or None if it is none.
 
     Mappings keep their order. A named tuple or a dataclass instance is taken as a dict of its fields; fields
@@ -78,7 +78,7 @@ def dynamic_fields(obj: Any) -> list[str]:
     ]
 
 
-def _state_dict(obj: Any, path: Path) -> Any:
+def _state_dict(obj: Any, path: Name) -> Any:
     try:
         result = obj.state_dict()
     except Exception as exc:
@@ -89,13 +89,13 @@ def _state_dict(obj: Any, path: Path) -> Any:
     return result
 
 
-def _mapping(kind: Kind, obj: Mapping[Any, Any], path: Path) -> Container:
+def _mapping(kind: Kind, obj: Mapping[Any, Any], path: Name) -> Container:
     return _checked(kind, list(obj), list(obj.values()), path)
 
 
-def _checked(kind: Kind, keys: Sequence[Any], children: Sequence[Any], path: Path) -> Container:
+def _checked(kind: Kind, keys: Sequence[Any], children: Sequence[Any], path: Name) -> Container:
     for key in keys:
-        if not is_part(key):
+        if not is_component(key):
             raise InvalidInputError(
                 f"key {key!r:.80} of type {type(key).__qualname__} in {where(path)} cannot be stored: "
                 "keys are strings of valid Unicode and 64-bit integers"
@@ -111,17 +111,17 @@ def open_structure(node: Structure) -> Container:
             return Container(kind, range(len(node[1])), node[1])
         if kind in ("dict", "odict") and len(node) == 3 and type(node[1]) is list and type(node[2]) is list:
             _, keys, children = node
-            if len(keys) == len(children) and all(map(is_part, keys)) and len(set(keys)) == len(keys):
+            if len(keys) == len(children) and all(map(is_component, keys)) and len(set(keys)) == len(keys):
                 return Container(kind, keys, children)
     raise CorruptionError("a stored tree structure holds something that is no node")
 
 
-def to_structure(kind: Kind, keys: Sequence[Part], children: list[Structure]) -> Structure:
+def to_structure(kind: Kind, keys: Sequence[Component], children: list[Structure]) -> Structure:
     """Return the structure node of a container."""
     return [kind, children] if kind in ("list", "tuple") else [kind, list(keys), children]
 
 
-def to_object(kind: Kind, keys: Sequence[Part], children: Iterable[Any]) -> Any:
+def to_object(kind: Kind, keys: Sequence[Component], children: Iterable[Any]) -> Any:
     """Return the live container of a kind."""
     if kind == "list":
         return list(children)
@@ -131,10 +131,10 @@ def to_object(kind: Kind, keys: Sequence[Part], children: Iterable[Any]) -> Any:
     return OrderedDict(pairs) if kind == "odict" else dict(pairs)
 
 
-def walk_structure(structure: Structure, visit: Callable[[Path, Structure], None]) -> None:
+def walk_structure(structure: Structure, visit: Callable[[Name, Structure], None]) -> None:
     """Call `visit` for every tensor, plain value and empty container of a structure, in order."""
 
-    def walk(node: Structure, path: Path) -> None:
+    def walk(node: Structure, path: Name) -> None:
         if node in (TENSOR, LEAF):
             visit(path, node)
             return

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.state.paths import has_surrogates
+from lcstore.state.names import has_surrogates
 
 Leaf: TypeAlias = int | float | complex | str | bytes | bool | None
 

@@ -16,7 +16,7 @@ from lcstore.limits import MAX_TREE_DEPTH, check
 from lcstore.state.containers import dynamic_fields, open_object, to_object, where
 from lcstore.state.frameworks import is_array
 from lcstore.state.leaves import is_leaf
-from lcstore.state.paths import Path
+from lcstore.state.names import Name
 
 
 def is_abstract(obj: object) -> bool:
@@ -24,7 +24,7 @@ def is_abstract(obj: object) -> bool:
     return hasattr(obj, "shape") and hasattr(obj, "dtype") and not isinstance(obj, type)
 
 
-def fill_like(like: Any, fill: Callable[[Path, Any], Any]) -> Any:
+def fill_like(like: Any, fill: Callable[[Name, Any], Any]) -> Any:
     """Return a tree with the containers of `like` and the leaves that `fill` gives.
 
     Parameters
@@ -44,14 +44,14 @@ def fill_like(like: Any, fill: Callable[[Path, Any], Any]) -> Any:
     return _fill(like, (), fill)
 
 
-def like_leaves(like: Any) -> dict[Path, Any]:
+def like_leaves(like: Any) -> dict[Name, Any]:
     """Return the leaves of a `like` tree, abstract or not, by path."""
-    leaves: dict[Path, Any] = {}
+    leaves: dict[Name, Any] = {}
     fill_like(like, leaves.__setitem__)
     return leaves
 
 
-def _fill(obj: Any, path: Path, fill: Callable[[Path, Any], Any]) -> Any:
+def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
     if is_leaf(obj) or is_array(obj):
         return fill(path, obj)
     check(len(path), MAX_TREE_DEPTH - 1, "nesting of the like tree")
@@ -72,7 +72,7 @@ def _fill(obj: Any, path: Path, fill: Callable[[Path, Any], Any]) -> Any:
     return _rebuild_dataclass(obj, children, path) if dataclasses.is_dataclass(obj) else plain
 
 
-def _rebuild_dataclass(obj: Any, children: list[Any], path: Path) -> Any:
+def _rebuild_dataclass(obj: Any, children: list[Any], path: Name) -> Any:
     try:
         return dataclasses.replace(obj, **dict(zip(dynamic_fields(obj), children, strict=True)))
     except (TypeError, ValueError) as exc:

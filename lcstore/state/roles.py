@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_name
-from lcstore.state.paths import Part, Path
+from lcstore.state.names import Component, Name
 
 Role: TypeAlias = Literal["weights", "first_moment", "second_moment", "exact"]
 ROLES: Final[tuple[Role, ...]] = ("weights", "first_moment", "second_moment", "exact")
@@ -80,13 +80,13 @@ _TORCH_MOMENTS: Final[dict[str, Role]] = {
 }
 _TORCH_OTHERS: Final = frozenset({"exp_inf", "acc_delta", "grad_avg", "exp_avg_sq_row", "exp_avg_sq_col"})
 #: Fields of Optax states; the path of the parameter follows them.
-_OPTAX_MOMENTS: Final[dict[Part, Role]] = {
+_OPTAX_MOMENTS: Final[dict[Component, Role]] = {
     "mu": "first_moment",
     "nu": "second_moment",
     "trace": "first_moment",
 }
 #: Fields that are believed only right below the part that names the optimizer.
-_SHORT_MOMENTS: Final[dict[Part, Role]] = {
+_SHORT_MOMENTS: Final[dict[Component, Role]] = {
     "m": "first_moment",
     "v": "second_moment",
     "momentum": "first_moment",
@@ -95,7 +95,7 @@ _MOMENT_PARTS: Final = frozenset({*_OPTAX_MOMENTS, *_SHORT_MOMENTS, *_TORCH_MOME
 
 
 @lru_cache(maxsize=1 << 17)
-def guess_role(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role:
+def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role:
     """Return the role of the tensor at `path`; ``"exact"`` unless it is recognised.
 
     Weights and moments are floating (16 to 64 bits) with two dimensions or more. Weights carry an agreed
@@ -117,7 +117,7 @@ def guess_role(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role
 
 
 @lru_cache(maxsize=1 << 17)
-def is_optimizer(path: Path) -> bool:
+def is_optimizer(path: Name) -> bool:
     """Tell whether `path` lies in the state of an optimizer, which a reader can do without.
 
     It does if a key above it is named like one (``optimizer``, ``opt_state``, ``d_optim``; ``adam`` and the
@@ -131,7 +131,7 @@ def is_optimizer(path: Path) -> bool:
     return _optimizer_place(path) is not None
 
 
-def _optimizer_place(path: Path) -> int | None:
+def _optimizer_place(path: Name) -> int | None:
     """Return the place of the first part that names an optimizer with something below it."""
     for place, part in enumerate(path):
         if isinstance(part, int):
@@ -149,7 +149,7 @@ def _optimizer_place(path: Path) -> int | None:
     return None
 
 
-def _words(path: Path) -> list[str]:
+def _words(path: Name) -> list[str]:
     """Return the names on a path in lower case: dotted and slashed keys (torch, Haiku, Keras) taken apart."""
     words = [word for part in path for word in re.split(r"[./]", str(part).lower()) if word and word != "~"]
     if words:
@@ -158,7 +158,7 @@ def _words(path: Path) -> list[str]:
     return words
 
 
-def _is_weight(path: Path) -> bool:
+def _is_weight(path: Name) -> bool:
     words = _words(path)
     if not words or any(word in _EXACT_PARTS for word in words[:-1]) or _is_stray_moment(path):
         return False
@@ -179,7 +179,7 @@ def _is_short_name(above: Sequence[str], name: str) -> bool:
     return in_model and _SHORT_NAME.fullmatch(name) is not None
 
 
-def _is_stray_moment(path: Path) -> bool:
+def _is_stray_moment(path: Name) -> bool:
     """Tell whether a moment's field stands above the parameter, as in the state ``(params, opt_state)``.
 
     A layer may have such a name too; it is believed where a collection of parameters stands above it.
@@ -192,7 +192,7 @@ def _is_stray_moment(path: Path) -> bool:
     return False
 
 
-def second_moment_place(path: Path) -> int:
+def second_moment_place(path: Name) -> int:
     """Return the place of the field that says "second moment" on the path of one; -1 where none does."""
     name = _words(path[-1:])
     if name and _TORCH_MOMENTS.get(name[-1]) == "second_moment":
@@ -203,7 +203,7 @@ def second_moment_place(path: Path) -> int:
     return next((i for i in range(begin, len(path)) if fields.get(path[i]) == "second_moment"), -1)
 
 
-def _moment(path: Path) -> Role:
+def _moment(path: Name) -> Role:
     name = _words(path)[-1]
     if name in _TORCH_MOMENTS:
         return _TORCH_MOMENTS[name]

@@ -10,7 +10,7 @@ from typing import Final
 from lcstore.codec.dtypes import dtype_from_name, storage_dtype
 from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check
 from lcstore.state.frameworks import Framework
-from lcstore.state.paths import Path
+from lcstore.state.names import Name
 from lcstore.state.roles import Role
 
 #: A tensor in a lossy pool starts on a block of the codec, so that it has a step of its own.
@@ -40,7 +40,7 @@ POOL_ROLES: Final[Mapping[str, Role]] = {
 class TensorSpec:
     """A tensor and its place: elements ``offset`` to ``offset + size`` of its pool, in C order."""
 
-    path: Path
+    name: Name
     shape: tuple[int, ...]
     dtype: str
     role: Role
@@ -52,6 +52,10 @@ class TensorSpec:
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
+
+    def lies_like(self, other: TensorSpec) -> bool:
+        """Return whether both have one place and shape, so that their pools can be added there."""
+        return (self.pool, self.offset, self.shape) == (other.pool, other.offset, other.shape)
 
     @property
     def itemsize(self) -> int:

@@ -21,7 +21,7 @@ from lcstore.state.containers import (
 )
 from lcstore.state.frameworks import HostArray, is_array, to_host
 from lcstore.state.leaves import Leaf, is_leaf
-from lcstore.state.paths import Path
+from lcstore.state.names import Name
 
 
 class _Missing:
@@ -46,13 +46,13 @@ class FlatState:
     structure
         A JSON value: everything about the state but its values. Equal for equal trees of equal kinds.
     tensors
-        Path and values of each tensor, in the order of the structure.
+        Name and values of each tensor, in the order of the structure.
     leaves
         The plain values, in the order of the structure.
     """
 
     structure: Structure = None
-    tensors: list[tuple[Path, HostArray]] = field(default_factory=list)
+    tensors: list[tuple[Name, HostArray]] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
 
 
@@ -94,7 +94,7 @@ class _Flattener:
         self.open: set[int] = set()
         self.count = 0
 
-    def take(self, obj: Any, path: Path) -> Structure:
+    def take(self, obj: Any, path: Name) -> Structure:
         self.count += 1
         if self.count > MAX_TENSORS:
             # Also what ends a small tree of shared lists that would unfold into 2**64 leaves.
@@ -106,7 +106,7 @@ class _Flattener:
             return self.tensor(obj, path)
         return self.container(obj, path)
 
-    def tensor(self, obj: Any, path: Path) -> Structure:
+    def tensor(self, obj: Any, path: Name) -> Structure:
         try:
             host = to_host(obj)
         except InvalidInputError as exc:
@@ -114,7 +114,7 @@ class _Flattener:
         self.flat.tensors.append((path, host))
         return TENSOR
 
-    def container(self, obj: Any, path: Path) -> Structure:
+    def container(self, obj: Any, path: Name) -> Structure:
         if id(obj) in self.open:
             raise InvalidInputError(f"the container at {where(path)} holds itself")
         if len(path) >= MAX_TREE_DEPTH:
@@ -184,7 +184,7 @@ class _Builder:
         return to_object("odict" if kind == "odict" else "dict", list(kept), kept.values())
 
 
-def structure_paths(structure: Structure) -> tuple[list[Path], list[Path]]:
+def structure_names(structure: Structure) -> tuple[list[Name], list[Name]]:
     """Return the paths of the tensors and of the plain values of a structure, each in order.
 
     Raises
@@ -192,9 +192,9 @@ def structure_paths(structure: Structure) -> tuple[list[Path], list[Path]]:
     CorruptionError, LimitError
         As for `unflatten`.
     """
-    paths: dict[str, list[Path]] = {TENSOR: [], LEAF: []}
+    paths: dict[str, list[Name]] = {TENSOR: [], LEAF: []}
 
-    def visit(path: Path, node: Structure) -> None:
+    def visit(path: Name, node: Structure) -> None:
         if isinstance(node, str):
             paths[node].append(path)
 
@@ -202,7 +202,7 @@ def structure_paths(structure: Structure) -> tuple[list[Path], list[Path]]:
     return paths[TENSOR], paths[LEAF]
 
 
-def select(structure: Structure, predicate: Callable[[Path], bool]) -> Selection:
+def select(structure: Structure, predicate: Callable[[Name], bool]) -> Selection:
     """Return the part of a structure whose paths satisfy `predicate`.
 
     The predicate is asked for each tensor, plain value and empty container. A container that loses all of
@@ -212,7 +212,7 @@ def select(structure: Structure, predicate: Callable[[Path], bool]) -> Selection
     kept: dict[str, list[int]] = {TENSOR: [], LEAF: []}
     seen = {TENSOR: 0, LEAF: 0}
 
-    def prune(node: Structure, path: Path) -> Structure | None:
+    def prune(node: Structure, path: Name) -> Structure | None:
         if node in (TENSOR, LEAF):
             place = seen[node]
             seen[node] += 1

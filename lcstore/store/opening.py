@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
-from lcstore.store.backend import Backend
-from lcstore.store.catalog import read_store_record
-from lcstore.store.policyfile import PolicyLike, policy_from
-from lcstore.store.records import MAX_GRACE_SECONDS, StoreRecord
+from lcstore.format.policyfile import PolicyLike, policy_from
+from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
+from lcstore.index.catalog import read_store_record
+from lcstore.storage.backend import Backend
+from lcstore.storage.targets import open_backend
 from lcstore.store.store import Store
-from lcstore.store.targets import open_backend
 from lcstore.units import parse_seconds
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lcstore.errors import LcstoreError
+from lcstore.format import keys
+from lcstore.format.records import EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
 from lcstore.graph.names import ROOT
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.marked import Marks, marks_of, pins_by_node
-from lcstore.store.records import EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
-from lcstore.store.survey import OnProgress, ReadRecord, read_records, spread
+from lcstore.index.marked import Marks, marks_of, pins_by_node
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress, ReadRecord, read_records, spread
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Stats:
     bytes_stored
         Of everything that is there of what records name, by kind (``anchor``, ``delta``, ``exact`` values,
         ``shortcut``, and ``retired`` for what such states were saved with), of the ``records`` themselves
-        (with plans and tags), and in ``total``.
+        (with layouts and tags), and in ``total``.
     condemned, condemned_bytes
         How many of these objects, and bytes, a collector is going to delete.
     pools
@@ -181,7 +181,7 @@ def _marks(everything: list[str], nodes: set[str]) -> Marks:
 def _is_mark(key: str) -> bool:
     """Tell the objects that count as records besides those of nodes and edges."""
     return key == keys.STORE_KEY or key.partition("/")[0] in (
-        keys.PLANS, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
+        keys.LAYOUTS, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
     )  # fmt: skip
 
 

@@ -8,21 +8,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lcstore.errors import InvalidInputError, UnrecognisedWarning
-from lcstore.state.paths import Part, format_path, matcher
-from lcstore.state.tree import flatten
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.info import SaveInfo
-from lcstore.store.into import check_targets, load_into, rest_of
-from lcstore.store.labels import At, OnCorrupt, check_labels, check_step
-from lcstore.store.looking import Looking
-from lcstore.store.policyfile import PolicyLike, policy_from
-from lcstore.store.records import StoreRecord
-from lcstore.store.unrecognised import unrecognised
+from lcstore.format import keys
+from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
+from lcstore.format.policyfile import PolicyLike, policy_from
+from lcstore.format.records import StoreRecord
+from lcstore.index.info import SaveInfo
+from lcstore.read.into import check_targets, load_into, rest_of
+from lcstore.read.looking import Looking
+from lcstore.state.names import Component, format_name, matcher
+from lcstore.storage.backend import Backend
 from lcstore.store.upkeep import Upkeep
-from lcstore.store.writer import Writer
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
+from lcstore.write.stage import stage
+from lcstore.write.unrecognised import unrecognised
+from lcstore.write.writer import Writer
 
 
 class Store(Looking, Upkeep):
@@ -119,27 +119,27 @@ class Store(Looking, Upkeep):
         self._check_writable()
         with self._lock:
             self._check_open()
-            flat = flatten(state)
-            if skip_below > 0 and not exact and not tags and self._writer.moved(flat) < skip_below:
-                return self._writer.skipped(step, flat, touched, started)
+            staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
+            if skip_below > 0 and not exact and not tags and self._writer.moved(staged) < skip_below:
+                return self._writer.skipped(staged, started)
             self._create()
-            info = self._writer.save(step, flat, labels, exact=exact, started=started, touched=touched)
+            info = self._writer.save(staged, started)
             self._look_at_names()
             return info
 
     def _look_at_names(self) -> None:
         """Warn once where most of a state is kept exactly and nobody asked for that, or a rule is idle."""
-        policy, plan = self._writer.policy, self._writer.track.plan
-        if not self.looks_at_names or plan is None:
+        policy, layout = self._writer.policy, self._writer.track.layout
+        if not self.looks_at_names or layout is None:
             return
         self.looks_at_names = False
-        idle = [glob for glob in policy.rules if not any(map(matcher(glob), plan.index))]
+        idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]
         if idle:
             message = f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}"
             warnings.warn(message, UnrecognisedWarning, stacklevel=3)
         if policy.rules or policy.error is None:
             return
-        found = unrecognised({format_path(s.path): (s.shape, s.dtype, s.role) for s in plan.tensors})
+        found = unrecognised({format_name(s.name): (s.shape, s.dtype, s.role) for s in layout.tensors})
         if found.matters:
             warnings.warn(str(found), UnrecognisedWarning, stacklevel=3)
 
@@ -152,7 +152,7 @@ class Store(Looking, Upkeep):
         """
         with self._lock:
             self._check_open()
-            return self._writer.moved(flatten(state))
+            return self._writer.moved(stage(0, state, copy=False))
 
     def _distrust(self) -> None:
         self._writer.distrust()
@@ -195,11 +195,11 @@ class Store(Looking, Upkeep):
             node, (pools, values) = self._reading_or_previous(
                 at, lambda node: (node, self._reader.rebuild(node)), on_corrupt
             )
-            everything = range(len(node.plan.tensors))
+            everything = range(len(node.layout.tensors))
             track = Track()
-            track.stand_on(node.plan, node.columns, pools, [values[t] for t in everything])
+            track.stand_on(node.layout, node.columns, pools, [values[t] for t in everything])
             leaves = range(len(self._reader.leaves(node)))
-            state = self._tree(node, values, node.plan.structure, everything, leaves, dtype, like, to)
+            state = self._tree(node, values, node.layout.structure, everything, leaves, dtype, like, to)
             if targets:
                 load_into(state, targets)
             self._writer.stand_on(node.name, track)
@@ -207,7 +207,7 @@ class Store(Looking, Upkeep):
 
     def resume_into(
         self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
-    ) -> dict[Part, Any]:
+    ) -> dict[Component, Any]:
         """Load a saved state into objects, and go on from it; return the rest, as `restore_into` does."""
         check_targets(targets)
         return rest_of(self._resume(at, targets, on_corrupt=on_corrupt), targets)

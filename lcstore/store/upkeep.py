@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcstore.store.findings import Level, Report
-from lcstore.store.handle import Handle
-from lcstore.store.labels import At, check_at, check_tag
-from lcstore.store.maintenance.collect import Collector, CollectReport
-from lcstore.store.maintenance.names import pin, set_name, unpin
-from lcstore.store.maintenance.retire import Retired, RetireReport, retire_by, retire_node
+from lcstore.format.labels import At, check_at, check_tag
+from lcstore.index.findings import Level, Report
+from lcstore.maintain.collect import Collector, CollectReport
+from lcstore.maintain.naming import pin, set_name, unpin
+from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
+from lcstore.read.handle import Handle
+from lcstore.storage.survey import OnProgress
 from lcstore.store.stats import Stats, stats
-from lcstore.store.survey import OnProgress
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
+    from lcstore.check.repaired import RepairReport
+    from lcstore.maintain.compact import CompactReport
     from lcstore.retention.base import Retention
-    from lcstore.store.maintenance.compact import CompactReport
-    from lcstore.store.maintenance.report import RepairReport
 
 
 class Upkeep(Handle):
@@ -143,7 +143,7 @@ class Upkeep(Handle):
         on_progress
             Called with what is being done, how much of it is done, and how much there is.
         """
-        from lcstore.store.maintenance.compact import Compactor
+        from lcstore.maintain.compact import Compactor
 
         self._check_open() if dry_run else self._check_writable()
         retired = self.retain(keep, dry_run=dry_run, on_progress=on_progress) if keep is not None else None
@@ -198,8 +198,8 @@ class Upkeep(Handle):
         sample: tuple[int, int] = (1, 1),
         max_seconds: float | None = None,
     ) -> Report:
-        """Look for damage, changing nothing; see `lcstore.store.verify.verify`."""
-        from lcstore.store.verify import verify
+        """Look for damage, changing nothing; see `lcstore.check.verify.verify`."""
+        from lcstore.check.verify import verify
 
         self._check_open()
         return verify(self._backend, level, on_progress, sample=sample, max_seconds=max_seconds)
@@ -211,11 +211,11 @@ class Upkeep(Handle):
         level: Level = "checksum",
         on_progress: OnProgress | None = None,
     ) -> RepairReport:
-        """Set aside what is damaged; see `lcstore.store.maintenance.repair.repair`.
+        """Set aside what is damaged; see `lcstore.check.repair.repair`.
 
         The next save of this handle begins anew with an anchor, if anything was repaired.
         """
-        from lcstore.store.maintenance.repair import repair
+        from lcstore.check.repair import repair
 
         self._check_open() if dry_run else self._check_writable()
         with self._lock:

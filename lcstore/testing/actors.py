@@ -20,8 +20,8 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, TypeAlias, TypeVar
 
 from lcstore.errors import LcstoreError
-from lcstore.store import records
-from lcstore.store.backend import Backend, Buffer, Names, as_view
+from lcstore.format import records
+from lcstore.storage.backend import Backend, Buffer, Names, as_view
 from lcstore.testing.faults import Crash, OperationName
 from lcstore.testing.races import Step
 

@@ -1,4 +1,4 @@
-"""One suite for any backend: what :class:`lcstore.store.backend.Backend` promises, from outside.
+"""One suite for any backend: what :class:`lcstore.storage.backend.Backend` promises, from outside.
 
 Usable from pytest (each ``check_*`` is a test) and on a live target (`run` reports findings, and leaves
 nothing behind but what a failing backend refuses to delete).
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
-from lcstore.store.backend import Backend
-from lcstore.store.safekeys import is_key
+from lcstore.storage.backend import Backend
+from lcstore.storage.safekeys import is_key
 
 #: Names that must never reach a target: ways out of the root, and names that some target would rewrite.
 HOSTILE_KEYS = (

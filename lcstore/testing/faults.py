@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from lcstore.errors import InvalidInputError, LcstoreError, StorageError, UnknownOutcomeError
-from lcstore.store.backend import Backend, Buffer, Names, as_view
+from lcstore.storage.backend import Backend, Buffer, Names, as_view
 
 FaultKind: TypeAlias = Literal[
     "crash_before",

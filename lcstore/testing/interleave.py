@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from lcstore.store.backend import Backend
+from lcstore.storage.backend import Backend
 from lcstore.testing.actors import Actor, Choose, Outcome, Stage, alone, deterministic
 from lcstore.testing.races import Commutes, NotDeterministicError, Search, Step, commute, lengthen, shorten
 
@@ -107,7 +107,7 @@ def explore(
     samples
         Where the search did not complete, so many random schedules are run besides.
     commutes
-        Further pairs of operations that commute in this scene ("plans are there and never deleted"). It is
+        Further pairs of operations that commute in this scene ("layouts are there and never deleted"). It is
         asked with both orders of a pair.
 
     Raises

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lcstore.errors import LcstoreError, NotFoundError
-from lcstore.store.backend import Backend
-from lcstore.store.findings import Level
+from lcstore.index.findings import Level
+from lcstore.storage.backend import Backend
 from lcstore.store.opening import open_store
 from lcstore.store.store import Store
 from lcstore.testing.model import Snapshot, StoreModel

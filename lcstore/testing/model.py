@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lcstore.state.paths import format_path
+from lcstore.state.names import format_name
 from lcstore.state.tree import flatten
 from lcstore.store.store import Store
 
@@ -40,7 +40,7 @@ class Snapshot:
             # By text: nan equals itself there, and 1 is not True.
             leaves=tuple(map(repr, flat.leaves)),
             tensors={
-                format_path(path): (str(host.array.dtype), tuple(host.array.shape), _hash(host.array))
+                format_name(path): (str(host.array.dtype), tuple(host.array.shape), _hash(host.array))
                 for path, host in flat.tensors
             },
         )

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError
-from lcstore.store import local
+from lcstore.storage import local
 from lcstore.testing.faults import Crash
 from lcstore.testing.survival import TOP, Change, Inode, Tree, after_power_loss, without_power_loss
 
@@ -188,9 +188,9 @@ def _read(path: str, folder: Inode, tree: Tree, numbers: Iterator[Inode]) -> Non
         tree.folders[folder][entry.name] = inode
         if entry.is_dir(follow_symlinks=False):
             tree.folders[inode] = {}
-            _read(entry.path, inode, tree, numbers)
+            _read(entry.name, inode, tree, numbers)
         else:
-            tree.files[inode] = Path(entry.path).read_bytes()
+            tree.files[inode] = Path(entry.name).read_bytes()
 
 
 class _Watched:

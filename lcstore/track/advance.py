@@ -14,10 +14,10 @@ from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import add_levels
 from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
 from lcstore.track import grid
 from lcstore.track.blocksteps import BlockSteps
-from lcstore.track.layout import Piece
+from lcstore.track.poolmap import Piece
 from lcstore.track.steps import Step
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class Advance:
 
     def _on_grid(self, piece: Piece) -> tuple[Array, Any, Any]:
         """Return the values of a piece, what makes grid units of them, and the largest of these."""
-        draft, dtype = self.draft, self.draft.plan.tensors[piece.tensor].dtype
+        draft, dtype = self.draft, self.draft.layout.tensors[piece.tensor].dtype
         flat = draft.arrays[piece.tensor]
         state = grid.as_working(flat[piece.first : piece.first + piece.size], dtype)
         kind = state.dtype.type

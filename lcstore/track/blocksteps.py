@@ -9,7 +9,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
 from lcstore.track.steps import Step
 
 #: Where a block has a step of its own, a delta is rounded away from zero from here on, in steps.

@@ -31,7 +31,7 @@ _FIELDS: Final = (("op", "<u1"), ("grid", "<i2"), ("shift", "<u1"), ("digest", "
 
 @dataclass
 class Columns:
-    """One entry per tensor of the plan, in its order.
+    """One entry per tensor of the layout, in its order.
 
     Attributes
     ----------

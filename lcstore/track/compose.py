@@ -11,7 +11,7 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
 from lcstore.kernels.digest import digest
-from lcstore.state.plan import Plan, PoolSpec
+from lcstore.state.layout import Layout, PoolSpec
 from lcstore.track import grid
 from lcstore.track.columns import NO_GRID, Columns
 from lcstore.track.draft import digest_bits
@@ -28,10 +28,10 @@ class Composer:
     ----------
     edges
         From the root to the node.
-    plan, columns
+    layout, columns
         The node's own.
     wanted
-        Tensors of the plan.
+        Tensors of the layout.
     window
         Compose only these elements, first and behind the last, of the one wanted tensor.
 
@@ -44,23 +44,23 @@ class Composer:
     def __init__(
         self,
         edges: Sequence[Edge],
-        plan: Plan,
+        layout: Layout,
         columns: Columns,
         wanted: Iterable[int],
         *,
         window: tuple[int, int] | None = None,
     ) -> None:
-        self.plan = plan
+        self.layout = layout
         self.columns = columns
         self.window = window
         self.wanted = sorted(wanted)
-        self.route = Route(edges, plan, self.wanted)
+        self.route = Route(edges, layout, self.wanted)
         self.pools: dict[str, Array] = {}
         self._by_pool: dict[str, set[int]] = {}
         for tensor in self.wanted:
-            self._by_pool.setdefault(plan.tensors[tensor].pool, set()).add(tensor)
+            self._by_pool.setdefault(layout.tensors[tensor].pool, set()).add(tensor)
         for name in self._by_pool:
-            spec = plan.pools[name]
+            spec = layout.pools[name]
             self.pools[name] = np.zeros(spec.size, composed_dtype(spec))
 
     def jobs(self) -> list[Callable[[], None]]:
@@ -76,7 +76,7 @@ class Composer:
         """Say whether a chunk holds anything of the window."""
         if self.window is None:
             return True
-        offset = self.plan.tensors[self.wanted[0]].offset
+        offset = self.layout.tensors[self.wanted[0]].offset
         low, high = self.route.maps[pool].bounds(chunk)
         return low < offset + self.window[1] and offset + self.window[0] < high
 
@@ -85,7 +85,7 @@ class Composer:
         if self.window is None:
             return None
         low, high = self.route.maps[pool].bounds(chunk)
-        first, last = (self.plan.tensors[self.wanted[0]].offset - low + end for end in self.window)
+        first, last = (self.layout.tensors[self.wanted[0]].offset - low + end for end in self.window)
         return max(0, min(first, high - low)), max(0, min(last, high - low))
 
     def _compose(self, pool: str, chunk: int) -> None:
@@ -104,7 +104,7 @@ class Composer:
         CorruptionError
             Its digest is not the committed one.
         """
-        spec = self.plan.tensors[tensor]
+        spec = self.layout.tensors[tensor]
         low, high = self.window or (0, spec.size)
         held = self.pools[spec.pool][spec.offset + low : spec.offset + high]
         if self.window is None:
@@ -118,7 +118,7 @@ class Composer:
 
     def prove(self, tensor: int) -> None:
         """Check the digest of a wanted tensor."""
-        spec = self.plan.tensors[tensor]
+        spec = self.layout.tensors[tensor]
         held = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
         total = np.zeros(1, np.uint64)
         if spec.role == "weights":
@@ -126,7 +126,7 @@ class Composer:
         else:
             digest_bits(held, 0, total)
         if total[0] != self.columns.digest[tensor]:
-            raise CorruptionError(f"the digest of tensor {spec.path!r} is not the one committed")
+            raise CorruptionError(f"the digest of tensor {spec.name!r} is not the one committed")
 
 
 def composed_dtype(pool: PoolSpec) -> np.dtype:

@@ -9,13 +9,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.compose import Composer, composed_dtype
 from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, fill
 from lcstore.track.frames import apply_delta
-from lcstore.track.layout import Piece
+from lcstore.track.poolmap import Piece
 from lcstore.track.route import AT_BASE, Route
 
 #: In `Trip.begins`: what is held at the start leads to the tensor's value; nothing on the way does.
@@ -33,9 +33,9 @@ class Passage(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What is held of a node: its plan, and which of its tensors."""
+    """What is held of a node: its layout, and which of its tensors."""
 
-    plan: Plan
+    layout: Layout
     tensors: Array
 
 
@@ -47,16 +47,16 @@ class Trip:
     passages
         The edges in order.
     view
-        A route of no edges for the plan of the node that they lead to.
+        A route of no edges for the layout of the node that they lead to.
     wanted
-        Tensors of that plan.
+        Tensors of that layout.
     start
         What is held where they begin; None at the root.
 
     Attributes
     ----------
     begins
-        ``int64``, per tensor of the plan: the passage that sets it, `HELD`, or `LOST`: it was set on an
+        ``int64``, per tensor of the layout: the passage that sets it, `HELD`, or `LOST`: it was set on an
         edge gone back over, or is not held.
     """
 
@@ -65,23 +65,23 @@ class Trip:
     ) -> None:
         self.passages = passages
         self.view = view
-        self.plan = view.plan
+        self.layout = view.layout
         self.wanted = sorted(wanted)
-        count = len(self.plan.tensors)
+        count = len(self.layout.tensors)
         self.begins = np.full(count, LOST)
         self._adds = np.zeros((len(passages), count), bool)
         left = np.array(self.wanted, np.int64)
         for at in range(len(passages) - 1, -1, -1):
             left = self._look(at, left)
         if start is not None and left.size:
-            places = view.places(start.plan, left)
+            places = view.places(start.layout, left)
             there = places >= 0
             self.begins[left[there][start.tensors[places[there]]]] = HELD
 
     def _look(self, at: int, left: Array) -> Array:
         """Note what a passage does to the tensors `left`; return those whose value it passes on."""
         edge, back = self.passages[at]
-        there = self.view.places(edge.plan, left)
+        there = self.view.places(edge.layout, left)
         left, there = left[there >= 0], there[there >= 0]
         op = edge.columns.op[there]
         adds = (op == ADD) & (self._lossy(left))
@@ -92,7 +92,7 @@ class Trip:
         return passed
 
     def _lossy(self, tensors: Array) -> Array:
-        return np.array([self.plan.tensors[t].role == "weights" for t in tensors.tolist()], bool)
+        return np.array([self.layout.tensors[t].role == "weights" for t in tensors.tolist()], bool)
 
     @property
     def lost(self) -> list[int]:
@@ -102,7 +102,7 @@ class Trip:
     @property
     def edges(self) -> int:
         """How many edges tensors of weights go over."""
-        begins = [int(self.begins[t]) for t in self.wanted if self.plan.tensors[t].role == "weights"]
+        begins = [int(self.begins[t]) for t in self.wanted if self.layout.tensors[t].role == "weights"]
         first = min((at for at in begins if at != LOST), default=len(self.passages))
         return len(self.passages) - max(first, 0)
 
@@ -123,7 +123,7 @@ class Trip:
         part = span_of(live)
         for at in range(max(first, 0), len(self.passages)):
             edge, back = self.passages[at]
-            size = _size(edge.plan, pool, chunk)
+            size = _size(edge.layout, pool, chunk)
             self._set(at, pool, chunk, live, out[:size])
             if first < at and self._adds[at, [piece.tensor for piece in live]].any():
                 data = edge.fetch(pool, "add", chunk)
@@ -137,12 +137,12 @@ class Trip:
             fill(edge, pool, chunk, pieces, out, None)
 
     def _setters(self, at: int, live: Sequence[Piece]) -> Iterator[tuple[Edge, list[Piece]]]:
-        """Yield the edges that hold what begins with a passage, and the pieces as their plan has them."""
+        """Yield the edges that hold what begins with a passage, and the pieces as their layout has them."""
         here = [piece for piece in live if self.begins[piece.tensor] == at]
         if not here:
             return
         edge = self.passages[at].edge
-        there = self.view.places(edge.plan, np.array([piece.tensor for piece in here], np.int64)).tolist()
+        there = self.view.places(edge.layout, np.array([piece.tensor for piece in here], np.int64)).tolist()
         moved = [Piece(t, p.first, p.at, p.size) for t, p in zip(there, here, strict=True)]
         own = [piece for piece in moved if edge.columns.op[piece.tensor] == OWN]
         stored = [piece for piece in moved if edge.columns.op[piece.tensor] != OWN]
@@ -159,7 +159,7 @@ class Trip:
                 continue
             for edge, moved in self._setters(at, live):
                 ops = set(edge.columns.op[[piece.tensor for piece in moved]].tolist())
-                weights = self.plan.pools[pool].role == "weights"
+                weights = self.layout.pools[pool].role == "weights"
                 if EXACT in ops:
                     yield edge, pool, "exact", chunk
                 if SET_GRID in ops or (not weights and EXACT not in ops):
@@ -190,13 +190,13 @@ class Cursor:
         """Hold nothing any more."""
         self.held = self._at = None
 
-    def view(self, plan: Plan) -> Route:
-        """Return a route of no edges for a plan: it knows where others have its tensors."""
-        found = self._views.get(id(plan))
-        if found is None or found.plan is not plan:
+    def view(self, layout: Layout) -> Route:
+        """Return a route of no edges for a layout: it knows where others have its tensors."""
+        found = self._views.get(id(layout))
+        if found is None or found.layout is not layout:
             while len(self._views) >= 4:
                 self._views.pop(next(iter(self._views)))
-            found = self._views[id(plan)] = Route((), plan, ())
+            found = self._views[id(layout)] = Route((), layout, ())
         return found
 
     def go(self, trip: Trip, lost: Route | None, columns: Columns) -> list[Callable[[], None]]:
@@ -209,7 +209,7 @@ class Cursor:
         trip
             From what is held.
         lost
-            The edges that set the tensors which the trip loses, for its plan; None where it loses none.
+            The edges that set the tensors which the trip loses, for its layout; None where it loses none.
         columns
             Of the node that it leads to.
 
@@ -220,9 +220,9 @@ class Cursor:
         """
         before = self._at.pools if self._at is not None else {}
         self.forget()
-        self._at = at = Composer((), trip.plan, columns, ())
-        for name in {trip.plan.tensors[t].pool for t in trip.wanted}:
-            spec = trip.plan.pools[name]
+        self._at = at = Composer((), trip.layout, columns, ())
+        for name in {trip.layout.tensors[t].pool for t in trip.wanted}:
+            spec = trip.layout.pools[name]
             pool = before.get(name, np.zeros(0, composed_dtype(spec)))
             if pool.size < spec.size:
                 pool = np.concatenate((pool, np.zeros(spec.size - pool.size, pool.dtype)))
@@ -235,9 +235,9 @@ class Cursor:
 
     def arrive(self, trip: Trip) -> None:
         """Hold what a trip wanted: all its jobs have run."""
-        tensors = np.zeros(len(trip.plan.tensors), bool)
+        tensors = np.zeros(len(trip.layout.tensors), bool)
         tensors[trip.wanted] = True
-        self.held = Held(trip.plan, tensors)
+        self.held = Held(trip.layout, tensors)
 
     def values(self, tensor: int) -> Array:
         """Return the flat value of a tensor that is held, proved, as the caller's own.
@@ -255,7 +255,7 @@ def chunks_of(view: Route, wanted: Sequence[int]) -> Iterator[tuple[str, int, li
     """Yield pool, number and pieces of each chunk that holds wanted tensors."""
     by_pool: dict[str, set[int]] = {}
     for tensor in wanted:
-        by_pool.setdefault(view.plan.tensors[tensor].pool, set()).add(tensor)
+        by_pool.setdefault(view.layout.tensors[tensor].pool, set()).add(tensor)
     for name, tensors in by_pool.items():
         lies = view.maps[name]
         for chunk in lies.chunks_of(tensors):
@@ -284,13 +284,13 @@ def _go(trip: Trip, lost: Route | None, pool: str, chunk: int, pieces: Sequence[
 
 def _edges(route: Route, tensors: Sequence[int]) -> int:
     """Return how many edges the weights among `tensors` are composed of."""
-    begins = [int(route.begins[t]) for t in tensors if route.plan.tensors[t].role == "weights"]
+    begins = [int(route.begins[t]) for t in tensors if route.layout.tensors[t].role == "weights"]
     return len(route.edges) - min(begins) if begins else 0
 
 
-def _size(plan: Plan, pool: str, chunk: int) -> int:
-    """Return how many elements a chunk has in a plan; a pool that grew since had fewer."""
-    spec = plan.pools.get(pool)
+def _size(layout: Layout, pool: str, chunk: int) -> int:
+    """Return how many elements a chunk has in a layout; a pool that grew since had fewer."""
+    spec = layout.pools.get(pool)
     return max(0, min(spec.chunk, spec.size - chunk * spec.chunk)) if spec is not None else 0
 
 

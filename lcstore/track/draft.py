@@ -19,15 +19,15 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
 from lcstore.kernels.digest import digest
-from lcstore.state.paths import Path
-from lcstore.state.plan import ALIGN, Plan
+from lcstore.state.layout import ALIGN, Layout
+from lcstore.state.names import Name
 from lcstore.track import grid, samples
 from lcstore.track.advance import Advance
 from lcstore.track.blocksteps import BlockSteps
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
-from lcstore.track.layout import Piece, PoolMap
 from lcstore.track.policy import Policy
+from lcstore.track.poolmap import Piece, PoolMap
 from lcstore.track.rate import Rate
 from lcstore.track.steps import Step
 
@@ -57,7 +57,7 @@ class Draft:
 
     Attributes
     ----------
-    plan, columns
+    layout, columns
         Of the new node. The columns' digests are complete once every job has run.
     jobs
         Run each once, in any order or side by side; then `commit` or `roll_back`.
@@ -86,7 +86,7 @@ class Draft:
     """
 
     track: Track
-    plan: Plan
+    layout: Layout
     arrays: Sequence[Array]
     columns: Columns
     pools: dict[str, Array]
@@ -138,10 +138,10 @@ class Draft:
         """Estimate tracking error and lag on the samples, both in intervals (NaN where nothing moved)."""
         error = moved = along = 0.0
         for tensor, now in self.samples.items():
-            before = self.track.samples.get(self.plan.tensors[tensor].path)
+            before = self.track.samples.get(self.layout.tensors[tensor].name)
             if self.columns.op[tensor] != ADD or before is None or not now.size:
                 continue
-            spec = self.plan.tensors[tensor]
+            spec = self.layout.tensors[tensor]
             pool = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
             unit = math.ldexp(1.0, int(self.columns.grid[tensor]))
             sums = samples.residuals(pool, unit, now, before)
@@ -151,7 +151,7 @@ class Draft:
             along += weight * sums[2]
         return (math.sqrt(error / moved), along / moved) if moved > 0 else (math.nan, math.nan)
 
-    def worst_row(self) -> tuple[float, Path] | None:
+    def worst_row(self) -> tuple[float, Name] | None:
         """Return the largest relative error among some rows, and its tensor; None where none are watched."""
         return self.rate.rows.worst(self)
 
@@ -205,7 +205,7 @@ class Draft:
         self, pool: str, chunk: int, op: OpName, tensors: set[int], precision: float | None
     ) -> Chunk | None:
         """Code those of `tensors` that a chunk holds as values; set the track to them where they have one."""
-        spec, (low, high) = self.plan.pools[pool], self.maps[pool].bounds(chunk)
+        spec, (low, high) = self.layout.pools[pool], self.maps[pool].bounds(chunk)
         pieces = [p for p in self.maps[pool].pieces(chunk) if p.tensor in tensors]
         dtype = dtype_from_name(spec.dtype)
         values = gather([(self._part(p), p.at) for p in pieces], high - low, dtype)
@@ -234,7 +234,7 @@ class Draft:
         """Return where the pieces of a chunk lie in their tensors, taken as matrices."""
         parts = []
         for piece in pieces:
-            shape = self.plan.tensors[piece.tensor].shape
+            shape = self.layout.tensors[piece.tensor].shape
             cols = math.prod(shape[1:])
             parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
         return parts
@@ -243,7 +243,7 @@ class Draft:
         return self.arrays[piece.tensor][piece.first : piece.first + piece.size]
 
     def _set_grid(self, piece: Piece, pool: str, low: int) -> None:
-        name = self.plan.tensors[piece.tensor].dtype
+        name = self.layout.tensors[piece.tensor].dtype
         out = self._to_replace(piece, pool, low)
         if not grid.to_grid(self._part(piece), int(self.columns.grid[piece.tensor]), out, name):
             with self._lock:
@@ -277,7 +277,7 @@ class Draft:
         """List the jobs for what the columns say; with `exact`, also those for the exact values."""
         ops = self.columns.op
         for name, tensors in self.maps.items():
-            role = self.plan.pools[name].role
+            role = self.layout.pools[name].role
             of = {op: {t for t in tensors.tensors if ops[t] == op} for op in (ADD, SET, EXACT)}
             for chunk in tensors.chunks_of(of[ADD]):
                 self.jobs.append(partial(self.code_deltas, name, chunk))

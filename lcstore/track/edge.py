@@ -12,12 +12,12 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, LcstoreError
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
 from lcstore.track import grid
 from lcstore.track.columns import EXACT, SET, SET_GRID, Columns
 from lcstore.track.draft import OpName
 from lcstore.track.frames import apply_delta, values_of_frame
-from lcstore.track.layout import Piece
+from lcstore.track.poolmap import Piece
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).
 Fetch: TypeAlias = Callable[[str, OpName, int], bytes | None]
@@ -25,14 +25,14 @@ Fetch: TypeAlias = Callable[[str, OpName, int], bytes | None]
 
 @dataclass(frozen=True)
 class Edge:
-    """One edge of a path: what it says of the tensors of its plan, and how to get its chunks."""
+    """One edge of a path: what it says of the tensors of its layout, and how to get its chunks."""
 
-    plan: Plan
+    layout: Layout
     columns: Columns
     fetch: Fetch
     #: Names a chunk, for messages.
     locate: Callable[[str, OpName, int], str]
-    #: Of a shortcut: the own edge of its target, which has the same plan. Needed where columns say `OWN`.
+    #: Of a shortcut: the own edge of its target, which has the same layout. Needed where columns say `OWN`.
     own: Edge | None = None
 
     @contextmanager
@@ -50,7 +50,7 @@ def fill(
 ) -> None:
     """Fill the pieces of a chunk that an edge sets from its own chunks, of which `part` is needed."""
     ops = edge.columns.op
-    if edge.plan.pools[pool].role != "weights":
+    if edge.layout.pools[pool].role != "weights":
         _copy(edge, pool, chunk, "exact" if EXACT in ops[[p.tensor for p in pieces]] else "set", pieces, out)
         return
     _take_integers(edge, pool, chunk, [p for p in pieces if ops[p.tensor] == SET_GRID], out, part)
@@ -86,11 +86,11 @@ def _round_to_grid(edge: Edge, pool: str, chunk: int, pieces: Sequence[Piece], o
     values = _values(edge, pool, chunk, "exact", out.size) if pieces else None
     for piece in pieces:
         here = slice(piece.at, piece.at + piece.size)
-        spec = edge.plan.tensors[piece.tensor]
+        spec = edge.layout.tensors[piece.tensor]
         if values is None:
             out[here] = 0
         elif not grid.to_grid(values[here], int(edge.columns.grid[piece.tensor]), out[here], spec.dtype):
-            raise CorruptionError(f"tensor {spec.path!r} does not fit its grid")
+            raise CorruptionError(f"tensor {spec.name!r} does not fit its grid")
 
 
 def _values(edge: Edge, pool: str, chunk: int, op: OpName, count: int) -> Array | None:
@@ -99,4 +99,4 @@ def _values(edge: Edge, pool: str, chunk: int, op: OpName, count: int) -> Array 
     if data is None:
         return None
     with edge.named(pool, op, chunk):
-        return values_of_frame(data, count, dtype_from_name(edge.plan.pools[pool].dtype))
+        return values_of_frame(data, count, dtype_from_name(edge.layout.pools[pool].dtype))

@@ -20,7 +20,7 @@ from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, enco
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
 from lcstore.state.roles import Role
 
 #: Threshold of first moments: a slightly wide zero costs little and saves bits.

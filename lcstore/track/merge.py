@@ -18,13 +18,13 @@ from lcstore.arrays import Array
 from lcstore.codec.exact import encode_exact
 from lcstore.errors import CorruptionError
 from lcstore.kernels.digest import digest
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.compose import composed_dtype
 from lcstore.track.draft import Chunk, OpName, digest_bits
 from lcstore.track.edge import Edge
 from lcstore.track.frames import values_of_frame
-from lcstore.track.layout import Piece
+from lcstore.track.poolmap import Piece
 from lcstore.track.route import AT_BASE, Route
 from lcstore.track.steps import log2_of
 from lcstore.track.sums import frame_of_sums
@@ -45,10 +45,10 @@ class Merger:
     ----------
     edges
         From the base to the target, at least one.
-    plan, columns
+    layout, columns
         The target's: the columns of its own edge.
     base
-        Plan and columns of the node that the path begins at; None where it begins at the root: then the
+        Layout and columns of the node that the path begins at; None where it begins at the root: then the
         merged edge is an anchor.
     smaller
         Code sums with the odds that their rows and columns teach, where that is smaller: it takes long, as
@@ -68,19 +68,19 @@ class Merger:
     def __init__(
         self,
         edges: Sequence[Edge],
-        plan: Plan,
+        layout: Layout,
         columns: Columns,
-        base: tuple[Plan, Columns] | None = None,
+        base: tuple[Layout, Columns] | None = None,
         *,
         smaller: bool = False,
     ) -> None:
-        self.plan = plan
-        self._rows = [math.prod(spec.shape[1:]) for spec in plan.tensors] if smaller else None
-        count = len(plan.tensors)
+        self.layout = layout
+        self._rows = [math.prod(spec.shape[1:]) for spec in layout.tensors] if smaller else None
+        count = len(layout.tensors)
         sets = (columns.op == SET) | (columns.op == EXACT) | (columns.op == SET_GRID)
         rest = np.flatnonzero(~sets)
-        self.route = Route(edges, plan, rest.tolist(), base[0] if base is not None else None)
-        lossy = np.array([spec.role == "weights" for spec in plan.tensors], bool)
+        self.route = Route(edges, layout, rest.tolist(), base[0] if base is not None else None)
+        lossy = np.array([spec.role == "weights" for spec in layout.tensors], bool)
         at_base = self.route.begins == AT_BASE
         op = np.where(at_base, np.where(self.route.added, ADD, KEEP), np.where(lossy, SET_GRID, SET))
         op[sets] = OWN
@@ -120,7 +120,7 @@ class Merger:
         own = self.columns.op == OWN
         wrong = np.flatnonzero(~own & (self._found != self._wanted))
         if wrong.size:
-            path = self.plan.tensors[int(wrong[0])].path
+            path = self.layout.tensors[int(wrong[0])].name
             if int(self.columns.op[wrong[0]]) in (ADD, KEEP):
                 raise CorruptionError(
                     f"the edges merged do not lead tensor {path!r} from the digest of the base to that of "
@@ -130,7 +130,7 @@ class Merger:
         self.columns.shift[:] = np.where(self._steps == _NO_STEP, 0, self._steps)
 
     def _merge(self, pool: str, chunk: int) -> list[Chunk]:
-        lies, spec = self.route.maps[pool], self.plan.pools[pool]
+        lies, spec = self.route.maps[pool], self.layout.pools[pool]
         by_op: dict[int, list[Piece]] = {ADD: [], SET: [], SET_GRID: []}
         for piece in lies.pieces(chunk):
             by_op.get(int(self.columns.op[piece.tensor]), []).append(piece)
@@ -182,13 +182,13 @@ class Merger:
             self._found[tensor : tensor + 1] += total
 
 
-def bytes_per_job(plan: Plan) -> int:
+def bytes_per_job(layout: Layout) -> int:
     """Return a bound of the bytes that one job of a `Merger` holds at a time, what it fetches included.
 
     Six times the largest chunk as it is composed (4 bytes per weight, 8 of float64; other values as they
     are), and 16 MiB for what decoders need. The result, coded, is counted while the job runs.
     """
-    held = (min(pool.chunk, pool.size) * composed_dtype(pool).itemsize for pool in plan.pools.values())
+    held = (min(pool.chunk, pool.size) * composed_dtype(pool).itemsize for pool in layout.pools.values())
     return _CHUNKS_HELD * max(held, default=0) + _HELD_BESIDES
 
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_name
-from lcstore.state.paths import Path
-from lcstore.state.plan import TensorSpec
+from lcstore.state.layout import TensorSpec
+from lcstore.state.names import Name
 from lcstore.track import samples
 from lcstore.track.track import Track, same_bits
 
 
-def moved(track: Track, arrays: Mapping[Path, Array]) -> float:
+def moved(track: Track, arrays: Mapping[Name, Array]) -> float:
     """Return how far weights have moved since the last commit, in updates from commit to commit.
 
     The root mean square of the change over that of the update scales, both over all weights and taken from
@@ -35,12 +35,12 @@ def moved(track: Track, arrays: Mapping[Path, Array]) -> float:
         or dtype, a value is not finite, weights that are kept exactly changed, or no update scale is known
         yet, as until the second commit.
     """
-    plan, columns = track.plan, track.columns
-    if plan is None or columns is None or arrays.keys() != plan.index.keys():
+    layout, columns = track.layout, track.columns
+    if layout is None or columns is None or arrays.keys() != layout.index.keys():
         return math.inf
     change = usual = 0.0
-    for index, spec in enumerate(plan.tensors):
-        flat, last = arrays[spec.path], track.samples.get(spec.path)
+    for index, spec in enumerate(layout.tensors):
+        flat, last = arrays[spec.name], track.samples.get(spec.name)
         if flat.size != spec.size or dtype_name(flat.dtype) != spec.dtype:
             return math.inf
         if _exact_weights(spec) and not same_bits(flat, _held(track, spec)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path, match
+from lcstore.state.names import Name, match
 from lcstore.state.roles import Role
 
 #: Characters of a policy's name.
@@ -89,7 +89,7 @@ class Policy:
         for glob, rule in self.rules.items():
             _check_rule(glob, rule)
 
-    def role(self, path: Path, guessed: Role) -> Role:
+    def role(self, path: Name, guessed: Role) -> Role:
         """Return the role of the tensor at `path`, given what its name suggests."""
         rule = self._rule(path, "error")
         role = rule if isinstance(rule, str) else guessed
@@ -100,12 +100,12 @@ class Policy:
         }
         return "exact" if role in kept_exact and kept_exact[role] is None else role
 
-    def error_of(self, path: Path) -> float | None:
+    def error_of(self, path: Name) -> float | None:
         """Return the tracking error aimed at for the weights at `path`; None keeps them exact."""
         rule = self._rule(path, "error")
         return self.error if rule is None or isinstance(rule, str) else rule["error"]
 
-    def row_error_of(self, path: Path, error: float) -> float | None:
+    def row_error_of(self, path: Name, error: float) -> float | None:
         """Return the relative error that each row of the weights at `path` may have; None: any.
 
         Parameters
@@ -122,12 +122,12 @@ class Policy:
             return max(LEAST_OF_ROWS, min(MOST_OF_ROWS, OF_ERROR * error))
         return self.row_error
 
-    def gives_error(self, path: Path) -> bool:
+    def gives_error(self, path: Name) -> bool:
         """Say whether a rule gives the error of the weights at `path`."""
         rule = self._rule(path, "error")
         return rule is not None and not isinstance(rule, str)
 
-    def _rule(self, path: Path, what: str) -> Rule | None:
+    def _rule(self, path: Name, what: str) -> Rule | None:
         """Return the first rule for `path` that says `what`, or gives a role."""
         said = (rule for glob, rule in self.rules.items() if match(glob, path))
         return next((rule for rule in said if isinstance(rule, str) or what in rule), None)

@@ -16,8 +16,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.sample import follow_mean, shares
-from lcstore.state.paths import Path
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
+from lcstore.state.names import Name
 from lcstore.track import samples, steps
 from lcstore.track.columns import ADD, Columns
 from lcstore.track.rows import RowWatch
@@ -61,11 +61,11 @@ class Rate:
 
     factor: float | None = None
     rows: RowWatch = field(default_factory=RowWatch)
-    _still: dict[Path, int] = field(default_factory=dict)
-    _calm: dict[Path, int] = field(default_factory=dict)
+    _still: dict[Name, int] = field(default_factory=dict)
+    _calm: dict[Name, int] = field(default_factory=dict)
     _coded: float = 0.0
-    _shares: dict[Path, Array] = field(default_factory=dict)
-    _means: dict[Path, tuple[int, Array]] = field(default_factory=dict)
+    _shares: dict[Name, Array] = field(default_factory=dict)
+    _means: dict[Name, tuple[int, Array]] = field(default_factory=dict)
 
     def copy(self) -> Rate:
         """Return one that can go on while this one stays."""
@@ -82,14 +82,14 @@ class Rate:
         """Begin anew with what was spent: another budget, or another error to multiply, is aimed at."""
         self.factor, self._coded = None, 0.0
 
-    def keep_only(self, paths: Container[Path]) -> None:
+    def keep_only(self, paths: Container[Name]) -> None:
         """Forget tensors that are gone."""
         for known in (self._still, self._calm, self._shares, self._means):
             for path in [path for path in known if path not in paths]:
                 del known[path]
         self.rows.keep_only(paths)
 
-    def rest(self, path: Path, count: int, *, flushed: bool) -> Array:
+    def rest(self, path: Name, count: int, *, flushed: bool) -> Array:
         """Return for each block of a tensor that is still by how many octaves its step is finer.
 
         Every other block is halved with each save, so that what is left of the residual comes in at less
@@ -103,11 +103,11 @@ class Rate:
         self._still[path] = still = self._still.get(path, 0) + 1
         return ((still + blocks % 2) // 2).astype(np.int16)
 
-    def moves(self, path: Path) -> None:
+    def moves(self, path: Name) -> None:
         """Take note that a tensor moves."""
         self._still[path] = 0
 
-    def trend(self, path: Path, change: Array, moved: float) -> float:
+    def trend(self, path: Name, change: Array, moved: float) -> float:
         """Return which part of a tensor's change goes on from save to save, 0 to 1; 0 before it is known.
 
         It is how far the mean of the changes before, in which noise averages out, leads to this one. It never
@@ -131,7 +131,7 @@ class Rate:
         full = 1 - (1 - _TAKEN) ** seen  # what a mean of so few has come to, of changes that are all alike
         return max(0.0, min(1.0, float(out[0]) / (full * change.size))) if seen else 0.0
 
-    def finer(self, path: Path, change: Array, moved: float, count: int) -> Array | None:
+    def finer(self, path: Name, change: Array, moved: float, count: int) -> Array | None:
         """Return for each block of a tensor by how many octaves its step is finer, if any is.
 
         Parameters

@@ -1,4 +1,4 @@
-"""The edges of one path as the plan of its last node sees them: where each value begins, and its chunks."""
+"""The edges of one path as the layout of its last node sees them: where each value begins, and its chunks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
-from lcstore.state.paths import Path
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
+from lcstore.state.names import Name
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, fill
 from lcstore.track.frames import apply_delta
-from lcstore.track.layout import PoolMap, pool_maps
+from lcstore.track.poolmap import PoolMap, pool_maps
 
 #: In `Route.begins`: no edge of the path sets the tensor, so its value begins with the base's.
 AT_BASE: Final = -1
@@ -30,19 +30,19 @@ class Route:
     ----------
     edges
         From the base to the node.
-    plan
+    layout
         The node's.
     wanted
-        Tensors of the plan.
+        Tensors of the layout.
     base
-        Plan of the node that the path begins at; None where that is the root.
+        Layout of the node that the path begins at; None where that is the root.
 
     Attributes
     ----------
     maps
-        Of the pools of the plan.
+        Of the pools of the layout.
     begins
-        ``int64``, per tensor of the plan: the last edge that sets it, or `AT_BASE`.
+        ``int64``, per tensor of the layout: the last edge that sets it, or `AT_BASE`.
     added
         ``bool``, per tensor: whether anything is added to what it begins with.
 
@@ -53,27 +53,27 @@ class Route:
     """
 
     def __init__(
-        self, edges: Sequence[Edge], plan: Plan, wanted: Sequence[int], base: Plan | None = None
+        self, edges: Sequence[Edge], layout: Layout, wanted: Sequence[int], base: Layout | None = None
     ) -> None:
         self.edges = edges
-        self.plan = plan
-        self.maps = pool_maps(plan)
-        self.begins = np.full(len(plan.tensors), AT_BASE)
-        self.added = np.zeros(len(plan.tensors), bool)
-        self._place = np.zeros(len(plan.tensors), np.int64)
-        self._owned = np.zeros(len(plan.tensors), bool)
-        self._maps_of = {id(plan): self.maps}
-        self._places_of = {id(plan): np.arange(len(plan.tensors))}
+        self.layout = layout
+        self.maps = pool_maps(layout)
+        self.begins = np.full(len(layout.tensors), AT_BASE)
+        self.added = np.zeros(len(layout.tensors), bool)
+        self._place = np.zeros(len(layout.tensors), np.int64)
+        self._owned = np.zeros(len(layout.tensors), bool)
+        self._maps_of = {id(layout): self.maps}
+        self._places_of = {id(layout): np.arange(len(layout.tensors))}
         self._find(np.array(wanted, np.int64), base)
 
-    def _find(self, left: Array, base: Plan | None) -> None:
+    def _find(self, left: Array, base: Layout | None) -> None:
         """Find where the tensors `left` begin, from the last edge back."""
-        lossy = np.array([self.plan.tensors[t].role == "weights" for t in left.tolist()], bool)
+        lossy = np.array([self.layout.tensors[t].role == "weights" for t in left.tolist()], bool)
         for at in range(len(self.edges) - 1, -1, -1):
             if not left.size:
                 return
             edge = self.edges[at]
-            there = self.places(edge.plan, left)
+            there = self.places(edge.layout, left)
             self._must(there >= 0, left)
             op = edge.columns.op[there]
             owned = op == OWN
@@ -101,21 +101,21 @@ class Route:
             path = self._path(tensors[~sets][0])
             raise CorruptionError(f"a shortcut leaves tensor {path!r} to an own edge that does not set it")
 
-    def _path(self, tensor: int) -> Path:
-        return self.plan.tensors[int(tensor)].path
+    def _path(self, tensor: int) -> Name:
+        return self.layout.tensors[int(tensor)].name
 
-    def places(self, plan: Plan, tensors: Array) -> Array:
-        """Return where a plan has tensors of this route's plan: -1 where it has not, or elsewhere."""
-        places = self._places_of.get(id(plan))
+    def places(self, layout: Layout, tensors: Array) -> Array:
+        """Return where a layout has tensors of this route's layout: -1 where it has not, or elsewhere."""
+        places = self._places_of.get(id(layout))
         if places is None:
-            found = [plan.index.get(spec.path, -1) for spec in self.plan.tensors]
+            found = [layout.index.get(spec.name, -1) for spec in self.layout.tensors]
             same = [
                 there >= 0
-                and (plan.tensors[there].pool, plan.tensors[there].offset, plan.tensors[there].shape)
+                and (layout.tensors[there].pool, layout.tensors[there].offset, layout.tensors[there].shape)
                 == (spec.pool, spec.offset, spec.shape)
-                for there, spec in zip(found, self.plan.tensors, strict=True)
+                for there, spec in zip(found, self.layout.tensors, strict=True)
             ]
-            places = self._places_of[id(plan)] = np.where(same, found, -1)
+            places = self._places_of[id(layout)] = np.where(same, found, -1)
         out: Array = places[tensors]
         return out
 
@@ -128,15 +128,15 @@ class Route:
         """Return what wanted tensors are set from: of each array the place of its first chunk, pool, op."""
         found: set[tuple[str, str, OpName]] = set()
         for tensor in np.flatnonzero(self.begins != AT_BASE).tolist():
-            edge, pool = self.setter(tensor), self.plan.tensors[tensor].pool
+            edge, pool = self.setter(tensor), self.layout.tensors[tensor].pool
             op: OpName = "exact" if edge.columns.op[self._place[tensor]] == EXACT else "set"
             found.add((edge.locate(pool, op, 0), pool, op))
         return found
 
-    def _map(self, plan: Plan, pool: str) -> PoolMap | None:
-        maps = self._maps_of.get(id(plan))
+    def _map(self, layout: Layout, pool: str) -> PoolMap | None:
+        maps = self._maps_of.get(id(layout))
         if maps is None:
-            maps = self._maps_of[id(plan)] = pool_maps(plan)
+            maps = self._maps_of[id(layout)] = pool_maps(layout)
         return maps.get(pool)
 
     def compose(
@@ -165,7 +165,7 @@ class Route:
         setters: dict[int, list[int]] = {}
         for tensor, at in zip(tensors, begins.tolist(), strict=True):
             setters.setdefault(at, []).append(tensor)
-        adds = self.plan.pools[pool].role == "weights"
+        adds = self.layout.pools[pool].role == "weights"
         for at in range(max(first, 0), len(self.edges)):
             here = setters.get(at)
             if here is not None:
@@ -177,7 +177,7 @@ class Route:
         data = edge.fetch(pool, "add", chunk)
         if data is None:
             return
-        tensors = self._map(edge.plan, pool)
+        tensors = self._map(edge.layout, pool)
         low, high = tensors.bounds(chunk) if tensors is not None else (0, 0)
         with edge.named(pool, "add", chunk):
             apply_delta(data, out[: high - low], part=_within(part, high - low))
@@ -192,7 +192,7 @@ class Route:
         part: tuple[int, int] | None,
     ) -> None:
         """Set tensors that begin with `edge`: some from its own chunks, some from those of its own edge."""
-        lies = self._map(edge.plan, pool)
+        lies = self._map(edge.layout, pool)
         assert lies is not None
         low, high = lies.bounds(chunk)
         size = high - low

@@ -17,8 +17,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels import rows as kernels
-from lcstore.state.paths import Path
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
+from lcstore.state.names import Name
 from lcstore.state.specs import TensorSpec
 from lcstore.track import grid
 from lcstore.track.blocksteps import OWN_THRESHOLD, choose_blocks
@@ -89,14 +89,14 @@ class Norms:
 class RowWatch:
     """What a handle knows of the rows of its tensors. None of it is needed to read anything back."""
 
-    _norms: dict[Path, Norms] = field(default_factory=dict)
+    _norms: dict[Name, Norms] = field(default_factory=dict)
     _saves: int = 0
 
     def copy(self) -> RowWatch:
         """Return one that can go on while this one stays."""
         return replace(self, _norms=dict(self._norms))
 
-    def keep_only(self, paths: Container[Path]) -> None:
+    def keep_only(self, paths: Container[Name]) -> None:
         """Forget tensors that are gone."""
         self._norms = {path: norms for path, norms in self._norms.items() if path in paths}
 
@@ -104,19 +104,19 @@ class RowWatch:
         """Look at rows of the tensors that are added to, and give those finer steps that need them."""
         self._saves += 1
         for index in np.flatnonzero(draft.columns.op == EXACT).tolist():
-            self._norms.pop(draft.plan.tensors[index].path, None)  # set anew: its rows may be any
+            self._norms.pop(draft.layout.tensors[index].name, None)  # set anew: its rows may be any
         risks = []
         for index, step in draft.steps.items():
-            spec = draft.plan.tensors[index]
-            bound = draft.policy.row_error_of(spec.path, draft.errors[index])
+            spec = draft.layout.tensors[index]
+            bound = draft.policy.row_error_of(spec.name, draft.errors[index])
             if bound is None:
-                self._norms.pop(spec.path, None)
+                self._norms.pop(spec.name, None)
                 continue
             norms = self._held(draft, index)
             usual = worst(step, norms.width)
             most = usual * step.units / bound
             norms, gone = self._look(draft, index, norms, bound, whole=most > NEAR * norms.bottom)
-            self._norms[spec.path] = norms
+            self._norms[spec.name] = norms
             risk = most / max(norms.bottom, 2.0**-100)
             if gone or risk > 1:
                 octaves = draft.finer.get(index)
@@ -130,7 +130,7 @@ class RowWatch:
             if gone:  # what is left of them comes in now, and then no more
                 norms.least[norms.least == 0] = np.inf
                 bottom = float(norms.least.min())
-                self._norms[spec.path] = replace(norms, bottom=bottom)
+                self._norms[spec.name] = replace(norms, bottom=bottom)
             risks.append((-risk, index))
         draft.looked = {index for _, index in sorted(risks)[:ENDANGERED]}
         draft.looked |= {index for _, index in risks if self._turn(index) == 0}
@@ -140,16 +140,16 @@ class RowWatch:
 
     def _held(self, draft: Draft, index: int) -> Norms:
         """Return what is known of the rows of a tensor."""
-        spec, unit = draft.plan.tensors[index], int(draft.columns.grid[index])
+        spec, unit = draft.layout.tensors[index], int(draft.columns.grid[index])
         rows, width = matrix_of(spec)
-        held = self._norms.get(spec.path)
+        held = self._norms.get(spec.name)
         if held is None or held.grid != unit or (held.size.size, held.width) != (rows, width):
             return Norms.unknown(unit, rows, width)
         return held
 
     def _look(self, draft: Draft, index: int, held: Norms, bound: float, *, whole: bool) -> tuple[Norms, int]:
         """Measure all rows or those whose turn it is; say how many have come to nothing meanwhile."""
-        spec, turn, rows = draft.plan.tensors[index], self._turn(index), held.size.size
+        spec, turn, rows = draft.layout.tensors[index], self._turn(index), held.size.size
         which: Array | slice = slice(0, rows)
         ranges = draft.touched.get(index)
         if ranges is not None:
@@ -171,23 +171,23 @@ class RowWatch:
         complete, bottom = held.complete or ranges is None, float(least.min())
         return Norms(held.grid, held.width, size, least, bottom, smallest, complete), gone
 
-    def worst(self, draft: Draft) -> tuple[float, Path] | None:
+    def worst(self, draft: Draft) -> tuple[float, Name] | None:
         """Return the largest relative error of the rows looked at for it, and the tensor that it is in.
 
         Looked at are the tensors whose turn it is, and the few with the smallest rows beside their step: in
         each `SEEN` elements of the smallest rows, and of rows in turn. Rows that the grid cannot hold to the
         bound are left out. None where no tensor is watched.
         """
-        found: tuple[float, Path] | None = None
+        found: tuple[float, Name] | None = None
         for index in sorted(draft.looked):
-            path = draft.plan.tensors[index].path
+            path = draft.layout.tensors[index].name
             error = self._worst_of(draft, index, self._norms[path])
             if found is None or error > found[0]:
                 found = error, path
         return found
 
     def _worst_of(self, draft: Draft, index: int, norms: Norms) -> float:
-        spec = draft.plan.tensors[index]
+        spec = draft.layout.tensors[index]
         rows, width = norms.size.size, norms.width
         some = max(1, SEEN // width)
         if 2 * some < rows:

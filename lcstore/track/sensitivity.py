@@ -19,8 +19,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
-from lcstore.state.paths import Path
-from lcstore.state.plan import Plan
+from lcstore.state.layout import Layout
+from lcstore.state.names import Name
 from lcstore.state.roles import guess_role, second_moment_place
 from lcstore.state.specs import TensorSpec
 from lcstore.track import samples
@@ -31,17 +31,17 @@ LEAST, MOST = 0.2, 2.0
 _BISECTIONS: Final = 60
 
 #: Second moments by optimizer and shape, then by the parameter's number.
-_Numbered: TypeAlias = dict[tuple[Path, tuple[int, ...]], dict[int, int]]
+_Numbered: TypeAlias = dict[tuple[Name, tuple[int, ...]], dict[int, int]]
 
 
 class Sensitivity:
     """Which second moment belongs to which tensor of weights, and what it makes of their errors."""
 
     def __init__(self) -> None:
-        self._known: tuple[Plan, dict[int, int]] | None = None
+        self._known: tuple[Layout, dict[int, int]] | None = None
 
-    def shares(self, plan: Plan, arrays: Sequence[Array], policy: Policy) -> dict[int, float]:
-        """Return what to multiply errors of weights with, by place in the plan; others stay.
+    def shares(self, layout: Layout, arrays: Sequence[Array], policy: Policy) -> dict[int, float]:
+        """Return what to multiply errors of weights with, by place in the layout; others stay.
 
         The sum of squared errors, each weighted by the root of its tensor's mean second moment, is that of
         one error for all. Tensors without a second moment stay out of it, as do those whose error a rule
@@ -49,27 +49,27 @@ class Sensitivity:
 
         Parameters
         ----------
-        plan
+        layout
             Of the state.
         arrays
-            Its tensors, flat, in the order of the plan.
+            Its tensors, flat, in the order of the layout.
         policy
             Its errors are not weighted unless it says so.
         """
         if not policy.weighted or policy.error is None:
             return {}
-        if self._known is None or self._known[0] is not plan:
-            self._known = (plan, moments_of(plan))
+        if self._known is None or self._known[0] is not layout:
+            self._known = (layout, moments_of(layout))
         sizes: list[float] = []
         metric: list[float] = []
         places: list[int] = []
         for tensor, moment in self._known[1].items():
-            if policy.gives_error(plan.tensors[tensor].path):
+            if policy.gives_error(layout.tensors[tensor].name):
                 continue
             mean = float(np.mean(samples.take(arrays[moment]))) if arrays[moment].size else 0.0
             if 0 < mean < math.inf:
                 places.append(tensor)
-                sizes.append(float(plan.tensors[tensor].size))
+                sizes.append(float(layout.tensors[tensor].size))
                 metric.append(math.sqrt(mean))
         return dict(zip(places, divide(np.array(sizes), np.array(metric)).tolist(), strict=True))
 
@@ -104,27 +104,27 @@ def divide(sizes: Array, metric: Array) -> Array:
     return factors
 
 
-def moments_of(plan: Plan) -> dict[int, int]:
+def moments_of(layout: Layout) -> dict[int, int]:
     """Return the place of the second moment of each tensor of weights that has one.
 
     Moments are under the parameter's name, or numbered as torch numbers them. Those numbers say nothing of
     names: of each shape, the first is taken for that of the first tensor, where there are as many of one as
     of the other. Weights that a state has several times over (an average of them) share a moment.
     """
-    weights = [index for index, spec in enumerate(plan.tensors) if spec.role == "weights"]
+    weights = [index for index, spec in enumerate(layout.tensors) if spec.role == "weights"]
     found: dict[int, int] = {}
     numbered: _Numbered = {}
-    named = _Names(plan, weights)
-    for index, spec in enumerate(plan.tensors):
+    named = _Names(layout, weights)
+    for index, spec in enumerate(layout.tensors):
         if not _is_second_moment(spec):
             continue
-        bare, name = _parameter(spec.path)
+        bare, name = _parameter(spec.name)
         owners = named.find(bare, name, spec.shape)
         for owner in owners:
             found.setdefault(owner, index)
         if not owners and bare and isinstance(bare[-1], int):
             numbered.setdefault((bare[:-1], spec.shape), {}).setdefault(bare[-1], index)
-    for owner, moment in _by_number(plan, weights, numbered):
+    for owner, moment in _by_number(layout, weights, numbered):
         found.setdefault(owner, moment)
     return dict(sorted(found.items()))
 
@@ -132,36 +132,36 @@ def moments_of(plan: Plan) -> dict[int, int]:
 class _Names:
     """Tensors of weights by the last parts of their paths."""
 
-    def __init__(self, plan: Plan, weights: Sequence[int]) -> None:
-        self._plan = plan
+    def __init__(self, layout: Layout, weights: Sequence[int]) -> None:
+        self._layout = layout
         self._weights = weights
-        self._ending: dict[int, dict[tuple[Path, tuple[int, ...]], list[int]]] = {}
+        self._ending: dict[int, dict[tuple[Name, tuple[int, ...]], list[int]]] = {}
 
-    def find(self, bare: Path, name: int, shape: tuple[int, ...]) -> list[int]:
+    def find(self, bare: Name, name: int, shape: tuple[int, ...]) -> list[int]:
         """Return the tensors of that name: the last `name` parts, or more where a tree has several."""
         for length in range(name, len(bare) + 1):
             owners = self._of_length(length).get((bare[-length:], shape), [])
-            roots = {self._plan.tensors[owner].path[0] for owner in owners}
+            roots = {self._layout.tensors[owner].name[0] for owner in owners}
             if len(roots) == len(owners):
                 return owners
         return []
 
-    def _of_length(self, length: int) -> dict[tuple[Path, tuple[int, ...]], list[int]]:
+    def _of_length(self, length: int) -> dict[tuple[Name, tuple[int, ...]], list[int]]:
         if length not in self._ending:
             ending = self._ending[length] = {}
             for index in self._weights:
-                spec = self._plan.tensors[index]
-                if len(spec.path) >= length:
-                    ending.setdefault((spec.path[-length:], spec.shape), []).append(index)
+                spec = self._layout.tensors[index]
+                if len(spec.name) >= length:
+                    ending.setdefault((spec.name[-length:], spec.shape), []).append(index)
         return self._ending[length]
 
 
-def _by_number(plan: Plan, weights: Sequence[int], numbered: _Numbered) -> Iterator[tuple[int, int]]:
+def _by_number(layout: Layout, weights: Sequence[int], numbered: _Numbered) -> Iterator[tuple[int, int]]:
     """Give tensors and moments that are the same in number: those of one tree and shape, of one optimizer."""
-    trees: dict[tuple[Path, tuple[int, ...]], list[int]] = {}
+    trees: dict[tuple[Name, tuple[int, ...]], list[int]] = {}
     for index in weights:
-        spec = plan.tensors[index]
-        trees.setdefault((spec.path[:1], spec.shape), []).append(index)
+        spec = layout.tensors[index]
+        trees.setdefault((spec.name[:1], spec.shape), []).append(index)
     fitting = Counter((shape, len(moments)) for (_, shape), moments in numbered.items())
     for (_, shape), moments in numbered.items():
         if fitting[shape, len(moments)] > 1:  # two optimizers: whose tree it is cannot be told
@@ -174,11 +174,11 @@ def _by_number(plan: Plan, weights: Sequence[int], numbered: _Numbered) -> Itera
 def _is_second_moment(spec: TensorSpec) -> bool:
     """Tell whether it is one, be it that it is kept exactly."""
     if spec.role == "exact":
-        return guess_role(spec.path, dtype_from_name(spec.dtype), spec.shape) == "second_moment"
+        return guess_role(spec.name, dtype_from_name(spec.dtype), spec.shape) == "second_moment"
     return spec.role == "second_moment"
 
 
-def _parameter(path: Path) -> tuple[Path, int]:
+def _parameter(path: Name) -> tuple[Name, int]:
     """Return the path of a second moment without its field, and how many parts name the parameter."""
     place = second_moment_place(path)
     if place < 0:

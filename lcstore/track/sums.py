@@ -15,9 +15,9 @@ from lcstore.codec.frame import build_frame
 from lcstore.codec.scales import pack_scales
 from lcstore.errors import CorruptionError
 from lcstore.kernels import sums as kernels
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
 from lcstore.track.frames import apply_delta
-from lcstore.track.layout import Piece
+from lcstore.track.poolmap import Piece
 
 #: The adaptive coder is taken where it saves this much: it is a tenth as fast to decode, or less.
 _MUST_SAVE = 0.02

@@ -12,13 +12,13 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.tables import TableCache
 from lcstore.errors import InvalidInputError
 from lcstore.kernels import grid as kernels
-from lcstore.state.paths import Path, format_path
-from lcstore.state.plan import Plan, PoolSpec, TensorSpec
+from lcstore.state.layout import Layout, PoolSpec, TensorSpec
+from lcstore.state.names import Name, format_name
 from lcstore.track import grid, samples, steps
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.draft import Draft
-from lcstore.track.layout import PoolMap, pool_maps
 from lcstore.track.policy import Policy
+from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.rate import LEAST_ERROR, MOST_ERROR, Rate
 from lcstore.track.scratch import Scratch
 from lcstore.track.sensitivity import Sensitivity
@@ -34,7 +34,7 @@ class Track:
 
     Attributes
     ----------
-    plan, columns
+    layout, columns
         Of the node that the track stands on; None before the first commit.
     pools
         By name: ``int32`` or ``int64`` for weights, values in their dtype for exact pools. Moments are not
@@ -44,35 +44,35 @@ class Track:
     """
 
     def __init__(self) -> None:
-        self.plan: Plan | None = None
+        self.layout: Layout | None = None
         self.columns: Columns | None = None
         self.pools: dict[str, Array] = {}
-        self.samples: dict[Path, Array] = {}
+        self.samples: dict[Name, Array] = {}
         self.tables = TableCache()
         self.scratch = Scratch()
         self.rate = Rate()
         self.sensitivity = Sensitivity()
-        self._maps: tuple[Plan, dict[str, PoolMap]] | None = None
+        self._maps: tuple[Layout, dict[str, PoolMap]] | None = None
 
     def draft(
         self,
-        plan: Plan,
+        layout: Layout,
         arrays: Sequence[Array],
         policy: Policy,
         *,
         anchor: bool,
         exact: bool = False,
-        reset: Set[Path] = frozenset(),
-        touched: Mapping[Path, Array] | None = None,
+        reset: Set[Name] = frozenset(),
+        touched: Mapping[Name, Array] | None = None,
     ) -> Draft:
         """Begin a save.
 
         Parameters
         ----------
-        plan
+        layout
             Of the new state; extends the track's own unless `anchor`.
         arrays
-            The tensors in the order of the plan: flat, contiguous, in their logical dtype.
+            The tensors in the order of the layout: flat, contiguous, in their logical dtype.
         policy
             The quality.
         anchor
@@ -85,31 +85,31 @@ class Track:
             Of tensors of weights of which only some elements changed since the last commit: ``int64[r, 2]``,
             ranges of them, rising and apart. No others are looked at.
         """
-        base = None if anchor else self.plan
+        base = None if anchor else self.layout
         draft = Draft(
             track=self,
-            plan=plan,
+            layout=layout,
             arrays=arrays,
-            columns=Columns.empty(len(plan.tensors)),
-            pools=self._pools_for(plan, fresh=anchor),
-            maps=self._maps_for(plan),
+            columns=Columns.empty(len(layout.tensors)),
+            pools=self._pools_for(layout, fresh=anchor),
+            maps=self._maps_for(layout),
             policy=policy,
             rate=self.rate.copy(),
         )
-        draft.shares = self.sensitivity.shares(plan, arrays, policy)
+        draft.shares = self.sensitivity.shares(layout, arrays, policy)
         if policy.error is not None and base is not None:
             middle = float(np.median([*draft.shares.values()])) if draft.shares else 1.0
             draft.factor = draft.rate.errors_times(policy.bytes_per_save, policy.error * middle, self.columns)
         for path, ranges in (touched or {}).items():
-            draft.touched[plan.index[path]] = ranges
-        for index, spec in enumerate(plan.tensors):
-            before = base.index.get(spec.path) if base is not None else None
+            draft.touched[layout.index[path]] = ranges
+        for index, spec in enumerate(layout.tensors):
+            before = base.index.get(spec.name) if base is not None else None
             if before is not None and base is not None and base.tensors[before].pool != spec.pool:
                 before = None
             if before is not None and base is not None and base.tensors[before].offset != spec.offset:
                 before = None
             if spec.role == "weights":
-                self._decide_weights(draft, index, spec, before if spec.path not in reset else None)
+                self._decide_weights(draft, index, spec, before if spec.name not in reset else None)
             elif spec.role == "exact":
                 self._decide_exact(draft, index, spec, before, exact)
             else:
@@ -120,21 +120,21 @@ class Track:
 
     def accept(self, draft: Draft) -> None:
         """Take over a committed draft."""
-        self.plan, self.columns, self.pools = draft.plan, draft.columns, draft.pools
-        self.samples = {draft.plan.tensors[t].path: sample for t, sample in draft.samples.items()}
+        self.layout, self.columns, self.pools = draft.layout, draft.columns, draft.pools
+        self.samples = {draft.layout.tensors[t].name: sample for t, sample in draft.samples.items()}
         self.rate = draft.rate
-        self.rate.keep_only(draft.plan.index)
+        self.rate.keep_only(draft.layout.index)
         if draft.steps and draft.policy.error is not None:
             self.rate.spent(draft.policy.bytes_per_save, draft.policy.error, draft.coded)
 
     def stand_on(
-        self, plan: Plan, columns: Columns, pools: dict[str, Array], values: Sequence[Array]
+        self, layout: Layout, columns: Columns, pools: dict[str, Array], values: Sequence[Array]
     ) -> None:
         """Stand on a restored node, whose user goes on from `values`."""
-        self.plan, self.columns, self.pools = plan, columns, pools
+        self.layout, self.columns, self.pools = layout, columns, pools
         self.samples = {
-            spec.path: samples.take(flat)
-            for spec, flat in zip(plan.tensors, values, strict=True)
+            spec.name: samples.take(flat)
+            for spec, flat in zip(layout.tensors, values, strict=True)
             if spec.role == "weights"
         }
 
@@ -159,8 +159,8 @@ class Track:
     def _decide_delta(self, draft: Draft, index: int, unit: int, before: int) -> None:
         """Decide about a tensor of weights that has a grid: nothing to add, or a delta on which steps."""
         assert self.columns is not None
-        columns, flat, spec = draft.columns, draft.arrays[index], draft.plan.tensors[index]
-        last = self.samples.get(spec.path)
+        columns, flat, spec = draft.columns, draft.arrays[index], draft.layout.tensors[index]
+        last = self.samples.get(spec.name)
         change = draft.samples[index] - last if last is not None else None
         rows = samples.touched(change) if change is not None else None
         previous = float(self.columns.scale[before])
@@ -178,24 +178,24 @@ class Track:
         columns.op[index] = ADD
         trend = 0.0
         if change is not None and rows is None:
-            trend = draft.rate.trend(spec.path, change, moved)
+            trend = draft.rate.trend(spec.name, change, moved)
         step = self._choose_step(draft, index, rows=rows is not None, trend=trend)
         finer: Array | None = None
         if moved == 0:
             step = step.at_rest()
             flushed = self._is_there(spec, flat, unit, sampled=True)
-            finer = draft.rate.rest(spec.path, spec.size, flushed=flushed)
+            finer = draft.rate.rest(spec.name, spec.size, flushed=flushed)
         else:
-            draft.rate.moves(spec.path)
+            draft.rate.moves(spec.name)
             if change is not None and rows is None:
-                finer = draft.rate.finer(spec.path, change, moved, spec.size)
+                finer = draft.rate.finer(spec.name, change, moved, spec.size)
         draft.steps[index] = step
         if finer is not None and finer.any():
             draft.finer[index] = finer
 
     def _decide_touched(self, draft: Draft, index: int, change: Array | None, *, rows: bool) -> None:
         """Decide about a tensor of which the caller says what changed, and see whether the sample agrees."""
-        ranges, spec = draft.touched[index], draft.plan.tensors[index]
+        ranges, spec = draft.touched[index], draft.layout.tensors[index]
         if change is not None:
             places = samples.positions(spec.size)[change != 0]
             begun, ended = (
@@ -204,7 +204,7 @@ class Track:
             )
             if (begun == ended).any():
                 raise InvalidInputError(
-                    f"touched leaves out elements of {format_path(spec.path)!r} that have changed since the "
+                    f"touched leaves out elements of {format_name(spec.name)!r} that have changed since the "
                     "last save; name all rows that have, or leave the tensor out of touched"
                 )
         draft.columns.op[index] = ADD if ranges.size else KEEP
@@ -212,9 +212,9 @@ class Track:
             draft.steps[index] = self._choose_step(draft, index, rows=rows)
 
     def _choose_step(self, draft: Draft, index: int, *, rows: bool, trend: float = 0.0) -> steps.Step:
-        columns, spec = draft.columns, draft.plan.tensors[index]
+        columns, spec = draft.columns, draft.layout.tensors[index]
         scale = float(columns.scale[index])
-        error = draft.policy.error_of(spec.path)
+        error = draft.policy.error_of(spec.name)
         assert error is not None
         times = draft.factor * draft.shares.get(index, 1.0)
         if times != 1:
@@ -247,9 +247,9 @@ class Track:
                 return
         draft.columns.op[index] = SET
 
-    def _pools_for(self, plan: Plan, *, fresh: bool) -> dict[str, Array]:
+    def _pools_for(self, layout: Layout, *, fresh: bool) -> dict[str, Array]:
         pools = {}
-        for name, spec in plan.pools.items():
+        for name, spec in layout.pools.items():
             held = None if fresh else self.pools.get(name)
             dtype = pool_dtype(spec)
             if dtype is None:
@@ -261,9 +261,9 @@ class Track:
             pools[name] = held
         return pools
 
-    def _maps_for(self, plan: Plan) -> dict[str, PoolMap]:
-        if self._maps is None or self._maps[0] is not plan:
-            self._maps = (plan, pool_maps(plan))
+    def _maps_for(self, layout: Layout) -> dict[str, PoolMap]:
+        if self._maps is None or self._maps[0] is not layout:
+            self._maps = (layout, pool_maps(layout))
         return self._maps[1]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path, format_path, match
+from lcstore.state.names import Name, format_name, match
 
 _NUMBER = re.compile(r"(\d+)", re.ASCII)
 _SPECIAL = re.compile(r"([*?[])")
@@ -25,7 +25,7 @@ class Group:
     Attributes
     ----------
     globs
-        Path globs that match these tensors, and no others of the state.
+        Name globs that match these tensors, and no others of the state.
     paths
         The tensors.
     elements
@@ -33,15 +33,15 @@ class Group:
     """
 
     globs: tuple[str, ...]
-    paths: tuple[Path, ...]
+    paths: tuple[Name, ...]
     elements: int
 
 
-def make_groups(sizes: Mapping[Path, int], most: int) -> list[Group]:
+def make_groups(sizes: Mapping[Name, int], most: int) -> list[Group]:
     """Put tensors (elements by path) into at most so many groups, in the order of the state."""
     kinds: dict[tuple[str, ...], _Bin] = {}
     for path, size in sizes.items():
-        pieces = _NUMBER.split(format_path(path))
+        pieces = _NUMBER.split(format_name(path))
         kinds.setdefault(tuple(pieces[::2]), _Bin()).add(path, tuple(pieces[1::2]), size)
     bins = list(kinds.values())
     if len(bins) > most:
@@ -58,9 +58,9 @@ def make_groups(sizes: Mapping[Path, int], most: int) -> list[Group]:
     return [_group(one) for one in bins]
 
 
-def given_groups(sizes: Mapping[Path, int], globs: Sequence[str], most: int) -> list[Group]:
+def given_groups(sizes: Mapping[Name, int], globs: Sequence[str], most: int) -> list[Group]:
     """Put tensors into the groups that path globs name, the first match wins; the rest into one more."""
-    members: dict[str | None, list[Path]] = {}
+    members: dict[str | None, list[Name]] = {}
     for path in sizes:
         glob = next((glob for glob in globs if match(glob, path)), None)
         members.setdefault(glob, []).append(path)
@@ -72,7 +72,7 @@ def given_groups(sizes: Mapping[Path, int], globs: Sequence[str], most: int) -> 
     groups = []
     for glob in [*globs, *([None] if None in members else [])]:
         paths = tuple(members[glob])
-        own = (glob,) if glob is not None else tuple(_escaped(format_path(path)) for path in paths)
+        own = (glob,) if glob is not None else tuple(_escaped(format_name(path)) for path in paths)
         groups.append(Group(own, paths, sum(sizes[path] for path in paths)))
     return groups
 
@@ -81,10 +81,10 @@ def given_groups(sizes: Mapping[Path, int], globs: Sequence[str], most: int) -> 
 class _Bin:
     """Tensors of one kind whose numbers at one place lie in one range."""
 
-    members: list[tuple[Path, tuple[str, ...], int]] = field(default_factory=list)
+    members: list[tuple[Name, tuple[str, ...], int]] = field(default_factory=list)
     stage: int = 0
 
-    def add(self, path: Path, numbers: tuple[str, ...], size: int) -> None:
+    def add(self, path: Name, numbers: tuple[str, ...], size: int) -> None:
         self.members.append((path, numbers, size))
 
     @property
@@ -112,7 +112,7 @@ class _Bin:
 
 
 def _group(one: _Bin) -> Group:
-    literals = [_escaped(text) for text in _NUMBER.split(format_path(one.members[0][0]))[::2]]
+    literals = [_escaped(text) for text in _NUMBER.split(format_name(one.members[0][0]))[::2]]
     places = list(zip(*(numbers for _, numbers, _ in one.members), strict=True))
     globs = []
     for numbers in itertools.product(*(cover(set(values)) for values in places)):

@@ -14,10 +14,10 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path
+from lcstore.format import keys
+from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten, select, unflatten
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.store.opening import open_store
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group
@@ -67,7 +67,7 @@ class Loop:
         """Tracking error, the root of the mean square; NaN where nothing moved."""
         return float(np.sqrt(np.mean(np.square(self._errors)))) if self._errors else math.nan
 
-    def restored(self) -> dict[Path, Array]:
+    def restored(self) -> dict[Name, Array]:
         """Return the last state as a reader gets it."""
         return {path: host.array for path, host in flatten(self._store.restore()).tensors}
 
@@ -88,7 +88,7 @@ def run_loop(policy: Policy, states: Iterable[Any], count: int, part: Part) -> L
 Part = Callable[[FlatState], Any]
 
 
-def part_of(paths: Iterable[Path]) -> Part:
+def part_of(paths: Iterable[Name]) -> Part:
     """Return what takes the tensors at `paths` out of a state, as a state that has no more."""
     wanted = frozenset(paths)
 
@@ -102,11 +102,11 @@ def part_of(paths: Iterable[Path]) -> Part:
 class Sampled:
     """Rows of every tensor of a run of states, from which rates are measured."""
 
-    def __init__(self, sizes: dict[Path, int]) -> None:
+    def __init__(self, sizes: dict[Name, int]) -> None:
         self._every = max(1, math.ceil(sum(sizes.values()) / SAMPLED))
-        self.states: list[dict[Path, Array]] = []
+        self.states: list[dict[Name, Array]] = []
 
-    def add(self, flat: FlatState, paths: Iterable[Path]) -> None:
+    def add(self, flat: FlatState, paths: Iterable[Name]) -> None:
         """Keep rows of a state."""
         wanted = frozenset(paths)
         rows = {path: host.array[:: self._every] for path, host in flat.tensors if path in wanted}
@@ -154,7 +154,7 @@ def check_count(states: int) -> None:
         raise InvalidInputError(f"tuning takes 4 states of a run or more, one after another, not {states}")
 
 
-def _nested(tensors: dict[Path, Array]) -> Any:
+def _nested(tensors: dict[Name, Array]) -> Any:
     """Return a state of dicts with these tensors at their paths."""
     tree: dict[Any, Any] = {}
     for path, array in tensors.items():

@@ -6,8 +6,8 @@ from collections import deque
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError
+from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.state.tree import flatten, select, unflatten
-from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.track.policy import Policy
 from lcstore.tune.probe import Loss
 from lcstore.tune.result import Tuned

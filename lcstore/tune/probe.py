@@ -18,7 +18,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError, LimitError
 from lcstore.state.frameworks import cast_array, from_host
-from lcstore.state.paths import Path
+from lcstore.state.names import Name
 from lcstore.state.tree import flatten, unflatten
 from lcstore.tune.result import Cost
 
@@ -49,13 +49,13 @@ class Probe:
         """Evaluations that are left."""
         return self._most - self.evaluations
 
-    def cost(self, errors: Mapping[Path, Array]) -> Cost:
+    def cost(self, errors: Mapping[Name, Array]) -> Cost:
         """Return what errors (by path: restored minus exact) cost, at two evaluations."""
         there, back = self._evaluate(errors), self._evaluate({path: -d for path, d in errors.items()})
         self._differs = self._differs or there != self.exact or back != self.exact
         return Cost((there + back) / 2 - self.exact, (there - back) / 2)
 
-    def errors_of(self, restored: Mapping[Path, Array]) -> dict[Path, Array]:
+    def errors_of(self, restored: Mapping[Name, Array]) -> dict[Name, Array]:
         """Return restored minus exact values, in double precision."""
         errors = {}
         for path, host in self._flat.tensors:
@@ -72,7 +72,7 @@ class Probe:
                 "the loss is the same for very different weights: it must depend on the state it is given"
             )
 
-    def _evaluate(self, errors: Mapping[Path, Array]) -> float:
+    def _evaluate(self, errors: Mapping[Name, Array]) -> float:
         if self.evaluations >= self._most:
             raise LimitError(f"more than {self._most} evaluations of the loss")
         self.evaluations += 1

@@ -6,7 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from lcstore.store.policyfile import write_policy
+from lcstore.format.policyfile import write_policy
 from lcstore.track.policy import Policy
 
 

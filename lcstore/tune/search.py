@@ -11,10 +11,9 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import Path, match
+from lcstore.format.policyfile import PolicyLike, policy_from
+from lcstore.state.names import Name, match
 from lcstore.state.tree import FlatState, flatten
-from lcstore.store.entries import plan_entries
-from lcstore.store.policyfile import PolicyLike, policy_from
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group, given_groups, make_groups
 from lcstore.tune.loops import (
@@ -31,6 +30,7 @@ from lcstore.tune.loops import (
 from lcstore.tune.probe import Loss, Probe
 from lcstore.tune.result import Cost, Measured, Point, Setting, Tuned
 from lcstore.tune.sweep import Model, make_model
+from lcstore.write.entries import layout_entries
 
 #: Evaluations of the loss, unless said otherwise.
 EVALUATIONS: Final = 40
@@ -81,7 +81,7 @@ def tune(
     most_error
         No group is given more, in intervals; by default twice the error of `like`.
     groups
-        Path globs of tensors that are to share a setting. By default tensors of one kind and depth do.
+        Name globs of tensors that are to share a setting. By default tensors of one kind and depth do.
     on_progress
         Called with what is being done, how much is done, and how much there is to do.
 
@@ -218,7 +218,7 @@ class _Search:
             self._told("evaluating the loss", place + 1, len(self.groups))
         return whole, coarsest, alone
 
-    def _errors(self, probe: Probe, loop: Loop) -> dict[Path, Array]:
+    def _errors(self, probe: Probe, loop: Loop) -> dict[Name, Array]:
         restored = loop.restored()
         return probe.errors_of({path: restored[path] for path in self.sizes})
 
@@ -312,14 +312,14 @@ class _Search:
             self.on_progress(what, done, total)
 
 
-def tunable(flat: FlatState, policy: Policy) -> dict[Path, int]:
+def tunable(flat: FlatState, policy: Policy) -> dict[Name, int]:
     """Return the tensors of weights whose error a policy decides, with their elements."""
-    entries = plan_entries(flat.tensors, policy, set())
+    entries = layout_entries(flat.tensors, policy, set())
     given = [glob for glob, rule in policy.rules.items() if isinstance(rule, str)]
     found = {
-        entry.path: math.prod(entry.shape)
+        entry.name: math.prod(entry.shape)
         for entry in entries
-        if entry.role == "weights" and not any(match(glob, entry.path) for glob in given)
+        if entry.role == "weights" and not any(match(glob, entry.name) for glob in given)
     }
     if not found:
         raise InvalidInputError("the last state has no tensors of weights whose error could be tuned")

@@ -114,8 +114,8 @@ def test_the_worst_row_is_shown(tmp_path):
 def test_ls_of_a_store_of_which_all_was_let_go(saved, tmp_path):
     gone = tmp_path / "gone"
     shutil.copytree(saved, gone)
-    for plan in (gone / "plans").iterdir():
-        plan.unlink()
+    for layout in (gone / "layouts").iterdir():
+        layout.unlink()
     with lcstore.open(gone) as store:
         store.repair(dry_run=False)
     result = call("ls", str(gone))

@@ -53,8 +53,8 @@ def contents(url: Path) -> dict[str, bytes]:
 def test_a_repair_that_would_leave_nothing_says_what_to_do_first(saved, tmp_path, broken):
     url = tmp_path / "lost"
     shutil.copytree(saved, url)
-    for plan in (url / "plans").iterdir():
-        plan.unlink()
+    for layout in (url / "layouts").iterdir():
+        layout.unlink()
     assert "first bring back the objects" in call("repair", str(url)).stdout
     assert "first bring back" not in call("repair", str(broken)).stdout
 

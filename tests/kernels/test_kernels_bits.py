@@ -108,7 +108,7 @@ def test_digest_tells_positions_apart():
     st.sampled_from([np.uint16, np.uint32, np.uint64]).flatmap(lambda t: npst.arrays(t, st.integers(0, 40))),
     st.sampled_from([0, 1]),
 )
-def test_planes_are_their_twin_and_come_back(words, turn):
+def test_layoutes_are_their_twin_and_come_back(words, turn):
     split = np.full((words.itemsize, words.size), 0xAA, np.uint8)
     planes.split_planes(words, turn, split)
     np.testing.assert_array_equal(split, twins.split_planes(words, turn))

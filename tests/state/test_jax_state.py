@@ -10,7 +10,7 @@ import pytest
 from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import convert_like, from_host, is_array, to_host
 from lcstore.state.like import fill_like
-from lcstore.state.tree import flatten, structure_paths, unflatten
+from lcstore.state.tree import flatten, structure_names, unflatten
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -100,12 +100,12 @@ def test_a_pytree_comes_back_with_its_types_through_like():
     state = {"params": params, "opt_state": (Adam(jnp.int32(0), params, params), ())}
     flat = flatten(state)
     tensors = [host.array for _, host in flat.tensors]
-    assert ("opt_state", 0, "mu", "dense", "kernel") in structure_paths(flat.structure)[0]
+    assert ("opt_state", 0, "mu", "dense", "kernel") in structure_names(flat.structure)[0]
     plain = unflatten(flat.structure, tensors, flat.leaves)
     assert list(plain["opt_state"][0]) == ["count", "mu", "nu"]
 
     abstract = jax.eval_shape(lambda: state)
-    values = dict(zip(structure_paths(flat.structure)[0], tensors, strict=True))
+    values = dict(zip(structure_names(flat.structure)[0], tensors, strict=True))
     back = fill_like(abstract, lambda path, leaf: convert_like(values[path], leaf))
     assert jax.tree.structure(back) == jax.tree.structure(state)
     assert all(jax.tree.leaves(jax.tree.map(lambda a, b: bool((a == b).all()), back, state)))

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from lcstore.errors import CorruptionError, InvalidInputError, LimitError
 from lcstore.limits import MAX_TREE_DEPTH
 from lcstore.state.frameworks import from_host
-from lcstore.state.paths import matcher
-from lcstore.state.tree import MISSING, flatten, select, structure_paths, unflatten
+from lcstore.state.names import matcher
+from lcstore.state.tree import MISSING, flatten, select, structure_names, unflatten
 
 keys = st.text(st.characters(exclude_categories=["Cs"]), max_size=4) | st.integers(-(2**63), 2**63 - 1)
 arrays = st.builds(
@@ -68,7 +68,7 @@ def test_round_trip(state):
 @given(states)
 def test_structure_paths_are_those_of_the_tensors(state):
     flat = flatten(state)
-    tensor_paths, leaf_paths = structure_paths(flat.structure)
+    tensor_paths, leaf_paths = structure_names(flat.structure)
     assert tensor_paths == [path for path, _ in flat.tensors]
     assert len(leaf_paths) == len(flat.leaves)
     assert len({*tensor_paths, *leaf_paths}) == len(tensor_paths) + len(leaf_paths)
@@ -77,7 +77,7 @@ def test_structure_paths_are_those_of_the_tensors(state):
 @given(states, st.randoms(use_true_random=False))
 def test_select_agrees_with_missing(state, rng):
     flat = flatten(state)
-    tensor_paths, leaf_paths = structure_paths(flat.structure)
+    tensor_paths, leaf_paths = structure_names(flat.structure)
     kept = {path for path in tensor_paths if rng.random() < 0.5} | set(leaf_paths)
 
     def predicate(path):
@@ -91,7 +91,7 @@ def test_select_agrees_with_missing(state, rng):
     )
     assert same(selected, unflatten(flat.structure, partly, flat.leaves))
     # What is kept keeps its path.
-    assert structure_paths(chosen.structure)[0] == [path for path in tensor_paths if path in kept]
+    assert structure_names(chosen.structure)[0] == [path for path in tensor_paths if path in kept]
 
 
 @given(states)
@@ -300,7 +300,7 @@ HOSTILE = [
 def test_hostile_structures(structure):
     before = copy.deepcopy(structure)
     for read in (
-        structure_paths,
+        structure_names,
         lambda bad: unflatten(bad, [], [1] * 9),
         lambda bad: select(bad, lambda path: True),
     ):
@@ -314,7 +314,7 @@ def test_hostile_depth():
     for _ in range(50_000):
         structure = ["list", [structure]]
     for read in (
-        structure_paths,
+        structure_names,
         lambda bad: unflatten(bad, [], [1]),
         lambda bad: select(bad, lambda path: True),
     ):
@@ -348,7 +348,7 @@ structures = st.recursive(
 @given(structures)
 def test_any_json_is_a_structure_or_corruption(structure):
     try:
-        tensors, leaves = structure_paths(structure)
+        tensors, leaves = structure_names(structure)
     except CorruptionError:
         with pytest.raises(CorruptionError):
             unflatten(structure, [0] * 99, [0] * 99)

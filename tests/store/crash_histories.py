@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import lcstore
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.backend import Backend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Snapshot
 from lcstore.testing.actors import alone, deterministic
 

@@ -10,13 +10,13 @@ from states import same
 
 import lcstore
 from lcstore.errors import LcstoreError
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Shortcut
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.maintenance.compact import Compactor
-from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.store.memory import MemoryBackend
+from lcstore.maintain.compact import Compactor
+from lcstore.storage.backend import Backend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.store.store import Store
 
 CREATED = "2026-01-01T00:00:00Z"

@@ -25,10 +25,10 @@ from states import leaves, tracked
 
 import lcstore
 from lcstore import LcstoreError, NotFoundError, StorageError
-from lcstore.state import plan as plans
-from lcstore.state.paths import format_path
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.state import layout as layouts
+from lcstore.state.names import format_name
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.columns import ADD
 
 seeds = st.integers(0, 2**32 - 1)
@@ -47,11 +47,11 @@ class History(RuleBasedStateMachine):
         #: By tag: the nodes that it was set on since it was last taken away, the last one last.
         self.tagged: dict[str, list[str]] = {}
         self.turn = 0
-        self.chunks = plans.chunk_elements
-        plans.chunk_elements = lambda size, dtype: CHUNK
+        self.chunks = layouts.chunk_elements
+        layouts.chunk_elements = lambda size, dtype: CHUNK
 
     def teardown(self) -> None:
-        plans.chunk_elements = self.chunks
+        layouts.chunk_elements = self.chunks
         with lcstore.open(self.backend, threads=2) as fresh:
             for known in self.kept():
                 self.restores(fresh, known)
@@ -338,11 +338,11 @@ def _without_exactness(store: lcstore.Store, node: str) -> tuple[dict[str, str],
     """What a node would give without its exact value, and which tensors lie in which pool."""
     reader = store._reader
     found = reader.node(store._catalog.refresh(full=True).nodes[node])
-    composer = reader.compose(found, range(len(found.plan.tensors)))
+    composer = reader.compose(found, range(len(found.layout.tensors)))
     sums: dict[str, str] = {}
     pools: dict[str, list[str]] = {}
-    for tensor, spec in enumerate(found.plan.tensors):
-        path = format_path(spec.path)
+    for tensor, spec in enumerate(found.layout.tensors):
+        path = format_name(spec.name)
         sums[path] = checksum(composer.values(tensor).reshape(spec.shape))
         pools.setdefault(spec.pool, []).append(path)
     return sums, pools

@@ -14,11 +14,11 @@ from machine_runs import CRASHES, DTYPES, KINDS, Handle, Known, checksums
 
 import lcstore
 from lcstore import ConflictError, InvalidInputError, NotFoundError, StorageError
-from lcstore.store import writer
-from lcstore.store.maintenance import compact as compacting
-from lcstore.store.maintenance import retire as retiring
+from lcstore.maintain import compact as compacting
+from lcstore.maintain import retire as retiring
 from lcstore.testing.actors import alone, deterministic
 from lcstore.testing.faults import Crash
+from lcstore.write import writer
 
 POLICIES = [
     "latest:1",

@@ -11,11 +11,11 @@ import numpy as np
 from crash_histories import opened, quick
 
 import lcstore
-from lcstore.store.commit import put_record
-from lcstore.store.maintenance.collect import Collector
-from lcstore.store.marks import RetiredRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import utc_now
+from lcstore.format.marks import RetiredRecord
+from lcstore.format.records import utc_now
+from lcstore.index.commit import put_record
+from lcstore.maintain.collect import Collector
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Outcome, Scene, Snapshot
 
 Play = Callable[[Any], Any]

@@ -14,8 +14,8 @@ import numpy as np
 import lcstore
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Shortcut
-from lcstore.store.maintenance import compact
-from lcstore.store.memory import MemoryBackend
+from lcstore.maintain import compact
+from lcstore.storage.memory import MemoryBackend
 
 COLUMNS = 2048
 SAVES = 4

@@ -15,9 +15,9 @@ import lcstore
 from lcstore import InvalidInputError
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT, EdgeRef
-from lcstore.state.paths import format_path
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.reader import Node, Reader
+from lcstore.read.reader import Node, Reader
+from lcstore.state.names import format_name
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.compose import Composer
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -181,10 +181,10 @@ class Story:
     def _take_in(self, node: Node, truth: dict[str, np.ndarray]) -> None:
         """Note what the writer holds to be the track: that is what readers must get from now on."""
         reader, track = self.store._reader, self.store._writer.track
-        composer = reader.compose(node, range(len(node.plan.tensors)))
+        composer = reader.compose(node, range(len(node.layout.tensors)))
         given, rounded, composed = {}, {}, {}
-        for tensor, spec in enumerate(node.plan.tensors):
-            path = format_path(spec.path)
+        for tensor, spec in enumerate(node.layout.tensors):
+            path = format_name(spec.name)
             part = slice(spec.offset, spec.offset + spec.size)
             held = track.pools[spec.pool] if spec.pool in track.pools else composer.pools[spec.pool]
             composed[path] = hashed(held[part])
@@ -283,13 +283,13 @@ class Story:
         reader, name = self.store._reader, node.name.node
         assert node.stripped == self.stripped.get(name, set())
         values = reader.values(node, self._there(node))
-        paths = {tensor: format_path(node.plan.tensors[tensor].path) for tensor in values}
+        paths = {tensor: format_name(node.layout.tensors[tensor].name) for tensor in values}
         wrong = [p for t, p in paths.items() if hashed(values[t]) != self.given[name][p]]
         assert not wrong, (name, wrong)
 
     def _composes(self, node: Node, path: list[EdgeRef]) -> None:
         wanted = self._there(node)
-        composer = Composer(self.store._reader.edges(path), node.plan, node.columns, wanted)
+        composer = Composer(self.store._reader.edges(path), node.layout, node.columns, wanted)
         for job in composer.jobs():
             job()
         self._same_track(composer, node.name.node)
@@ -297,13 +297,13 @@ class Story:
     def _same_track(self, composer: Composer, name: str) -> None:
         for tensor in composer.wanted:
             composer.prove(tensor)
-            spec = composer.plan.tensors[tensor]
+            spec = composer.layout.tensors[tensor]
             held = composer.pools[spec.pool][spec.offset : spec.offset + spec.size]
-            assert hashed(held) == self.tracks[name][format_path(spec.path)], (name, spec.path)
+            assert hashed(held) == self.tracks[name][format_name(spec.name)], (name, spec.name)
 
     def _there(self, node: Node) -> list[int]:
         gone = self.stripped.get(node.name.node, set())
-        return [t for t, spec in enumerate(node.plan.tensors) if spec.pool not in gone]
+        return [t for t, spec in enumerate(node.layout.tensors) if spec.pool not in gone]
 
     def _node(self, name: str) -> Node:
         reader: Reader = self.store._reader

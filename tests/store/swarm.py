@@ -19,8 +19,8 @@ from states import leaves, tracked
 
 import lcstore
 from lcstore import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
-from lcstore.store.backend import BaseBackend, Names
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.backend import BaseBackend, Names
+from lcstore.storage.memory import MemoryBackend
 
 #: How many states are kept, besides the latest of every run.
 KEPT = 20

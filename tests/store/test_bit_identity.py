@@ -13,13 +13,13 @@ from story import CHUNK, Story, simple_paths
 
 import lcstore
 from lcstore.graph import choice, graph, lineage, routes, ways
-from lcstore.graph import plan as planning
+from lcstore.graph import layout as planning
 from lcstore.graph.names import EdgeRef
 from lcstore.graph.plan import Shortcut
-from lcstore.state import plan as plans
-from lcstore.store.maintenance import verdict
-from lcstore.store.maintenance.compact import Compactor
-from lcstore.store.memory import MemoryBackend
+from lcstore.maintain import verdict
+from lcstore.maintain.compact import Compactor
+from lcstore.state import layout as layouts
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.actors import alone, deterministic
 from lcstore.track.compose import Composer
 
@@ -32,7 +32,7 @@ def edge_cost(request, monkeypatch):
     for module in (choice, graph, lineage, planning, routes, ways):
         if hasattr(module, "EDGE_COST"):
             monkeypatch.setattr(module, "EDGE_COST", request.param)
-    monkeypatch.setattr(plans, "chunk_elements", lambda size, dtype: CHUNK)
+    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype: CHUNK)
     # What is planned depends on the names of nodes: without chance a seed tells the same story every time.
     with deterministic(), alone():
         yield
@@ -143,7 +143,7 @@ def test_a_way_that_no_state_needs_is_closed_though_it_stores_no_weights(monkeyp
         graph = store._catalog.refresh(full=True)
         node = store._reader.node(names[last])
         for path in simple_paths(graph, names[last].node, random.Random(0), 50):
-            composer = Composer(store._reader.edges(path), node.plan, node.columns, range(2))
+            composer = Composer(store._reader.edges(path), node.layout, node.columns, range(2))
             for job in composer.jobs():
                 job()
         assert all(same(store.restore(step), state) for step, state in states.items())

@@ -17,9 +17,9 @@ from crash_histories import PASTS, Memory, Past, opened, past_of, quick, state
 
 import lcstore
 from lcstore import LcstoreError
-from lcstore.store import keys
-from lcstore.store.info import SaveInfo
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.index.info import SaveInfo
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend, Snapshot
 
 #: A restore may get around what a fault damaged, and says so.
@@ -247,7 +247,7 @@ def try_point(case: Case, kind: str, number: int) -> None:
     assert faulty.struck
     faulty.revive()
     torn = faulty.struck[0][0].key if kind == "torn" else "data/"
-    if not torn.startswith(("data/", "plans/")):
+    if not torn.startswith(("data/", "layouts/")):
         with opened(backend) as other:
             other.repair(dry_run=False)
     assert not (lost := check(case, backend, saved, done=False)), lost

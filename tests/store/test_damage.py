@@ -14,10 +14,10 @@ from states import same
 
 import lcstore
 from lcstore import LcstoreError
-from lcstore.store import keys
-from lcstore.store.marks import CondemnedRecord, RetiredRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.verify import verify
+from lcstore.check.verify import verify
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord
+from lcstore.storage.memory import MemoryBackend
 
 #: Objects of the small store.
 OBJECTS = 21
@@ -64,7 +64,7 @@ def damage(small, key: str, every: int, seed: int) -> None:
         flipped = bytearray(data)
         flipped[bit // 8] ^= 1 << bit % 8
         noticed = check({**objects, key: bytes(flipped)}, key, seen)
-        assert noticed or not key.startswith(("nodes/", "plans/", "lcstore.json"))
+        assert noticed or not key.startswith(("nodes/", "layouts/", "lcstore.json"))
     for end in [end for end in range(len(data)) if rng.randrange(every) == 0]:
         check({**objects, key: data[:end]}, key, seen)
 
@@ -180,7 +180,7 @@ def find_flips(objects: dict[str, bytes], bits: Iterable[int]) -> int:
 def test_the_tiny_store(tiny):
     assert 8 << 10 <= sum(map(len, tiny.values())) < 9 << 10
     assert {key.split("/")[0] for key in tiny} == {
-        "lcstore.json", "plans", "data", "nodes", "edges", "names", "retired", "condemned",
+        "lcstore.json", "layouts", "data", "nodes", "edges", "names", "retired", "condemned",
     }  # fmt: skip
     report = verify(MemoryBackend.fresh(tiny), "restore")
     assert report.ok

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import lcstore
 from lcstore import InvalidInputError, NotFoundError
+from lcstore.read import diff as diffs
 from lcstore.state.tree import MISSING
-from lcstore.store import diff as diffs
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 
 
 def opened(*states: dict) -> lcstore.Store:
@@ -151,8 +151,8 @@ def test_from_one_state_it_goes_on_to_the_other(monkeypatch):
     for step in range(30):
         store.save(step, run.step())
     made = []
-    walker = lcstore.store.looking.Walker
-    monkeypatch.setattr("lcstore.store.looking.Walker", lambda reader: made.append(walker(reader)) or made[0])
+    walker = lcstore.read.looking.Walker
+    monkeypatch.setattr("lcstore.read.looking.Walker", lambda reader: made.append(walker(reader)) or made[0])
     assert store.diff(28, 25)
     assert made[0].edges_applied == 29 + 3
 

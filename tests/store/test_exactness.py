@@ -13,13 +13,13 @@ from states import leaves, same
 import lcstore
 from lcstore import Policy
 from lcstore.state.tree import flatten
-from lcstore.store.entries import SMALL_SHARE, plan_entries
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS
+from lcstore.write.entries import SMALL_SHARE, layout_entries
 
 
 def roles_of(state, policy=PRESETS["balanced"]):
-    return {entry.path[-1]: entry.role for entry in plan_entries(flatten(state).tensors, policy, set())}
+    return {entry.name[-1]: entry.role for entry in layout_entries(flatten(state).tensors, policy, set())}
 
 
 def test_what_is_not_recognised_is_exact():

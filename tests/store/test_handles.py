@@ -23,8 +23,8 @@ from lcstore import (
     UnknownOutcomeError,
     UnrecognisedWarning,
 )
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
 from lcstore.track import draft as drafts
 
@@ -130,7 +130,7 @@ def test_a_node_that_is_deleted_while_it_is_read_is_an_error_of_ours(run):
     backend.delete(keys.node_key(reader._catalog.graph.at_step(1)))
     reader.steps()
     with pytest.raises(CorruptionError, match="step 2") as caught:
-        reader._reader.values(node, range(len(node.plan.tensors)))
+        reader._reader.values(node, range(len(node.layout.tensors)))
     assert caught.value.step == 2
 
 

@@ -8,7 +8,7 @@ from states import same, tracked
 
 import lcstore
 from lcstore import LcstoreError, StorageError, UnknownOutcomeError
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Crash, FaultBackend, every_point
 
 KINDS = ["crash_before", "crash_after", "eio", "enospc", "lost_reply", "lost_request"]
@@ -166,8 +166,8 @@ def test_interrupt_from_the_keyboard_leaves_the_handle_right():
 
 
 def test_a_retired_base_is_not_built_upon():
-    from lcstore.store.marks import RetiredRecord
-    from lcstore.store.records import utc_now
+    from lcstore.format.marks import RetiredRecord
+    from lcstore.format.records import utc_now
 
     history = HISTORIES["deep"]
     backend = history.backend()

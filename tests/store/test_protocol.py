@@ -12,13 +12,13 @@ import pytest
 from meetings import Meeting, at_work, collecting, compacting, pinning, reading, saving, start
 
 from lcstore import ConflictError, CorruptionError, NotFoundError
-from lcstore.store.written import Written
 from lcstore.testing import Exploration, Step, explore, replay
+from lcstore.write.written import Written
 
 
 def plans_stay(one: Step, other: Step) -> bool:
-    """A plan that was there at first is never deleted, and is written again with the same bytes."""
-    return one.key == other.key and one.key.startswith("plans/")
+    """A layout that was there at first is never deleted, and is written again with the same bytes."""
+    return one.key == other.key and one.key.startswith("layouts/")
 
 
 TOO_LATE = (NotFoundError, CorruptionError)

@@ -12,9 +12,9 @@ from states import same
 
 import lcstore
 from lcstore import ConflictError, CorruptionError, FallbackWarning, NotFoundError
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.backend import Backend
+from lcstore.storage.memory import MemoryBackend
 
 STEPS = 9
 

@@ -14,13 +14,13 @@ from damaged import CREATED, grown, restorable, state, tracks
 from states import leaves, same
 
 import lcstore
-from lcstore.store import keys
-from lcstore.store.maintenance.repair import repair
-from lcstore.store.maintenance.report import RepairReport
-from lcstore.store.marks import TagRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import NodeRecord, ObjectRef, StoreRecord, node_id, read_node
-from lcstore.store.verify import verify
+from lcstore.check.repair import repair
+from lcstore.check.repaired import RepairReport
+from lcstore.check.verify import verify
+from lcstore.format import keys
+from lcstore.format.marks import TagRecord
+from lcstore.format.records import NodeRecord, ObjectRef, StoreRecord, node_id, read_node
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend, crash_points
 
 #: A restore may get around damage, and says so.

@@ -12,10 +12,10 @@ from crash_histories import opened
 from meetings import start, state
 
 from lcstore import ConflictError, UnknownOutcomeError
-from lcstore.store import keys
-from lcstore.store.marks import CondemnedRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import utc_now
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord
+from lcstore.format.records import utc_now
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend, Operation, Snapshot
 
 

@@ -9,7 +9,7 @@ import pytest
 from states import same
 
 import lcstore
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 
 
 def moving(weights: np.ndarray, by: float, seed: int) -> dict:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from states import same
 
 import lcstore
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.touched import union
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend
 from lcstore.track.samples import positions
+from lcstore.write.touched import union
 
 ROWS, WIDTH = 3000, 32
 PATH = "model/table.weight"

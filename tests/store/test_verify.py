@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import lcstore
-from lcstore.store import keys
-from lcstore.store.findings import Report
-from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.verify import verify
+from lcstore.check.verify import verify
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.index.findings import Report
+from lcstore.storage.memory import MemoryBackend
 
 CREATED = "2026-01-01T00:00:00Z"
 
@@ -166,7 +166,7 @@ def test_foreign_names_are_told(objects):
     assert found == {("warning", "notes/mine.txt"), ("warning", "data/mine")}
 
 
-@pytest.mark.parametrize("folder", ["nodes", "edges", "plans", "names", "retired", "condemned"])
+@pytest.mark.parametrize("folder", ["nodes", "edges", "layouts", "names", "retired", "condemned"])
 def test_a_foreign_name_among_records_is_an_error(objects, folder):
     report = look(objects | {f"{folder}/mine.json": b"{}"})
     assert [(f.severity, f.key) for f in report.findings] == [("error", f"{folder}/mine.json")]
@@ -276,7 +276,7 @@ def test_states_are_listed_with_what_cannot_be_read(objects):
 
 
 def _edge(objects: dict[str, bytes], step: int) -> str:
-    from lcstore.store.records import NodeRecord
+    from lcstore.format.records import NodeRecord
 
     key = node_at(objects, step)
     return NodeRecord.from_bytes(objects[key], key=key).edge.id

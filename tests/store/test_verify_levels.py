@@ -11,12 +11,13 @@ import pytest
 from damaged import CREATED, grown, merge, put, restorable, state
 
 import lcstore
-from lcstore.store import keys, scrutiny
-from lcstore.store.findings import Report
-from lcstore.store.marks import CondemnedRecord, RetiredRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import EdgeRecord, NodeRecord, node_id, read_edge, read_node
-from lcstore.store.verify import verify
+from lcstore.check import scrutiny
+from lcstore.check.verify import verify
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord
+from lcstore.format.records import EdgeRecord, NodeRecord, node_id, read_edge, read_node
+from lcstore.index.findings import Report
+from lcstore.storage.memory import MemoryBackend
 
 LEVELS = ("structure", "checksum", "decode", "restore")
 

@@ -18,14 +18,14 @@ from story import CHUNK, Story, hashed
 
 import lcstore
 from lcstore import ClosedError, CorruptionError, InvalidInputError, NotFoundError, Store
+from lcstore.format import keys
+from lcstore.format.records import node_id
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Shortcut
-from lcstore.state import plan as plans
-from lcstore.store import keys
-from lcstore.store.maintenance.compact import Compactor
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import node_id
-from lcstore.store.walk import Walk
+from lcstore.maintain.compact import Compactor
+from lcstore.read.walk import Walk
+from lcstore.state import layout as layouts
+from lcstore.storage.memory import MemoryBackend
 
 
 def shortcut(store: Store, base: str, target: str) -> None:
@@ -104,18 +104,18 @@ def check_all(story: Story) -> None:
 
 
 def lost(story: Story, node: str, path: str) -> bool:
-    plan = story._node(node).plan
+    layout = story._node(node).layout
     return any(
         spec.pool in story.stripped.get(node, ())
-        for spec in plan.tensors
-        if "/".join(map(str, spec.path)) == path
+        for spec in layout.tensors
+        if "/".join(map(str, spec.name)) == path
     )
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_any_history_any_order(seed, monkeypatch):
     if seed % 3 == 0:
-        monkeypatch.setattr(plans, "chunk_elements", lambda size, dtype: CHUNK)
+        monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype: CHUNK)
     story = Story(seed)
     story.go_on(24)
     check_all(story)
@@ -260,7 +260,7 @@ def test_a_wrong_digest_names_step_and_tensor():
     store = chain(6, backend)
     record = store._catalog.record(store.info(5).node)
     digests = np.frombuffer(record.edge.columns["digest"], "<u8").copy()
-    tensor = store._node(5).plan.index["model", "fc1.weight"]
+    tensor = store._node(5).layout.index["model", "fc1.weight"]
     digests[tensor] += 1
     columns = record.edge.columns | {"digest": digests.tobytes()}
     data = replace(record, edge=replace(record.edge, columns=columns)).to_bytes()

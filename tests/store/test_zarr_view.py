@@ -12,7 +12,7 @@ from zarr.registry import register_codec
 
 import lcstore
 from lcstore.codec.zarr3 import LCZarrCodec
-from lcstore.store.zarrmeta import GROUP, array_metadata
+from lcstore.format.zarrmeta import GROUP, array_metadata
 
 register_codec("lcstore.lc", LCZarrCodec)
 
@@ -48,14 +48,14 @@ def test_edges_open_in_zarr(tmp_path, run):
         state["model"]["half.weight"] = rng.standard_normal((70, 30)).astype(ml_dtypes.bfloat16)
         states.append(state)
         store.save(step, state)
-    plan = store._writer.track.plan
+    layout = store._writer.track.layout
     pool = store._writer.track.pools["weights-float32"]
     edges = [store._catalog.record(store.info(step).node).edge.id for step in range(3)]
     groups = [zarr.open_group(tmp_path / "s" / "data" / edge, mode="r") for edge in edges]
     exact = groups[0]["weights-float32.exact"][:]
-    for spec in plan.tensors:
+    for spec in layout.tensors:
         if spec.pool == "weights-float32":
-            value = states[0]["model"][spec.path[1]].reshape(-1)
+            value = states[0]["model"][spec.name[1]].reshape(-1)
             np.testing.assert_array_equal(exact[spec.offset : spec.offset + spec.size], value)
         if spec.dtype == "bfloat16":
             value = states[0]["model"]["half.weight"].reshape(-1).view(np.uint16)
@@ -63,9 +63,9 @@ def test_edges_open_in_zarr(tmp_path, run):
             np.testing.assert_array_equal(stored[spec.offset : spec.offset + spec.size], value)
     added = groups[1]["weights-float32.add"][:] + groups[2]["weights-float32.add"][:]
     assert added.dtype == np.int32
-    spec = next(s for s in plan.tensors if s.path == ("model", "fc1.weight"))
+    spec = next(s for s in layout.tensors if s.path == ("model", "fc1.weight"))
     here = slice(spec.offset, spec.offset + spec.size)
-    unit = int(store._writer.track.columns.grid[plan.index[spec.path]])
+    unit = int(store._writer.track.columns.grid[layout.index[spec.name]])
     first = np.rint(exact[here].astype(np.float64) * 2.0**-unit).astype(np.int32)
     np.testing.assert_array_equal(first + added[here], pool[here])
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from lcstore.format import keys
+from lcstore.format.keys import CondemnedName, RetiredName, TagName
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.format.records import EdgeBody, EdgeRecord, ExactBody, NodeRecord, ObjectRef
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_STEP
-from lcstore.store import keys
-from lcstore.store.keys import CondemnedName, RetiredName, TagName
-from lcstore.store.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.store.records import EdgeBody, EdgeRecord, ExactBody, NodeRecord, ObjectRef
 
 
 def hexes(count: int) -> st.SearchStrategy[str]:
@@ -82,7 +82,7 @@ def node_records(draw: st.DrawFn) -> NodeRecord:
         run_id=draw(hexes(8)),
         seq=draw(seqs),
         parent=draw(st.none() | ids),
-        plan=draw(hexes(64)),
+        layout=draw(hexes(64)),
         created=draw(times),
         edge=edge,
         exact=draw(st.none() | st.builds(ExactBody, objects(edge.id), columns)),

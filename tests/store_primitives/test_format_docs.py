@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lcstore.store import fields, keys, marks, records
+from lcstore.format import fields, keys, marks, records
 
 FOLDER = Path(__file__).parents[2] / "docs" / "format"
 KINDS = (

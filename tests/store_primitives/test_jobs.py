@@ -7,7 +7,7 @@ from concurrent.futures import wait
 
 import pytest
 
-from lcstore.store import jobs
+from lcstore.storage import jobs
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import tracemalloc
 import pytest
 
 from lcstore.errors import NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.store import local
-from lcstore.store.local import LocalBackend
+from lcstore.storage import local
+from lcstore.storage.local import LocalBackend
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX semantics")
 

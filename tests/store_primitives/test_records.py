@@ -28,9 +28,9 @@ from lcstore.errors import (
     TruncatedError,
     UnsupportedFormatError,
 )
-from lcstore.store import keys
-from lcstore.store.fields import record_id
-from lcstore.store.marks import (
+from lcstore.format import keys
+from lcstore.format.fields import record_id
+from lcstore.format.marks import (
     CondemnedRecord,
     RetiredRecord,
     TagRecord,
@@ -38,7 +38,7 @@ from lcstore.store.marks import (
     read_retired,
     read_tag,
 )
-from lcstore.store.records import (
+from lcstore.format.records import (
     EdgeBody,
     EdgeRecord,
     ExactBody,
@@ -59,7 +59,7 @@ EXAMPLE = NodeRecord(
     run_id="0a1b2c3d",
     seq=7,
     parent=PARENT,
-    plan="a" * 64,
+    layout="a" * 64,
     created="2026-11-21T05:39:00.000Z",
     edge=EdgeBody(
         EDGE, PARENT, (REF, ObjectRef.of(keys.group_key(EDGE), b"{}")), {"op": b"\x01\x00", "grid": b""}
@@ -287,7 +287,7 @@ BAD_RECORDS = {
     "step that is no integer": {"step": 1.5},
     "bad run id": {"run_id": "xyz"},
     "bad parent": {"parent": "root"},
-    "bad plan": {"plan": "a" * 32},
+    "bad layout": {"layout": "a" * 32},
     "bad time": {"created": "yesterday"},
     "time that does not exist": {"created": "2026-02-30T00:00:00Z"},
     "object of another edge": {"edge": EdgeBody("d" * 32, "root", (REF,))},

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from record_strategies import json_values
 
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, LimitError
+from lcstore.format.strictjson import dumps, loads, nesting
 from lcstore.limits import MAX_JSON_DEPTH, MAX_JSON_DIGITS
-from lcstore.store.strictjson import dumps, loads, nesting
 
 
 def same(one, other):

@@ -9,11 +9,11 @@ import zipfile
 import pytest
 
 from lcstore.errors import InvalidInputError
-from lcstore.store.backend import Backend, read_capped, storage_clock
-from lcstore.store.local import LocalBackend
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.remote import FsspecBackend
-from lcstore.store.targets import open_backend
+from lcstore.storage.backend import Backend, read_capped, storage_clock
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
+from lcstore.storage.remote import FsspecBackend
+from lcstore.storage.targets import open_backend
 
 
 @pytest.mark.parametrize(

@@ -28,12 +28,13 @@ from deletion import (
 from runs import base, opened, record, state, straight
 
 from lcstore.errors import LcstoreError
-from lcstore.store import local, writer
-from lcstore.store.backend import Backend
-from lcstore.store.maintenance import census
-from lcstore.store.maintenance.collect import Collector
-from lcstore.store.memory import MemoryBackend
+from lcstore.index import census
+from lcstore.maintain.collect import Collector
+from lcstore.storage import local
+from lcstore.storage.backend import Backend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import ScheduleError, StoreModel, every_point, explore, problems
+from lcstore.write import writer
 
 Look = Callable[[Path], list[str]]
 

@@ -10,14 +10,14 @@ from runs import opened, state
 
 import lcstore
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.store import keys
-from lcstore.store.backend import Backend
-from lcstore.store.maintenance.census import Census, take_census
-from lcstore.store.maintenance.collect import Collector
-from lcstore.store.maintenance.verdict import condemnable, judge
-from lcstore.store.marks import RetiredRecord
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.records import StoreRecord, utc_now
+from lcstore.format import keys
+from lcstore.format.marks import RetiredRecord
+from lcstore.format.records import StoreRecord, utc_now
+from lcstore.index.census import Census, take_census
+from lcstore.maintain.collect import Collector
+from lcstore.maintain.verdict import condemnable, judge
+from lcstore.storage.backend import Backend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend, Scene, StoreModel
 from lcstore.testing.invariants import lost
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 import lcstore
-from lcstore.store.backend import Backend
-from lcstore.store.local import LocalBackend
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.backend import Backend
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Chronicle, Crash, Disk, StoreModel, power_loss, problems, refuses_to_go_on
 from lcstore.testing.actors import alone, deterministic
 

@@ -9,7 +9,7 @@ from runs import base, opened, state
 
 import lcstore
 from lcstore.errors import StorageError, UnknownOutcomeError
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend, Reluctant, check_store, seeded_plan
 
 

@@ -13,10 +13,10 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
-from lcstore.store.backend import Backend
-from lcstore.store.local import LocalBackend
-from lcstore.store.memory import MemoryBackend
-from lcstore.store.remote import FsspecBackend
+from lcstore.storage.backend import Backend
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
+from lcstore.storage.remote import FsspecBackend
 from lcstore.testing import BackendConformance, FaultBackend, checks, run
 
 
@@ -48,7 +48,7 @@ def remote():
     url = os.environ.get("LCSTORE_TEST_URL")
     if not url:
         pytest.skip("LCSTORE_TEST_URL is not set")
-    from lcstore.store.targets import open_backend
+    from lcstore.storage.targets import open_backend
 
     return lambda: open_backend(url)
 

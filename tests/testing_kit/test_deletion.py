@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from deletion import collector_of, forked, meeting
 
-from lcstore.store.maintenance.collect import Collector
+from lcstore.maintain.collect import Collector
 from lcstore.testing import Step, explore
 
 
 def plans_stay(one: Step, other: Step) -> bool:
-    """A plan that was there at first is never deleted, and is written again with the same bytes."""
-    return one.key == other.key and one.key.startswith("plans/")
+    """A layout that was there at first is never deleted, and is written again with the same bytes."""
+    return one.key == other.key and one.key.startswith("layouts/")
 
 
 @pytest.mark.soak

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend, Operation, crash_points, every_point
 
 

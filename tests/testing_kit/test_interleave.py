@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.errors import NotFoundError
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend, Scene, ScheduleError, Step, explore, replay
 from lcstore.testing.races import Search, commute, lengthen, shorten
 

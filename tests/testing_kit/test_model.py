@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from runs import base, opened, state
 
-from lcstore.store import keys
-from lcstore.store.memory import MemoryBackend
+from lcstore.format import keys
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import (
     BrokenStoreError,
     Chronicle,
@@ -55,7 +55,7 @@ def test_no_store_is_right_where_nothing_was_acknowledged(start):
         check_store(MemoryBackend.fresh(), start.model)
 
 
-@pytest.mark.parametrize("folder", ["data", "nodes", "plans"])
+@pytest.mark.parametrize("folder", ["data", "nodes", "layouts"])
 def test_each_lost_object_is_noticed(start, folder):
     for key in start.backend().list(folder):
         damaged = start.backend()
@@ -128,7 +128,7 @@ def test_a_store_that_cannot_go_on_says_why(start):
     assert refuses_to_go_on(start.backend(), 100, state(8)) == []
     assert refuses_to_go_on(MemoryBackend.fresh(), 100, state(8)) == []
     backend = start.backend()
-    backend.delete_many(backend.list("plans"))
+    backend.delete_many(backend.list("layouts"))
     assert "cannot be saved to again" in refuses_to_go_on(backend, 100, state(8))[0]
 
 

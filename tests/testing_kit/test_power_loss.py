@@ -10,8 +10,8 @@ import pytest
 from runs import RUNS, Recorded, record
 
 from lcstore.errors import InvalidInputError
-from lcstore.store import local
-from lcstore.store.local import LocalBackend
+from lcstore.storage import local
+from lcstore.storage.local import LocalBackend
 from lcstore.testing import Crash, power_loss
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated on Linux only")

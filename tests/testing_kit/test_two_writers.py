@@ -11,8 +11,8 @@ BASES = {"empty": base(0), "deep": base(2)}
 
 
 def plans_stay(one: Step, other: Step) -> bool:
-    """A plan that was there at first is never deleted, and is written again with the same bytes."""
-    return one.key == other.key and one.key.startswith("plans/")
+    """A layout that was there at first is never deleted, and is written again with the same bytes."""
+    return one.key == other.key and one.key.startswith("layouts/")
 
 
 def writer(number: int, resume: bool):

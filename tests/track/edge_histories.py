@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from lcstore.codec.dtypes import dtype_name
-from lcstore.state.plan import Plan, make_plan
+from lcstore.state.layout import Layout, make_layout
 from lcstore.state.tree import flatten
 from lcstore.track.columns import Columns
 from lcstore.track.compose import Composer
@@ -23,10 +23,10 @@ DTYPES = [np.float32, np.float32, ml_dtypes.bfloat16, np.float16, np.float64]
 SHAPES = [(0, 3), (1,), (33, 40), (64, 64), (5, 300), (1100,)]
 
 
-def edge_of(plan: Plan, columns: Columns, chunks: dict, own: Edge | None = None) -> Edge:
+def edge_of(layout: Layout, columns: Columns, chunks: dict, own: Edge | None = None) -> Edge:
     """Make an edge of the chunks that a dict holds."""
     return Edge(
-        plan,
+        layout,
         columns,
         lambda pool, op, index: chunks.get((pool, op, index)),
         lambda pool, op, index: f"{pool}.{op}/{index}",
@@ -60,20 +60,20 @@ class History:
             (path, host.array.shape, dtype_name(host.array.dtype), ROLES[path[0][0]], host.framework)
             for path, host in flat.tensors
         ]
-        plan = make_plan(flat.structure, entries, self.track.plan, fresh=fresh)
-        if self.track.plan is not None and plan == self.track.plan:
-            plan = Plan.from_json(plan.to_json())  # as read from storage: equal, not the same
+        layout = make_layout(flat.structure, entries, self.track.layout, fresh=fresh)
+        if self.track.layout is not None and layout == self.track.layout:
+            layout = Layout.from_json(layout.to_json())  # as read from storage: equal, not the same
         values = [np.ascontiguousarray(host.array).reshape(-1) for _, host in flat.tensors]
         anchor = fresh or not self.segments
         reset: set = set()
         while True:
             draft = self.track.draft(
-                plan, values, PRESETS[self.policy], anchor=anchor, exact=exact, reset=reset
+                layout, values, PRESETS[self.policy], anchor=anchor, exact=exact, reset=reset
             )
             made = [] if draft.off_grid else [job() for job in draft.jobs]
             if not draft.off_grid:
                 break
-            off_grid = {plan.tensors[t].path for t in draft.off_grid}
+            off_grid = {layout.tensors[t].name for t in draft.off_grid}
             draft.roll_back()
             reset |= off_grid
         chunks = {(c.pool, c.op, c.index): c.data for c in made if c is not None}
@@ -81,15 +81,15 @@ class History:
         if anchor:
             self.segments.clear()
         at = len(self.segments)
-        self.segments.append(Segment(at - 1, at, edge_of(plan, draft.columns, chunks), chunks))
+        self.segments.append(Segment(at - 1, at, edge_of(layout, draft.columns, chunks), chunks))
         return self.segments[-1]
 
     def values(self, path: list[Segment]) -> list[np.ndarray]:
         """Restore everything of the node that a path from the root leads to, proved."""
         assert path[0].base == ROOT
         own = self.segments[path[-1].target].edge
-        every = range(len(own.plan.tensors))
-        composer = Composer([s.edge for s in path], own.plan, own.columns, every)
+        every = range(len(own.layout.tensors))
+        composer = Composer([s.edge for s in path], own.layout, own.columns, every)
         for job in composer.jobs():
             job()
         return [composer.values(t) for t in every]
@@ -98,8 +98,8 @@ class History:
         """Merge a path."""
         own = self.segments[path[-1].target].edge
         base = None if path[0].base == ROOT else self.segments[path[0].base].edge
-        at = None if base is None else (base.plan, base.columns)
-        return Merger([s.edge for s in path], own.plan, own.columns, at, smaller=self.smaller)
+        at = None if base is None else (base.layout, base.columns)
+        return Merger([s.edge for s in path], own.layout, own.columns, at, smaller=self.smaller)
 
     def shortcut(self, path: list[Segment]) -> Segment:
         """Merge a path to one segment, as a reader would find it."""
@@ -108,9 +108,9 @@ class History:
         merging.prove()
         own = self.segments[path[-1].target].edge
         columns = Columns.from_bytes(
-            merging.columns.to_bytes(), len(own.plan.tensors), key="shortcut", shortcut=True
+            merging.columns.to_bytes(), len(own.layout.tensors), key="shortcut", shortcut=True
         )
-        return Segment(path[0].base, path[-1].target, edge_of(own.plan, columns, chunks, own), chunks)
+        return Segment(path[0].base, path[-1].target, edge_of(own.layout, columns, chunks, own), chunks)
 
 
 def same_bits(a: list[np.ndarray], b: list[np.ndarray]) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lcstore import CorruptionError, UnsupportedFormatError
 from lcstore.codec import format as f
 from lcstore.codec.frame import parse_frame
-from lcstore.state.plan import ALIGN
+from lcstore.state.layout import ALIGN
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.merge import bytes_per_job
 
@@ -333,8 +333,8 @@ def test_a_shortcut_needs_an_own_edge_that_sets(own):
     if own == "keeps":
         columns = Columns.from_bytes(history.segments[-1].edge.columns.to_bytes(), 3, key="")
         columns.op[2] = KEEP
-        wrong = edge_of(anchor.edge.plan, columns, {})
-    anchor.edge = edge_of(anchor.edge.plan, anchor.edge.columns, anchor.chunks, wrong)
+        wrong = edge_of(anchor.edge.layout, columns, {})
+    anchor.edge = edge_of(anchor.edge.layout, anchor.edge.columns, anchor.chunks, wrong)
     with pytest.raises(CorruptionError, match=r"\('e0',\).*own edge that does not set it"):
         history.values([anchor])
 
@@ -357,7 +357,7 @@ def test_a_job_stays_within_its_bytes(kind):
         fetch = lambda *name, get=edge.fetch: (data := get(*name)) and bytes(bytearray(data))  # noqa: E731
         path[at] = Segment(segment.base, segment.target, replace(edge, fetch=fetch), segment.chunks)
     merging = history.merger(path)
-    bound = bytes_per_job(history.segments[-1].edge.plan)
+    bound = bytes_per_job(history.segments[-1].edge.layout)
     jobs = merging.jobs()
     jobs[1]()  # compiled
     tracemalloc.start()

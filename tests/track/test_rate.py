@@ -13,9 +13,9 @@ import pytest
 import lcstore
 from lcstore.codec.dtypes import dtype_name
 from lcstore.errors import InvalidInputError
-from lcstore.state.plan import make_plan
+from lcstore.state.layout import make_layout
 from lcstore.state.tree import flatten
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track import grid, steps
 from lcstore.track.columns import ADD, KEEP, Columns
 from lcstore.track.policy import PRESETS, Policy
@@ -42,16 +42,16 @@ class Follower:
             (path, host.array.shape, dtype_name(host.array.dtype), "weights", host.framework)
             for path, host in flat.tensors
         ]
-        plan = make_plan(flat.structure, entries, self.track.plan)
+        layout = make_layout(flat.structure, entries, self.track.layout)
         arrays = [np.ascontiguousarray(a).reshape(-1) for a in state.values()]
         while True:
-            anchor = self.track.plan is None
-            draft = self.track.draft(plan, arrays, self.policy, anchor=anchor, reset=reset)
+            anchor = self.track.layout is None
+            draft = self.track.draft(layout, arrays, self.policy, anchor=anchor, reset=reset)
             chunks = [] if draft.off_grid else [job() for job in draft.jobs]
             if not draft.off_grid:
                 break
             draft.roll_back()
-            reset |= {draft.plan.tensors[t].path for t in draft.off_grid}
+            reset |= {draft.layout.tensors[t].name for t in draft.off_grid}
         self.size = sum(len(chunk.data) for chunk in chunks if chunk is not None)
         self.estimate, _ = draft.tracking()
         draft.commit()
@@ -59,8 +59,8 @@ class Follower:
 
     def left(self, name: str, value: np.ndarray) -> np.ndarray:
         """What a reader is off by."""
-        index = self.track.plan.index[(name,)]
-        spec = self.track.plan.tensors[index]
+        index = self.track.layout.index[(name,)]
+        spec = self.track.layout.tensors[index]
         held = np.empty(spec.size, np.float64)
         integers = self.track.pools[spec.pool][spec.offset : spec.offset + spec.size]
         grid.from_grid(integers, int(self.track.columns.grid[index]), "float64", held)
@@ -337,7 +337,7 @@ def test_a_draft_that_is_rolled_back_leaves_the_rate_as_it_was():
         state = value if still else value + rng.standard_normal((96, 64)) * 1e-3
         flat = [host.array.reshape(-1) for _, host in flatten({"w": state.astype(np.float32)}).tensors]
         for _ in range(3):
-            draft = follower.track.draft(follower.track.plan, flat, BALANCED, anchor=False)
+            draft = follower.track.draft(follower.track.layout, flat, BALANCED, anchor=False)
             for job in list(draft.jobs):
                 job()
             draft.roll_back()

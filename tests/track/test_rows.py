@@ -17,7 +17,7 @@ import lcstore
 from lcstore.codec.frame import parse_frame
 from lcstore.errors import InvalidInputError
 from lcstore.state.tree import flatten
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track import rows, sums
 from lcstore.track.blocksteps import block_of
 from lcstore.track.policy import PRESETS, Policy
@@ -143,7 +143,7 @@ def test_all_rows_are_looked_at_again_behind_an_anchor():
     size[1::25] = 1e-3
     track = follower.track
     unit = track.columns.grid[0]
-    anchor = track.draft(track.plan, [state().reshape(-1)], BALANCED, anchor=True)
+    anchor = track.draft(track.layout, [state().reshape(-1)], BALANCED, anchor=True)
     for job in list(anchor.jobs):
         job()
     anchor.commit()
@@ -219,7 +219,7 @@ def test_a_draft_of_steps_by_row_can_be_taken_back():
     track = follower.track
     before = {name: pool.copy() for name, pool in track.pools.items()}
     flat = [host.array.reshape(-1) for _, host in flatten({"w": next(states)}).tensors]
-    draft = track.draft(track.plan, flat, BALANCED, anchor=False)
+    draft = track.draft(track.layout, flat, BALANCED, anchor=False)
     assert draft.by_row
     assert all(parse_frame(job().data).block < 10 for job in list(draft.jobs))
     assert any((track.pools[name] != before[name]).any() for name in before)
@@ -235,7 +235,7 @@ def test_a_value_that_leaves_the_grid_undoes_the_steps_by_row_before_it():
     track, value = follower.track, next(states)
     value[-1, -1] = np.inf
     before = {name: pool.copy() for name, pool in track.pools.items()}
-    draft = track.draft(track.plan, [value.reshape(-1)], BALANCED, anchor=False)
+    draft = track.draft(track.layout, [value.reshape(-1)], BALANCED, anchor=False)
     assert draft.by_row
     assert [job() for job in list(draft.jobs)] == [None]
     assert draft.off_grid == {0}

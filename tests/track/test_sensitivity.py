@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 import lcstore
 from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import HostArray
-from lcstore.state.paths import Path, format_path
-from lcstore.state.plan import Plan, make_plan
+from lcstore.state.layout import Layout, make_layout
+from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
-from lcstore.store.entries import plan_entries
-from lcstore.store.memory import MemoryBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.sensitivity import LEAST, MOST, Sensitivity, divide, moments_of
+from lcstore.write.entries import layout_entries
 
 WEIGHTED = Policy(weighted=True)
 SHAPES = {"embed.weight": (8, 6), "one.weight": (6, 6), "two.weight": (6, 6), "head.weight": (8, 6)}
@@ -28,17 +28,17 @@ def filled(shape, value=1.0):
     return np.full(shape, value, np.float32)
 
 
-def planned(state, policy=WEIGHTED) -> tuple[Plan, list[np.ndarray]]:
+def planned(state, policy=WEIGHTED) -> tuple[Layout, list[np.ndarray]]:
     flat = flatten(state)
-    tensors: list[tuple[Path, HostArray]] = flat.tensors
-    plan = make_plan(flat.structure, plan_entries(tensors, policy, set()), None)
-    return plan, [np.ascontiguousarray(host.array).reshape(-1) for _, host in tensors]
+    tensors: list[tuple[Name, HostArray]] = flat.tensors
+    layout = make_layout(flat.structure, layout_entries(tensors, policy, set()), None)
+    return layout, [np.ascontiguousarray(host.array).reshape(-1) for _, host in tensors]
 
 
 def owners(state, policy=WEIGHTED) -> dict[str, str]:
-    plan, _ = planned(state, policy)
-    paths = [format_path(spec.path) for spec in plan.tensors]
-    return {paths[weights]: paths[moment] for weights, moment in moments_of(plan).items()}
+    layout, _ = planned(state, policy)
+    paths = [format_name(spec.name) for spec in layout.tensors]
+    return {paths[weights]: paths[moment] for weights, moment in moments_of(layout).items()}
 
 
 def model():
@@ -175,11 +175,11 @@ def test_moments_that_say_nothing_leave_the_error_as_it_is(second):
 def test_rules_that_give_an_error_hold():
     state = next(sensitive(np.random.default_rng(1), 1))
     policy = replace(WEIGHTED, rules={"**/a.weight": {"error": 0.5}})
-    plan, arrays = planned(state, policy)
-    shares = Sensitivity().shares(plan, arrays, policy)
-    assert shares == {plan.index["model", "b.weight"]: pytest.approx(1.0)}
-    assert Sensitivity().shares(plan, arrays, PRESETS["balanced"]) == {}
-    assert Sensitivity().shares(plan, arrays, Policy(error=None, weighted=True)) == {}
+    layout, arrays = planned(state, policy)
+    shares = Sensitivity().shares(layout, arrays, policy)
+    assert shares == {layout.index["model", "b.weight"]: pytest.approx(1.0)}
+    assert Sensitivity().shares(layout, arrays, PRESETS["balanced"]) == {}
+    assert Sensitivity().shares(layout, arrays, Policy(error=None, weighted=True)) == {}
 
 
 def test_a_resumed_handle_goes_on_with_its_budget():

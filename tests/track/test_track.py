@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.codec.dtypes import dtype_name
-from lcstore.state.plan import Plan, make_plan
+from lcstore.state.layout import Layout, make_layout
 from lcstore.state.tree import flatten
 from lcstore.track.columns import ADD, EXACT, KEEP, SET, Columns
 from lcstore.track.compose import Composer, Edge
@@ -19,7 +19,7 @@ from lcstore.track.track import Track
 BALANCED = PRESETS["balanced"]
 
 
-def plan_of(arrays: dict[str, np.ndarray], roles: dict[str, str], parent: Plan | None = None) -> Plan:
+def layout_of(arrays: dict[str, np.ndarray], roles: dict[str, str], parent: Layout | None = None) -> Layout:
     flat = flatten(arrays)
     entries = [
         (
@@ -31,7 +31,7 @@ def plan_of(arrays: dict[str, np.ndarray], roles: dict[str, str], parent: Plan |
         )
         for path, host in flat.tensors
     ]
-    return make_plan(flat.structure, entries, parent)
+    return make_layout(flat.structure, entries, parent)
 
 
 class Saver:
@@ -45,10 +45,10 @@ class Saver:
         self.sizes: list[int] = []
 
     def draft(self, arrays: dict[str, np.ndarray], *, anchor: bool = False, reset=frozenset(), exact=False):
-        plan = plan_of(arrays, self.roles, self.track.plan)
+        layout = layout_of(arrays, self.roles, self.track.layout)
         flat = [np.ascontiguousarray(a).reshape(-1) for a in arrays.values()]
         anchor = anchor or not self.edges
-        return self.track.draft(plan, flat, self.policy, anchor=anchor, reset=reset, exact=exact)
+        return self.track.draft(layout, flat, self.policy, anchor=anchor, reset=reset, exact=exact)
 
     def save(self, arrays: dict[str, np.ndarray], *, anchor: bool = False, exact: bool = False):
         reset: set = set()
@@ -58,23 +58,23 @@ class Saver:
             if not draft.off_grid:
                 break
             draft.roll_back()
-            reset |= {draft.plan.tensors[t].path for t in draft.off_grid}
+            reset |= {draft.layout.tensors[t].name for t in draft.off_grid}
         stored = {(c.pool, c.op, c.index): c.data for c in chunks if c is not None}
         draft.commit()
         edge = Edge(
-            draft.plan, draft.columns, lambda p, o, c: stored.get((p, o, c)), lambda p, o, c: f"{p}.{o}/{c}"
+            draft.layout, draft.columns, lambda p, o, c: stored.get((p, o, c)), lambda p, o, c: f"{p}.{o}/{c}"
         )
         self.edges = [edge] if anchor or not self.edges else [*self.edges, edge]
         self.sizes.append(sum(map(len, stored.values())))
         return draft
 
     def restore(self) -> list[np.ndarray]:
-        plan = self.track.plan
-        everything = range(len(plan.tensors))
-        composer = Composer(self.edges, plan, self.track.columns, everything)
+        layout = self.track.layout
+        everything = range(len(layout.tensors))
+        composer = Composer(self.edges, layout, self.track.columns, everything)
         for job in composer.jobs():
             job()
-        return [composer.values(t).reshape(plan.tensors[t].shape) for t in everything]
+        return [composer.values(t).reshape(layout.tensors[t].shape) for t in everything]
 
 
 def walk(rng, shape, dtype, scale=1e-3):
@@ -287,10 +287,10 @@ def test_update_scale_falls_at_once_and_rises_slowly():
 
 
 def test_an_exact_policy_is_exact():
-    from lcstore.store.entries import plan_entries
+    from lcstore.write.entries import layout_entries
 
     flat = flatten({"model": {"a.weight": np.ones((64, 64), np.float32)}})
-    (entry,) = plan_entries(flat.tensors, PRESETS["exact"], set())
+    (entry,) = layout_entries(flat.tensors, PRESETS["exact"], set())
     assert entry.role == "exact"
 
 

@@ -53,7 +53,7 @@ def test_a_chunk_that_fails_at_any_line_is_taken_back(outlier):
     before = {name: pool.copy() for name, pool in track.pools.items()}
     line, failed = 1, True
     while failed:
-        draft = track.draft(track.plan, [value.reshape(-1)], BALANCED, anchor=False)
+        draft = track.draft(track.layout, [value.reshape(-1)], BALANCED, anchor=False)
         assert draft.by_row
         failed = fails(draft, line)
         draft.roll_back()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.paths import match
+from lcstore.state.names import match
 from lcstore.tune.groups import cover, given_groups, make_groups
 
 NUMBERS = st.sets(st.integers(0, 130).map(str) | st.text("0123456789", min_size=1, max_size=3), min_size=1)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lcstore
 from lcstore.errors import InvalidInputError, NotFoundError, UnsupportedFormatError
-from lcstore.store.policyfile import policy_from, policy_from_json, policy_to_json, read_policy, write_policy
+from lcstore.format.policyfile import policy_from, policy_from_json, policy_to_json, read_policy, write_policy
 from lcstore.track.policy import PRESETS, Policy
 
 ERRORS = st.none() | st.floats(0.01, 8)

@@ -69,7 +69,7 @@ def _check_installed(answer: Answer) -> None:
 
 def _check_place(answer: Answer, opening: dict[str, Any]) -> None:
     """Refuse a place that has anything in it, and one that a second process would not see."""
-    from lcstore.store.targets import open_backend
+    from lcstore.storage.targets import open_backend
 
     backend = open_backend(answer.url, opening)
     if answer.url.startswith("memory:"):

@@ -10,7 +10,7 @@ from lcstore.cli.output import Answer, printable, row, table
 if TYPE_CHECKING:
     from lcstore.cli.demo.run import Outcome
     from lcstore.cli.demo.train import Training
-    from lcstore.store.findings import Report
+    from lcstore.index.findings import Report
     from lcstore.store.stats import Stats
 
 

@@ -78,8 +78,8 @@ class _Run:
         self.moments: dict[str, Any] = {}
 
     def train(self) -> None:
+        from lcstore.storage.targets import open_backend
         from lcstore.store.opening import open_store
-        from lcstore.store.targets import open_backend
         from lcstore.testing import FaultBackend
 
         backend = open_backend(self.training.url, self.training.storage_options)

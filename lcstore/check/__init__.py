@@ -1,0 +1,1 @@
+"""Looking for damage, and setting aside what is damaged."""

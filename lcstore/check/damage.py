@@ -1,0 +1,307 @@
+"""Which states cannot be restored, given what is damaged, over the paths that readers take or any other."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.format import keys
+from lcstore.format.records import EdgeRecord
+from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.routes import cheapest_routes
+from lcstore.index.inventory import Inventory
+from lcstore.index.links import PASSES, SETS, LayoutView, Link, op_of, pick, shortcut_link
+from lcstore.track.columns import OWN
+
+#: In the place of a cause: no path leads to the node.
+NO_PATH: Final = "no path"
+
+
+class Harm(NamedTuple):
+    """What of a node cannot be had.
+
+    Attributes
+    ----------
+    tensors
+        ``bool``, per tensor of its layout; None: nothing can.
+    cause
+        Key of an object that is to blame, or `NO_PATH`.
+    """
+
+    tensors: Array | None
+    cause: str
+
+    @property
+    def weight(self) -> tuple[bool, int]:
+        """What decides which of two harms is the lesser."""
+        return (True, 0) if self.tensors is None else (False, int(self.tensors.sum()))
+
+
+#: None where everything can be had.
+State: TypeAlias = Harm | None
+
+
+def weight_of(state: State) -> tuple[bool, int]:
+    """Return what decides which of two states is the better."""
+    return (False, 0) if state is None else state.weight
+
+
+@dataclass
+class Damage:
+    """What was found to be damaged or missing.
+
+    Attributes
+    ----------
+    objects
+        Keys, by edge.
+    tensors
+        By edge, tensors that it does not lead to the value committed: ``bool``, per tensor.
+    """
+
+    objects: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    tensors: dict[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, objects: Iterable[str], tensors: Mapping[str, Array] | None = None) -> Damage:
+        """Put damage together."""
+        damage = cls(tensors=dict(tensors or {}))
+        for key in objects:
+            damage.objects[keys.parse_data_key(key).edge].add(key)
+        return damage
+
+
+class Judge:
+    """What damage comes to.
+
+    Parameters
+    ----------
+    store
+        What there is. Its marks may change between questions.
+    damage
+        What is wrong with it.
+    """
+
+    def __init__(self, store: Inventory, damage: Damage) -> None:
+        self.store = store
+        self.damage = damage
+        self._places: dict[tuple[int, int], Array] = {}
+        self._hurt: dict[tuple[str, keys.Op], Array] = {}
+        self.incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        self.outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        for ref in store.refs():
+            self.incoming[ref.target].append(ref)
+            self.outgoing[ref.base].append(ref)
+
+    def add(self, record: EdgeRecord) -> None:
+        """Take in an edge of maintenance."""
+        name, store = record.name, self.store
+        store.edges[name.edge] = record
+        store.shortcuts[name.edge] = shortcut_link(record, store.own[name.target])
+        store.graph.add_edge(name)
+        ref = EdgeRef(name.base, name.target, name.edge, name.nbytes)
+        self.incoming[ref.target].append(ref)
+        self.outgoing[ref.base].append(ref)
+
+    # Along paths ----------------------------------------------------------------------------------------
+
+    def read(self, *, around: bool = False) -> tuple[dict[str, State], dict[str, EdgeRef]]:
+        """Return the states that readers find, and the last edge on the path that they take to each node.
+
+        Nodes to which nothing leads are in neither. With `around` it is the paths on which readers get
+        around edges that are damaged.
+        """
+        graph = self.store.graph
+
+        def avoided(ref: EdgeRef) -> bool:
+            link = self.store.link(ref) if around else None
+            return graph.is_condemned(ref) or (link is not None and self.is_hurt(link))
+
+        routes = cheapest_routes(self.outgoing, graph.nodes, avoided)
+        last = {node: route.last for node, route in routes.items() if route.last is not None}
+        after: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        for ref in last.values():
+            after[ref.base].append(ref)
+        states: dict[str, State] = {ROOT: None}
+        queue = deque([ROOT])
+        while queue:
+            node = queue.popleft()
+            for ref in after[node]:
+                states[ref.target] = self.go(states[node], ref)
+                queue.append(ref.target)
+        del states[ROOT]
+        return states, last
+
+    def best(
+        self, states: Mapping[str, State], last: Mapping[str, EdgeRef]
+    ) -> tuple[dict[str, State], dict[str, EdgeRef]]:
+        """Improve on what readers find wherever another edge leads to less harm."""
+        found, chosen = dict(states), dict(last)
+        queue = deque(node for node, state in states.items() if state is not None)
+        while queue:
+            node = queue.popleft()
+            for ref in self.incoming[node]:
+                if ref.base != ROOT and ref.base not in found:
+                    continue
+                state = self.go(found.get(ref.base), ref)
+                if weight_of(state) < weight_of(found[node]):
+                    found[node], chosen[node] = state, ref
+                    queue.extend(out.target for out in self.outgoing[node] if out.target in found)
+        return found, chosen
+
+    def go(self, base: State, ref: EdgeRef) -> State:
+        """Return the state behind an edge, given that before it."""
+        own = self.store.own.get(ref.target)
+        if own is None:
+            return Harm(None, self._unusable(ref.target))
+        link = self.store.link(ref)
+        if link is None:
+            return Harm(None, self.store.key_of(ref))
+        if base is not None and base.tensors is None:
+            return base
+        if base is None and not self.is_hurt(link) and not self.is_hurt(own):
+            return None
+        ops = link.columns.op
+        passes = np.isin(ops, PASSES)
+        here = passes & link.view.weights & self.hurt(link, "add")
+        here |= self.hurt_sets(link) | ((ops == OWN) & self.hurt_sets(own))
+        here |= self.damage.tensors.get(link.id, False)
+        before = np.zeros(ops.size, bool)
+        if base is not None and base.tensors is not None:
+            places = self.places(link.view, self.store.own[ref.base].view)
+            before = passes & pick(base.tensors, places)
+        if not (here | before).any():
+            return None
+        if base is not None and before.any():
+            return Harm(here | before, base.cause)
+        return Harm(here, self._cause(link) or self._cause(own) or link.key)
+
+    def missing(
+        self,
+        node: str,
+        state: State,
+        *,
+        exact: bool | None = None,
+        stripped: Collection[str] | None = None,
+    ) -> State:
+        """Return what a restore of a node lacks.
+
+        Parameters
+        ----------
+        node, state
+            A node, and its track behind the path that is taken; `Harm` of cause `NO_PATH` where none is.
+        exact, stripped
+            Whether its exact value counts where it was saved, and which pools are let go; as the marks of the
+            store say if not given.
+        """
+        own, marks = self.store.own.get(node), self.store.marks
+        if own is None:
+            return Harm(None, self._unusable(node))
+        if state is None and not self.is_hurt(own):
+            return None
+        record = self.store.records[node]
+        leaves = record.leaves_object
+        if leaves is not None and leaves.key in self.damage.objects.get(own.id, ()):
+            return Harm(None, leaves.key)
+        gone = own.view.within(marks.stripped.get(node, ()) if stripped is None else stripped)
+        keeps = node not in marks.inexact if exact is None else exact
+        exactly = self.exact_of(node) if keeps else np.zeros_like(gone)
+        bad = exactly & ~gone & self.hurt(own, "exact")
+        cause = self._cause(own)
+        tracked = ~exactly & ~gone
+        if tracked.any() and self.sets_all(own, tracked):
+            bad |= tracked & self.hurt_sets(own)
+        elif tracked.any() and state is not None:
+            if state.tensors is None:
+                return state
+            if (tracked & state.tensors).any():
+                bad, cause = bad | (tracked & state.tensors), state.cause
+        return Harm(bad, cause or own.key) if bad.any() else None
+
+    def exact_of(self, node: str) -> Array:
+        """Return which tensors of a node were saved with their exact value: ``bool``, per tensor."""
+        own = self.store.own[node]
+        whole = self.store.records[node].exact is not None
+        out: Array = own.view.lossy & (whole | (own.columns.op == op_of(own.view, "exact")))
+        return out
+
+    @staticmethod
+    def sets_all(own: Link, tensors: Array | None = None) -> bool:
+        """Say whether an own edge sets all (or some) tensors, so that no path is needed for them."""
+        ops = own.columns.op if tensors is None else own.columns.op[tensors]
+        return bool(np.isin(ops, SETS).all())
+
+    def reach(self, link: Link, tensors: Array) -> bool:
+        """Say whether any kept state may need some tensors of the target of an edge, over any path."""
+        wrong = {link.target: tensors}
+        queue = deque([link.target])
+        while queue:
+            node = queue.popleft()
+            own = self.store.own.get(node)
+            if own is None:
+                continue
+            bad = wrong[node]
+            if node not in self.store.graph.hidden:
+                gone = own.view.within(self.store.marks.stripped.get(node, ()))
+                if (bad & ~gone).any():
+                    return True
+            for ref in self.outgoing[node]:
+                out = self.store.link(ref)
+                if out is None:
+                    continue
+                places = self.places(out.view, own.view)
+                on = np.isin(out.columns.op, PASSES) & pick(bad, places)
+                known = wrong.get(ref.target)
+                if on.any() and (known is None or (on & ~known).any()):
+                    wrong[ref.target] = on if known is None else on | known
+                    queue.append(ref.target)
+        return False
+
+    # Of one edge ----------------------------------------------------------------------------------------
+
+    def places(self, view: LayoutView, base: LayoutView) -> Array:
+        """Return where the layout of a base has the tensors of a layout: -1 where not there."""
+        known = self._places.get((id(view), id(base)))
+        if known is None:
+            known = self._places[id(view), id(base)] = view.places(base)
+        return known
+
+    def hurt(self, link: Link, array: keys.Op) -> Array:
+        """Return the tensors of which an array of an edge has a damaged chunk: ``bool``, per tensor."""
+        known = self._hurt.get((link.id, array))
+        if known is None:
+            known = np.zeros(link.columns.op.size, bool)
+            for key in self.damage.objects.get(link.id, ()):
+                name = keys.parse_data_key(key)
+                if name.op == array and name.pool is not None and name.chunk is not None:
+                    known |= link.view.touched(name.pool, name.chunk)
+            self._hurt[link.id, array] = known
+        return known
+
+    def hurt_sets(self, link: Link) -> Array:
+        """Return the tensors that an edge sets, and sets wrong: ``bool``, per tensor."""
+        ops = link.columns.op
+        stored = (ops == op_of(link.view, "set")) & self.hurt(link, "set")
+        stored |= (ops == op_of(link.view, "exact")) & self.hurt(link, "exact")
+        out: Array = stored | (np.isin(ops, SETS) & self.damage.tensors.get(link.id, False))
+        return out
+
+    def is_hurt(self, link: Link) -> bool:
+        """Say whether anything of an edge is damaged."""
+        return bool(self.damage.objects.get(link.id)) or link.id in self.damage.tensors
+
+    def _cause(self, link: Link) -> str | None:
+        chunks = [k for k in self.damage.objects.get(link.id, ()) if not k.endswith(".json")]
+        return min(chunks, default=link.key if link.id in self.damage.tensors else None)
+
+    def _unusable(self, node: str) -> str:
+        """Return the key of what makes the record of a node useless."""
+        key = keys.node_key(self.store.graph.nodes[node])
+        record = self.store.records.get(node)
+        if record is not None and record.layout not in self.store.layouts:
+            return keys.layout_key(record.layout)
+        return key

@@ -1,0 +1,330 @@
+"""One look at a whole store: what is wrong with it, and what that comes to. Behind `verify` and `repair`."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.check.damage import NO_PATH, Damage, Harm, Judge, State
+from lcstore.check.scrutiny import Looked, Need, Sample, Scrutiny, check_leaves
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.format import keys
+from lcstore.format.records import NodeRecord
+from lcstore.graph.names import ROOT
+from lcstore.index.findings import Findings, Level, Report, Severity
+from lcstore.index.inventory import Inventory
+from lcstore.index.links import Link, own_link, shortcut_link
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress
+
+_NO_TRACK: Final = "its exact value can be restored, but nothing can go on from it: save that anew"
+_EXACT_ONLY: Final = f"{_NO_TRACK}, and retire this one: nothing is collected while it is there"
+
+
+class Examination:
+    """One look at a store, and what it comes to.
+
+    Attributes
+    ----------
+    store
+        What its records say.
+    needs
+        The objects that records need, by key.
+    looked
+        What is wrong with them.
+    severities
+        How much each of them matters, by key.
+    judge
+        Tells what the damage comes to.
+    missing
+        What a restore lacks of each kept state that lacks anything.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        level: Level,
+        on_progress: OnProgress | None = None,
+        sample: Sample | None = None,
+        until: float = math.inf,
+    ) -> None:
+        self.backend = backend
+        self.level = level
+        self.on_progress = on_progress
+        self.sample = sample or Sample()
+        self.until = until
+        self.findings = Findings()
+        self.store = Inventory(backend, self.findings, on_progress)
+        self.needs: dict[str, Need] = {}
+        self.looked = Looked()
+        self.severities: dict[str, Severity] = {}
+        self.missing: dict[str, Harm] = {}
+
+    def look(self, known: Looked | None = None) -> None:
+        """Look, or take what an earlier look at the same objects found."""
+        self.store.take()
+        for node, record in self.store.records.items():
+            self._node(node, record)
+        self._shortcuts()
+        scrutiny = Scrutiny(self.store, self.level, self.sample, self.until, self.on_progress)
+        self.needs = scrutiny.needs
+        self.looked = scrutiny.look() if known is None else known
+        if known is None:
+            self._look_again()
+        wrong = {edge: proof.wrong for edge, proof in self.looked.proofs.items()}
+        self.judge = Judge(self.store, Damage.of(self.looked.problems, wrong))
+        self._orphans()
+        self._objects()
+        self._digests()
+        self._states()
+
+    # What records say -----------------------------------------------------------------------------------
+
+    def _node(self, node: str, record: NodeRecord) -> None:
+        """A record that is whole fits its layout, and its parent is there or accounted for."""
+        store = self.store
+        key = keys.node_key(record.name(node))
+        severity: Severity = "info" if node in store.graph.hidden else "error"
+        parent = record.parent
+        if parent is not None and parent not in store.graph.nodes and parent not in store.marks.retired:
+            message = f"its parent, node {parent}, is missing, and no record says that it was retired"
+            self.findings.add("error", "parent", key, message, step=record.step)
+        layout = store.layouts.get(record.layout)
+        if layout is None:
+            where = keys.layout_key(record.layout)
+            if where not in store.unreadable:
+                message = "a layout that a record needs is missing"
+                self.findings.add(severity, "layout", where, message, step=record.step)
+            return
+        try:
+            link = own_link(node, record, store.view(record.layout))
+            if record.leaves_object is None:
+                check_leaves(record.leaves, layout, key)
+        except LcstoreError as error:
+            self.findings.unreadable("record", key, error, step=record.step, severity=severity)
+        else:
+            store.own[node] = link
+
+    def _shortcuts(self) -> None:
+        claimed = {record.edge.id: node for node, record in self.store.records.items()}
+        for edge, record in self.store.edges.items():
+            key = keys.edge_key(record.name)
+            own = self.store.own.get(record.target)
+            if edge in claimed:
+                self.findings.add(
+                    "error", "record", key, f"node {claimed[edge]} was saved with the same edge"
+                )
+            if own is None:
+                if record.target not in self.store.graph.nodes:
+                    message = "it leads to a state that is not there any more"
+                    self.findings.add("info", "orphan", key, message)
+                continue
+            try:
+                self.store.shortcuts[edge] = shortcut_link(record, own)
+            except LcstoreError as error:
+                severity: Severity = "info" if self.store.is_condemned(edge, keys.WHOLE_EDGE) else "error"
+                self.findings.unreadable("record", key, error, severity=severity)
+
+    # Objects --------------------------------------------------------------------------------------------
+
+    def _look_again(self) -> None:
+        """Forget objects that were taken away on purpose since the store was listed."""
+        gone = [key for key, error in self.looked.problems.items() if isinstance(error, NotFoundError)]
+        if not gone:
+            return
+        there = set(self.backend.list(keys.NODES)) | set(self.backend.list(keys.EDGES))
+        condemned = (key for key in self.backend.list(keys.CONDEMNED) if _parses(key))
+        now = set(map(keys.parse_condemned_key, condemned))
+        if now - self.store.marks.condemned:
+            self.store.see(replace(self.store.marks, condemned=frozenset(now)))
+        for key in gone:
+            need = self.needs[key]
+            if self._record_key(need) not in there:
+                del self.looked.problems[key]
+
+    def _record_key(self, need: Need) -> str:
+        if need.node is None:
+            return keys.edge_key(self.store.edges[need.edge].name)
+        return keys.node_key(self.store.records[need.node].name(need.node))
+
+    def excused(self, need: Need) -> bool:
+        """Say whether a record explains that an object is gone."""
+        return self.store.is_condemned(need.edge, need.scope or keys.WHOLE_EDGE)
+
+    def _severity(self, need: Need) -> Severity:
+        """Say how much damage to an object matters: it is an error unless no kept state may need it."""
+        store, marks = self.store, self.store.marks
+        if self.excused(need):
+            return "info"
+        name = keys.parse_data_key(need.ref.key)
+        link = store.shortcuts.get(need.edge) if need.node is None else store.own.get(need.node)
+        kept = need.node is not None and need.node not in store.graph.hidden
+        if kept and need.node is not None:
+            let_go = name.pool in marks.stripped.get(need.node, ())
+            if need.exact:
+                return "info" if let_go or need.node in marks.inexact else "error"
+            if not let_go:
+                return "error"
+        elif need.exact or (need.node is not None and name.chunk is None):
+            return "info"
+        if link is None or name.pool is None or name.chunk is None:
+            target = need.node or store.edges[need.edge].target
+            behind = {target} | (store.graph.descendants(target) if target in store.graph.nodes else set())
+            return "error" if behind & set(store.kept) else "info"
+        return "error" if self.judge.reach(link, link.view.touched(name.pool, name.chunk)) else "info"
+
+    def _objects(self) -> None:
+        for key, problem in self.looked.problems.items():
+            need = self.needs.get(key)
+            if need is None:  # nothing that is left speaks of it
+                continue
+            severity = self.severities[key] = self._severity(need)
+            if severity == "error":
+                self.findings.unreadable("object", key, problem, step=need.step)
+            elif not isinstance(problem, NotFoundError) or not self.excused(need):
+                why = "; it is condemned" if self.excused(need) else "; no state needs it"
+                self.findings.unreadable("object", key, problem, step=need.step, severity="info", why=why)
+
+    def _digests(self) -> None:
+        """Tell of edges that do not lead where they should."""
+        links = self.store.links
+        for edge, proof in self.looked.proofs.items():
+            link = links[edge]
+            left = proof.wrong & ~self._condemned_tensors(link)
+            severity: Severity = "error" if left.any() and self.judge.reach(link, left) else "info"
+            self.severities[edge] = severity
+            self.findings.add(severity, "digest", link.key, proof.why, step=link.step)
+
+    def _condemned_tensors(self, link: Link) -> Array:
+        """Return which tensors are let go of where this edge holds them: ``bool``, per tensor."""
+        return np.array(
+            [self.store.is_condemned(link.id, link.scope_of(t)) for t in range(link.columns.op.size)], bool
+        )
+
+    def _orphans(self) -> None:
+        """Objects of no record are worth knowing, and harmless."""
+        store = self.store
+        by_edge: defaultdict[str, list[str]] = defaultdict(list)
+        for key in store.below(keys.DATA):
+            if key not in self.needs:
+                by_edge[keys.parse_data_key(key).edge].append(key)
+        condemned = {name.edge for name in store.marks.condemned}
+        for edge, found in by_edge.items():
+            why = "left by an interrupted save, or of one under way"
+            if edge in condemned:
+                why = "condemned, and not collected yet"
+            elif any(key.startswith((keys.NODES, keys.EDGES)) for key in store.unreadable):
+                why = "of an interrupted save, or of a record that could not be read"
+            what = "1 object" if len(found) == 1 else f"{len(found)} objects"
+            self.findings.add("info", "orphan", keys.edge_folder(edge), f"{what} of no record: {why}")
+        used = {record.layout for record in store.records.values()}
+        for digest in sorted(set(store.layouts) - used):
+            message = "a layout of no record that could be read"
+            self.findings.add("info", "orphan", keys.layout_key(digest), message)
+
+    # What it comes to -----------------------------------------------------------------------------------
+
+    def _states(self) -> None:
+        """Find out which kept states cannot be restored, and tell of those that nothing else explains."""
+        states, _ = self.judge.read()
+        around: Mapping[str, State] | None = None
+        cut_off = {node for node in self.store.kept if node not in states}
+        for node in self.store.kept:
+            harm = self.judge.missing(node, states.get(node, Harm(None, NO_PATH)))
+            if harm is not None:
+                if around is None:  # seldom: only where something is damaged
+                    around, _ = self.judge.read(around=True)
+                if self.judge.missing(node, around.get(node, Harm(None, NO_PATH))) is not None:
+                    self.missing[node] = harm
+            elif states.get(node) is not None and self.judge.missing(node, states[node], exact=False):
+                name = self.store.graph.nodes[node]
+                self.findings.add("warning", "track", keys.node_key(name), _NO_TRACK, step=name.step)
+        self._cut_off(cut_off)
+        told = {finding.key for finding in self.findings.made if finding.severity == "error"}
+        silent: defaultdict[str, list[str]] = defaultdict(list)
+        for node, harm in self.missing.items():
+            if harm.cause not in told and node not in cut_off:
+                silent[harm.cause].append(node)
+        for cause, nodes in silent.items():
+            first = min((self.store.graph.nodes[node] for node in nodes), key=lambda name: name.order)
+            also = f", and {len(nodes) - 1} more states" if len(nodes) > 1 else ""
+            message = f"it cannot be restored{also}: {cause} was let go of, or is damaged"
+            self.findings.add("error", "state", keys.node_key(first), message, step=first.step)
+
+    def _cut_off(self, cut_off: set[str]) -> None:
+        """Tell of kept states to which no path leads; of lost ones that stand on each other, the topmost."""
+        graph = self.store.graph
+        lost = cut_off & self.missing.keys()
+        top = {node for node in lost if graph.nodes[node].base not in lost}
+        below = set[str]().union(*(graph.descendants(node) for node in top))
+        # Names that form a circle have no topmost node; each of them says so.
+        for node in sorted(top | (lost - below)):
+            behind = len(graph.descendants(node) & lost)
+            also = f", and {behind} states that stand on it" if behind else ""
+            self._no_path("error", node, f"it cannot be restored{also}")
+        for node in sorted(cut_off - lost):
+            if self.judge.sets_all(self.store.own[node]):
+                self._no_path("error", node, "it sets everything: `lcstore repair` gives it a path")
+            else:
+                self._no_path("warning", node, _EXACT_ONLY)
+
+    def _no_path(self, severity: Severity, node: str, message: str) -> None:
+        name = self.store.graph.nodes[node]
+        missing = name.base != ROOT and name.base not in self.store.graph.nodes
+        why = f"its base, node {name.base}, is missing" if missing else "no path leads to it"
+        self.findings.add(severity, "path", keys.node_key(name), f"{why}: {message}", step=name.step)
+
+    def report(self, seconds: float) -> Report:
+        """Return the report."""
+        store, looked = self.store, self.looked
+        self._unfinished()
+        kept = [store.graph.nodes[node] for node in store.kept]
+        good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
+        url = self.backend.url
+        findings = []
+        for finding in sorted(self.findings.made, key=lambda finding: finding.order):
+            command = finding.next
+            if command is None and finding.severity == "error" and good is not None:
+                at = good.step if store.graph.at_step(good.step) is good else good.node
+                command = f"lcstore show {shlex.quote(f'{url}@{at}')}"
+            if command is not None:
+                command = command.replace("{url}", shlex.quote(url))
+            findings.append(replace(finding, next=command))
+        return Report(
+            url=url,
+            level=self.level,
+            findings=tuple(findings),
+            states=len(kept),
+            objects=looked.objects,
+            bytes_read=looked.nbytes,
+            skipped=looked.skipped,
+            complete=looked.complete,
+            lost=tuple(sorted(store.graph.nodes[node].step for node in self.missing)),
+            good=None if good is None else good.step,
+            seconds=seconds,
+        )
+
+    def _unfinished(self) -> None:
+        looked = self.looked
+        if looked.complete:
+            return
+        message = (
+            f"the time was over: {looked.skipped} of {looked.objects + looked.skipped} objects were not "
+            "looked at; give more time, or a sample"
+        )
+        self.findings.add("info", "time", None, message)
+
+
+def _parses(key: str) -> bool:
+    try:
+        keys.parse_condemned_key(key)
+    except CorruptionError:
+        return False
+    return True

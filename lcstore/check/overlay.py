@@ -1,0 +1,98 @@
+"""A backend on top of another: it shows what a change would come to, and remembers it in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from lcstore.errors import NotFoundError
+from lcstore.index.commit import put_record
+from lcstore.storage.backend import Backend, Buffer, Names
+
+
+class Overlay:
+    """Changes that are not made yet. What is below is never written to until `apply`.
+
+    Parameters
+    ----------
+    below
+        Where the store is.
+    """
+
+    def __init__(self, below: Backend) -> None:
+        self.below = below
+        self.steps: list[tuple[str, bytes | None]] = []
+        self._there: dict[str, bytes] = {}
+        self._gone: set[str] = set()
+
+    def apply(self) -> Iterator[str]:
+        """Make the changes, one after another; yield each key once it is done.
+
+        Raises
+        ------
+        StorageError
+            The target failed: the changes before were made, and to begin anew is right.
+        """
+        for key, data in self.steps:
+            if data is None:
+                self.below.delete(key)
+            else:
+                put_record(self.below, key, data)
+            yield key
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self.below.url
+
+    @property
+    def durable(self) -> bool:
+        """As below."""
+        return self.below.durable
+
+    @property
+    def writable(self) -> bool:
+        """Everything can be written here."""
+        return True
+
+    def put(self, key: str, data: Buffer) -> None:
+        """Remember an object."""
+        self._there[key] = bytes(data)
+        self._gone.discard(key)
+        self.steps.append((key, self._there[key]))
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return bytes of an object."""
+        if key in self._there:
+            return self._there[key][start:end]
+        if key in self._gone:
+            raise NotFoundError("no such object", key=key)
+        return self.below.get(key, start, end)
+
+    def list(self, prefix: str, foreign: Names | None = None) -> Names:
+        """Return every key below a prefix."""
+        found = [key for key in self.below.list(prefix, foreign) if key not in self._gone]
+        inside = f"{prefix}/" if prefix else ""
+        return [k for k in found if k not in self._there] + [k for k in self._there if k.startswith(inside)]
+
+    def delete(self, key: str) -> None:
+        """Remember that an object is to go."""
+        self._there.pop(key, None)
+        self._gone.add(key)
+        self.steps.append((key, None))
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Remember that objects are to go."""
+        for key in keys:
+            self.delete(key)
+
+    def size(self, key: str) -> int:
+        """Return the length of an object."""
+        return len(self.get(key)) if key in self._there or key in self._gone else self.below.size(key)
+
+    def created(self, key: str) -> float | None:
+        """Return when an object was stored; of one that is not stored yet that is not known."""
+        if key in self._there:
+            return None
+        if key in self._gone:
+            raise NotFoundError("no such object", key=key)
+        return self.below.created(key)

@@ -1,0 +1,370 @@
+"""Setting aside what is damaged, so that what still has a sound path is found, and nothing else.
+
+All is planned on an `Overlay`, which is looked at again before anything is changed. Nothing is deleted but
+records that cannot be read, and of those a copy is kept. Marks do the rest, as for compaction and collection.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from lcstore.check.damage import NO_PATH, Harm, State, weight_of
+from lcstore.check.examination import Examination
+from lcstore.check.overlay import Overlay
+from lcstore.check.repaired import Action, Deed, Loss, RepairReport
+from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
+from lcstore.check.scrutiny import Need
+from lcstore.check.verify import check_level
+from lcstore.errors import InvalidInputError
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.format.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
+from lcstore.format.zarrmeta import GROUP, array_metadata
+from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.index.findings import Finding, Level
+from lcstore.index.links import Link
+from lcstore.index.marked import bearers, next_seq
+from lcstore.state.names import format_name
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress
+from lcstore.track.columns import OWN, Columns
+from lcstore.track.grid import track_dtype
+from lcstore.version import SOFTWARE
+
+#: How the names of pools begin that can be let go of, so that the weights are kept.
+STRIPPABLE: Final = (*keys.MOMENTS, "exact_optim-")
+
+
+def repair(
+    backend: Backend,
+    *,
+    dry_run: bool = True,
+    level: Level = "checksum",
+    on_progress: OnProgress | None = None,
+) -> RepairReport:
+    """Set aside what is damaged and keep everything that still has a sound path.
+
+    A state that cannot be restored is retired, so that the latest one is sound again; one that lacks only its
+    exact value goes on as its track, and one that lacks only moments without them. Edges that are damaged are
+    condemned, so that readers take others. Unreadable records go to ``quarantine/``. What only damage
+    explains is left to `collect`. A second repair finds nothing to do; one that was cut off is completed by
+    the next.
+
+    Stop the writers of a damaged run first: one that goes on from a state that is lost is not told.
+
+    Parameters
+    ----------
+    backend
+        Where the store is.
+    dry_run
+        Only say what would be done.
+    level
+        How thoroughly to look for damage; see `lcstore.check.verify.verify`.
+    on_progress
+        Called with what is being done, how much of it is done, and how much there is.
+
+    Raises
+    ------
+    NotFoundError
+        There is no store.
+    StorageError, UnsupportedFormatError
+        Something could not be read that may well be whole: nothing was changed.
+    """
+    check_level(level)
+    if not dry_run and not backend.writable:
+        raise InvalidInputError(f"{backend.url} can only be read")
+    began = time.perf_counter()
+    overlay = Overlay(backend)
+    salvage = _salvage(overlay, on_progress)
+    examination = Examination(overlay, level, on_progress)
+    examination.look()
+    refuse(examination.store.unreadable | examination.looked.problems)
+    planner = _Repair(overlay, examination)
+    planner.run()
+    after = Examination(overlay, level, on_progress)
+    after.look(known=examination.looked)
+    refuse(after.store.unreadable)
+    remaining = tuple(sorted(_errors(after), key=lambda finding: finding.order))
+    latest = after.store.graph.latest()
+    if not dry_run:
+        for done, _ in enumerate(overlay.apply()):
+            if on_progress is not None:
+                on_progress("repairing", done + 1, len(overlay.steps))
+    return RepairReport(
+        url=backend.url,
+        level=level,
+        dry_run=dry_run,
+        lost=tuple(
+            sorted((*salvage.lost, *planner.lost), key=lambda loss: (loss.step, loss.node, loss.what))
+        ),
+        actions=(*salvage.actions, *planner.actions),
+        remaining=remaining,
+        states=len(after.store.kept),
+        latest=None if latest is None else latest.step,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> Salvage:
+    """Set aside the records that cannot be read."""
+    first = Examination(overlay, "structure", on_progress)
+    first.store.take()
+    refuse(first.store.unreadable)
+    salvage = Salvage(overlay, first.store)
+    salvage.run()
+    return salvage
+
+
+def _errors(examination: Examination) -> Iterable[Finding]:
+    return (finding for finding in examination.findings.made if finding.severity == "error")
+
+
+class _Repair:
+    """What is done about damaged objects and lost states, once every record can be read."""
+
+    def __init__(self, backend: Backend, examination: Examination) -> None:
+        self.backend = backend
+        self.examination = examination
+        self.store = examination.store
+        self.judge = examination.judge
+        self.actions: list[Action] = []
+        self.lost: list[Loss] = []
+
+    def run(self) -> None:
+        """Layout everything."""
+        self._condemn_objects()
+        self._condemn_edges()
+        states = self._steer()
+        for node in self.store.kept:
+            self._settle(node, states.get(node, Harm(None, NO_PATH)))
+        self._give_paths(states)
+
+    # Edges ----------------------------------------------------------------------------------------------
+
+    def _condemn_objects(self) -> None:
+        """Make anew what can be, and keep readers off the rest."""
+        problems = self.examination.looked.problems
+        for key in [key for key in problems if self.examination.severities[key] == "error"]:
+            need = self.examination.needs[key]
+            if key.endswith("/zarr.json"):
+                self._make_anew(need)
+            elif need.scope is not None:
+                scope = need.scope if need.node is not None else keys.WHOLE_EDGE
+                self._condemn(need.edge, need.node, scope, f"{key} is damaged", need.step)
+
+    def _make_anew(self, need: Need) -> None:
+        """Write Zarr's metadata again: what it says follows from the layout."""
+        data = self._metadata(need)
+        if data is None or ObjectRef.of(need.ref.key, data) != need.ref:
+            return  # another version wrote it otherwise
+        self.backend.delete(need.ref.key)
+        self.backend.put(need.ref.key, data)
+        del self.examination.looked.problems[need.ref.key]
+        self._note("rewrite", need.ref.key, "Zarr's metadata, made anew", need.step)
+
+    def _metadata(self, need: Need) -> bytes | None:
+        name = keys.parse_data_key(need.ref.key)
+        if name.pool is None or name.op is None:
+            return GROUP
+        link = self.store.links.get(need.edge)
+        spec = link.view.layout.pools.get(name.pool) if link is not None else None
+        if spec is None:
+            return None
+        integer = str(track_dtype(spec.dtype)) if name.op != "exact" and spec.role == "weights" else None
+        return array_metadata(
+            spec.size, spec.chunk, spec.dtype, name.op, integer=integer, storage=spec.storage_dtype
+        )
+
+    def _condemn_edges(self) -> None:
+        """Keep readers off edges that do not lead where they should."""
+        links = self.store.links
+        for edge, proof in self.examination.looked.proofs.items():
+            if self.examination.severities.get(edge) != "error":
+                continue
+            link = links[edge]
+            scopes = sorted({link.scope_of(t) for t in np.flatnonzero(proof.wrong).tolist()})
+            for scope in scopes:
+                self._condemn(edge, link.node, scope, proof.why, link.step)
+        for edge, record in self.store.edges.items():
+            if record.target in self.store.own and edge not in links:
+                self._condemn(edge, None, keys.WHOLE_EDGE, "its record does not fit its target", None)
+
+    def _steer(self) -> dict[str, State]:
+        """Keep readers off whatever leads them to less than they could have; return what they then find."""
+        states, last = self.judge.read()
+        best, chosen = self.judge.best(states, last)
+        for _ in range(len(best)):
+            again = [node for node in self.store.kept if self._could_be_better(node, states, best)]
+            if not any(self._lead(node, last, chosen) for node in again):
+                break
+            states, last = self.judge.read()
+        return states
+
+    def _could_be_better(self, node: str, now: dict[str, State], best: dict[str, State]) -> bool:
+        if node not in now or now[node] is None:
+            return False
+        lacks = self.judge.missing(node, now[node])
+        return weight_of(self.judge.missing(node, best[node])) < weight_of(lacks)
+
+    def _lead(self, node: str, last: dict[str, EdgeRef], chosen: dict[str, EdgeRef]) -> bool:
+        """Lead readers to the better path; say whether anything was done."""
+        path = [chosen[node]]
+        while path[-1].base != ROOT and len(path) <= len(chosen):
+            path.append(chosen[path[-1].base])
+        turn = next((last[ref.target] for ref in path if last[ref.target] != ref), None)
+        if turn is None:
+            return False
+        if not self.store.graph.is_condemned(turn):
+            self._keep_off(turn)
+            return True
+        return sum(self._reprieve(ref) for ref in path) > 0  # all of them, not the first alone
+
+    def _reprieve(self, ref: EdgeRef) -> bool:
+        """Take the condemnations of a sound edge back, because a state can be restored over it alone."""
+        marks, link = self.store.marks, self.store.link(ref)
+        if link is None or self.judge.is_hurt(link) or not self.store.graph.is_condemned(ref):
+            return False
+        lifted = {name for name in marks.condemned if name.edge == link.id and name.blocks}
+        for name in sorted(lifted, key=keys.condemned_key):
+            key = keys.condemned_key(name)
+            self.backend.delete(key)
+            self._note("reprieve", key, "not condemned any more: a state needs it", link.step)
+        self.store.see(replace(marks, condemned=marks.condemned - lifted))
+        return True
+
+    def _keep_off(self, ref: EdgeRef) -> None:
+        why = "what it stands on is damaged, and there is another path"
+        link = self.store.link(ref)
+        if ref.edge is not None:
+            self._condemn(ref.edge, None, keys.WHOLE_EDGE, why, None)
+            return
+        record = self.store.records[ref.target]
+        scope = keys.array_scope(_weights_pool(link), "add")
+        self._condemn(record.edge.id, ref.target, scope, why, record.step)
+
+    # States ---------------------------------------------------------------------------------------------
+
+    def _settle(self, node: str, state: State) -> None:
+        """Let go of what a state lacks: its exact value, moments, or all of it."""
+        harm = self.judge.missing(node, state)
+        if harm is None:
+            return
+        own = self.store.own.get(node)
+        for exact, strips in ((False, False), (True, True), (False, True)) if own is not None else ():
+            assert own is not None
+            counts = exact and node not in self.store.marks.inexact
+            left = self.judge.missing(node, state, exact=counts)
+            pools = _pools(own, left) if strips else set()
+            stripped = self.store.marks.stripped.get(node, frozenset()) | pools
+            if not all(pool.startswith(STRIPPABLE) for pool in pools):
+                continue
+            if self.judge.missing(node, state, exact=counts, stripped=stripped) is not None:
+                continue
+            if not exact:
+                self._retire(node, keys.EXACT_VALUE, harm, ())
+            for pool in sorted(pools):
+                self._retire(node, keys.pool_of(pool), harm, _paths(own, pool))
+            return
+        self._retire(node, keys.WHOLE_STATE, harm, ())
+        self._unpin(node)
+
+    def _unpin(self, node: str) -> None:
+        """Take the pins of a lost state away: they would keep it where nothing is left of it."""
+        store = self.store
+        step = store.graph.nodes[node].step
+        for pin, named in bearers(store.named, "pin", store.graph.nodes).items():
+            if all(name.node != node for name in named):
+                continue
+            seq = next_seq(store.named, "pin", pin)
+            # First the others that bear it, with a number that outlasts the pin's being taken away.
+            others = {name.node for name in named if name.node is not None} - {node}
+            made = [TagRecord(pin, other, seq + 1, utc_now(), "pin") for other in sorted(others)]
+            made.append(TagRecord(pin, None, seq, utc_now(), "pin"))
+            for mark in made:
+                self.backend.put(mark.key(), mark.to_bytes())
+                store.named = (*store.named, keys.parse_tag_key(mark.key()))
+            self._note("unpin", made[-1].key(), f"pin {pin!r} was taken from it: it is lost", step)
+        store.see(replace(store.marks, pinned=store.marks.pinned - {node}))
+
+    def _give_paths(self, states: dict[str, State]) -> None:
+        """Give states that set everything themselves, and have no path, one: an edge from the root."""
+        for node in sorted(self.store.kept, key=lambda node: self.store.graph.nodes[node].order):
+            own = self.store.own.get(node)
+            state = states.get(node, Harm(None, NO_PATH))
+            lame = state is not None and state.tensors is None
+            if own is None or not lame or not self.judge.sets_all(own):
+                continue
+            if self.judge.missing(node, state) is not None:
+                continue
+            columns = own.columns
+            steps = np.zeros_like(columns.shift)
+            same = Columns(np.full_like(columns.op, OWN), columns.grid, steps, columns.digest, columns.scale)
+            body = EdgeBody(secrets.token_hex(16), ROOT, (), same.to_bytes())
+            record = EdgeRecord(node, body, utc_now(), {}, SOFTWARE)
+            key = keys.edge_key(record.name)
+            self.backend.put(key, record.to_bytes())
+            self.judge.add(record)  # what stands on the state has a path with it
+            states, _ = self.judge.read()
+            self._note("anchor", key, "it sets everything itself, and now has a path that says so", own.step)
+
+    # Marks ----------------------------------------------------------------------------------------------
+
+    def _condemn(self, edge: str, node: str | None, scope: str, why: str, step: int | None) -> None:
+        if self.store.is_condemned(edge, scope):
+            return
+        mark = CondemnedRecord(edge, node, scope, utc_now())
+        self.backend.put(mark.key(), mark.to_bytes())
+        marks = self.store.marks
+        named = marks.condemned | {keys.parse_condemned_key(mark.key())}
+        self.store.see(replace(marks, condemned=named))
+        self._note("condemn", mark.key(), f"{scope} of the edge is not to be used: {why}", step)
+
+    def _retire(self, node: str, what: str, harm: Harm, tensors: tuple[str, ...]) -> None:
+        name = self.store.graph.nodes[node]
+        names = names_of(self.store, node)
+        mark = RetiredRecord(node, f"{DAMAGED}{harm.cause}"[:2_000], utc_now(), what)
+        self.backend.put(mark.key(), mark.to_bytes())
+        self.lost.append(Loss(name.step, node, what, tensors, names, harm.cause))
+        words = {
+            keys.WHOLE_STATE: "it is lost",
+            keys.EXACT_VALUE: "its exact value is lost; its track is kept",
+        }
+        message = words.get(what, f"its {what.replace('.', ' ')} is lost; the rest is kept")
+        marks = self.store.marks
+        if what == keys.WHOLE_STATE:
+            marks = replace(marks, retired=marks.retired | {node})
+        elif what == keys.EXACT_VALUE:
+            marks = replace(marks, inexact=marks.inexact | {node})
+        else:
+            pools = marks.stripped.get(node, frozenset()) | {what.removeprefix("pool.")}
+            marks = replace(marks, stripped=marks.stripped | {node: pools})
+        self.store.see(marks)
+        self._note("retire", mark.key(), f"{message}: {harm.cause}", name.step)
+
+    def _note(self, deed: Deed, key: str, message: str, step: int | None) -> None:
+        self.actions.append(Action(deed, key, message, step))
+
+
+def _pools(own: Link, harm: State) -> set[str]:
+    """Return the pools of the tensors that a state lacks; what cannot be named counts as weights."""
+    if harm is None:
+        return set()
+    if harm.tensors is None:
+        return {keys.WEIGHTS}
+    return {own.view.layout.tensors[t].pool for t in np.flatnonzero(harm.tensors).tolist()}
+
+
+def _paths(own: Link, pool: str) -> tuple[str, ...]:
+    return tuple(format_name(spec.name) for spec in own.view.layout.tensors if spec.pool == pool)
+
+
+def _weights_pool(link: Link | None) -> str:
+    """Return a pool of weights of an edge, to condemn it as a path."""
+    pools = link.view.layout.pools if link is not None else ()
+    return next((pool for pool in pools if pool.startswith(keys.WEIGHTS)), f"{keys.WEIGHTS}float32")

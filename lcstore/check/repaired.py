@@ -1,0 +1,102 @@
+"""What a repair says: what was lost, what it did about it, and what it could do nothing about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from lcstore.index.findings import Finding, Level
+
+#: ``quarantine``: a record that cannot be read was set aside. ``rewrite``: an object that can be made anew
+#: was. ``renew``: a mark was written again from its name. ``retire``: a state, its exact value or a pool was
+#: let go of. ``unpin``: a pin was taken from a lost state. ``condemn``: readers keep off an edge or array.
+#: ``reprieve``: an edge is not condemned any more, because a state needs it. ``anchor``: a state that sets
+#: everything itself was given a path.
+Deed: TypeAlias = Literal[
+    "quarantine", "rewrite", "renew", "retire", "unpin", "condemn", "reprieve", "anchor"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One thing that was done, or would be.
+
+    Attributes
+    ----------
+    deed, key
+        What, and the stored object that says so.
+    message
+        The same in words.
+    step
+        Of the state concerned, where there is one.
+    """
+
+    deed: Deed
+    key: str
+    message: str
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Something that was committed and cannot be had any more.
+
+    Attributes
+    ----------
+    step, node
+        Of which state.
+    what
+        ``"state"``: all of it. ``"exact"``: its exact value; it is restored as its track. ``"pool.<pool>"``:
+        the tensors of a pool; the rest is restored with ``keys=``.
+    tensors
+        Paths of the tensors that are lost; empty where all are.
+    names
+        By what users may look for it: ``latest`` of its run, tags, pins.
+    reason
+        The stored object that is to blame.
+    """
+
+    step: int
+    node: str
+    what: str
+    tensors: tuple[str, ...]
+    names: tuple[str, ...]
+    reason: str
+
+
+@dataclass(frozen=True)
+class RepairReport:
+    """The outcome of a repair.
+
+    Attributes
+    ----------
+    url, level, dry_run
+        What was looked at, how thoroughly, and whether nothing was changed.
+    lost
+        What was lost by the damage. Of a second repair: nothing, because it is known.
+    actions
+        What was done, or would be, in this order.
+    remaining
+        Errors that a repair can do nothing about.
+    states
+        How many states are left.
+    latest
+        The step of the latest of them; None if there is none.
+    seconds
+        How long it took.
+    """
+
+    url: str
+    level: Level
+    dry_run: bool
+    lost: tuple[Loss, ...]
+    actions: tuple[Action, ...]
+    remaining: tuple[Finding, ...]
+    states: int
+    latest: int | None
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether there was nothing to repair, and nothing that cannot be."""
+        return not self.actions and not self.remaining

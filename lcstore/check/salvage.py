@@ -1,0 +1,172 @@
+"""Records that cannot be read: set aside, with what has to be said in their place."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from lcstore.check.repaired import Action, Loss
+from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
+from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
+from lcstore.index.inventory import Inventory
+from lcstore.limits import MAX_CHUNK_BYTES, check
+from lcstore.storage.backend import Backend
+from lcstore.storage.safekeys import is_key
+
+#: Why a repair retires a state.
+DAMAGED: Final = "damaged: "
+_GRACE: Final = re.compile(rb'"grace_seconds":([0-9]{1,9})[^0-9]')
+
+
+def refuse(problems: dict[str, LcstoreError]) -> None:
+    """Raise where something is not known to be damaged: the target fails, or it is of a newer lcstore."""
+    for key, error in problems.items():
+        if isinstance(error, UnsupportedFormatError):
+            raise UnsupportedFormatError(f"{error.message}: nothing is repaired by an older one", key=key)
+        if isinstance(error, StorageError):
+            raise StorageError(
+                f"{error.message}: nothing is repaired while the target does not give everything", key=key
+            )
+
+
+class Salvage:
+    """Sets the unreadable records of a store aside.
+
+    Parameters
+    ----------
+    backend
+        Where to write.
+    store
+        What there is.
+
+    Attributes
+    ----------
+    actions, lost
+        What was done, and what was lost.
+    """
+
+    def __init__(self, backend: Backend, store: Inventory) -> None:
+        self.backend = backend
+        self.store = store
+        self.actions: list[Action] = []
+        self.lost: list[Loss] = []
+
+    def run(self) -> None:
+        """Set aside what cannot be read, and account for every parent that is missing."""
+        for key, error in sorted(self.store.unreadable.items()):
+            self._save(key, error)
+        for parent, step in sorted(self._missing_parents().items()):
+            reason = f"{DAMAGED}its record is missing"
+            self._retire(parent, reason, f"node {parent}, on which step {step} stands, has no record", None)
+
+    def _save(self, key: str, error: LcstoreError) -> None:
+        folder = key.partition("/")[0]
+        if key == keys.STORE_KEY:
+            self._store_record(error)
+            return
+        if isinstance(error, NotFoundError):
+            return  # it was listed, and is not there: the target contradicts itself
+        if folder == keys.NODES:
+            self._node(key, error)
+        elif folder in (keys.NAMES, keys.RETIRED, keys.CONDEMNED):
+            self._renew(folder, key)
+        self._set_aside(key, error)
+
+    def _set_aside(self, key: str, error: LcstoreError) -> None:
+        """Copy an object into quarantine, then delete it."""
+        try:
+            nbytes = check(self.backend.size(key), MAX_CHUNK_BYTES, "the record's length", key=key)
+            data = self.backend.get(key, 0, nbytes)
+        except NotFoundError:
+            return
+        aside = f"{keys.QUARANTINE}/{key}"
+        try:
+            if self.backend.get(aside, 0, nbytes + 1) != data:
+                aside = f"{aside}.{hashlib.sha256(data).hexdigest()[:8]}"
+        except NotFoundError:
+            pass
+        if not is_key(aside):  # the name is as long as names may be
+            aside = f"{keys.QUARANTINE}/{hashlib.sha256(data).hexdigest()}"
+        self.backend.put(aside, data)
+        self.backend.delete(key)
+        self.actions.append(Action("quarantine", aside, f"set aside: {error.message}", _step_of(key)))
+
+    def _store_record(self, error: LcstoreError) -> None:
+        grace = DEFAULT_GRACE_SECONDS
+        if not isinstance(error, NotFoundError):
+            found = _GRACE.search(self.backend.get(keys.STORE_KEY, 0, 1 << 16))
+            # Only a longer grace is believed: whatever the store was made with, that is on the safe side.
+            grace = max(grace, min(int(found[1]), MAX_GRACE_SECONDS)) if found is not None else grace
+            self._set_aside(keys.STORE_KEY, error)
+        self.backend.put(keys.STORE_KEY, StoreRecord(grace).to_bytes())
+        message = f"written anew, with a grace of {grace} s between condemning and deleting"
+        self.actions.append(Action("rewrite", keys.STORE_KEY, message))
+
+    def _node(self, key: str, error: LcstoreError) -> None:
+        name = keys.parse_node_key(key)
+        if name.node in self.store.records:
+            return  # a second name of a record that is whole
+        if name.node not in self.store.graph.hidden:
+            names = names_of(self.store, name.node)
+            self.lost.append(Loss(name.step, name.node, keys.WHOLE_STATE, (), names, key))
+        if name.node not in self.store.marks.retired:
+            reason = f"{DAMAGED}{error.message}"
+            self._retire(name.node, reason, f"step {name.step} is lost: {error.message}", name.step)
+
+    def _retire(self, node: str, reason: str, message: str, step: int | None) -> None:
+        mark = RetiredRecord(node, reason[:2_000], utc_now())
+        self.backend.put(mark.key(), mark.to_bytes())
+        self.actions.append(Action("retire", mark.key(), message, step))
+
+    def _renew(self, folder: str, key: str) -> None:
+        """Write a mark again: readers go by its name alone, and that says all that it says."""
+        whole = set(self.store.below(folder)) - self.store.unreadable.keys()
+        mark: TagRecord | RetiredRecord | CondemnedRecord
+        if folder == keys.NAMES:
+            tag = keys.parse_tag_key(key)
+            others = map(keys.parse_tag_key, whole)
+            if any(
+                (o.kind, o.name, o.node, o.seq) == (tag.kind, tag.name, tag.node, tag.seq) for o in others
+            ):
+                return
+            mark = TagRecord(tag.name, tag.node, tag.seq, utc_now(), tag.kind)
+        elif folder == keys.RETIRED:
+            let_go = keys.parse_retired_key(key)
+            if any(
+                (o.node, o.what) == (let_go.node, let_go.what) for o in map(keys.parse_retired_key, whole)
+            ):
+                return
+            mark = RetiredRecord(let_go.node, "the reason could not be read any more", utc_now(), let_go.what)
+        else:
+            going = keys.parse_condemned_key(key)
+            found = map(keys.parse_condemned_key, whole)
+            if any((o.edge, o.node, o.scope) == (going.edge, going.node, going.scope) for o in found):
+                return
+            mark = CondemnedRecord(going.edge, going.node, going.scope, utc_now())
+        self.backend.put(mark.key(), mark.to_bytes())
+        self.actions.append(Action("renew", mark.key(), "written again from its name"))
+
+    def _missing_parents(self) -> dict[str, int]:
+        """Return the parents of which nothing is known, with a step that stands on each."""
+        known = self.store.graph.nodes.keys() | self.store.marks.retired
+        return {
+            record.parent: record.step
+            for record in self.store.records.values()
+            if record.parent is not None and record.parent not in known
+        }
+
+
+def names_of(store: Inventory, node: str) -> tuple[str, ...]:
+    """Return by what users may look for a node."""
+    name = store.graph.nodes[node]
+    tips = {"latest": store.graph.latest(), f"latest of run {name.run}": store.graph.latest(name.run_id)}
+    found = [label for label, tip in tips.items() if tip is not None and tip.node == node]
+    marks = {(tag.kind, tag.name) for tag in store.named if tag.node == node}
+    return (*found, *(f"{kind} {text}" for kind, text in sorted(marks)))
+
+
+def _step_of(key: str) -> int | None:
+    return keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None

@@ -1,0 +1,67 @@
+"""Look at everything in a store and say what is wrong with it. Reads only, and goes on past what it finds."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import get_args
+
+from lcstore.check.examination import Examination
+from lcstore.check.scrutiny import Sample
+from lcstore.errors import InvalidInputError
+from lcstore.index.findings import Level, Report
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress
+
+
+def verify(
+    backend: Backend,
+    level: Level = "structure",
+    on_progress: OnProgress | None = None,
+    *,
+    sample: tuple[int, int] = (1, 1),
+    max_seconds: float | None = None,
+) -> Report:
+    """Verify a store. Nothing in it is changed, and it may be in use meanwhile.
+
+    Parameters
+    ----------
+    backend
+        Where the store is.
+    level
+        Each includes those before. ``"structure"``: every record is read and checked against its name, and
+        every object that a record lists is there with the right length. ``"checksum"``: every object is read
+        too, and is what was committed. ``"decode"``: every frame is decoded. ``"restore"``: every edge leads
+        from the digests of its base to those of its target, so every path to a state gives the same values.
+        No more than a chunk for each processor is held at a time.
+    on_progress
+        Called with what is being done, how much of it is done, and how much there is.
+    sample
+        ``(n, t)``: look at the n-th of t slices of the objects; t runs look at all. Records are always read.
+    max_seconds
+        Begin with no further object after this time. Records are always read.
+
+    Raises
+    ------
+    NotFoundError
+        There is no store.
+    StorageError
+        The store could not be listed. (An object that cannot be read is a finding.)
+    """
+    check_level(level)
+    number, of = sample
+    if not 1 <= number <= of:
+        raise InvalidInputError(f"sample is {sample!r}; it is (n, t), n being 1 to t")
+    if max_seconds is not None and not max_seconds > 0:
+        raise InvalidInputError(f"max_seconds is {max_seconds!r}; it is more than 0")
+    began = time.perf_counter()
+    until = math.inf if max_seconds is None else time.monotonic() + max_seconds
+    examination = Examination(backend, level, on_progress, Sample(number, of), until)
+    examination.look()
+    return examination.report(time.perf_counter() - began)
+
+
+def check_level(level: str) -> None:
+    """Refuse what is no level of verification."""
+    if level not in get_args(Level):
+        raise InvalidInputError(f"level is {level!r}; it is one of {', '.join(get_args(Level))}")

@@ -1,0 +1,87 @@
+"""What a user says about a state besides the state, and refusing what no record can keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+
+from lcstore.errors import InvalidInputError
+from lcstore.format import keys
+from lcstore.format.strictjson import dumps
+from lcstore.limits import MAX_STEP
+
+#: How a state is named: a step, "latest" or None, a tag, a node's id.
+At: TypeAlias = int | str | None
+
+#: What is given for a damaged state: an error, or the state before it.
+OnCorrupt: TypeAlias = Literal["raise", "previous"]
+
+#: Tags that would be taken for something else.
+_RESERVED_TAGS: Final = frozenset({"latest", "best", "root"})
+
+
+@dataclass
+class Labels:
+    """What a user says about a state besides the state."""
+
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    tags: Sequence[str] = ()
+
+
+def check_tag(tag: str) -> str:
+    """Return a tag, or raise `InvalidInputError` where it cannot be one."""
+    keys.check_tag(tag)
+    if tag in _RESERVED_TAGS or tag.isdigit() or keys.is_id(tag):
+        raise InvalidInputError(
+            f"{tag!r} cannot be a tag: "
+            f"{', '.join(map(repr, sorted(_RESERVED_TAGS)))}, numbers and node ids mean something else"
+        )
+    return tag
+
+
+def check_step(step: object) -> int:
+    """Return a training step, or raise `InvalidInputError`."""
+    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= int(step) <= MAX_STEP:
+        raise InvalidInputError(f"a step is an integer from 0 to 2**63 - 1, not {step!r:.100}")
+    return int(step)
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a value that is none of the choices."""
+    if value not in choices:
+        raise InvalidInputError(f"{name} is {value!r:.100}; it is one of {', '.join(choices)}")
+
+
+def check_at(at: object) -> At:
+    """Return what names a state, or raise `InvalidInputError`."""
+    if at is None or isinstance(at, str):
+        return at
+    return check_step(at)
+
+
+def check_labels(
+    metrics: Mapping[str, float] | None, metadata: Mapping[str, Any] | None, tags: Sequence[str]
+) -> Labels:
+    """Refuse what a record cannot keep, before anything is written."""
+    numbers = {}
+    for name, value in (metrics or {}).items():
+        try:
+            # Losses are often given as they are: torch warns of a float that forgets the graph behind it.
+            detach = getattr(value, "detach", None)
+            numbers[str(name)] = float(value if detach is None else detach())
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(f"metric {name!r} is {value!r:.100}, which is no number") from error
+    data = dict(metadata or {})
+    try:
+        dumps(data)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"metadata must be JSON-like: {error}") from error
+    if isinstance(tags, str):
+        raise InvalidInputError(f"tags is the string {tags!r}: give a list of tags")
+    for tag in tags:
+        check_tag(tag)
+    return Labels(numbers, data, tuple(dict.fromkeys(tags)))

@@ -1,0 +1,172 @@
+"""Records about what exists already: tags and pins, retirements, condemnations.
+
+Each is named after the hash of its own bytes: a name verifies its body, a retry writes the same object
+again, and two writers never write one name. Specified in ``docs/format/records.md``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from lcstore.errors import CorruptionError
+from lcstore.format import keys
+from lcstore.format.fields import ID, header, open_fields, record_id, written
+from lcstore.format.strictjson import dumps, loads
+
+MAX_REASON_CHARS: Final = 2_000
+MAX_SCOPE_CHARS: Final = 120
+
+
+@dataclass(frozen=True, slots=True)
+class TagRecord:
+    """A tag or pin set on a node, or taken away (`node` is None). Of one name the greatest (`seq`, id) holds.
+
+    A pin keeps its node from retirement; its `name` is the node's id, or any text that says who holds it.
+    """
+
+    name: str
+    node: str | None
+    seq: int
+    created: str
+    kind: keys.TagKind = "tag"
+
+    def to_bytes(self) -> bytes:
+        """Return the record's bytes, having checked that they can be read."""
+        body = {"created": self.created, "name": self.name, "node": self.node, "seq": self.seq}
+        return written(dumps(header(self.kind) | body), self.from_bytes)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, key: str) -> Self:
+        """Return the record in `data`. `read_tag` also checks it against its name."""
+        fields = open_fields(loads(data, key=key), kind=("tag", "pin"), key=key)
+        record = cls(
+            name=fields.checked("name", keys.check_tag),
+            node=fields.nullable("node", lambda field: fields.form(field, ID)),
+            seq=fields.integer("seq", keys.MAX_SEQ),
+            created=fields.time("created"),
+            kind="pin" if fields.kind == "pin" else "tag",
+        )
+        fields.done()
+        return record
+
+    def key(self) -> str:
+        """Return the key under which this record is stored."""
+        return keys.tag_key(self._name(record_id(self.to_bytes())))
+
+    def _name(self, record: str) -> keys.TagName:
+        return keys.TagName(self.kind, self.name, self.seq, self.node, record)
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredRecord:
+    """What of a node is let go: its whole state, only its exact value, or one pool of it."""
+
+    node: str
+    reason: str
+    created: str
+    what: str = keys.WHOLE_STATE
+
+    def to_bytes(self) -> bytes:
+        """Return the record's bytes, having checked that they can be read."""
+        body = {"created": self.created, "node": self.node, "reason": self.reason, "what": self.what}
+        return written(dumps(header("retired") | body), self.from_bytes)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, key: str) -> Self:
+        """Return the record in `data`. `read_retired` also checks it against its name."""
+        fields = open_fields(loads(data, key=key), kind="retired", key=key)
+        record = cls(
+            node=fields.form("node", ID),
+            reason=fields.text("reason", MAX_REASON_CHARS),
+            created=fields.time("created"),
+            what=fields.text("what", MAX_SCOPE_CHARS),
+        )
+        fields.done()
+        if not keys.is_retirable(record.what):
+            raise CorruptionError(f"retires {record.what!r:.100}, which nothing has", key=key)
+        return record
+
+    def key(self) -> str:
+        """Return the key under which this record is stored."""
+        return keys.retired_key(self._name(record_id(self.to_bytes())))
+
+    def _name(self, record: str) -> keys.RetiredName:
+        return keys.RetiredName(self.node, self.what, record)
+
+
+@dataclass(frozen=True, slots=True)
+class CondemnedRecord:
+    """Objects of an edge that will be deleted: all of them, those of one array, or of its exact value.
+
+    `node` is the one whose own edge it is; None for an edge that maintenance added, or of no record.
+    """
+
+    edge: str
+    node: str | None
+    scope: str
+    created: str
+
+    def to_bytes(self) -> bytes:
+        """Return the record's bytes, having checked that they can be read."""
+        body = {"created": self.created, "edge": self.edge, "node": self.node, "scope": self.scope}
+        return written(dumps(header("condemned") | body), self.from_bytes)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, key: str) -> Self:
+        """Return the record in `data`. `read_condemned` also checks it against its name."""
+        fields = open_fields(loads(data, key=key), kind="condemned", key=key)
+        record = cls(
+            edge=fields.form("edge", ID),
+            node=fields.nullable("node", lambda field: fields.form(field, ID)),
+            scope=fields.text("scope", MAX_SCOPE_CHARS),
+            created=fields.time("created"),
+        )
+        fields.done()
+        if not keys.is_scope(record.scope):
+            raise CorruptionError(f"condemns {record.scope!r:.100}, which no edge has", key=key)
+        return record
+
+    def key(self) -> str:
+        """Return the key under which this record is stored."""
+        return keys.condemned_key(self._name(record_id(self.to_bytes())))
+
+    def _name(self, record: str) -> keys.CondemnedName:
+        return keys.CondemnedName(self.edge, self.node, self.scope, record)
+
+
+def read_tag(key: str, data: bytes) -> TagRecord:
+    """Return the tag's or pin's record stored under `key`, having checked hash and name against the body."""
+    name = keys.parse_tag_key(key)
+    _check_hash(key, data, name.record)
+    record = TagRecord.from_bytes(data, key=key)
+    _check_name(key, name, record._name(name.record))
+    return record
+
+
+def read_retired(key: str, data: bytes) -> RetiredRecord:
+    """Return the retirement stored under `key`, having checked hash and name against the body."""
+    name = keys.parse_retired_key(key)
+    _check_hash(key, data, name.record)
+    record = RetiredRecord.from_bytes(data, key=key)
+    _check_name(key, name, record._name(name.record))
+    return record
+
+
+def read_condemned(key: str, data: bytes) -> CondemnedRecord:
+    """Return the condemnation stored under `key`, having checked hash and name against the body."""
+    name = keys.parse_condemned_key(key)
+    _check_hash(key, data, name.record)
+    record = CondemnedRecord.from_bytes(data, key=key)
+    _check_name(key, name, record._name(name.record))
+    return record
+
+
+def _check_hash(key: str, data: bytes, promised: str) -> None:
+    if record_id(data) != promised:
+        raise CorruptionError("the record is not the one that its name promises (its hash differs)", key=key)
+
+
+def _check_name(key: str, promised: object, found: object) -> None:
+    if promised != found:
+        raise CorruptionError("the record contradicts its name", key=key)

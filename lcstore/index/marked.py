@@ -1,0 +1,133 @@
+"""What the names of retirements, pins and condemnations come to."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Container, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lcstore.format import keys
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import EdgeRef
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What is marked in a store.
+
+    Attributes
+    ----------
+    retired, pinned
+        Nodes. A pinned one is kept, retired or not.
+    inexact
+        Nodes whose exact value is let go.
+    stripped
+        Pools that are let go, by node.
+    condemned
+        What will be deleted, or was.
+    """
+
+    retired: frozenset[str] = frozenset()
+    pinned: frozenset[str] = frozenset()
+    inexact: frozenset[str] = frozenset()
+    stripped: dict[str, frozenset[str]] = field(default_factory=dict)
+    condemned: frozenset[keys.CondemnedName] = frozenset()
+
+    @cached_property
+    def hidden(self) -> frozenset[str]:
+        """Nodes that are let go of."""
+        return self.retired - self.pinned
+
+    @cached_property
+    def condemned_nodes(self) -> frozenset[str]:
+        """Nodes whose own edge may be gone."""
+        return frozenset(n.node for n in self.condemned if n.blocks and n.node is not None)
+
+    @cached_property
+    def condemned_edges(self) -> frozenset[str]:
+        """Edges of maintenance that may be gone."""
+        return frozenset(n.edge for n in self.condemned if n.blocks and n.node is None)
+
+    def outdated(self, graph: Graph, avoided: Collection[EdgeRef] = ()) -> bool:
+        """Say whether a graph was told of marks that are not there any more, but for edges to be avoided."""
+        nodes = {ref.target for ref in avoided if ref.edge is None}
+        edges = {ref.edge for ref in avoided}
+        return bool(
+            graph.hidden - self.hidden
+            or graph.condemned_nodes - self.condemned_nodes - nodes
+            or graph.condemned_edges - self.condemned_edges - edges
+        )
+
+    def mark(self, graph: Graph) -> None:
+        """Tell a graph."""
+        for node in self.hidden - graph.hidden:
+            graph.hide(node)
+        for node in self.condemned_nodes - graph.condemned_nodes:
+            graph.condemn(node=node)
+        for edge in self.condemned_edges - graph.condemned_edges:
+            graph.condemn(edge=edge)
+
+
+def marks_of(
+    retired: Iterable[keys.RetiredName],
+    pinned: Iterable[str],
+    condemned: Iterable[keys.CondemnedName],
+) -> Marks:
+    """Put the names of marks together."""
+    stripped: defaultdict[str, set[str]] = defaultdict(set)
+    states: set[str] = set()
+    inexact: set[str] = set()
+    for name in retired:
+        if name.pool is not None:
+            stripped[name.node].add(name.pool)
+        else:
+            (inexact if name.what == keys.EXACT_VALUE else states).add(name.node)
+    return Marks(
+        frozenset(states),
+        frozenset(pinned),
+        frozenset(inexact),
+        {node: frozenset(pools) for node, pools in stripped.items()},
+        frozenset(condemned),
+    )
+
+
+def bearers(
+    named: Iterable[keys.TagName], kind: keys.TagKind, nodes: Container[str]
+) -> dict[str, list[keys.TagName]]:
+    """Return the records that hold of each tag or pin: those set since it was last taken away, the last last.
+
+    One of a node that is not there says nothing: an interrupted save leaves that.
+    """
+    found: defaultdict[str, list[keys.TagName]] = defaultdict(list)
+    for name in sorted((n for n in named if n.kind == kind), key=lambda n: (n.seq, n.record)):
+        if name.node is None:
+            found.pop(name.name, None)
+        elif name.node in nodes:
+            found[name.name].append(name)
+    return dict(found)
+
+
+def tags_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
+    """Return the tags of each node that has any."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for tag, names in bearers(named, "tag", nodes).items():
+        for name in names:
+            if name.node is not None:
+                found[name.node].add(tag)
+    return dict(found)
+
+
+def pins_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
+    """Return who pins each node that is pinned; "" for whoever did not say."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for pin, names in bearers(named, "pin", nodes).items():
+        for name in names:
+            if name.node is not None:
+                found[name.node].add(pin.partition(" ")[2])
+    return dict(found)
+
+
+def next_seq(named: Iterable[keys.TagName], kind: keys.TagKind, name: str) -> int:
+    """Return the number for a new record of a tag or pin."""
+    return max((n.seq for n in named if n.kind == kind and n.name == name), default=-1) + 1

@@ -1,0 +1,129 @@
+"""What the kept states of a store need: edges, and of them which arrays. Plain data in, plain data out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from lcstore.errors import CorruptionError
+from lcstore.format import keys
+from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.index.census import Census, Stored
+from lcstore.state.layout import Layout
+from lcstore.track.columns import EXACT, OWN, SET, SET_GRID
+
+#: An array of an edge: the edge's id, pool, op.
+Needed: TypeAlias = tuple[str, str, keys.Op]
+
+#: No edge sets the tensor: it is new in a layout that no edge of the path speaks of.
+_NOWHERE: Final = -1
+_OPS: Final[dict[int, keys.Op]] = {SET: "set", EXACT: "exact", SET_GRID: "set"}
+
+
+def needed_arrays(
+    census: Census, tree: Iterable[EdgeRef], kept: set[str], layout: Callable[[str], Layout]
+) -> set[Needed]:
+    """Return the arrays that restoring the kept nodes reads, when each is restored over the edges of `tree`.
+
+    Parameters
+    ----------
+    census
+        The store.
+    tree
+        The edges that restores go over; more than one way to a node is well.
+    kept
+        The nodes to restore.
+    layout
+        Gives a layout by its digest.
+
+    Raises
+    ------
+    CorruptionError
+        The columns of a record do not fit its layout.
+    """
+    return _Needs(census, kept, layout).run(tree)
+
+
+class _Needs:
+    """One walk down the tree: where the value of every tensor begins, by node."""
+
+    def __init__(self, census: Census, kept: set[str], layout: Callable[[str], Layout]) -> None:
+        self.census = census
+        self.kept = kept
+        self.layout = layout
+        self.edges: list[str] = []
+        self.found: set[Needed] = set()
+        self._number: dict[str, int] = {}
+        self._seen: set[tuple[str, bytes]] = set()
+        self._places: dict[tuple[str, str], np.ndarray] = {}
+        self._pools: dict[str, tuple[list[str], np.ndarray]] = {}
+
+    def run(self, tree: Iterable[EdgeRef]) -> set[Needed]:
+        children: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        for ref in tree:
+            children[ref.base].append(ref)
+        pending = [(ref, "", np.empty(0, np.int64)) for ref in children[ROOT]]
+        while pending:
+            ref, base_layout, base = pending.pop()
+            own = self.census.stored[self.census.own[ref.target]]
+            edge = own if ref.edge is None else self.census.stored[ref.edge]
+            begins = self._pass(own, edge, base_layout, base)
+            self.found.update((edge.edge, pool, op) for pool, op in edge.arrays if op == "add")
+            if (ref.target, begins.tobytes()) in self._seen:
+                continue
+            self._seen.add((ref.target, begins.tobytes()))
+            if ref.target in self.kept:
+                self._need(ref.target, own.layout, begins)
+            pending += [(child, own.layout, begins) for child in children[ref.target]]
+        return self.found
+
+    def _pass(self, own: Stored, edge: Stored, base_layout: str, base: np.ndarray) -> np.ndarray:
+        """Return where each tensor of a node begins: number of an edge, times 8, and that edge's op."""
+        count = len(self.layout(own.layout).tensors)
+        ops, own_ops = (np.frombuffer(stored.ops, np.uint8).astype(np.int64) for stored in (edge, own))
+        if len(ops) != count or len(own_ops) != count:
+            raise CorruptionError(f"the columns of edge {edge.edge} do not fit its layout")
+        begins = np.full(count, _NOWHERE, np.int64)
+        if base_layout == own.layout:
+            begins[:] = base
+        elif base_layout:
+            there = self._places_in(own.layout, base_layout)
+            begins[there >= 0] = base[there[there >= 0]]
+        here = np.isin(ops, tuple(_OPS))
+        begins[here] = 8 * self._edge(edge.edge) + ops[here]
+        left = ops == OWN
+        begins[left] = 8 * self._edge(own.edge) + own_ops[left]
+        return begins
+
+    def _edge(self, edge: str) -> int:
+        if edge not in self._number:
+            self._number[edge] = len(self.edges)
+            self.edges.append(edge)
+        return self._number[edge]
+
+    def _places_in(self, layout: str, base: str) -> np.ndarray:
+        """Return where the tensors of a layout are in the layout of the base; -1 where they are not."""
+        if (layout, base) not in self._places:
+            index = self.layout(base).index
+            places = [index.get(spec.name, -1) for spec in self.layout(layout).tensors]
+            self._places[layout, base] = np.array(places, np.int64)
+        return self._places[layout, base]
+
+    def _need(self, node: str, digest: str, begins: np.ndarray) -> None:
+        if digest not in self._pools:
+            layout = self.layout(digest)
+            names = list(layout.pools)
+            numbers = {name: number for number, name in enumerate(names)}
+            self._pools[digest] = names, np.array([numbers[s.pool] for s in layout.tensors], np.int64)
+        names, pools = self._pools[digest]
+        stripped = self.census.marks.stripped.get(node, frozenset())
+        for code in np.unique(begins * len(names) + pools).tolist():
+            begin, pool = divmod(code, len(names))
+            if begin < 0 or names[pool] in stripped:
+                continue
+            op = _OPS.get(begin % 8)
+            if op is not None:
+                self.found.add((self.edges[begin // 8], names[pool], op))

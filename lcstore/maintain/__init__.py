@@ -1,0 +1,1 @@
+"""Compacting, retiring, collecting. Each may run beside writers and readers."""

@@ -1,0 +1,287 @@
+"""Adding the edges that compaction plans. No state changes: each is the sum of edges that are there."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Set
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import partial
+from threading import Semaphore
+from typing import Final
+
+from lcstore.errors import CorruptionError, NotFoundError, StorageError
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord
+from lcstore.format.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT
+from lcstore.graph.plan import Plan as Planned
+from lcstore.graph.plan import Shortcut, plan
+from lcstore.index.catalog import Catalog
+from lcstore.index.commit import is_taken_away, put_record
+from lcstore.maintain.retire import RetireReport
+from lcstore.maintain.verdict import weights_of
+from lcstore.read.reader import Reader
+from lcstore.storage.backend import Backend
+from lcstore.storage.jobs import run_all
+from lcstore.storage.survey import OnProgress
+from lcstore.track.merge import MergeJob, Merger, bytes_per_job
+from lcstore.version import SOFTWARE
+from lcstore.write.written import Written
+
+#: Merging holds about this many bytes at a time, all workers together; more only where one chunk takes more.
+MEMORY: Final = 384 << 20
+#: How often an edge is tried when a collector changes its path meanwhile.
+_TRIES: Final = 3
+
+
+@dataclass(frozen=True)
+class CompactReport:
+    """What a compaction did, and what it planned.
+
+    Attributes
+    ----------
+    url, dry_run
+        Of the store, and whether nothing was changed.
+    planned, added
+        Edges planned, and edges added: fewer if the time ran out or a collector was in the way.
+    anchors
+        How many of those planned set everything.
+    bytes_written
+        Bytes of the edges added (of a dry run: the estimate).
+    bytes_before, bytes_after
+        Bytes of all edges' weights, before, and when all is added and collected (estimates for what is new).
+    longest_before, longest_after
+        The most edges that restoring a kept state reads, before, and when all is added and collected.
+    latest_before, latest_after
+        Bytes of weights that restoring the latest state reads, before and when all is added.
+    skipped
+        Why an edge was not added, by the step it leads to.
+    seconds
+        Wall time.
+    retired
+        What the retention policy let go of, where one was given.
+    """
+
+    url: str
+    dry_run: bool
+    planned: int
+    added: int
+    anchors: int
+    bytes_written: int
+    bytes_before: int
+    bytes_after: int
+    longest_before: int
+    longest_after: int
+    latest_before: int
+    latest_after: int
+    skipped: dict[int, str]
+    seconds: float
+    retired: RetireReport | None = None
+
+
+class Compactor:
+    """One compaction.
+
+    Parameters
+    ----------
+    backend, catalog, reader, executor
+        The store, and threads to merge with.
+    max_bytes, max_seconds
+        Stop before this much is written or this time has passed. What is done stays of use.
+    smaller
+        Take time to write fewer bytes, which take longer to read.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        catalog: Catalog,
+        reader: Reader,
+        executor: Executor,
+        *,
+        max_bytes: int | None = None,
+        max_seconds: float | None = None,
+        smaller: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self.backend = backend
+        self.catalog = catalog
+        self.reader = reader
+        self.executor = executor
+        self.max_bytes = max_bytes
+        self.max_seconds = max_seconds
+        self.smaller = smaller
+        self.on_progress = on_progress
+        self.written = 0
+        self.skipped: dict[int, str] = {}
+
+    def run(self, *, dry_run: bool, retired: RetireReport | None = None) -> CompactReport:
+        """Plan, and carry the plan out.
+
+        Parameters
+        ----------
+        dry_run
+            Plan only.
+        retired
+            What was just let go of, or would be.
+        """
+        began = time.monotonic()
+        going = retired.retired if retired is not None else ()
+        without = frozenset(one.node for one in going if one.what == keys.WHOLE_STATE)
+        planned = self.plan(without)
+        added = 0
+        if not dry_run:
+            for number, shortcut in enumerate(planned.shortcuts):
+                if self.max_seconds is not None and time.monotonic() - began >= self.max_seconds:
+                    break
+                added += self._try(shortcut)
+                if self.on_progress is not None:
+                    self.on_progress("merging", number + 1, len(planned.shortcuts))
+        return CompactReport(
+            url=self.backend.url,
+            dry_run=dry_run,
+            planned=len(planned.shortcuts),
+            added=added,
+            anchors=sum(shortcut.base == ROOT for shortcut in planned.shortcuts),
+            bytes_written=planned.written if dry_run else self.written,
+            bytes_before=planned.stored_before,
+            bytes_after=planned.stored_after,
+            longest_before=planned.edges_before,
+            longest_after=planned.edges_after,
+            latest_before=planned.newest_before,
+            latest_after=planned.newest_after,
+            skipped=self.skipped,
+            seconds=time.monotonic() - began,
+            retired=retired,
+        )
+
+    def plan(self, without: frozenset[str] = frozenset()) -> Planned:
+        """Return what is to be added."""
+        graph = self.catalog.refresh(full=True)
+        kept = set(graph.nodes) - graph.hidden - without
+        lacking = graph.hidden | self.catalog.marks.stripped.keys()
+        condemned = {(name.edge, name.scope) for name in self.catalog.marks.condemned}
+        partial: set[str] = set()
+        while True:
+            planned = plan(
+                graph, kept, self._elements(graph), max_bytes=self.max_bytes, partial=frozenset(partial)
+            )
+            asked = [shortcut for shortcut in planned.shortcuts if shortcut.target in lacking]
+            found = {shortcut.target for shortcut in asked if self._is_partial(shortcut, condemned)}
+            if not found:
+                return planned
+            partial |= found
+
+    def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
+        """Say whether a merge to a retired or stripped state takes what went, as no kept state needs that."""
+        try:
+            merger = self._merger(shortcut)
+        except (CorruptionError, NotFoundError):  # collected meanwhile
+            return True
+        return any(
+            (keys.parse_data_key(key).edge, keys.array_scope(pool, op)) in condemned
+            for key, pool, op in merger.route.arrays()
+        )
+
+    def _elements(self, graph: Graph) -> int:
+        latest = graph.latest()
+        if latest is None:
+            return 1
+        return weights_of(self.catalog.layout(self.catalog.record(latest.node).layout))
+
+    def _try(self, shortcut: Shortcut) -> bool:
+        """Add one edge; say whether that went well. What a collector took away meanwhile is no failure."""
+        why = "a collector kept taking the new edge for one of an interrupted compaction"
+        for _ in range(_TRIES):
+            before = self._situation(shortcut)
+            try:
+                if self._add(shortcut):
+                    return True
+            except (CorruptionError, NotFoundError) as error:
+                changed = self.catalog.news(partial(self._situation, shortcut), before)
+                if not changed and not self._was_let_go(error):
+                    raise
+                why = f"collected meanwhile ({error})"
+                if not changed or self._situation(shortcut) is None:
+                    break
+        name = self.catalog.graph.nodes.get(shortcut.target)
+        if name is not None:
+            self.skipped[name.step] = why
+        return False
+
+    def _was_let_go(self, error: CorruptionError | NotFoundError) -> bool:
+        """Say whether what is missing was condemned: of a retired state, only what others need is there."""
+        if error.key is None or not error.key.startswith(f"{keys.DATA}/"):
+            return False
+        edge = keys.parse_data_key(error.key).edge
+        return any(name.edge == edge for name in self.catalog.marks.condemned)
+
+    def _situation(self, shortcut: Shortcut) -> object:
+        """Return what is to be merged, and what of that may be gone; None if there is nothing to do."""
+        graph = self.catalog.graph
+        if shortcut.target not in graph.nodes or shortcut.target in graph.hidden:
+            return None
+        try:
+            path = graph.path(shortcut.target, shortcut.base)
+        except (CorruptionError, NotFoundError):
+            return None
+        return [(ref, graph.is_condemned(ref)) for ref in path]
+
+    def _add(self, shortcut: Shortcut) -> bool:
+        """Add one edge; say whether it stays."""
+        node = self.reader.node(self.catalog.name(shortcut.target))
+        with node.named():
+            merger = self._merger(shortcut)
+            edge = secrets.token_hex(16)
+            written = Written(self.backend)
+            room = Semaphore(max(1, MEMORY // bytes_per_job(node.layout)))
+            jobs = [partial(self._merge, job, room, edge, written) for job in merger.jobs()]
+            try:
+                run_all(self.executor, jobs)
+            except NotFoundError as error:
+                if error.key is None or not error.key.startswith(keys.edge_folder(edge)):
+                    raise
+                return False  # a collector took what was just written
+            merger.prove()
+            written.put_metadata(edge, node.layout)
+        self.written += written.nbytes
+        return self._commit(
+            shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes())
+        )
+
+    def _merger(self, shortcut: Shortcut) -> Merger:
+        node = self.reader.node(self.catalog.name(shortcut.target))
+        edges = self.reader.edges(self.catalog.graph.path(shortcut.target, shortcut.base))
+        base = None
+        if shortcut.base != ROOT:
+            below = self.reader.node(self.catalog.name(shortcut.base))
+            base = below.layout, below.columns
+        return Merger(edges, node.layout, node.columns, base, smaller=self.smaller)
+
+    def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
+        """Merge a chunk, write it, and read back what was written."""
+        with room:
+            for chunk in job():
+                self._check(written.put_chunk(edge, chunk))
+
+    def _check(self, ref: ObjectRef) -> None:
+        try:
+            ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
+        except CorruptionError as error:
+            message = f"what was just written reads back differently: {error.message}"
+            raise StorageError(message, key=ref.key) from error
+
+    def _commit(self, shortcut: Shortcut, edge: EdgeBody) -> bool:
+        record = EdgeRecord(shortcut.target, edge, utc_now(), {"span": shortcut.span}, SOFTWARE)
+        put_record(self.backend, keys.edge_key(record.name), record.to_bytes())
+        if is_taken_away(self.backend, edge.id, edge.objects):
+            # Never under the name of the collector's own, which that is about to delete.
+            created = f"{utc_now()[:-1]}{int(secrets.token_hex(4), 16) % 1000:03d}Z"
+            mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, created)
+            put_record(self.backend, mark.key(), mark.to_bytes())
+            return False
+        self.catalog.add_edge(record)
+        return True

@@ -1,0 +1,56 @@
+"""Tags and pins: names set on states, and taken away."""
+
+from __future__ import annotations
+
+from lcstore.errors import ConflictError, InvalidInputError
+from lcstore.format import keys
+from lcstore.format.marks import TagRecord
+from lcstore.format.records import utc_now
+from lcstore.index.catalog import Catalog
+from lcstore.index.commit import put_record
+from lcstore.index.marked import bearers, next_seq
+from lcstore.index.standing import is_too_late
+from lcstore.storage.backend import Backend
+
+
+def set_name(backend: Backend, kind: keys.TagKind, name: str, node: str | None) -> None:
+    """Set a tag or pin on a node, or take it away from all (None)."""
+    named = [keys.parse_tag_key(key) for key in backend.list(keys.NAMES)]
+    record = TagRecord(name, node, next_seq(named, kind, name), utc_now(), kind)
+    put_record(backend, record.key(), record.to_bytes())
+
+
+def pin(backend: Backend, catalog: Catalog, node: str, by: str) -> None:
+    """Keep a node from being retired, or collected if it was.
+
+    Raises
+    ------
+    ConflictError
+        It is being collected: too late.
+    """
+    name = _pin_name(node, by)
+    set_name(backend, "pin", name, node)
+    # As for a save: whoever condemns from now on sees the pin.
+    if is_too_late(backend, catalog, node):
+        set_name(backend, "pin", name, None)
+        raise ConflictError(f"node {node} is being collected: it is too late to pin it")
+
+
+def unpin(backend: Backend, catalog: Catalog, node: str, by: str | None) -> int:
+    """Take pins from a node: all, or that of one holder. Return how many."""
+    named = tuple(map(keys.parse_tag_key, backend.list(keys.NAMES)))
+    held = bearers(named, "pin", catalog.graph.nodes)
+    names = [name for name, records in held.items() if any(record.node == node for record in records)]
+    if by is not None:
+        names = [name for name in names if name == _pin_name(node, by)]
+    for name in names:
+        set_name(backend, "pin", name, None)
+    return len(names)
+
+
+def _pin_name(node: str, by: str) -> str:
+    """Return the name of a pin: one for each node and holder, so that each is taken away by itself."""
+    name = f"{node} {by}" if by else node
+    if len(name) > keys.MAX_TAG_CHARS:
+        raise InvalidInputError(f"the name of who pins is up to {keys.MAX_TAG_CHARS - 33} characters")
+    return name

@@ -1,0 +1,215 @@
+"""Letting go of states, of exact values and of pools: decided by a policy, made so by records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from lcstore.errors import InvalidInputError
+from lcstore.format import keys
+from lcstore.format.marks import RetiredRecord
+from lcstore.format.records import NodeRecord, read_node, utc_now
+from lcstore.graph.names import ROOT, NodeName
+from lcstore.index.catalog import Catalog
+from lcstore.index.commit import put_record
+from lcstore.retention.base import Retention
+from lcstore.retention.candidates import Candidate, tips
+from lcstore.retention.decide import Decision, decide
+from lcstore.state.layout import Layout
+from lcstore.state.names import matcher
+from lcstore.storage.backend import Backend
+from lcstore.storage.jobs import run_all
+from lcstore.storage.survey import OnProgress, read_records
+
+
+@dataclass(frozen=True)
+class Retired:
+    """One thing that is let go of.
+
+    Attributes
+    ----------
+    step, node
+        Of which state.
+    what
+        ``"state"``, ``"exact"`` or ``"pool.<pool>"``.
+    reason
+        Why.
+    """
+
+    step: int
+    node: str
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class RetireReport:
+    """What a retention policy decided.
+
+    Attributes
+    ----------
+    url, dry_run
+        Of the store, and whether nothing was changed.
+    kept
+        Steps of the states that stay, each revision by itself.
+    kept_by
+        By node, in the order of `kept`: what keeps it.
+    retired
+        What is let go of now. It is deleted by the next `collect`.
+    notes
+        What the user may want to know.
+    """
+
+    url: str
+    dry_run: bool
+    kept: tuple[int, ...]
+    kept_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    retired: tuple[Retired, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def retire_by(
+    backend: Backend,
+    catalog: Catalog,
+    executor: Executor,
+    policy: Retention,
+    *,
+    dry_run: bool,
+    on_progress: OnProgress | None = None,
+) -> RetireReport:
+    """Let go of what a retention policy does not keep.
+
+    Raises
+    ------
+    InvalidInputError
+        The policy names no state to keep.
+    CorruptionError
+        A record cannot be read: nothing is decided about states of which not all is known.
+    """
+    catalog.refresh(full=True)
+    records = _records(backend, catalog, on_progress)
+    decision = decide(policy, _candidates(catalog, records))
+    notes = list(decision.notes)
+    going = sorted(_going(catalog, records, decision, notes), key=lambda one: (one.step, one.node, one.what))
+    if not dry_run:
+        put_retired(backend, executor, going)
+        catalog.refresh(full=True)
+    kept = sorted((catalog.graph.nodes[node] for node in decision.kept), key=lambda n: (n.step, n.order))
+    steps = tuple(name.step for name in kept)
+    kept_by = {name.node: decision.kept_by.get(name.node, ()) for name in kept}
+    return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
+
+
+def retire_node(backend: Backend, catalog: Catalog, executor: Executor, node: str, reason: str) -> Retired:
+    """Let go of one state.
+
+    Raises
+    ------
+    InvalidInputError
+        It is the latest of its run, or pinned.
+    """
+    graph = catalog.refresh(full=True)
+    name = graph.nodes[node]
+    if node in tips(_as_candidates(graph.nodes.values())):
+        raise InvalidInputError(f"step {name.step} is the latest state of run {name.run}: it is always kept")
+    if node in catalog.marks.pinned:
+        raise InvalidInputError(f"step {name.step} is pinned: unpin it first")
+    gone = Retired(name.step, node, keys.WHOLE_STATE, reason)
+    if node not in graph.hidden:
+        put_retired(backend, executor, [gone])
+        catalog.refresh(full=True)
+    return gone
+
+
+def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) -> None:
+    """Store retirements."""
+    created = utc_now()
+
+    def put(one: Retired) -> None:
+        record = RetiredRecord(one.node, one.reason, created, one.what)
+        put_record(backend, record.key(), record.to_bytes())
+
+    run_all(executor, [partial(put, one) for one in going])
+
+
+def _records(backend: Backend, catalog: Catalog, on_progress: OnProgress | None) -> dict[str, NodeRecord]:
+    graph = catalog.graph
+    shown = [keys.node_key(name) for node, name in graph.nodes.items() if node not in graph.hidden]
+    found = {}
+    for read in read_records(backend, shown, read_node, phase="records", on_progress=on_progress):
+        if read.error is not None:
+            raise read.error
+        assert read.record is not None
+        found[keys.parse_node_key(read.key).node] = read.record
+    return found
+
+
+def _candidates(catalog: Catalog, records: dict[str, NodeRecord]) -> list[Candidate]:
+    tags, marks = catalog.tags(), catalog.marks
+    anchors = {edge.target: edge.nbytes for edge in catalog.graph.edges.values() if edge.base == ROOT}
+    found = []
+    for node, record in records.items():
+        own = record.edge.nbytes
+        found.append(
+            Candidate(
+                node=node,
+                step=record.step,
+                run=record.run,
+                run_id=record.run_id,
+                seq=record.seq,
+                created=datetime.fromisoformat(record.created),
+                metrics=record.metrics,
+                tags=frozenset(tags.get(node, ())),
+                pinned=node in marks.pinned,
+                nbytes=own,
+                anchor_bytes=own if record.edge.base == ROOT else anchors.get(node),
+                exact=_has_exact(catalog.layout(record.layout), record) and node not in marks.inexact,
+            )
+        )
+    return found
+
+
+def _has_exact(layout: Layout, record: NodeRecord) -> bool:
+    """Say whether a state gives more than its track: an exact save, or an anchor with lossy tensors."""
+    if record.exact is not None:
+        return bool(record.exact.objects)
+    lossy = any(spec.role == "weights" for spec in layout.tensors)
+    return lossy and record.edge.base == ROOT
+
+
+def _as_candidates(names: Iterable[NodeName]) -> list[Candidate]:
+    ordered = sorted(names, key=lambda name: name.order)
+    return [Candidate(n.node, n.step, n.run, n.run_id, n.seq) for n in ordered]
+
+
+def _going(
+    catalog: Catalog, records: dict[str, NodeRecord], decision: Decision, notes: list[str]
+) -> Iterable[Retired]:
+    for node, reason in decision.retired.items():
+        yield Retired(records[node].step, node, keys.WHOLE_STATE, reason)
+    for node, reason in decision.exact_let_go.items():
+        yield Retired(records[node].step, node, keys.EXACT_VALUE, reason)
+    for node, globs in decision.stripped.items():
+        record = records[node]
+        gone = catalog.marks.stripped.get(node, frozenset())
+        for pool in _pools(catalog.layout(record.layout), globs, notes):
+            if pool not in gone:
+                yield Retired(record.step, node, keys.pool_of(pool), f"stripped of {', '.join(globs)}")
+
+
+def _pools(layout: Layout, globs: Sequence[str], notes: list[str]) -> list[str]:
+    """Return the pools all of whose tensors match: less than a pool cannot be let go of."""
+    matches: Callable[..., bool] = matcher(list(globs))
+    found = []
+    for pool in layout.pools:
+        inside = [matches(spec.name) for spec in layout.tensors if spec.pool == pool]
+        if inside and all(inside):
+            found.append(pool)
+        elif any(inside):
+            note = f"{', '.join(globs)} names only some of the tensors that lie in pool {pool}: it is kept"
+            if note not in notes:
+                notes.append(note)
+    return found

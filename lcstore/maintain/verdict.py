@@ -1,0 +1,216 @@
+"""What may go of a store, and what must stay: pure functions of a census."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from lcstore.errors import CorruptionError
+from lcstore.format import keys
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT
+from lcstore.graph.plan import needed
+from lcstore.index.census import Census, Stored
+from lcstore.index.needs import Needed, needed_arrays
+from lcstore.state.layout import Layout
+from lcstore.track.columns import OWN
+
+
+class Scope(NamedTuple):
+    """What a condemnation is about: an edge, the node whose own edge it is, and which of its objects."""
+
+    edge: str
+    node: str | None
+    scope: str
+
+
+class Verdict(NamedTuple):
+    """What kept states need.
+
+    Attributes
+    ----------
+    arrays
+        The arrays that their restores read.
+    nodes
+        The nodes that they pass, themselves included.
+    edges
+        Edges of which everything stays.
+    ways
+        Nodes whose own edge restores go over.
+    """
+
+    arrays: set[Needed]
+    nodes: set[str]
+    edges: set[str]
+    ways: set[str]
+
+    def spares(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
+        """Say whether an array has to stay."""
+        return stored.edge in self.edges or (stored.edge, *array) in self.arrays
+
+    def passes(self, stored: Stored) -> bool:
+        """Say whether the record of an edge has to stay."""
+        if stored.edge in self.edges or (stored.own and stored.target in self.nodes):
+            return True
+        return not stored.own and any((stored.edge, *array) in self.arrays for array in stored.arrays)
+
+    def closing(self, stored: Stored) -> str | None:
+        """Return the scope that closes the way over an own edge, where nothing else of it that goes does.
+
+        Its record stays, for what shortcuts leave to it; what a restore over it would go on to read may go.
+        """
+        if not stored.own or stored.edge in self.edges or stored.target in self.ways:
+            return None
+        weights = [array for array in stored.arrays if array[0].startswith(keys.WEIGHTS)]
+        if not all(self.spares(stored, array) for array in weights):
+            return None
+        # Deltas are needed of the ways alone: so it has no such array, and none goes with this.
+        return keys.array_scope(next((pool for pool, _ in weights), f"{keys.WEIGHTS}float32"), "add")
+
+
+def judge(census: Census, layout: Callable[[str], Layout]) -> Verdict:
+    """Find out what the kept states need.
+
+    Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
+    for it may have been deleted when it seemed to be of no record. A state that only such edges lead to is in
+    danger: nothing that any of its paths uses may then go.
+
+    Raises
+    ------
+    CorruptionError
+        A kept state cannot be restored over any path.
+    """
+    graph, kept = census.graph, census.kept
+    _check_restorable(graph, kept)
+    elements, gone, avoided = elements_of(census, layout), _gone(census), set[str]()
+    _avoid(census, {n.edge for n in census.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
+    while True:
+        tree = needed(graph, kept, elements)
+        arrays = needed_arrays(census, tree, kept, layout)
+        hit = {array[0] for array in arrays & gone} - avoided
+        if not hit:
+            break
+        avoided |= hit
+        _avoid(census, hit)
+    ways = {ref.target for ref in tree if ref.edge is None}
+    arrays |= _opening(census, sorted(ways))
+    nodes = kept | {ref.target for ref in tree} | {ref.base for ref in tree if ref.base != ROOT}
+    shortcuts = {ref.edge for ref in tree if ref.edge is not None}
+    danger = {node for node in kept if graph.is_in_danger(node)}
+    above, edges = _above(graph, danger)
+    own = {census.own[node] for node in above}
+    return Verdict(arrays, nodes | above, shortcuts | edges | own, ways | above)
+
+
+def _opening(census: Census, nodes: Iterable[str]) -> set[Needed]:
+    """Return the arrays without which the own edges of some nodes would be closed to readers.
+
+    An edge is condemned as a path with any array of weights that it has, be it one whose tensors are gone
+    from all kept states: it is not worth closing the way for what that takes.
+    """
+    found: set[Needed] = set()
+    for node in nodes:
+        stored = census.stored[census.own[node]]
+        found |= {(stored.edge, *array) for array in stored.arrays if array[0].startswith(keys.WEIGHTS)}
+    return found
+
+
+def condemnable(census: Census, verdict: Verdict, orphans: set[str]) -> Iterator[Scope]:
+    """List what no kept state needs.
+
+    Parameters
+    ----------
+    orphans
+        Edges of no record that are old enough.
+    """
+    for edge in sorted(orphans - set(census.stored)):
+        yield Scope(edge, None, keys.WHOLE_EDGE)
+    for stored in census.stored.values():
+        node = stored.target if stored.own else None
+        if not verdict.passes(stored):
+            yield Scope(stored.edge, node, keys.WHOLE_EDGE)
+            continue
+        for array in stored.arrays:
+            if not verdict.spares(stored, array):
+                yield Scope(stored.edge, node, keys.array_scope(*array))
+        closing = verdict.closing(stored)
+        if closing is not None:
+            yield Scope(stored.edge, node, closing)
+        if stored.exact and not _keeps_exact(census, stored):
+            yield Scope(stored.edge, node, keys.EXACT_VALUE)
+
+
+def objects_of(census: Census, scope: Scope) -> list[str]:
+    """Return the keys of the objects that a condemnation is about and that are there."""
+    there = census.data.get(scope.edge, [])
+    stored = census.stored.get(scope.edge)
+    if scope.scope == keys.WHOLE_EDGE or stored is None:
+        return sorted(there)
+    if scope.scope == keys.EXACT_VALUE:
+        wanted = {ref.key for ref in stored.exact}
+    else:
+        arrays = {keys.array_scope(*array): refs for array, refs in stored.arrays.items()}
+        wanted = {ref.key for ref in arrays.get(scope.scope, ())}
+    return sorted(wanted.intersection(there))
+
+
+def elements_of(census: Census, layout: Callable[[str], Layout]) -> int:
+    """Return about how many weights a state has: what the latest one has."""
+    latest = census.graph.latest()
+    if latest is None:
+        return 1
+    return weights_of(layout(census.stored[census.own[latest.node]].layout))
+
+
+def weights_of(layout: Layout) -> int:
+    """Return the number of weights, at least 1."""
+    return max(1, sum(spec.size for spec in layout.tensors if spec.role == "weights"))
+
+
+def _keeps_exact(census: Census, stored: Stored) -> bool:
+    return stored.target in census.kept and stored.target not in census.marks.inexact
+
+
+def _gone(census: Census) -> set[Needed]:
+    """Return the arrays of records that are condemned, or of which an object is missing."""
+    marked = {(name.edge, name.scope) for name in census.marks.condemned}
+    found: set[Needed] = set()
+    for stored in census.stored.values():
+        there = set(census.data.get(stored.edge, ()))
+        for array, refs in stored.arrays.items():
+            scopes = {(stored.edge, keys.WHOLE_EDGE), (stored.edge, keys.array_scope(*array))}
+            if not scopes.isdisjoint(marked) or any(ref.key not in there for ref in refs):
+                found.add((stored.edge, *array))
+    return found
+
+
+def _avoid(census: Census, edges: set[str], *, whole: bool = False) -> None:
+    """Have edges be a last resort, with those that leave something to them, or (`whole`) end with them."""
+    graph = census.graph
+    own = {stored.target for edge in edges if (stored := census.stored.get(edge)) and stored.own}
+    for node in own:
+        graph.condemn(node=node)
+    for edge, name in graph.edges.items():
+        left = name.target in own and (whole or OWN in census.stored[edge].ops)
+        if edge in edges or left:
+            graph.condemn(edge=edge)
+
+
+def _check_restorable(graph: Graph, kept: set[str]) -> None:
+    for node in sorted(kept):
+        try:
+            graph.path_bytes(node)
+        except CorruptionError as error:
+            name = graph.nodes[node]
+            raise CorruptionError(
+                f"{error.message}; nothing is collected while a kept state cannot be restored: "
+                "run `lcstore repair`",
+                key=keys.node_key(name),
+                step=name.step,
+            ) from error
+
+
+def _above(graph: Graph, nodes: set[str]) -> tuple[set[str], set[str]]:
+    """Return some nodes and all above them, and the edges of maintenance that lead to any of these."""
+    found = set(nodes).union(*(graph.ancestors(node) for node in nodes))
+    return found, {edge.edge for edge in graph.edges.values() if edge.target in found}

@@ -1,0 +1,1 @@
+"""Looking at states: one state, one tensor, a walk over many, differences."""

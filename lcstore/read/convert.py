@@ -1,0 +1,80 @@
+"""Restored values to what the user asked for: a library's tensors, another dtype, the shape of a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.errors import InvalidInputError, UnsupportedFormatError
+from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
+from lcstore.state.layout import TensorSpec
+from lcstore.state.like import fill_like, is_abstract
+from lcstore.state.names import Name, format_name
+
+TARGETS: Final = ("numpy", "torch", "jax", "saved")
+
+
+def shaped(flat: Array, spec: TensorSpec, dtype: str | None, to: str) -> Any:
+    """Return a tensor in its shape, cast to `dtype` if it is floating, as the library `to` has it."""
+    if to not in TARGETS:
+        raise InvalidInputError(f"to is {to!r}; it is one of {', '.join(TARGETS)}")
+    array = flat.reshape(spec.shape)
+    if dtype is not None and array.dtype.kind in "fV":
+        array = cast_array(array, _wanted_dtype(dtype))
+    if to in ("torch", "jax"):
+        return from_host(array, "torch" if to == "torch" else "jax")
+    if to == "saved" or spec.framework == "numpy-scalar":
+        return from_host(array, spec.framework)
+    return array
+
+
+def _wanted_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return a dtype that a caller names, as torch, numpy or a string has it."""
+    text = str(dtype).removeprefix("torch.") if not isinstance(dtype, type) else np.dtype(dtype).name
+    try:
+        return dtype_from_name(text)
+    except UnsupportedFormatError as error:
+        raise InvalidInputError(f"there is no dtype {text!r:.80} to restore to") from error
+
+
+def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -> Any:
+    """Return the tree `like` with stored values in its places.
+
+    Raises
+    ------
+    InvalidInputError
+        The tree asks for something that is not stored, or stored otherwise; the message names the paths.
+    """
+    missing: list[Name] = []
+
+    def one(path: Name, leaf: Any) -> Any:
+        wants_tensor = is_array(leaf) or is_abstract(leaf)
+        if wants_tensor and path in tensors:
+            try:
+                return convert_like(tensors[path], leaf)
+            except InvalidInputError as error:
+                raise InvalidInputError(f"tensor {format_name(path)!r}: {error.message}") from error
+        if not wants_tensor and path in leaves:
+            return leaves[path]
+        missing.append(path)
+        return None
+
+    tree = fill_like(like, one)
+    if missing:
+        shown = ", ".join(repr(format_name(path)) for path in missing[:5])
+        raise InvalidInputError(
+            f"the tree given as `like` has {len(missing)} leaves that are not stored as such: {shown}"
+            + (", ..." if len(missing) > 5 else "")
+        )
+    return tree
+
+
+def patterns(keys: str | Sequence[str] | None) -> list[str]:
+    """Return path globs as a list; None means everything."""
+    if keys is None:
+        return ["**"]
+    return [keys] if isinstance(keys, str) else list(keys)

@@ -1,0 +1,133 @@
+"""A layout as JSON, and back from JSON that is not trusted.
+
+::
+
+    {"format": 0, "kind": "layout", "structure": ...,
+     "pools":   [[name, size, chunk], ...],
+     "tensors": [[pool name, offset, [shape], framework], ...]}
+
+There is one row for each tensor of the structure, in its order. Nothing is said twice, so nothing can
+disagree: paths follow from the structure, role and dtype from the name of the pool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NoReturn
+
+from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
+from lcstore.errors import CorruptionError, UnsupportedFormatError
+from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
+from lcstore.state.containers import Structure, where
+from lcstore.state.frameworks import FRAMEWORKS
+from lcstore.state.names import Name
+from lcstore.state.specs import (
+    CHUNK_MULTIPLE,
+    HUGE_CHUNK_BYTES,
+    POOL_ROLES,
+    PoolSpec,
+    TensorSpec,
+    check_shape,
+    pool_align,
+)
+from lcstore.state.tree import structure_names
+
+FORMAT: Final = 0
+_FIELDS: Final = frozenset({"format", "kind", "structure", "pools", "tensors"})
+#: A layout has at most one pool for each first word and dtype.
+_MAX_POOLS: Final = len(POOL_ROLES) * len(DTYPE_NAMES)
+
+
+def write_layout(
+    structure: Structure, tensors: Iterable[TensorSpec], pools: Mapping[str, PoolSpec]
+) -> dict[str, Any]:
+    """Return the parts of a layout as a JSON value."""
+    return {
+        "format": FORMAT,
+        "kind": "layout",
+        "structure": structure,
+        "pools": [[pool.name, pool.size, pool.chunk] for pool in pools.values()],
+        "tensors": [[spec.pool, spec.offset, list(spec.shape), spec.framework] for spec in tensors],
+    }
+
+
+def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str, PoolSpec]]:
+    """Return the parts of the layout of a JSON value, validated; see `Layout.from_json`."""
+    if type(value) is not dict or value.get("kind") != "layout":
+        _corrupt("it is no layout")
+    if type(value.get("format")) is not int or value["format"] != FORMAT:
+        found = f"{value.get('format')!r:.40}"
+        raise UnsupportedFormatError(f"layout format {found} is not known: upgrade lcstore")
+    if value.keys() != _FIELDS:
+        _corrupt("it lacks a field or has one too many")
+    rows, pool_rows = value["tensors"], value["pools"]
+    if type(rows) is not list or type(pool_rows) is not list:
+        _corrupt("tensors or pools are no list")
+    check(len(rows), MAX_TENSORS, "number of tensors of a layout")
+    check(len(pool_rows), _MAX_POOLS, "number of pools of a layout")
+    paths, _ = structure_names(value["structure"])
+    if len(paths) != len(rows):
+        _corrupt(f"its structure has {len(paths)} tensors, and {len(rows)} have places")
+    pools = {pool.name: pool for pool in map(_read_pool, pool_rows)}
+    if len(pools) != len(pool_rows):
+        _corrupt("two pools have one name")
+    tensors = tuple([_read_tensor(row, path, pools) for row, path in zip(rows, paths, strict=True)])
+    _check_places(tensors, pools)
+    return value["structure"], tensors, pools
+
+
+def _corrupt(what: str) -> NoReturn:
+    raise CorruptionError(f"a stored layout cannot be right: {what}")
+
+
+def _count(value: Any, limit: int, what: str) -> int:
+    if type(value) is not int:
+        _corrupt(f"{what} is no integer")
+    return check(value, limit, what)
+
+
+def _read_pool(row: Any) -> PoolSpec:
+    if type(row) is not list or len(row) != 3 or type(row[0]) is not str:
+        _corrupt("a pool is not a name and two numbers")
+    name = row[0]
+    prefix, _, dtype = name.partition("-")
+    if prefix not in POOL_ROLES:
+        _corrupt(f"{name!r:.80} is no name of a pool")
+    role, itemsize = POOL_ROLES[prefix], dtype_from_name(dtype).itemsize
+    if role != "exact" and dtype not in LOSSY_DTYPES:
+        _corrupt(f"pool {name!r} is lossy, and its dtype is not")
+    size = _count(row[1], MAX_POOL_ELEMENTS, f"size of pool {name!r}")
+    chunk = _count(row[2], HUGE_CHUNK_BYTES // itemsize, f"chunk of pool {name!r}")
+    if size % pool_align(role) or not chunk or chunk % CHUNK_MULTIPLE:
+        _corrupt(f"size {size} or chunk {chunk} of pool {name!r} is not a multiple of what it has to be")
+    return PoolSpec(name, dtype, size, chunk)
+
+
+def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec:
+    if type(row) is not list or len(row) != 4:
+        _corrupt(f"the tensor at {where(path)} has no place")
+    name, offset, shape, framework = row
+    pool = pools.get(name) if type(name) is str else None
+    if pool is None or framework not in FRAMEWORKS or type(shape) is not list:
+        _corrupt(f"pool, shape or framework of the tensor at {where(path)} is not known")
+    if type(offset) is not int or not all(type(size) is int and size >= 0 for size in shape):
+        _corrupt(f"offset or shape of the tensor at {where(path)} is no list of integers")
+    check_shape(shape)
+    if framework == "numpy-scalar" and shape:
+        _corrupt(f"the scalar at {where(path)} has dimensions")
+    return TensorSpec(path, tuple(shape), pool.dtype, pool.role, framework, name, offset)
+
+
+def _check_places(tensors: tuple[TensorSpec, ...], pools: dict[str, PoolSpec]) -> None:
+    """Every tensor lies within its pool, starts where one may start, and shares no element with another."""
+    ends = dict.fromkeys(pools, 0)
+    aligns = {name: pool.align for name, pool in pools.items()}
+    for spec in sorted(tensors, key=lambda spec: spec.offset):
+        size = spec.size
+        if spec.offset % aligns[spec.pool] or spec.offset + size > pools[spec.pool].size:
+            _corrupt(f"the tensor at {where(spec.name)} does not fit its pool")
+        if not size:
+            continue
+        if spec.offset < ends[spec.pool]:
+            _corrupt(f"the tensor at {where(spec.name)} overlaps another")
+        ends[spec.pool] = spec.offset + size

@@ -1,0 +1,161 @@
+"""Where a leaf lies in a state: a tuple of typed parts, and its text form for people.
+
+A part is a string (a dict key, a field name) or an integer (an integer dict key, a place in a list). The
+text form joins the parts with ``/`` and is exact: every path has one text, and every text one path.
+
+=========================  =====================================
+part                       text
+=========================  =====================================
+``"a/b"``                  ``a~1b``
+``"a~b"``                  ``a~0b``
+``"#a"`` (leading ``#``)   ``~2a``
+``""``                     ``~3``
+``7``                      ``#7``
+no parts (the state)       the empty text
+=========================  =====================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
+from typing import TypeAlias
+
+from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.limits import MAX_TREE_DEPTH
+
+Component: TypeAlias = str | int
+Name: TypeAlias = tuple[Component, ...]
+
+#: Integer parts fit 64 signed bits, so that a reader in any language can hold them.
+MIN_INT_COMPONENT = -(1 << 63)
+MAX_INT_COMPONENT = (1 << 63) - 1
+
+_UNESCAPED = {"0": "~", "1": "/", "2": "#", "3": ""}
+_ESCAPE = re.compile("~(.?)", re.DOTALL)
+
+
+def format_name(path: Name) -> str:
+    """Return the text form of `path`: ``("model", "a/b", 0)`` gives ``"model/a~1b/#0"``."""
+    return "/".join([_format_part(part) for part in path])
+
+
+def _format_part(part: Component) -> str:
+    if isinstance(part, int):
+        return f"#{part}"
+    if not part:
+        return "~3"
+    if "~" in part or "/" in part:
+        part = part.replace("~", "~0").replace("/", "~1")
+    return "~2" + part[1:] if part[0] == "#" else part
+
+
+def parse_name(text: str) -> Name:
+    """Return the path whose text form is `text`, the exact inverse of `format_name`.
+
+    Raises
+    ------
+    InvalidInputError
+        `text` is not the text form of any path: a bad escape, an empty part, ``#`` without an integer.
+    """
+    path = tuple(_parse_part(part, text) for part in text.split("/")) if text else ()
+    # One comparison catches every second spelling: "#01", "~3x", "a~2", digits that are not ASCII.
+    if format_name(path) != text:
+        raise InvalidInputError(f"{text!r} is not the text form of a path")
+    return path
+
+
+def _parse_part(part: str, text: str) -> Component:
+    if part.startswith("#"):
+        digits = part[1:]
+        # 20 characters hold every 64-bit integer, and keep int() away from long texts.
+        if len(digits) <= 20 and digits.lstrip("-").isdecimal():
+            try:
+                value = int(digits)
+            except ValueError:
+                value = MAX_INT_COMPONENT + 1
+            if is_component(value):
+                return value
+        raise InvalidInputError(f"{part!r} in path {text!r} is no integer (write '~2' for a leading '#')")
+    return _ESCAPE.sub(lambda found: _unescape(found, text), part)
+
+
+def _unescape(found: re.Match[str], text: str) -> str:
+    try:
+        return _UNESCAPED[found[1]]
+    except KeyError:
+        raise InvalidInputError(f"bad escape {found[0]!r} in path {text!r} (write '~0' for '~')") from None
+
+
+def is_component(value: object) -> bool:
+    """Tell whether `value` can be a part: a string of valid Unicode, or an integer of 64 signed bits."""
+    if type(value) is str:
+        return value.isascii() or not has_surrogates(value)
+    return type(value) is int and MIN_INT_COMPONENT <= value <= MAX_INT_COMPONENT
+
+
+def has_surrogates(text: str) -> bool:
+    """Tell whether `text` holds half of a surrogate pair, which no UTF-8 text can carry."""
+    return any("\ud800" <= char <= "\udfff" for char in text)
+
+
+def name_to_json(path: Name) -> list[Component]:
+    """Return `path` as a JSON value: a list of strings and integers."""
+    return list(path)
+
+
+def name_from_json(value: object) -> Name:
+    """Return the path that `name_to_json` made a JSON value of; `CorruptionError` if it is not one."""
+    if not isinstance(value, list) or len(value) > MAX_TREE_DEPTH or not all(map(is_component, value)):
+        raise CorruptionError("a path is not a short list of strings and 64-bit integers")
+    return tuple(value)
+
+
+def match(pattern: str, path: Name) -> bool:
+    """Tell whether the glob `pattern` matches all of `path`.
+
+    Parameters
+    ----------
+    pattern
+        Texts of parts joined by ``/``. ``*``, ``?`` and ``[...]`` match within one part, by case; a part
+        ``**`` matches any number of parts, none included: ``model/**`` matches ``model`` and all below it.
+    path
+        The path; its parts are compared in their text form, so ``layers/#0`` matches item 0 of a list.
+    """
+    return _match_parts(_split(pattern), [_format_part(part) for part in path])
+
+
+def matcher(patterns: str | Iterable[str]) -> Callable[[Name], bool]:
+    """Return a predicate that is true for the paths that any of `patterns` matches."""
+    globs = [_split(patterns)] if isinstance(patterns, str) else [_split(pattern) for pattern in patterns]
+
+    def matches(path: Name) -> bool:
+        parts = [_format_part(part) for part in path]
+        return any(_match_parts(glob, parts) for glob in globs)
+
+    return matches
+
+
+def _split(pattern: str) -> list[str]:
+    return pattern.split("/") if pattern else []
+
+
+def _match_parts(glob: list[str], parts: list[str]) -> bool:
+    # Only the last `**` seen ever needs to take one part more: the classic loop, without recursion.
+    at = spot = 0
+    star = -1
+    resume = 0
+    while spot < len(parts):
+        if at < len(glob) and glob[at] == "**":
+            star, resume = at, spot
+            at += 1
+        elif at < len(glob) and fnmatchcase(parts[spot], glob[at]):
+            at += 1
+            spot += 1
+        elif star >= 0:
+            resume += 1
+            at, spot = star + 1, resume
+        else:
+            return False
+    return all(part == "**" for part in glob[at:])

@@ -1,0 +1,1 @@
+"""Where bytes are kept: the backend contract, and local directories, memory and fsspec targets behind it."""

@@ -1,0 +1,248 @@
+"""The narrow contract between a store and whatever keeps its bytes.
+
+A backend keeps whole, immutable objects under validated names. Everything else (commits, retries,
+integrity) is built above it, on these promises alone; :mod:`lcstore.testing.conformance` checks them.
+"""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from lcstore.errors import InvalidInputError, LcstoreError, LimitError, NotFoundError, StorageError
+from lcstore.limits import MAX_LISTING
+from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview[Any]"
+Names: TypeAlias = list[str]
+
+
+@runtime_checkable
+class Backend(Protocol):
+    """Whole immutable objects under names. Every method may be called from any thread at any time.
+
+    Only `LcstoreError` leaves a backend. `NotFoundError` means that the object does not exist, and comes
+    from `get`, `size` and `created` alone; any other failure is a `StorageError` that names the key.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where this is, without secrets; `open_backend(url)` opens it again where no options are needed."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether an object that `put` returned for outlives a power cut."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether `put` and `delete` can work at all."""
+
+    def put(self, key: str, data: Buffer) -> None:
+        """Store a whole object. It is seen by every reader at once and whole, or not at all.
+
+        An object is put again only with the same bytes, by a retry. If this raises `StorageError`, the
+        object is not there unless `outcome_unknown` is true on the error.
+        """
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the bytes of an object, or those of ``[start, end)`` that exist."""
+
+    def list(self, prefix: str, foreign: Names | None = None) -> Names:
+        """Return every key below ``prefix/`` at any depth ("" is the whole store), in no particular order.
+
+        The answer is fresh: it holds each object whose `put` returned before this call. Names that no
+        lcstore wrote (they are not keys) are left out, and appended to `foreign` where given.
+        """
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is absent is fine."""
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects. All are gone for good when this returns; after an error, any part of them."""
+
+    def size(self, key: str) -> int:
+        """Return the length of an object in bytes."""
+
+    def created(self, key: str) -> float | None:
+        """Return when an object was stored, in seconds by the storage's own clock, or None."""
+
+
+class BaseBackend(ABC):
+    """What all backends share: here alone keys are checked, both ways, and foreign errors mapped.
+
+    A subclass fills in the underscored methods, which may raise anything.
+    """
+
+    def __init__(self, url: str, *, durable: bool, writable: bool = True) -> None:
+        self._url = url
+        self._durable = durable
+        self._writable = writable
+
+    @property
+    def url(self) -> str:
+        """Where this is, without secrets."""
+        return self._url
+
+    @property
+    def durable(self) -> bool:
+        """Whether an object that `put` returned for outlives a power cut."""
+        return self._durable
+
+    @property
+    def writable(self) -> bool:
+        """Whether `put` and `delete` can work at all."""
+        return self._writable
+
+    def put(self, key: str, data: Buffer) -> None:
+        """Store a whole object."""
+        validate_key(key)
+        self._check_writable(key)
+        view = as_view(data)
+        with mapped("write", key):
+            self._put(key, view)
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        """Return the bytes of an object, or those of ``[start, end)`` that exist."""
+        validate_key(key)
+        first = 0 if start is None else start
+        if first < 0 or (end is not None and end < first):
+            raise InvalidInputError(f"not a range of bytes: {start}:{end}", key=key)
+        if end == first:
+            # HTTP cannot ask for nothing: a server then answers with everything.
+            self.size(key)
+            return b""
+        with mapped("read", key, absent=True):
+            data = self._get(key, first, end)
+        if end is not None and len(data) > end - first:
+            # A server that ignores ranges answers with the whole object: only its beginning can be trusted.
+            if first != 0:
+                raise StorageError(f"asked for bytes {first}:{end}, got {len(data)}", key=key)
+            return data[:end]
+        return data
+
+    def list(self, prefix: str, foreign: Names | None = None) -> Names:
+        """Return every key below ``prefix/`` at any depth."""
+        validate_prefix(prefix)
+        with mapped("list", prefix):
+            found = self._list(prefix)
+        if len(found) > MAX_LISTING:
+            raise LimitError(
+                f"{len(found)} names in one listing, past the limit of {MAX_LISTING}", key=prefix
+            )
+        keys = [name for name in found if is_key(name)]
+        if foreign is not None and len(keys) != len(found):
+            foreign.extend(name for name in found if not is_key(name))
+        return keys
+
+    def delete(self, key: str) -> None:
+        """Delete an object; one that is absent is fine."""
+        validate_key(key)
+        self._check_writable(key)
+        with mapped("delete", key):
+            try:
+                self._delete(key)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects, one after another."""
+        for key in keys:
+            self.delete(key)
+
+    def size(self, key: str) -> int:
+        """Return the length of an object in bytes."""
+        validate_key(key)
+        with mapped("look at", key, absent=True):
+            return self._size(key)
+
+    def created(self, key: str) -> float | None:
+        """Return when an object was stored, in seconds by the storage's own clock."""
+        validate_key(key)
+        with mapped("look at", key, absent=True):
+            return self._created(key)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._url!r})"
+
+    @abstractmethod
+    def _put(self, key: str, data: memoryview) -> None: ...
+
+    @abstractmethod
+    def _get(self, key: str, start: int, end: int | None) -> bytes: ...
+
+    @abstractmethod
+    def _list(self, prefix: str) -> Names: ...
+
+    @abstractmethod
+    def _delete(self, key: str) -> None: ...
+
+    @abstractmethod
+    def _size(self, key: str) -> int: ...
+
+    @abstractmethod
+    def _created(self, key: str) -> float | None: ...
+
+    def _check_writable(self, key: str) -> None:
+        if not self._writable:
+            raise InvalidInputError(f"{self._url} can only be read; open the store with mode='r'", key=key)
+
+
+@contextmanager
+def mapped(verb: str, key: str, *, absent: bool = False) -> Iterator[None]:
+    """Turn what a storage library raises into errors of lcstore.
+
+    Parameters
+    ----------
+    verb
+        What was being done, for the message.
+    key
+        The object concerned.
+    absent
+        Whether "no such file" is an answer (`NotFoundError`) and not a failure.
+    """
+    try:
+        yield
+    except LcstoreError:
+        raise
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+        if absent:
+            raise NotFoundError("no such object", key=key) from error
+        raise storage_error(verb, key, error) from error
+    except Exception as error:
+        raise storage_error(verb, key, error) from error
+
+
+def storage_error(verb: str, key: str, error: Exception) -> StorageError:
+    """Return the `StorageError` for a foreign error."""
+    return StorageError(f"could not {verb}: {type(error).__name__}: {error}", key=key)
+
+
+def as_view(data: Buffer) -> memoryview:
+    """Return `data` as a flat view of its bytes, without a copy."""
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InvalidInputError(f"an object is made of bytes, not {type(data).__name__}")
+    view = memoryview(data)
+    if not view.c_contiguous:
+        raise InvalidInputError("the bytes of an object must lie together in memory")
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def read_capped(backend: Backend, key: str, limit: int) -> bytes:
+    """Return a whole object of at most `limit` bytes, never reading (or allocating) more than that."""
+    data = backend.get(key, 0, limit + 1)
+    if len(data) > limit:
+        raise LimitError(f"object longer than the limit of {limit} bytes", key=key)
+    return data
+
+
+def storage_clock(backend: Backend) -> float | None:
+    """Return the time by the storage's own clock, or None. Stores and deletes a tiny object."""
+    key = f"clock/{secrets.token_hex(16)}"
+    backend.put(key, b"")
+    try:
+        return backend.created(key)
+    finally:
+        backend.delete(key)

@@ -1,0 +1,285 @@
+"""Objects as files below one directory: the target that can promise durability, and does.
+
+A file appears under its name whole and on stable storage, or not at all: temporary file beside it, fsync,
+rename, fsync of the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+from lcstore.errors import NotFoundError, StorageError, UnknownOutcomeError
+from lcstore.storage.backend import BaseBackend, Names, mapped
+from lcstore.storage.safekeys import safe_join, validate_key
+
+#: Hidden names are temporary files of writers (perhaps of dead ones), or not ours at all.
+_TEMPORARY: Final = ".tmp-"
+_CREATE: Final = (
+    os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+)
+#: A link, or a pipe that would block for ever, is never opened by a name found in a store.
+_READ: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
+#: One system call moves at most 2 GiB, less a page; macOS refuses more.
+_MOST_AT_ONCE: Final = 1 << 30
+#: Directories remembered as settled; a store has a few per edge, and forgetting one costs an fsync.
+_MOST_SETTLED: Final = 4096
+
+
+class LocalBackend(BaseBackend):
+    """Files below `root`, which is created by the first `put`.
+
+    Safe for any number of threads and processes. Links inside the root are refused, so no object lies
+    outside it.
+    """
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = os.path.realpath(os.path.expanduser(os.fspath(root)))
+        # As fsspec writes it: a path, not percent-encoded.
+        super().__init__(f"file://{Path(self.root).as_posix()}", durable=True)
+        self._settled: set[str] = set()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.root,))
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        """Delete objects, with one fsync for each directory."""
+        folders: set[str] = set()
+        for key in keys:
+            path = self._path(validate_key(key))
+            with mapped("delete", key):
+                _unlink(path)
+                folders.add(os.path.dirname(path))
+        with mapped("delete", ""):
+            for folder in sorted(folders, reverse=True):
+                self._after_delete(folder)
+
+    def _put(self, key: str, data: memoryview) -> None:
+        path = self._path(key)
+        folder = os.path.dirname(path)
+        temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(12)}"
+        fd = self._create(temporary, folder)
+        try:
+            try:
+                _write_all(fd, data)
+                _sync(fd)
+            finally:
+                os.close(fd)
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        try:
+            self._settle(folder)
+        except OSError as error:
+            # The name is there for all to see; only whether it outlives a power cut is open.
+            raise UnknownOutcomeError(f"could not make the write durable: {error}", key=key) from error
+
+    def _create(self, temporary: str, folder: str) -> int:
+        # A collector may remove an empty directory between our making it and our using it.
+        for _ in range(16):
+            try:
+                return os.open(temporary, _CREATE, 0o666)
+            except FileNotFoundError:
+                self._settled.discard(folder)
+                with contextlib.suppress(FileNotFoundError):
+                    self._make(folder)
+        return os.open(temporary, _CREATE, 0o666)
+
+    def _make(self, folder: str) -> None:
+        """Create `folder`; directories above the root that did not exist are durable at once."""
+        missing = []
+        above = os.path.dirname(self.root)
+        while not os.path.isdir(above):
+            missing.append(above)
+            above = os.path.dirname(above)
+        for directory in reversed(missing):
+            os.makedirs(directory, exist_ok=True)
+            _sync_directory(os.path.dirname(directory))
+        os.makedirs(folder, exist_ok=True)
+
+    def _settle(self, folder: str) -> None:
+        """Make the newest name in `folder` durable, and the directories above it.
+
+        Whoever made a directory may have died before making its name durable, so the first write through
+        this handle does it again.
+        """
+        _sync_directory(folder)
+        if folder in self._settled:
+            return
+        above = folder
+        while above != self.root:
+            above = os.path.dirname(above)
+            _sync_directory(above)
+        if self.root not in self._settled:
+            # A parent that we may not even read is none that lcstore made.
+            with contextlib.suppress(PermissionError):
+                _sync_directory(os.path.dirname(self.root))
+        if len(self._settled) >= _MOST_SETTLED:
+            self._settled.clear()
+        self._settled.update((self.root, folder))
+
+    def _get(self, key: str, start: int, end: int | None) -> bytes:
+        fd = os.open(self._path(key), _READ)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                _refuse(found.st_mode, key)
+            stop = found.st_size if end is None else min(end, found.st_size)
+            if start:
+                os.lseek(fd, start, os.SEEK_SET)
+            return _read_all(fd, max(0, stop - start))
+        finally:
+            os.close(fd)
+
+    def _list(self, prefix: str) -> Names:
+        found: Names = []
+        pending = [prefix]
+        if prefix:
+            self._path(f"{prefix}/x")
+        while pending:
+            folder = pending.pop()
+            inside = f"{folder}/" if folder else ""
+            with _scan(f"{self.root}/{folder}" if folder else self.root) as entries:
+                for entry in entries:
+                    if entry.name[0] == ".":
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(inside + entry.name)
+                    else:
+                        # A link is no object: the blank makes it a foreign name, reported and never opened.
+                        found.append(f"{inside}{entry.name}{' (link)' if entry.is_symlink() else ''}")
+        return found
+
+    def _delete(self, key: str) -> None:
+        path = self._path(key)
+        _unlink(path)
+        # Also where it was absent: whoever removed it may have died before that was durable.
+        self._after_delete(os.path.dirname(path))
+
+    def _after_delete(self, folder: str) -> None:
+        """Make deletions in `folder` durable, and take away directories that they left empty."""
+        # In order: a retirement that vanished before the node that it retires would bring that node back.
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            _sync_directory(folder)
+        while folder != self.root and os.path.dirname(folder) != self.root:
+            self._settled.discard(folder)
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+    def _size(self, key: str) -> int:
+        return self._look(key).st_size
+
+    def _created(self, key: str) -> float:
+        return self._look(key).st_mtime
+
+    def _look(self, key: str) -> os.stat_result:
+        found = os.lstat(self._path(key))
+        if not stat.S_ISREG(found.st_mode):
+            _refuse(found.st_mode, key)
+        return found
+
+    def _path(self, key: str) -> str:
+        """Return the path of a key, having checked that no directory on the way is a link."""
+        path = safe_join(self.root, key)
+        at = path.find("/", len(self.root) + 1)
+        while at != -1:
+            try:
+                mode = os.lstat(path[:at]).st_mode
+            except OSError:
+                return path
+            if stat.S_ISLNK(mode):
+                _refuse(mode, path[len(self.root) + 1 : at])
+            at = path.find("/", at + 1)
+        return path
+
+
+def _refuse(mode: int, key: str) -> None:
+    if stat.S_ISDIR(mode):
+        raise NotFoundError("no such object (a directory has this name)", key=key)
+    raise StorageError("neither a file nor a directory; a store holds no links or devices", key=key)
+
+
+def _unlink(path: str) -> None:
+    """Remove a file, if there is one."""
+    try:
+        os.unlink(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (IsADirectoryError, PermissionError):
+        # Directories are no objects, and some systems answer "permission denied" for them.
+        if not os.path.isdir(path) or os.path.islink(path):
+            raise
+
+
+def _write_all(fd: int, data: memoryview) -> None:
+    done = 0
+    while done < len(data):
+        done += os.write(fd, data[done : done + _MOST_AT_ONCE])
+
+
+def _read_all(fd: int, count: int) -> bytes:
+    """Read up to `count` bytes. The usual single read returns its own buffer, without a copy."""
+    data = os.read(fd, min(count, _MOST_AT_ONCE))
+    if len(data) == count or not data:
+        return data
+    parts = [data]
+    left = count - len(data)
+    while left and (data := os.read(fd, min(left, _MOST_AT_ONCE))):
+        parts.append(data)
+        left -= len(data)
+    return b"".join(parts)
+
+
+def _sync(fd: int) -> None:
+    if sys.platform == "darwin":
+        import fcntl
+
+        # fsync on macOS leaves the bytes in the drive's cache. Not every file system there knows better.
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(fd)
+
+
+def _sync_directory(path: str) -> None:
+    if sys.platform == "win32":
+        return
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        _sync(fd)
+    except OSError as error:
+        # Some network and FUSE mounts have no such operation; they keep names their own way.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def _scan(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
+    try:
+        entries = os.scandir(path)
+    except (FileNotFoundError, NotADirectoryError):
+        # Absent, or removed by a collector since its parent was read.
+        yield iter(())
+        return
+    with entries:
+        yield entries

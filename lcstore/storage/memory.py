@@ -1,0 +1,91 @@
+"""Objects in this process's memory: for tests, and as the fast tier of a store."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Mapping
+from typing import Self
+
+from lcstore.errors import InvalidInputError
+from lcstore.storage.backend import BaseBackend, Names
+
+
+class _Space:
+    """The objects behind one name: each with its bytes and the time when it was stored."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.objects: dict[str, tuple[bytes, float]] = {}
+
+
+_spaces: dict[str, _Space] = {}
+
+
+class MemoryBackend(BaseBackend):
+    """A dictionary of objects behind a lock.
+
+    ``MemoryBackend(name)`` is the same store everywhere in this process, as ``memory://name`` is. Nothing
+    outlives the process, and a child process starts with a copy.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name.strip("/")
+        super().__init__(f"memory://{self.name}", durable=False)
+        # One step, so that two threads that open a new name at once share it.
+        self._space = _spaces.setdefault(self.name, _Space())
+
+    @classmethod
+    def fresh(cls, objects: Mapping[str, bytes] | None = None) -> Self:
+        """Return an unnamed backend, holding `objects`, that nobody else can open."""
+        made = cls.__new__(cls)
+        made.name = f"fresh-{secrets.token_hex(8)}"
+        BaseBackend.__init__(made, f"memory://{made.name}", durable=False)
+        made._space = _Space()
+        for key, data in (objects or {}).items():
+            made.put(key, data)
+        return made
+
+    def snapshot(self) -> dict[str, bytes]:
+        """Return every object, as a plain dict that later writes do not change."""
+        with self._space.lock:
+            return {key: data for key, (data, _) in self._space.objects.items()}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        if _spaces.get(self.name) is not self._space:
+            raise InvalidInputError("an unnamed memory store cannot be sent to another process")
+        return (type(self), (self.name,))
+
+    def _put(self, key: str, data: memoryview) -> None:
+        # Copied (unless it cannot change) before the lock is taken: others need not wait for it.
+        whole = data.obj
+        own = whole if isinstance(whole, bytes) and len(whole) == len(data) else bytes(data)
+        kept = (own, time.time())
+        with self._space.lock:
+            self._space.objects[key] = kept
+
+    def _get(self, key: str, start: int, end: int | None) -> bytes:
+        return self._find(key)[0][start:end]
+
+    def _list(self, prefix: str) -> Names:
+        inside = f"{prefix}/" if prefix else ""
+        with self._space.lock:
+            return [key for key in self._space.objects if key.startswith(inside)]
+
+    def _delete(self, key: str) -> None:
+        with self._space.lock:
+            self._space.objects.pop(key, None)
+
+    def _size(self, key: str) -> int:
+        return len(self._find(key)[0])
+
+    def _created(self, key: str) -> float:
+        return self._find(key)[1]
+
+    def _find(self, key: str) -> tuple[bytes, float]:
+        with self._space.lock:
+            found = self._space.objects.get(key)
+        if found is None:
+            raise FileNotFoundError(key)
+        return found

@@ -1,1 +1,0 @@
-"""Maintenance: retiring, compacting, collecting, repairing. Each may run beside writers and readers."""

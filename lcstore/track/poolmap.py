@@ -1,0 +1,63 @@
+"""Which pieces of which tensors a chunk of a pool holds."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from lcstore.state.layout import Layout, PoolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Elements ``first`` to ``first + size`` of tensor `tensor`, at ``at`` of the chunk."""
+
+    tensor: int
+    first: int
+    at: int
+    size: int
+
+
+class PoolMap:
+    """The tensors of one pool in the order of their offsets, those of size zero left out."""
+
+    def __init__(self, layout: Layout, pool: PoolSpec, tensors: Sequence[int]) -> None:
+        self.pool = pool
+        self.tensors = sorted(
+            (t for t in tensors if layout.tensors[t].size), key=lambda t: layout.tensors[t].offset
+        )
+        self.offsets = [layout.tensors[t].offset for t in self.tensors]
+        self.sizes = [layout.tensors[t].size for t in self.tensors]
+
+    def chunks_of(self, tensors: set[int]) -> list[int]:
+        """Return the numbers of the chunks that hold any of `tensors`."""
+        found: set[int] = set()
+        for tensor, offset, size in zip(self.tensors, self.offsets, self.sizes, strict=True):
+            if tensor in tensors:
+                found.update(range(offset // self.pool.chunk, (offset + size - 1) // self.pool.chunk + 1))
+        return sorted(found)
+
+    def bounds(self, chunk: int) -> tuple[int, int]:
+        """Return where a chunk begins and ends in the pool: the last one ends where the pool does."""
+        low = chunk * self.pool.chunk
+        return low, min(low + self.pool.chunk, self.pool.size)
+
+    def pieces(self, chunk: int) -> Iterator[Piece]:
+        """Yield the pieces in a chunk, in order."""
+        low, high = self.bounds(chunk)
+        place = max(bisect_right(self.offsets, low) - 1, 0)
+        for i in range(place, len(self.tensors)):
+            begin, end = max(self.offsets[i], low), min(self.offsets[i] + self.sizes[i], high)
+            if self.offsets[i] >= high:
+                return
+            if begin < end:
+                yield Piece(self.tensors[i], begin - self.offsets[i], begin - low, end - begin)
+
+
+def pool_maps(layout: Layout) -> dict[str, PoolMap]:
+    """Return the map of each pool of a layout."""
+    members: dict[str, list[int]] = {name: [] for name in layout.pools}
+    for index, spec in enumerate(layout.tensors):
+        members[spec.pool].append(index)
+    return {name: PoolMap(layout, pool, members[name]) for name, pool in layout.pools.items()}

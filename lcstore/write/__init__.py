@@ -1,0 +1,1 @@
+"""Saving: coding a state, storing its objects, committing it by one record."""

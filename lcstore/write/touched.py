@@ -1,0 +1,74 @@
+"""Which rows a user says have changed: checked, and made ranges of elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import InvalidInputError
+from lcstore.state.names import Name, parse_name
+
+
+def ranges_of(touched: Mapping[str, Any], tensors: Mapping[Name, tuple[int, ...]]) -> dict[Name, Array]:
+    """Return ranges of elements, ``int64[r, 2]``, rising and apart, of each tensor that is named.
+
+    Parameters
+    ----------
+    touched
+        By name: row numbers (along the first axis, in any order, negative ones from the end), or a mask.
+    tensors
+        The shapes of the state's tensors, by name.
+
+    Raises
+    ------
+    InvalidInputError
+        There is no such tensor, or no such row.
+    """
+    found = {}
+    for text, rows in touched.items():
+        name = parse_name(text)
+        if name not in tensors:
+            raise InvalidInputError(f"touched names {text!r}, which is no tensor of the state")
+        shape = tensors[name]
+        found[name] = _ranges(_rows(np.asarray(rows), shape, text), math.prod(shape[1:]))
+    return found
+
+
+def _rows(rows: Array, shape: tuple[int, ...], text: str) -> Array:
+    if not shape:
+        raise InvalidInputError(f"touched names {text!r}, which has no rows")
+    count = shape[0]
+    if rows.dtype == np.bool_:
+        if rows.shape != (count,):
+            raise InvalidInputError(f"touched[{text!r}] is a mask of shape {rows.shape}, not ({count},)")
+        return np.flatnonzero(rows)
+    if rows.ndim != 1 or (rows.size and rows.dtype.kind not in "iu"):
+        raise InvalidInputError(f"touched[{text!r}] is neither a list of row numbers nor a mask of rows")
+    if rows.size and not (-count <= int(rows.min()) and int(rows.max()) < count):
+        raise InvalidInputError(f"touched[{text!r}] names a row outside the {count} rows of the tensor")
+    numbers = rows.astype(np.int64)
+    return np.unique(np.where(numbers < 0, numbers + count, numbers))
+
+
+def _ranges(rows: Array, width: int) -> Array:
+    """Join rows that are neighbours."""
+    if not rows.size:
+        return np.empty((0, 2), np.int64)
+    cuts = np.flatnonzero(np.diff(rows) > 1) + 1
+    first, last = rows[np.concatenate(([0], cuts))], rows[np.concatenate((cuts - 1, [rows.size - 1]))]
+    return np.stack((first, last + 1), axis=1) * width
+
+
+def union(one: Array, other: Array) -> Array:
+    """Return the ranges that either has, rising and apart."""
+    both = np.concatenate((one, other))
+    if not both.size:
+        return both
+    both = both[np.argsort(both[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(both[:, 1])
+    begins = np.concatenate(([0], np.flatnonzero(both[1:, 0] > reached[:-1]) + 1))
+    return np.stack((both[begins, 0], np.maximum.reduceat(both[:, 1], begins)), axis=1)
