@@ -91,6 +91,12 @@ class Graph:
         self.edges[edge.edge] = edge
         self._link(edge.ref)
 
+    def has_edge(self, edge: EdgeRef) -> bool:
+        """Return whether an edge is there."""
+        if edge.edge is not None:
+            return edge.edge in self.edges
+        return edge.target in self.nodes and self.nodes[edge.target].base == edge.base
+
     def hide(self, node: str) -> None:
         """Leave a node out of `latest`, `steps` and `revisions`: it was retired. Paths may still use it."""
         self.hidden.add(node)

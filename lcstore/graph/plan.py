@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Final
 
 from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
@@ -15,6 +16,9 @@ from lcstore.graph.newest import edges_for_newest
 from lcstore.graph.paths import Path, cheapest_paths, path_between
 from lcstore.graph.sizes import Sizes
 from lcstore.graph.tree import Tree
+
+#: How often a plan is looked at again with its own edges in place; twice nearly always does.
+ROUNDS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -30,14 +34,15 @@ class Shortcut:
     span
         How many edges lie on the branch from one to the other.
     inputs
-        The edges to be summed, in order. Those that the same plan makes earlier are named as planned.
+        The edges to be summed, in order. Those that the same plan makes earlier are named as planned. Where
+        none are named, it is what leads there when the edge is made.
     """
 
     base: str
     target: str
     nbytes: int
     span: int
-    inputs: tuple[EdgeRef, ...]
+    inputs: tuple[EdgeRef, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,10 @@ def plan(
     branches = Branches(graph, graph.refs(), Sizes(elements, drift))
     wanted = set(kept) & branches.links.keys() - {ROOT}
     there = {edge for links in branches.links.values() for edge in links}
-    frees = _wanted(branches, wanted, partial)
-    for edge in frees if max_bytes is None else _affordable(frees, max_bytes):
-        branches.links[edge.target].append(edge)
-    # What is not needed with the others in place is not made.
+    frees = _try(branches, wanted, partial)
+    if max_bytes is not None:
+        for edge in frees.keys() - _affordable(frees, max_bytes):
+            branches.links[edge.target].remove(edge)
     needs, _ = _choose(branches, wanted, partial)
     made = {edge for edge in needs if edge.is_planned}
     before, after = _paths(there, branches), _paths(needs, branches)
@@ -178,24 +183,39 @@ def _choose(
     return tree.edges() | edges_for_newest(tree), kept - tree.needed
 
 
-def _wanted(branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str]) -> dict[EdgeRef, float]:
-    """Return the edges that are to be made, and the bytes of others that each makes needless.
+def _try(branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str]) -> dict[EdgeRef, float]:
+    """Add the edges to be made to those that count, until no more are wanted.
 
-    Those are infinite for what newest nodes need, and for anchors.
+    An edge may be of use to other nodes than the one that it is made for, so what a later plan would see is
+    looked at now.
+
+    Returns
+    -------
+    dict
+        By edge: the bytes of others that it makes needless; infinite for what newest nodes need, and for
+        anchors.
     """
-    tree = Tree(branches, kept, partial, planning=True)
-    merges = {edge: tree.frees[edge.target] for edge in tree.edges() if edge.is_planned and edge.base != ROOT}
-    planned = {edge for edge in tree.edges() | edges_for_newest(tree) if edge.is_planned}
-    found = {edge: merges.get(edge, math.inf) for edge in planned}
-    return dict(sorted(found.items(), key=lambda item: (-item[1] / max(item[0].nbytes, 1), item[0].target)))
+    frees: dict[EdgeRef, float] = {}
+    for _ in range(ROUNDS):
+        tree = Tree(branches, kept, partial, planning=True)
+        merges = {edge for edge in tree.edges() if edge.base != ROOT}
+        new = {edge for edge in tree.edges() | edges_for_newest(tree) if edge.is_planned} - frees.keys()
+        for edge in sorted(new, key=lambda edge: (edge.target, edge.base)):
+            frees[edge] = tree.frees[edge.target] if edge in merges else math.inf
+            branches.links[edge.target].append(edge)
+        if not new:
+            break
+    return frees
 
 
-def _affordable(frees: Iterable[EdgeRef], max_bytes: int) -> Iterator[EdgeRef]:
-    """Give the edges that fit, in their order."""
-    for edge in frees:
+def _affordable(frees: Mapping[EdgeRef, float], max_bytes: int) -> set[EdgeRef]:
+    """Return the edges that fit, the most useful first."""
+    taken = set()
+    for edge in sorted(frees, key=lambda edge: (-frees[edge] / max(edge.nbytes, 1), edge.target, edge.base)):
         if edge.nbytes <= max_bytes:
-            yield edge
+            taken.add(edge)
             max_bytes -= edge.nbytes
+    return taken
 
 
 def _paths(edges: Iterable[EdgeRef], branches: Branches) -> dict[str, Path]:

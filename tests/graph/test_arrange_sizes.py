@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lcstore.graph.lineage import lineage_of
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.lineage import lineage_of
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.graph.sizes import Sizes
 
