@@ -33,7 +33,7 @@ AtState: TypeAlias = Annotated[
 ]
 Keep: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--keep", metavar="POLICY", help="What to keep: 'latest:3 | every:1000'; several add up."),
+    typer.Option("--keep", metavar="RULE", help="What to keep: 'latest:3 | every:1000'; several add up."),
 ]
 Grace: TypeAlias = Annotated[
     str | None,
@@ -117,12 +117,12 @@ def understood(option: str, read: Callable[[str], T], text: str | None) -> T | N
         raise typer.BadParameter(f"{option}: {error}") from error
 
 
-def policy_of(keeps: list[str] | None) -> Retention | None:
-    """Return the retention policy that all ``--keep`` make together; None where there is none."""
-    from lcstore.retention.parse import parse_policy
+def retention_of(keeps: list[str] | None) -> Retention | None:
+    """Return the retention rule that all ``--keep`` make together; None where there is none."""
+    from lcstore.retention.parse import parse_retention
 
-    policies = [understood("--keep", parse_policy, text) for text in keeps or ()]
+    rules = [understood("--keep", parse_retention, text) for text in keeps or ()]
     united = None
-    for policy in policies:
-        united = policy if united is None or policy is None else united | policy
+    for rule in rules:
+        united = rule if united is None or rule is None else united | rule
     return united

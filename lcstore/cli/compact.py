@@ -16,7 +16,7 @@ from lcstore.cli.arguments import (
     Options,
     Pairs,
     Url,
-    policy_of,
+    retention_of,
     storage_options,
     understood,
 )  # fmt: skip
@@ -57,12 +57,12 @@ def compact(
 ) -> None:
     """Add merged edges, so that every restore reads few, and states that were let go of can be deleted.
 
-    No state changes by a bit. With --keep, first let go of what the policy does not keep. The edges take
+    No state changes by a bit. With --keep, first let go of what the rule does not keep. The edges take
     bytes of their own; what is not needed any more is deleted by collect. Whatever stops it, what is done is
     of use, and the next run goes on.
     """
     opening = storage_options(options, pairs)
-    policy = policy_of(keep)
+    rule = retention_of(keep)
     most = understood("--max-bytes", parse_bytes, max_bytes)
     longest = understood("--max-seconds", parse_seconds, max_seconds)
     wait = understood("--grace", parse_seconds, grace)
@@ -71,7 +71,7 @@ def compact(
     with answering(url, as_json) as answer, reading_phases(as_json) as on_progress:
         with opened(answer, opening, writable=not dry_run, threads=workers) as store:
             report = store.compact(
-                keep=policy,
+                keep=rule,
                 dry_run=dry_run,
                 max_bytes=most,
                 max_seconds=longest,
@@ -89,7 +89,7 @@ def compact(
         if collected is not None:
             print_collection(answer, collected)
         else:
-            again = "" if policy is None else f" --keep {shlex.quote(str(policy))}"
+            again = "" if rule is None else f" --keep {shlex.quote(str(rule))}"
             print_lines(answer, _next(answer, report, again))
 
 

@@ -1,4 +1,4 @@
-"""``lcstore pin``: keep a state, whatever a retention policy says."""
+"""``lcstore pin``: keep a state, whatever a retention rule says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a retention policy decided, as people and programs read it. For `retire` and `compact`."""
+"""What a retention rule decided, as people and programs read it. For `retire` and `compact`."""
 
 from __future__ import annotations
 

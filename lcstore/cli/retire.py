@@ -1,4 +1,4 @@
-"""``lcstore retire``: let go of one state, or of all that a policy does not keep."""
+"""``lcstore retire``: let go of one state, or of all that a rule does not keep."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lcstore.cli.arguments import (
     Keep,
     Options,
     Pairs,
-    policy_of,
+    retention_of,
     state_of,
     storage_options,
 )  # fmt: skip
@@ -42,25 +42,25 @@ def retire(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Let go of one state (URL@STEP), or of all that a policy does not keep (URL --keep).
+    """Let go of one state (URL@STEP), or of all that a rule does not keep (URL --keep).
 
     The latter is only shown, unless --apply is given. A retired state is hidden, and deleted by a later
     collect; until that has begun `lcstore pin` brings it back.
     """
     url, state = state_of(target, at)
     opening = storage_options(options, pairs)
-    policy = policy_of(keep)
-    if policy is None and state is None:
+    rule = retention_of(keep)
+    if rule is None and state is None:
         raise typer.BadParameter("name the state (URL@STEP), or say what to keep: --keep 'latest:3'")
-    if policy is not None and (state is not None or reason):
+    if rule is not None and (state is not None or reason):
         raise typer.BadParameter("--keep decides about all states: it goes with neither @STEP nor --reason")
-    if policy is None and apply:
+    if rule is None and apply:
         raise typer.BadParameter("--apply goes with --keep: one state is retired at once")
     with answering(url, as_json) as answer:
-        if policy is None:
+        if rule is None:
             _one(answer, opening, state, reason)
         else:
-            _all(answer, opening, policy, apply=apply)
+            _all(answer, opening, rule, apply=apply)
 
 
 def _one(answer: Answer, opening: dict[str, Any], state: int | str | None, reason: str) -> None:
@@ -80,20 +80,20 @@ def _one(answer: Answer, opening: dict[str, Any], state: int | str | None, reaso
     ])  # fmt: skip
 
 
-def _all(answer: Answer, opening: dict[str, Any], policy: Retention, *, apply: bool) -> None:
+def _all(answer: Answer, opening: dict[str, Any], rule: Retention, *, apply: bool) -> None:
     with opened(answer, opening, writable=apply) as store, reading_phases(answer.as_json) as on_progress:
-        report = store.retain(policy, dry_run=not apply, on_progress=on_progress)
+        report = store.retain(rule, dry_run=not apply, on_progress=on_progress)
     if answer.as_json:
         answer.document(asdict(report))
         return
     print_decision(answer, report)
-    print_lines(answer, _summary(answer, report, policy))
+    print_lines(answer, _summary(answer, report, rule))
 
 
-def _summary(answer: Answer, report: RetireReport, policy: Retention) -> list[str]:
+def _summary(answer: Answer, report: RetireReport, rule: Retention) -> list[str]:
     lines = [*(f"Note: {note}" for note in report.notes), f"{counts(report)}."]
     if report.dry_run and report.retired:
-        command = f"lcstore retire {answer.quoted} --keep {shlex.quote(str(policy))} --apply"
+        command = f"lcstore retire {answer.quoted} --keep {shlex.quote(str(rule))} --apply"
         lines.append(f"Nothing was changed. To do it: {command}")
     elif report.retired:
         lines.append(f"What is retired is hidden now. To delete it: lcstore collect {answer.quoted} --apply")

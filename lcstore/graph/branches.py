@@ -1,4 +1,4 @@
-"""The branch of every node: one line of edges from the root to it, along which edges are merged.
+"""The branch of every node: edges from the root to it, one after another, along which edges are merged.
 
 Planning goes through the nodes in an order in which every edge that counts leads from an earlier node to a
 later one. Names are hints and may form circles; an edge that would close one leads backward, and does not
