@@ -62,7 +62,7 @@ class CompactReport:
     seconds
         Wall time.
     retired
-        What the retention policy let go of, where one was given.
+        What the retention let go of, where one was given.
     """
 
     url: str
