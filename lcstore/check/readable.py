@@ -27,7 +27,7 @@ R = TypeVar("R")
 _SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
 _FOREIGN: Final = "no lcstore wrote this: it is no name of a store"
 #: What findings about records of each folder are called.
-_CHECKS: Final = {keys.NODES: "record", keys.EDGES: "record", keys.LAYOUTS: "layout"}
+_CHECKS: Final = {keys.NODES: "record", keys.EDGES: "record"}
 
 
 class Readable:
@@ -87,8 +87,7 @@ class Readable:
         self._names()
         self._nodes()
         self._edges()
-        # Whether a layout is missing is a question for whoever needs it.
-        self._read(LAYOUT, lambda key, layout: self.layouts.update({keys.parse_layout_key(key): layout}))
+        self._layouts()
         self._marks()
 
     def below(self, folder: str) -> list[str]:
@@ -201,6 +200,22 @@ class Readable:
 
         for key in self._read(EDGE, take):
             self._to_graph(key, lambda key: self.graph.add_edge(keys.parse_edge_key(key)))
+
+    def _layouts(self) -> None:
+        """Read the layouts that are there; whether one is missing is a question for whoever needs it."""
+        used = {keys.layout_key(record.layout) for record in self.records.values()}
+
+        def take(key: str, layout: Layout) -> None:
+            self.layouts[keys.parse_layout_key(key)] = layout
+
+        def problem(key: str, error: LcstoreError) -> None:
+            if key in used:
+                self._lost_record("layout", key, error)
+            else:  # an interrupted save leaves that; collecting deletes it
+                why = "; no record that could be read names it"
+                self.findings.unreadable("orphan", key, error, severity="info", why=why)
+
+        read_all(self.backend, LAYOUT, self.below(keys.LAYOUTS), take, problem, self.on_progress)
 
     def _to_graph(self, key: str, add: Callable[[str], None]) -> None:
         try:

@@ -78,6 +78,25 @@ def test_a_young_layout_of_no_record_waits_for_its_grace():
         assert not backend.list(keys.CONDEMNED)
 
 
+def test_a_torn_layout_of_no_record_is_no_damage_and_is_deleted():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        store.save(0, state(0))
+        (digest,) = stored(backend)
+        torn, data = layout_object(store._catalog.layout(digest))
+        backend.put(keys.layout_key(torn), data[:-9])
+        report = store.verify("restore")
+        assert report.ok
+        assert [finding.key for finding in report.findings if finding.check == "orphan"] == [
+            keys.layout_key(torn)
+        ]
+        assert not store.repair(dry_run=False).actions
+        assert store.collect().deleted_objects == 1
+        assert stored(backend) == {digest}
+        backend.put(keys.layout_key(digest), data[:-9])
+        assert not store.verify().ok
+
+
 def test_equal_layouts_are_stored_under_names_of_their_own():
     """So no writer ever stores again what a collector deletes."""
     backend = MemoryBackend.fresh()
