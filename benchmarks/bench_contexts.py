@@ -26,7 +26,6 @@ from lcstore.codec.entropy import Coded, encode_any
 from lcstore.codec.frame import build_frame, parse_frame
 from lcstore.state.layout import Layout
 from lcstore.track.policy import PRESETS
-from lcstore.track.poolmap import pool_maps
 from lcstore.track.track import Track
 
 WORKLOADS = ("logreg", "lenet", "cnn", "mf", "dlrm", "gpt")
@@ -98,7 +97,7 @@ def compared(layout: Layout, frames: dict[tuple[str, int], bytes]) -> list[objec
     bits, seconds = np.zeros(2), np.zeros(4)
     for (pool, index), data in frames.items():
         levels, frame = levels_of(data), parse_frame(data)
-        pieces = list(pool_maps(layout)[pool].pieces(index))
+        pieces = list(layout.maps[pool].pieces(index))
         rows = [int(np.prod(layout.tensors[p.tensor].shape[1:])) for p in pieces]
         stretches = np.array([(p.at, p.size, row) for p, row in zip(pieces, rows, strict=True)])
         weights += sum(piece.size for piece in pieces)

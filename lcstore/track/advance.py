@@ -15,9 +15,9 @@ from lcstore.kernels.grid import add_levels
 from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
 from lcstore.state.layout import ALIGN
+from lcstore.state.poolmap import Piece
 from lcstore.track import grid
 from lcstore.track.blocksteps import BlockSteps
-from lcstore.track.poolmap import Piece
 from lcstore.track.steps import Step
 
 if TYPE_CHECKING:

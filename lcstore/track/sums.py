@@ -16,8 +16,8 @@ from lcstore.codec.scales import pack_scales
 from lcstore.errors import CorruptionError
 from lcstore.kernels import sums as kernels
 from lcstore.state.layout import ALIGN
+from lcstore.state.poolmap import Piece
 from lcstore.track.frames import apply_delta
-from lcstore.track.poolmap import Piece
 
 #: The adaptive coder is taken where it saves this much: it is a tenth as fast to decode, or less.
 _MUST_SAVE = 0.02

@@ -298,7 +298,7 @@ def test_what_went_wrong_in_memory_is_composed_anew():
     walk = store.walk()
     for step, tree in walk:
         assert same(tree, store.restore(step, keys="model/**"))
-        for pool in walk._walker._cursor._at.pools.values():
+        for pool in walk._walker._held.pools.values():
             pool += 1
     assert walk.edges_applied > 8 * 4
 
