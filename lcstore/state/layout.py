@@ -97,7 +97,8 @@ class Layout:
     @cached_property
     def lossy(self) -> Array:
         """Which tensors may have an exact value besides their track: ``bool``, per tensor."""
-        return np.array([spec.role != "exact" for spec in self.tensors], bool)
+        roles = ("weights", "first_moment", "second_moment")
+        return np.array([spec.role in roles for spec in self.tensors], bool)
 
     def within(self, pools: Container[str]) -> Array:
         """Return which tensors lie in any of some pools: ``bool``, per tensor."""

@@ -15,9 +15,9 @@ from lcstore.track.algebra import LOST, START, Effect, Held, Trace, array_of, me
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 
 seeds = st.integers(0, 1 << 30)
-POOLS = {"weights": "weights-float32", "first_moment": "first-float32", "exact": "exact-float32"}
-ROLE_OF = {"w": "weights", "m": "first_moment", "e": "exact"}
-SETTERS = {"weights": (SET_GRID, EXACT, SET), "first_moment": (SET, EXACT), "exact": (SET,)}
+POOLS = {"weights": "weights-float32", "first_moment": "first-float32", "second_moment": "second-float32"}
+ROLE_OF = {"w": "weights", "m": "first_moment", "v": "second_moment"}
+SETTERS = {"weights": (SET_GRID, EXACT, SET), "first_moment": (SET, EXACT), "second_moment": (SET,)}
 NAMES = [f"{role}{number}" for role in ROLE_OF for number in range(4)]
 
 
@@ -306,7 +306,7 @@ def test_what_is_left_to_an_own_edge_must_be_set_there(own):
 
 
 def test_places_are_those_of_one_name_pool_offset_and_shape():
-    here = layout_of({"w0": 0, "w1": 1, "m0": 1, "e0": 3})
+    here = layout_of({"w0": 0, "w1": 1, "m0": 1, "v0": 3})
     there = layout_of({"m0": 1, "w1": 2, "w0": 0})
     assert here.places_in(there).tolist() == [2, -1, 0, -1]
     assert there.places_in(here).tolist() == [2, -1, 0]
