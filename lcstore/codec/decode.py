@@ -12,7 +12,7 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.frame import Frame
 from lcstore.errors import CorruptionError
-from lcstore.kernels import adaptive, bits, pack, quads, runs, wide
+from lcstore.kernels import bits, pack, quads, runs, wide
 
 #: Elements of a span: levels of this many stay in the second-level cache.
 _SPAN = 1 << 18
@@ -46,7 +46,7 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
     Yields
     ------
     Span
-        `levels` as int8 (int64 of the wide and adaptive coders), with zero at `places`, whose levels are
+        `levels` as int8 (int64 of the wide coder), with zero at `places`, whose levels are
         `values`.
 
     Raises
@@ -61,8 +61,8 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
     segments = -(-frame.count // segment)
     directory = frame.directory.reshape(segments, -1)
     offsets = np.concatenate(([0], np.cumsum(directory.sum(axis=1, dtype=np.int64))))
-    decode = _adaptive_decoder(frame) if frame.coder == f.ADAPTIVE else _decoder(frame)
-    step = _SPAN // segment // (4 if frame.coder in (f.WIDE, f.ADAPTIVE) else 1)
+    decode = _decoder(frame)
+    step = _SPAN // segment // (4 if frame.coder == f.WIDE else 1)
     last = min(segments, -(-high // segment))
     for first in range(low // segment, last, step):
         end = min(first + step, last)
@@ -75,21 +75,6 @@ def _words(payload: memoryview) -> Array:
     words = np.zeros((len(payload) + bits.PADDING + 7) // 8, np.uint64)
     words.view(np.uint8)[: len(payload)] = np.frombuffer(payload, np.uint8)
     return words
-
-
-def _adaptive_decoder(frame: Frame) -> Callable[[int, int, Array, int], Span]:
-    data = np.frombuffer(frame.payload, np.uint8)
-    room, columns = np.empty(_SPAN // 4, np.int64), np.empty(adaptive.SEGMENT, np.int64)
-    ends = frame.stretches[:, 0] + frame.stretches[:, 1]
-
-    def decode(start: int, count: int, directory: Array, at: int) -> Span:
-        levels = room[:count]
-        near = frame.stretches[np.searchsorted(ends, start, side="right") :]
-        lengths = directory.reshape(-1)
-        _check(adaptive.decode_adaptive(data, at, lengths, near, start, levels, columns), start)
-        return Span(start, levels, _NONE, _NONE)
-
-    return decode
 
 
 def _decoder(frame: Frame) -> Callable[[int, int, Array, int], Span]:

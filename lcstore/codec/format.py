@@ -29,7 +29,6 @@ RUNS: Final = 2
 WIDE: Final = 3
 PLANES: Final = 4
 RAW: Final = 5
-ADAPTIVE: Final = 6
 #: The coders that have a code table and streams.
 CODED: Final = (PACK, RUNS, WIDE)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Final, NotRequired, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 import google_crc32c
 import numpy as np
@@ -12,15 +12,10 @@ import numpy as np
 from lcstore import limits
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.adaptive import read_stretches
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
 from lcstore.codec.entropy import Coded
 from lcstore.codec.tables import CodeTable, read_tables
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
-
-#: Bytes of a length in the directory, where they are not two.
-_WIDTHS: Final = {f.PLANES: 8, f.ADAPTIVE: 4}
-_NO_STRETCHES: Final = np.empty((0, 3), np.int64)
 
 
 def word_size(dtype: np.dtype[Any]) -> int:
@@ -46,7 +41,6 @@ class Frame:
     tables: tuple[CodeTable, ...]
     directory: Array
     payload: memoryview
-    stretches: Array
 
     @property
     def blocks(self) -> int:
@@ -156,9 +150,8 @@ def parse_frame(
     frame = Frame(
         *(count, dtype, quantizer, coder, bits, per, streams, block, segment, parameter, scales),
         _tables(table, coder, (bits, per)),
-        _directory(directory, _WIDTHS.get(coder, 2)),
+        _directory(directory, 8 if coder == f.PLANES else 2),
         payload,
-        read_stretches(table, count) if coder == f.ADAPTIVE else _NO_STRETCHES,
     )
     _check_shape(frame, table_bytes)
     return frame
@@ -196,7 +189,7 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
     quantized = frame.quantizer != f.EXACT
     if frame.quantizer not in (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED):
         raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known: upgrade lcstore")
-    if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW, f.ADAPTIVE):
+    if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW):
         raise UnsupportedFormatError(f"coder {frame.coder} is not known: upgrade lcstore")
     if not f.MIN_BLOCK <= frame.block <= f.WIDE_SEGMENT:
         raise CorruptionError(f"the frame's blocks of 2**{frame.block} elements are not allowed")
@@ -215,11 +208,8 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
         return
     if frame.coder == f.PACK and ((frame.bits, frame.per) not in f.PACKINGS or frame.streams not in (1, 4)):
         raise CorruptionError("the frame's packing is not allowed")
-    if frame.coder == f.ADAPTIVE and (frame.quantizer != f.LINEAR or frame.dtype.kind != "i"):
-        raise CorruptionError("the frame's coder is for deltas of a grid alone")
     segments = -(-frame.count // (1 << frame.segment))
-    streams = 1 if frame.coder == f.ADAPTIVE else frame.streams + 1
-    if frame.directory.size != segments * streams:
+    if frame.directory.size != segments * (frame.streams + 1):
         raise CorruptionError(f"the frame's directory does not fit {segments} segments")
     if int(frame.directory.sum(dtype=np.int64)) != len(frame.payload):
         raise CorruptionError("the frame's directory does not add up to its payload")

@@ -10,10 +10,7 @@ import numpy as np
 
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
-from lcstore.codec.adaptive import encode_adaptive
 from lcstore.codec.factored import Part, encode_factored
-from lcstore.codec.frame import build_frame
-from lcstore.codec.scales import pack_scales
 
 _FIXED = "<QBBBBBBBBBBH"
 
@@ -109,22 +106,6 @@ def _quads(rng: np.random.Generator, size: int) -> bytes:
     return LCCodec(entropy="pack").encode(levels.reshape(-1))
 
 
-def stretches(*every: tuple[int, int, int]) -> bytes:
-    """Write the table section of an adaptive frame: elements skipped, elements, length of a row."""
-    return struct.pack(f"<{3 * len(every)}I", *(number for one in every for number in one))
-
-
-def _adaptive(rng: np.random.Generator) -> bytes:
-    levels = np.rint(rng.standard_t(2, 600) * 0.7).astype(np.int32)
-    levels[5], levels[:3], levels[400:410] = -(1 << 29), 0, 0
-    rows = np.array([[3, 397, 20], [410, 190, 1]])
-    coded = encode_adaptive(levels, rows, 1 << 12)
-    assert coded is not None
-    scales = pack_scales(np.array([7], np.int16))
-    about = {"dtype": np.dtype(np.int32), "quantizer": f.LINEAR, "block": f.BLOCK}
-    return build_frame(coded, count=600, scales=scales, **about)
-
-
 def samples(size: int = 300) -> dict[str, bytes]:
     """Give a small frame of each coder and quantizer."""
     rng = np.random.default_rng(11)
@@ -146,7 +127,6 @@ def samples(size: int = 300) -> dict[str, bytes]:
         "runs": LCCodec(step=0.5, entropy="runs").encode(sparse),
         "wide": LCCodec(step=2.0**-20).encode(normal),
         "blocks": LCCodec(scale="block", bits=4).encode(np.concatenate((normal, *[normal * 8] * 20))),
-        "adaptive": _adaptive(rng),
         "exponent": LCCodec("exponent", bits=3).encode(normal),
         "log": LCCodec("log", bits=1).encode(np.abs(normal)),
         "factored": _factored(squares, parts, 16),

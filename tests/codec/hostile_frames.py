@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from frame_builder import matrices, matrix, nibbles, one_code, samples, stretches, take_apart
+from frame_builder import matrices, matrix, nibbles, one_code, samples, take_apart
 
 from lcstore.codec import format as f
 from lcstore.codec.tables import CodeTable
@@ -13,9 +13,6 @@ from lcstore.codec.tables import CodeTable
 SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
 QUADS = take_apart(SAMPLES["quads"])
-ADAPTIVE = take_apart(SAMPLES["adaptive"])
-#: Its levels are zero whatever its stretches say: nothing but them is wrong where they lie.
-QUIET = ADAPTIVE.but(directory=bytes(4), payload=b"")
 ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
 PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
 FACTORED = take_apart(SAMPLES["factored"])
@@ -131,65 +128,6 @@ def factored():
     return frames
 
 
-def adaptive():
-    """Give frames of the adaptive coder that lie."""
-    size, most, segment = len(ADAPTIVE.payload), (1 << 32) - 1, 1 << 16
-    lengths = {
-        "no length of a stream": b"",
-        "half a length of a stream": ADAPTIVE.directory[:2],
-        "lengths of two streams": ADAPTIVE.directory + bytes(4),
-        "a stream of 4 GiB": struct.pack("<I", most),
-        "a stream shorter than the payload": struct.pack("<I", size - 1),
-        "a stream longer than the payload": struct.pack("<I", size + 1),
-    }
-    tables = {
-        "no stretches": b"",
-        "half a stretch": ADAPTIVE.table[:-1],
-        "a stretch and a number": ADAPTIVE.table + bytes(4),
-        "a stretch of nothing": stretches((0, 0, 0)),
-        "a stretch of nothing with rows": stretches((0, 0, 1)),
-        "rows of nothing": stretches((0, 600, 0)),
-        "rows longer than their stretch": stretches((0, 300, 301)),
-        "rows of 4 billion": stretches((0, 600, most)),
-        "a stretch that ends behind the frame": stretches((1, 600, 10)),
-        "a stretch that begins behind the frame": stretches((601, 1, 1)),
-        "stretches of 4 billion": stretches(*[(most, most, 1)] * 50),
-        "a second stretch behind the frame": stretches((0, 600, 10), (0, 1, 1)),
-    }
-    streams = {
-        "a stream with a zero to spare": ADAPTIVE.payload + b"\0",
-        "a stream with bytes to spare": ADAPTIVE.payload + b"\1" * 9,
-        "a stream of ones without an end": b"\xff" * 200,
-    }
-    long = ADAPTIVE.but(count=2 * segment, table=stretches((0, 2 * segment, 65_537)))
-    other = {
-        "rows longer than a segment": long.but(directory=bytes(8), payload=b""),
-        "the end of a stream in the next": ADAPTIVE.but(
-            count=2 * segment,
-            table=stretches((0, 2 * segment, 1)),
-            directory=struct.pack("<2I", 1, size - 1),
-        ),
-        "streams of an adaptive frame": ADAPTIVE.but(streams=4),
-        "an adaptive packing": ADAPTIVE.but(bits=4, per=2),
-        "short segments of an adaptive frame": ADAPTIVE.but(segment=f.WIDE_SEGMENT),
-        "adaptive floats": ADAPTIVE.but(dtype=0),
-        "adaptive logarithms": ADAPTIVE.but(quantizer=f.LOG, dtype=0),
-        "adaptive buckets": ADAPTIVE.but(quantizer=f.EXPONENT, dtype=0, scales=bytes(4)),
-        "adaptive bytes": ADAPTIVE.but(quantizer=f.EXACT, dtype=INT8, scales=b""),
-        "a plane of adaptive bytes": plane(ADAPTIVE.but(quantizer=f.EXACT, dtype=UINT8, scales=b"")),
-    }
-    return {
-        **{name: ADAPTIVE.but(directory=data) for name, data in lengths.items()},
-        **{name: ADAPTIVE.but(table=data) for name, data in tables.items()},
-        **{f"{name}, all zero": QUIET.but(table=data) for name, data in tables.items()},
-        **{
-            name: ADAPTIVE.but(payload=data, directory=struct.pack("<I", len(data)))
-            for name, data in streams.items()
-        },
-        **other,
-    }
-
-
 FRAMES = {
     # what a frame claims
     "2^60 elements": ZERO.but(count=1 << 60),
@@ -201,7 +139,7 @@ FRAMES = {
     "one element too many": PACK.but(count=PACK.count + 70_000),
     "a bad dtype": ZERO.but(dtype=len(f.DTYPES)),
     "a bad quantizer": ZERO.but(quantizer=5),
-    "a bad coder": ZERO.but(coder=7),
+    "a bad coder": ZERO.but(coder=6),
     "a reserved byte": ZERO.but(reserved=1),
     "an unknown feature": ZERO.but(features=1 << 15),
     "a later version": ZERO.but(version=1),
@@ -342,7 +280,6 @@ FRAMES = {
     "integers in buckets": EXPONENT.but(dtype=INT32),
     # matrices of second moments
     **factored(),
-    **adaptive(),
     # exact frames
     "planes of a quantizer": PLANES.but(quantizer=f.LINEAR),
     "raw floats of a quantizer": RAW.but(quantizer=f.LOG),
