@@ -32,9 +32,8 @@ RAW: Final = 5
 #: The coders that have a code table and streams.
 CODED: Final = (PACK, RUNS, WIDE)
 
-#: (bits per level, levels per symbol) of the pack coder. Quads are two symbols of a pair each.
-QUADS: Final = (4, 4)
-PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1), QUADS)
+#: (bits per level, levels per symbol) of the pack coder.
+PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1))
 
 #: log2 of the elements in a segment of the pack and run coders, and of the wide coder.
 SEGMENT: Final = 16

@@ -14,7 +14,7 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
 from lcstore.codec.entropy import Coded
-from lcstore.codec.tables import CodeTable, read_tables
+from lcstore.codec.tables import CodeTable
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
 
 
@@ -38,7 +38,7 @@ class Frame:
     segment: int
     parameter: int
     scales: memoryview
-    tables: tuple[CodeTable, ...]
+    table: CodeTable | None
     directory: Array
     payload: memoryview
 
@@ -149,7 +149,7 @@ def parse_frame(
     directory, payload = _cut(sections, directory_bytes)
     frame = Frame(
         *(count, dtype, quantizer, coder, bits, per, streams, block, segment, parameter, scales),
-        _tables(table, coder, (bits, per)),
+        CodeTable.from_bytes(table) if coder in f.CODED else None,
         _directory(directory, 8 if coder == f.PLANES else 2),
         payload,
     )
@@ -159,12 +159,6 @@ def parse_frame(
 
 def _cut(view: memoryview, size: int) -> tuple[memoryview, memoryview]:
     return view[:size], view[size:]
-
-
-def _tables(data: memoryview, coder: int, packing: tuple[int, int]) -> tuple[CodeTable, ...]:
-    if coder not in f.CODED:
-        return ()
-    return read_tables(data) if (coder, packing) == (f.PACK, f.QUADS) else (CodeTable.from_bytes(data),)
 
 
 def _directory(data: memoryview, width: int) -> Array:

@@ -98,14 +98,6 @@ def _factored(values: np.ndarray, parts: list[Part], step: int) -> bytes:
     return frame
 
 
-def _quads(rng: np.random.Generator, size: int) -> bytes:
-    """Give a frame of levels that sum up to even numbers four by four, with an escape among them."""
-    levels = np.rint(rng.normal(size=size)).astype(np.int32).reshape(-1, 4)
-    levels[:, 3] += levels.sum(axis=1) & 1
-    levels[5] = (3, 200, 4, -9)
-    return LCCodec(entropy="pack").encode(levels.reshape(-1))
-
-
 def samples(size: int = 300) -> dict[str, bytes]:
     """Give a small frame of each coder and quantizer."""
     rng = np.random.default_rng(11)
@@ -122,7 +114,6 @@ def samples(size: int = 300) -> dict[str, bytes]:
         "zero": LCCodec(step=1.0).encode(np.zeros(size, np.float32)),
         "pack": LCCodec(step=0.5, entropy="pack").encode(normal),
         "escapes": LCCodec(step=0.25, entropy="pack").encode(far),
-        "quads": _quads(rng, 20 * size),
         "symbol": LCCodec(step=0.01, entropy="symbol").encode(normal),
         "runs": LCCodec(step=0.5, entropy="runs").encode(sparse),
         "wide": LCCodec(step=2.0**-20).encode(normal),

@@ -12,7 +12,6 @@ from lcstore.codec.tables import CodeTable
 
 SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
-QUADS = take_apart(SAMPLES["quads"])
 ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
 PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
 FACTORED = take_apart(SAMPLES["factored"])
@@ -167,15 +166,6 @@ FRAMES = {
     "a repeat cut off": PACK.but(table=nibbles(1, 14)),
     "a table too long": PACK.but(table=TWO + bytes(200)),
     "a table of 4 MiB": PACK.but(table=TWO + bytes(4 << 20)),
-    "quads without a table": QUADS.but(table=b""),
-    "quads of two tables": QUADS.but(table=(bytes([len(TWO)]) + TWO) * 2),
-    "quads of four tables": QUADS.but(table=(bytes([len(TWO)]) + TWO) * 4),
-    "quads whose last table is cut off": QUADS.but(table=QUADS.table[:-1]),
-    "quads whose first table is said to be short": QUADS.but(
-        table=bytes([QUADS.table[0] - 1]) + QUADS.table[1:]
-    ),
-    "quads with an under-full code": QUADS.but(table=(bytes([len(UNDER_FULL)]) + UNDER_FULL) * 3),
-    "quads with one table": QUADS.but(table=TWO),
     "symbols past the last": PACK.but(table=nibbles(13, 15, 15, 1, 1)),
     "a table of nothing but zeros": PACK.but(table=nibbles(13, 15, 15)),
     # coders
