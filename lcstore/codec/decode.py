@@ -43,7 +43,7 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
     Parameters
     ----------
     frame
-        A frame of levels (not an exact one).
+        A frame of levels (not one of planes or raw bytes).
     low, high
         Elements that are wanted; whole segments are given, so spans may begin before and end behind.
 

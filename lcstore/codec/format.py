@@ -16,7 +16,7 @@ HEADER: Final = struct.Struct("<3sBIQBBBBBBBBBBHIIIQ")
 CHECKED_FROM: Final = 8
 
 # Quantizers: how levels stand for values.
-EXACT: Final = 0
+LOSSLESS: Final = 0
 LINEAR: Final = 1
 EXPONENT: Final = 2
 LOG: Final = 3

@@ -180,8 +180,8 @@ def _check_count(count: int, expected: int | None, shorter: bool, itemsize: int,
 
 def _check_shape(frame: Frame, table_bytes: int) -> None:
     """Check that coder, parameters, directory and payload fit each other."""
-    quantized = frame.quantizer != f.EXACT
-    if frame.quantizer not in (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED):
+    quantized = frame.quantizer != f.LOSSLESS
+    if frame.quantizer not in (f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED):
         raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known: upgrade lcstore")
     if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW):
         raise UnsupportedFormatError(f"coder {frame.coder} is not known: upgrade lcstore")
@@ -192,9 +192,9 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
     if frame.segment != (f.WIDE_SEGMENT if frame.coder == f.WIDE else f.SEGMENT):
         raise CorruptionError(f"the frame's segments of 2**{frame.segment} elements are not allowed")
     if not quantized and len(frame.scales):
-        raise CorruptionError("an exact frame has scales that it must not have")
+        raise CorruptionError("a lossless frame has scales that it must not have")
     if frame.coder in (f.PLANES, f.RAW):
-        _check_exact(frame, quantized, table_bytes)
+        _check_lossless(frame, quantized, table_bytes)
         return
     if frame.coder == f.ZERO:
         if table_bytes or frame.directory.size or len(frame.payload):
@@ -209,9 +209,9 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
         raise CorruptionError("the frame's directory does not add up to its payload")
 
 
-def _check_exact(frame: Frame, quantized: bool, table_bytes: int) -> None:
+def _check_lossless(frame: Frame, quantized: bool, table_bytes: int) -> None:
     if quantized or table_bytes:
-        raise CorruptionError("an exact frame has sections that it must not have")
+        raise CorruptionError("a lossless frame has sections that it must not have")
     if frame.coder == f.RAW:
         if frame.directory.size or len(frame.payload) != frame.count * frame.dtype.itemsize:
             raise CorruptionError("a raw frame's payload does not fit its elements")

@@ -12,12 +12,12 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.decode import Span, spans
 from lcstore.codec.entropy import encode_any, encode_levels
-from lcstore.codec.exact import decode_exact
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import MANTISSA, base_unit, log_top, make_filler, working, working_dtype
 from lcstore.codec.fill import MAX_EXPONENT as MAX_EXPONENT
 from lcstore.codec.fill import MIN_EXPONENT as MIN_EXPONENT
 from lcstore.codec.frame import Frame, build_frame
+from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.scales import pack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.kernels import quantize
@@ -35,21 +35,21 @@ def encode_linear(
     entropy: str = "auto",
     cache: TableCache | None = None,
 ) -> bytes | None:
-    """Code floats as multiples of a power-of-two step per block.
+    """Code floats as multiples of a power-of-two step size per block.
 
     Parameters
     ----------
     values
         ``float[n]``, contiguous.
     exponents
-        ``int16``, one per block of ``2**block`` elements: log2 of the step.
+        ``int16``, one per block of ``2**block`` elements: log2 of the step size.
     threshold
-        Magnitude, in steps, from which a value is rounded away from zero: 0.5 is to nearest.
+        Magnitude, in step sizes, from which a value is rounded away from zero: 0.5 is to nearest.
 
     Returns
     -------
     bytes or None
-        The frame; None where a value is not finite, too large for its step, or becomes infinite.
+        The frame; None where a value is not finite, too large for its step size, or becomes infinite.
     """
     levels = np.empty(values.size, np.int64)
     scales = np.ldexp(1.0, -exponents.astype(np.int64))
@@ -79,7 +79,7 @@ def _stays_finite(levels: Array, exponents: Array, block: int, dtype: np.dtype[A
 
 
 def encode_integers(values: Array, *, entropy: str = "auto", cache: TableCache | None = None) -> bytes | None:
-    """Code ``int32`` or ``int64`` values exactly, a common power of two per block taken out.
+    """Code ``int32`` or ``int64`` values without loss, a common power of two per block taken out.
 
     Returns
     -------
@@ -205,8 +205,8 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
         The frame does not decode.
     """
     high = frame.count if high is None else high
-    if frame.quantizer == f.EXACT:
-        return decode_exact(frame)[low:high]
+    if frame.quantizer == f.LOSSLESS:
+        return decode_lossless(frame)[low:high]
     fill = FactoredFiller(frame) if frame.quantizer == f.FACTORED else make_filler(frame)
     first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
     out = np.zeros(max(high - first, 0), frame.dtype)
@@ -241,7 +241,7 @@ def robust_scale(values: Array) -> float:
 
 
 def _sizes(values: Array) -> Array:
-    """Give the magnitudes of the values that are neither zero nor infinite, cut to what a step can be."""
+    """Give the magnitudes of the values that are neither zero nor infinite, at most what a step size can be."""
     wide = working(values)
     sizes: Array = np.abs(wide[np.isfinite(wide) & (wide != 0)].astype(np.float64))
     np.minimum(sizes, 2.0**MAX_EXPONENT, out=sizes)
@@ -249,9 +249,9 @@ def _sizes(values: Array) -> Array:
 
 
 def exponent_for(scale: float, bits: float) -> int:
-    """Give log2 of the step at which normal values of deviation `scale` take about `bits` bits.
+    """Give log2 of the step size at which normal values of deviation `scale` take about `bits` bits.
 
-    Their entropy is ``log2(scale / step * sqrt(2 pi e))``.
+    Their entropy is ``log2(scale / step_size * sqrt(2 pi e))``.
     """
     if scale <= 0:
         return 0

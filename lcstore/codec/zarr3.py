@@ -45,7 +45,7 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
         return {"name": LCCodec.codec_id, "configuration": dict(self.configuration)}
 
     def validate(self, **_parameters: Any) -> None:
-        """Accept any array: what cannot be coded with loss is stored exactly."""
+        """Accept any array: what cannot be coded as configured is stored without loss."""
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: Any) -> int:
         """Refuse: the size depends on the values."""

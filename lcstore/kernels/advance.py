@@ -1,7 +1,7 @@
 """The fused pass over a tensor on its integer grid: delta, level, move, digest.
 
 One pass reads the state and the track, writes a level per element and moves the track by exactly what a
-reader will add, the level times the step.
+reader will add, the level times the step size.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Quantizer(NamedTuple):
         ``2**-g``, of the state's dtype.
     limit
         Largest magnitude allowed on the grid, of the state's dtype.
-    step
-        The step size: grid units of a level.
+    step_size
+        Grid units of a level.
     gain, rounding
         Of the state's dtype. The level is the whole part of ``size * gain + rounding``, where that is at most
         127; larger ones are rounded to nearest. Values too large to be exact in that dtype may come out a
@@ -42,7 +42,7 @@ class Quantizer(NamedTuple):
 
     inverse: float
     limit: float
-    step: int
+    step_size: int
     gain: float
     rounding: float
 
@@ -99,14 +99,14 @@ def _move_far(
         difference = np.int64(np.rint(state[i] * by.inverse)) - np.int64(track[i])
         level = np.int64(np.float64(abs(difference)) * by.gain + by.rounding)
         if level > MAX_LEVEL:
-            level = max(np.int64(MAX_LEVEL + 1), (abs(difference) + (by.step >> 1)) // by.step)
+            level = max(np.int64(MAX_LEVEL + 1), (abs(difference) + (by.step_size >> 1)) // by.step_size)
         signed = level if difference >= 0 else -level
         levels[i] = np.int8(signed)
         if level > MAX_LEVEL:
             levels[i] = ESCAPE
             escapes[escaped] = signed
             escaped += 1
-        moved = signed * by.step
+        moved = signed * by.step_size
         track[i] = kind(np.int64(track[i]) + moved)
         total += weight(start + np.uint64(i)) * np.uint64(moved)
     return escaped, total
@@ -137,7 +137,7 @@ def _advance_run(
         _clear(levels)
         return RANGE
     if top <= MAX_LEVEL:
-        out[0] += _move(track, levels, kind(by.step), start, kind) * np.uint64(by.step)
+        out[0] += _move(track, levels, kind(by.step_size), start, kind) * np.uint64(by.step_size)
         return escaped
     if escaped + state.size > escapes.size:
         _clear(levels)
@@ -150,7 +150,7 @@ def _advance_run(
 @kernel
 def advance(
     parts: Array,
-    steps: Array,
+    sizes: Array,
     gains: Array,
     roundings: Array,
     state: Array,
@@ -170,7 +170,7 @@ def advance(
     parts
         ``int64[p, 3]``: first element, the one behind the last, and the place of the step size; rising and
         apart. No other element is looked at.
-    steps, gains, roundings
+    sizes, gains, roundings
         ``int64[s]``, and twice ``[s]`` of the state's dtype: the step sizes, as in `Quantizer`.
     state
         ``float32[n]`` or ``float64[n]``: the true values.
@@ -195,7 +195,7 @@ def advance(
     """
     for p in range(parts.shape[0]):
         which = parts[p, 2]
-        by = Quantizer(inverse, limit, steps[which], gains[which], roundings[which])
+        by = Quantizer(inverse, limit, sizes[which], gains[which], roundings[which])
         for low in range(parts[p, 0], parts[p, 1], RUN):
             run = slice(low, min(low + RUN, parts[p, 1]))
             escaped = _advance_run(

@@ -30,7 +30,7 @@ def _add(levels: Array, factor: Any, track: Array, kind: Any) -> None:
 
 @kernel
 def add_levels(levels: Array, scales: Array, block: int, sign: int, track: Array) -> int:
-    """Add levels times their steps to the track.
+    """Add levels times their step sizes to the track.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""One symbol per level, for levels of any size: the coder of fine steps.
+"""One symbol per level, for levels of any size: the coder of fine step sizes.
 
 The level is folded to `z`: 0, -1, 1, -2, 2 become 0, 1, 2, 3, 4.
 Below 16 a symbol each; above, four symbols an octave and the rest of `z` in extra bits behind the code.

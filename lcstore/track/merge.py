@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.exact import encode_exact
+from lcstore.codec.lossless import encode_lossless
 from lcstore.errors import CorruptionError
 from lcstore.kernels.digest import digest
 from lcstore.state.layout import Layout
@@ -164,7 +164,7 @@ class Merger:
             self._add_digest(piece.tensor, total)
         if not values.view(np.uint8).any():
             return []
-        data = encode_exact(values)
+        data = encode_lossless(values)
         back = values_of_frame(data, values.size, values.dtype)
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")

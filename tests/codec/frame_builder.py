@@ -111,19 +111,19 @@ def samples(size: int = 300) -> dict[str, bytes]:
     squares[size - 40 : size - 10] = 0
     words = rng.integers(0, 1 << 10, size).astype(np.uint16)
     return {
-        "zero": LCCodec(step=1.0).encode(np.zeros(size, np.float32)),
-        "pack": LCCodec(step=0.5, entropy="pack").encode(normal),
-        "escapes": LCCodec(step=0.25, entropy="pack").encode(far),
-        "symbol": LCCodec(step=0.01, entropy="symbol").encode(normal),
-        "runs": LCCodec(step=0.5, entropy="runs").encode(sparse),
-        "wide": LCCodec(step=2.0**-20).encode(normal),
+        "zero": LCCodec(step_size=1.0).encode(np.zeros(size, np.float32)),
+        "pack": LCCodec(step_size=0.5, entropy="pack").encode(normal),
+        "escapes": LCCodec(step_size=0.25, entropy="pack").encode(far),
+        "symbol": LCCodec(step_size=0.01, entropy="symbol").encode(normal),
+        "runs": LCCodec(step_size=0.5, entropy="runs").encode(sparse),
+        "wide": LCCodec(step_size=2.0**-20).encode(normal),
         "blocks": LCCodec(scale="block", bits=4).encode(np.concatenate((normal, *[normal * 8] * 20))),
         "exponent": LCCodec("exponent", bits=3).encode(normal),
         "log": LCCodec("log", bits=1).encode(np.abs(normal)),
         "factored": _factored(squares, parts, 16),
         "fine": _factored(squares.astype(np.float64), parts, 1),
         "integers": LCCodec().encode(words.astype(np.int32)),
-        "planes": LCCodec("exact").encode(words),
-        "bytes": LCCodec("exact").encode((words & 3).astype(np.uint8)),
-        "raw": LCCodec("exact").encode(rng.integers(0, 256, 200).astype(np.uint8)),
+        "planes": LCCodec("lossless").encode(words),
+        "bytes": LCCodec("lossless").encode((words & 3).astype(np.uint8)),
+        "raw": LCCodec("lossless").encode(rng.integers(0, 256, 200).astype(np.uint8)),
     }

@@ -29,7 +29,7 @@ def table(*symbols):
 
 
 def plane(frame):
-    """Wrap one frame as both planes of an exact frame of uint16."""
+    """Wrap one frame as both planes of a lossless frame of uint16."""
     data = frame.to_bytes()
     return PLANES.but(
         count=frame.count,
@@ -270,17 +270,17 @@ FRAMES = {
     "integers in buckets": EXPONENT.but(dtype=INT32),
     # matrices of second moments
     **factored(),
-    # exact frames
+    # lossless frames
     "planes of a quantizer": PLANES.but(quantizer=f.LINEAR),
     "raw floats of a quantizer": RAW.but(quantizer=f.LOG),
-    "exact frames with scales": BYTES.but(scales=b"\0\0\0"),
+    "lossless frames with scales": BYTES.but(scales=b"\0\0\0"),
     "planes with a table": PLANES.but(table=TWO),
     "an exact float that is packed": BYTES.but(dtype=FLOAT16),
     "raw floats of which half of one is missing": RAW.but(
         dtype=FLOAT16, count=RAW.count // 2, payload=RAW.payload[:-1]
     ),
     "raw floats with a directory": RAW.but(dtype=FLOAT16, count=RAW.count // 2, directory=bytes(16)),
-    "zeros of wide values with a turn": ZERO.but(quantizer=f.EXACT, scales=b"", parameter=3),
+    "zeros of wide values with a turn": ZERO.but(quantizer=f.LOSSLESS, scales=b"", parameter=3),
     "one plane of two": PLANES.but(directory=PLANES.directory[:8], payload=PLANES.payload[:8]),
     "four planes of two": PLANES.but(directory=PLANES.directory + bytes(16)),
     "planes that are longer than the payload": PLANES.but(directory=struct.pack("<2Q", 1 << 40, 5)),
@@ -296,12 +296,12 @@ FRAMES = {
     "planes of 2^40 elements": plane(RAW.but(count=4, payload=b"abcd")).but(count=1 << 40),
     "planes of other dtypes": plane(RAW.but(count=4, payload=b"abcd", dtype=INT8)),
     "planes of levels": plane(ZERO.but(count=4)),
-    "planes of wide levels": plane(WIDE.but(quantizer=f.EXACT, dtype=UINT8, scales=b"")),
+    "planes of wide levels": plane(WIDE.but(quantizer=f.LOSSLESS, dtype=UINT8, scales=b"")),
     "a plane with a broken checksum": PLANES.but(payload=PLANES.payload[:-1] + b"\xfe"),
     "an escape that is not a byte": PACK.but(
         count=4,
         dtype=UINT8,
-        quantizer=f.EXACT,
+        quantizer=f.LOSSLESS,
         bits=2,
         per=4,
         streams=1,

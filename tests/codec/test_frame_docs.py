@@ -45,7 +45,7 @@ def test_the_example_decodes(example):
 
 
 def test_the_example_is_what_is_written(example):
-    assert LCCodec(step=0.5, entropy="runs").encode(wanted()) == example
+    assert LCCodec(step_size=0.5, entropy="runs").encode(wanted()) == example
 
 
 def moments():
@@ -84,8 +84,8 @@ def test_the_header_is_as_documented(text):
 def test_the_codes_are_as_documented(text):
     listed = dict(re.findall(r"(\d+) `((?:float|bfloat|u?int|bool|complex)\w*)`", text))
     assert [listed[str(i)] for i in range(len(listed))] == list(f.DTYPES)
-    assert "0 exact, 1 linear, 2 exponent, 3 logarithmic, 4 factored" in text
-    assert (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED) == (0, 1, 2, 3, 4)
+    assert "0 lossless, 1 linear, 2 exponent, 3 logarithmic, 4 factored" in text
+    assert (f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED) == (0, 1, 2, 3, 4)
     lasts = f"The last code is {factored.LAST_4} or {factored.LAST_8}"
     assert lasts in text
     assert (factored.DROP_4, factored.DROP_8, factored.MOST, factored.EMPTY) == (19, 48, 1 << 17, -32768)

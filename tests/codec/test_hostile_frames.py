@@ -29,7 +29,7 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 
-QUANTIZERS = [f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED]
+QUANTIZERS = [f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED]
 DTYPES = ["float16", "bfloat16", "float32", "float64", "int32", "uint8"]
 
 
@@ -40,7 +40,7 @@ def itemsize_of(dtype):
 def claim(quantizer, dtype, count, cols=8):
     """Give a frame of nothing but zeros, and the least that its quantizer needs."""
     scales = {
-        f.EXACT: b"",
+        f.LOSSLESS: b"",
         f.EXPONENT: bytes(max(itemsize_of(dtype), 4)),
         f.FACTORED: matrices(matrix(0, count, cols, 0, one_code(0), one_code(0))),
     }

@@ -207,7 +207,7 @@ def test_whoever_leaves_out_a_chunk_cannot_prove_the_merge():
         merging.prove()
 
 
-@pytest.mark.parametrize("made", ["lcstore.track.sums.encode_any", "lcstore.track.merge.encode_exact"])
+@pytest.mark.parametrize("made", ["lcstore.track.sums.encode_any", "lcstore.track.merge.encode_lossless"])
 def test_a_frame_that_does_not_decode_to_the_sum_is_not_given_out(monkeypatch, made):
     history = simple(e0=lambda i: np.array([7.5 if i else 1.5]))
     module, name = made.rsplit(".", 1)
