@@ -41,7 +41,7 @@ class LCCodec(Codec):  # type: ignore[misc]
         (LC-Checkpoint, ICML 2020). ``"log"``: values that are not negative, on a logarithmic scale.
         ``"lossless"``: every bit comes back.
     bits
-        ``linear``: bits that a typical value is to take, which sets the step size where none is given (default
+        ``linear``: bits that a typical value is to take, which sets the step size if none is given (default
         8). ``exponent``: bits of a bucket id, 1 to 7 (default 3). ``log``: mantissa bits kept, 0 to
         7 (default 1).
     step_size

@@ -241,7 +241,7 @@ def robust_scale(values: Array) -> float:
 
 
 def _sizes(values: Array) -> Array:
-    """Give the magnitudes of the values that are neither zero nor infinite, at most what a step size can be."""
+    """Give the magnitudes of the values that are neither zero nor infinite, cut to what step sizes can be."""
     wide = working(values)
     sizes: Array = np.abs(wide[np.isfinite(wide) & (wide != 0)].astype(np.float64))
     np.minimum(sizes, 2.0**MAX_EXPONENT, out=sizes)
