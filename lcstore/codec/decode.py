@@ -14,6 +14,7 @@ from lcstore.codec.frame import Frame
 from lcstore.codec.tables import CodeTable
 from lcstore.errors import CorruptionError
 from lcstore.kernels import bits, pack, runs, wide
+from lcstore.kernels.escapes import decode_escapes
 
 _NONE: Final = np.empty(0, np.int64)
 #: Elements of a span: levels of this many stay in the second-level cache.
@@ -110,7 +111,7 @@ def _narrow_decoder(frame: Frame, codes: CodeTable) -> _Decoder:
         else:
             packed = narrow[: -(-count // per) * per].view(table.dtype)
             _check(pack.decode_pack(words, at, directory, table, sizes, packed, segment // per), start)
-        found = pack.decode_escapes(words, at, directory, levels, segment, least, places, values)
+        found = decode_escapes(words, at, directory, levels, segment, least, places, values)
         _check(found, start)
         return Span(start, levels, places[:found], values[:found])
 

@@ -8,6 +8,7 @@ import twins
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from lcstore.kernels import escapes as escapes_of
 from lcstore.kernels import huffman, pack, runs, wide
 from lcstore.kernels.status import LENGTH, SPACE, SYMBOL
 
@@ -99,7 +100,7 @@ def test_pack_streams_are_their_twin_and_come_back(seed, size, spread, zeros, pa
         pack.decode_pack(words, 0, directory, table, code_sizes, room.view(table.dtype), segment // per) == 0
     )
     back, places, values = room[:size], np.zeros(size, np.int64), np.zeros(size, np.int64)
-    found = pack.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
+    found = escapes_of.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
     assert found == np.count_nonzero(np.abs(levels) >= 1 << (bits - 1))
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
 
@@ -129,9 +130,9 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     packed = np.zeros(300, np.int8)
     assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
     room = np.zeros(300, np.int64)
-    assert pack.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
+    assert escapes_of.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
     assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
-    assert pack.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
+    assert escapes_of.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
 
 
 @given(
@@ -186,7 +187,7 @@ def test_run_streams_are_their_twin_and_come_back(seed, size, spread, zeros, seg
     table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
     assert runs.decode_runs(words, 0, directory, table, code_sizes, back, segment) == 0
     places, values = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    found = pack.decode_escapes(words, 0, directory, back, segment, runs.LEAST, places, values)
+    found = escapes_of.decode_escapes(words, 0, directory, back, segment, runs.LEAST, places, values)
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
 
 
