@@ -119,7 +119,7 @@ def _narrow_decoder(frame: Frame, codes: CodeTable) -> _Decoder:
 
 
 def _pack_values(width: int, per: int) -> Array:
-    """Give the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
+    """Return the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
     symbols = np.arange(256)
     out = np.zeros((256, per), np.int8)
     for j in range(per):

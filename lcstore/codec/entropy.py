@@ -119,7 +119,7 @@ class _Trial:
 
 
 def _sample(levels: Array) -> Array:
-    """Give the levels by which a coder is chosen: some pieces from all over, or all of them."""
+    """Return the levels by which a coder is chosen: some pieces from all over, or all of them."""
     if levels.size < 2 * _PIECES * _PIECE:
         return levels
     stride = levels.size // _PIECES
@@ -176,13 +176,13 @@ def _count_symbols(levels: Array, bits: int, per: int) -> Array:
 
 
 def _escape_bits(singles: Array, least: int) -> float:
-    """Give the bits that the side streams take, from the counts of the single levels."""
+    """Return the bits that the side streams take, from the counts of the single levels."""
     return float(singles @ _bits_of_escapes(least))
 
 
 @lru_cache
 def _bits_of_escapes(least: int) -> Array:
-    """Give what each byte takes as an escaped level of magnitude `least` or more; 0 for smaller ones."""
+    """Return what each byte takes as an escaped level of magnitude `least` or more; 0 for smaller ones."""
     magnitudes = np.abs(np.arange(SYMBOLS).astype(np.uint8).view(np.int8).astype(np.int64))
     magnitudes[128] = 4096 + least  # an escape above 127: its size is not known here
     over = magnitudes - least
@@ -274,7 +274,7 @@ def _count_wide(levels: Array) -> Array:
 
 
 def _wide_bits(counts: Array, table: CodeTable) -> int:
-    """Give the bits that levels take whose symbols occur `counts` times."""
+    """Return the bits that levels take whose symbols occur `counts` times."""
     extra = np.maximum(np.arange(SYMBOLS) - 16, -4) // 4 + 2
     extra[:16] = 0
     return int(table.bits(counts)) + int(counts @ extra)

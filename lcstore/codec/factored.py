@@ -35,6 +35,8 @@ _PER_COLUMN: Final = _LEAST - 2
 #: More zeros than one value in so many, beside others in their row and column, do not suit this scale.
 _ZEROS: Final = 2
 _PIECE: Final = struct.Struct("<QQQQII")
+#: Codes of one column that changes nothing.
+_NO_COLUMNS: Final = np.zeros(1, np.int16)
 _COUNT: Final = struct.Struct("<I")
 
 
@@ -115,7 +117,7 @@ def encode_factored(
 
 
 def _suited(part: Part) -> tuple[Part, bool]:
-    """Give the rows and columns that a part is coded by, and whether columns have no factors."""
+    """Return the rows and columns that a part is coded by, and whether columns have no factors."""
     if part.cols >= _LEAST and part.rows >= _LEAST:
         return part, False
     return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
@@ -172,19 +174,21 @@ class FactoredFiller:
         out[:] = values.astype(self.dtype, copy=False)
 
     def few(self, places: Array, levels: Array) -> Array:
-        """Give the values of scattered elements, in rising order."""
+        """Return the values of scattered elements, in rising order."""
         values = np.zeros(levels.size, self.wide)
         patterns = values.view(f"i{self.wide.itemsize}")
         for matrix in self._between(int(places[0]), int(places[-1]) + 1):
             part = matrix.part
             here = slice(*np.searchsorted(places, (part.at, part.at + part.size)))
             from_row = places[here] + (part.phase - part.at)
-            factors = matrix.rows, matrix.columns, self.step_size
-            self._check(kernels.factored_scattered(levels[here], from_row, *factors, patterns[here]))
+            # Each is a row of one column, whose code is its own centre.
+            codes = matrix.rows[from_row // part.cols].astype(np.int64) + matrix.columns[from_row % part.cols]
+            factors = codes, _NO_COLUMNS, self.step_size
+            self._check(kernels.factored_values(levels[here], 0, *factors, patterns[here]))
         return values.astype(self.dtype, copy=False)
 
     def _between(self, low: int, high: int) -> list[_Matrix]:
-        """Give the matrices that have any of the elements ``low:high``."""
+        """Return the matrices that have any of the elements ``low:high``."""
         return self.matrices[
             np.searchsorted(self.ends, low, "right") : np.searchsorted(self.starts, high, "left")
         ]

@@ -33,7 +33,7 @@ def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def working(values: Array) -> Array:
-    """Give values in their `working_dtype`."""
+    """Return values in their `working_dtype`."""
     with np.errstate(invalid="ignore"):  # a NaN may be a signalling one
         return values.astype(working_dtype(values.dtype), copy=False)
 
@@ -69,7 +69,7 @@ class Filler:
             out[:] = self._narrow(values)
 
     def few(self, places: Array, levels: Array) -> Array:
-        """Give the values of scattered elements."""
+        """Return the values of scattered elements."""
         values = np.empty(levels.size, self.wide)
         self._fill(levels, self.scales[places >> self.block] if self.scales.size else self.scales, 1, values)
         return self._narrow(values)

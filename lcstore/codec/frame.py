@@ -69,7 +69,7 @@ def build_frame(coded: Coded, **about: Unpack[About]) -> bytes:
 
 
 def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[bytes | memoryview]:
-    """Give a frame in pieces, for a frame that is a part of another: its bytes are copied only once."""
+    """Return a frame in pieces, for a frame that is a part of another: its bytes are copied only once."""
     scales, dtype = about["scales"], f.DTYPES.index(dtype_name(about["dtype"]))
     header = f.HEADER.pack(
         *(f.MAGIC, f.VERSION, 0, about["count"], dtype, about["quantizer"]),
@@ -85,7 +85,7 @@ def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[bytes | memoryvie
 
 
 def _readable(data: bytes | memoryview) -> Any:
-    """Give bytes as what the checksum takes: not a memoryview, and no copy."""
+    """Return bytes as what the checksum takes: not a memoryview, and no copy."""
     return np.frombuffer(data, np.uint8) if len(data) else b""
 
 

@@ -49,7 +49,7 @@ def encode_lossless(array: Array) -> bytes:
 
 
 def decode_lossless(frame: Frame) -> Array:
-    """Give the array of a lossless frame, in one dimension.
+    """Return the array of a lossless frame, in one dimension.
 
     Raises
     ------

@@ -54,7 +54,7 @@ class CodeTable:
         return int(np.count_nonzero(self.lengths))
 
     def bits(self, counts: Array) -> float:
-        """Give the bits that `counts` symbols take; infinity where one has no code."""
+        """Return the bits that `counts` symbols take; infinity where one has no code."""
         bits = huffman.code_bits(counts, self.lengths)
         return float(bits) if bits >= 0 else math.inf
 

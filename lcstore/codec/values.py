@@ -21,7 +21,10 @@ from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.scales import pack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.kernels import quantize
+from lcstore.kernels.sums import common_steps, to_levels
 
+#: log2 of the largest step size of integers.
+_MOST_SHIFT = 62
 #: Values that a scale is estimated from, and how many of them must not be zero.
 _SAMPLE, _ENOUGH = 1 << 16, 1 << 8
 
@@ -68,7 +71,7 @@ def encode_linear(
 
 
 def _stays_finite(levels: Array, exponents: Array, block: int, dtype: np.dtype[Any]) -> bool:
-    """Say whether every level comes back as a finite value: rounding up can leave the dtype's range."""
+    """Return whether every level comes back as a finite value: rounding up can leave the dtype's range."""
     if not levels.size:
         return True
     starts = np.arange(0, levels.size, block)
@@ -86,10 +89,11 @@ def encode_integers(values: Array, *, entropy: str = "auto", cache: TableCache |
     bytes or None
         None where a value is too large for a level.
     """
-    blocks = -(-values.size // (1 << f.BLOCK))
-    shifts = np.zeros(blocks, np.int16)
-    quantize.common_shifts(values, 1 << f.BLOCK, shifts)
-    levels = values.astype(np.int64) >> np.repeat(shifts, 1 << f.BLOCK)[: values.size]
+    shifts = np.zeros(-(-values.size // (1 << f.BLOCK)), np.int16)
+    common_steps(values, 1 << f.BLOCK, shifts)
+    np.clip(shifts, 0, _MOST_SHIFT, out=shifts)
+    levels = values.astype(np.int64)
+    to_levels(levels, 1 << f.BLOCK, shifts)
     if levels.size and (levels.max() >= quantize.MOST or levels.min() <= -quantize.MOST):
         return None
     return build_frame(
@@ -189,7 +193,7 @@ def encode_exponent(
 
 
 def _promote(counts: Array, half: int, keep: int) -> Array:
-    """Give the `keep` used buckets of the largest exponents, positive before negative; no subnormals."""
+    """Return the `keep` used buckets of the largest exponents, positive before negative; no subnormals."""
     used = np.flatnonzero(counts)
     used = used[(used % half) != 0]
     order = np.lexsort((used // half, -(used % half)))
@@ -197,7 +201,7 @@ def _promote(counts: Array, half: int, keep: int) -> Array:
 
 
 def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
-    """Give elements ``low:high`` of a frame in their dtype.
+    """Return elements ``low:high`` of a frame in their dtype.
 
     Raises
     ------
@@ -222,7 +226,7 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
 
 
 def _zero_spans(frame: Frame, first: int, high: int) -> Iterator[Span]:
-    """Give levels of zero: on logarithmic scales they stand for more than zero."""
+    """Yield levels of zero: on logarithmic scales they stand for more than zero."""
     if frame.quantizer in (f.LOG, f.FACTORED):
         for start in range(first, high, 1 << f.SEGMENT):
             levels = np.zeros(min(high - start, 1 << f.SEGMENT), np.int8)
@@ -241,7 +245,7 @@ def robust_scale(values: Array) -> float:
 
 
 def _sizes(values: Array) -> Array:
-    """Give the magnitudes of the values that are neither zero nor infinite, cut to what step sizes can be."""
+    """Return the magnitudes of finite values that are not zero, cut to what a step size can be."""
     wide = working(values)
     sizes: Array = np.abs(wide[np.isfinite(wide) & (wide != 0)].astype(np.float64))
     np.minimum(sizes, 2.0**MAX_EXPONENT, out=sizes)
@@ -249,7 +253,7 @@ def _sizes(values: Array) -> Array:
 
 
 def exponent_for(scale: float, bits: float) -> int:
-    """Give log2 of the step size at which normal values of deviation `scale` take about `bits` bits.
+    """Return log2 of the step size at which normal values of deviation `scale` take about `bits` bits.
 
     Their entropy is ``log2(scale / step_size * sqrt(2 pi e))``.
     """

@@ -41,7 +41,7 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
         return cls(dict(data.get("configuration") or {}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the codec's Zarr metadata."""
+        """Return the codec's Zarr metadata."""
         return {"name": LCCodec.codec_id, "configuration": dict(self.configuration)}
 
     def validate(self, **_parameters: Any) -> None:

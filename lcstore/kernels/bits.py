@@ -59,7 +59,7 @@ def copy(source: Array, size: Any, target: Array, at: Any) -> None:
 
 @kernel(inline=True)
 def mask_of(flags: Array, at: Any) -> Any:
-    """Give one bit for each byte of eight words from `at` on, whose bytes are all 0 or 1."""
+    """Return one bit for each byte of eight words from `at` on, whose bytes are all 0 or 1."""
     mask = np.uint64(0)
     for k in range(8):
         mask |= ((flags[at + k] * _GATHER) >> _56) << np.uint64(8 * k)
@@ -68,7 +68,7 @@ def mask_of(flags: Array, at: Any) -> Any:
 
 @kernel(inline=True, checked=True)
 def window(words: Array, position: np.uint64) -> np.uint64:
-    """Give the 64 bits from `position`."""
+    """Return the 64 bits from `position`."""
     i = position >> _6
     r = position & _63
     return np.uint64((words[i] >> r) | ((words[i + _1] << _1) << (_63 - r)))

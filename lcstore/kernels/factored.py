@@ -179,28 +179,3 @@ def factored_values(
             pattern = (kind(np.int32(code)) << drop) | half
             to[i] = kind(pattern) if code > _0 else kind(0)
     return RANGE if bad else OK
-
-
-@kernel(checked=True)
-def factored_scattered(
-    levels: Array, places: Array, rows: Array, columns: Array, step_size: int, out: Array
-) -> int:
-    """As `factored_values`, for elements at ``int64`` `places`, counted like its `start`."""
-    kind = out.dtype.type
-    drop = DROP_4 if out.itemsize == 4 else DROP_8
-    last = LAST_4 if out.itemsize == 4 else LAST_8
-    half = np.int64(1) << (drop - 1)
-    cols = columns.size
-    bad = 0
-    for i in range(levels.size):
-        level = np.int64(levels[i])
-        if level < -MOST or level > MOST:
-            bad += 1
-            level = np.int64(0)
-        code = np.int64(rows[places[i] // cols]) + np.int64(columns[places[i] % cols])
-        code = min(code, np.int64(last)) + level * step_size
-        if code > last:
-            bad += 1
-            code = np.int64(0)
-        out[i] = kind((code << drop) + half) if code > 0 else kind(0)
-    return RANGE if bad > 0 else OK

@@ -79,31 +79,6 @@ def integer_values(levels: Array, scales: Array, block: int, out: Array) -> int:
 
 
 @kernel
-def common_shifts(values: Array, block: int, shifts: Array) -> int:
-    """Find how many low bits are zero in every integer of a block (at most 62; 0 for a block of zeros).
-
-    Parameters
-    ----------
-    values
-        ``int32[n]`` or ``int64[n]``.
-    block
-        Elements per block.
-    shifts
-        ``int16``, one per block; filled.
-    """
-    for b in range(shifts.size):
-        every = np.int64(0)
-        for i in range(b * block, min((b + 1) * block, values.size)):
-            every |= np.int64(values[i])
-        shift = 0
-        while every != 0 and shift < 62 and every & 1 == 0:
-            every >>= 1
-            shift += 1
-        shifts[b] = shift
-    return OK
-
-
-@kernel
 def log_levels(patterns: Array, drop: int, top: int, block: int, bases: Array, levels: Array) -> int:
     """Cut the bit patterns of values that are not negative to a logarithmic scale, against a base per block.
 
@@ -203,7 +178,7 @@ def bucket_statistics(patterns: Array, mantissa: int, counts: Array, lows: Array
 
 @kernel
 def bucket_levels(patterns: Array, mantissa: int, ids: Array, levels: Array) -> int:
-    """Give each value the id of its bucket: ``levels[i] = ids[sign and exponent]``; ``int8`` both."""
+    """Fill the id of the bucket of each value: ``levels[i] = ids[sign and exponent]``; ``int8`` both."""
     for i in range(patterns.size):
         levels[i] = ids[np.int64(np.uint64(patterns[i]) >> np.uint64(mantissa))]
     return OK

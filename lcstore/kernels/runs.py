@@ -38,7 +38,7 @@ _SHORT = 256
 
 @kernel(inline=True)
 def _run_class(run: Any) -> tuple[Any, Any]:
-    """Give the class of a run and the number of its extra bits."""
+    """Return the class of a run and the number of its extra bits."""
     if run < 16:
         return run, 0
     e = np.int64(bit_length(np.uint64(run))) - 1
@@ -58,7 +58,7 @@ def _short_runs(symbols: Array, masks: Array) -> None:
 
 @kernel(inline=True)
 def _token(run: Any, level: Any, classes: Array, starts: Array, masks: Array) -> tuple[Any, Any]:
-    """Give the symbol of a run and the level behind it, and what its extra bits hold."""
+    """Return the symbol of a run and the level behind it, and what its extra bits hold."""
     kind = classes[np.uint8(level)]
     if run < _SHORT:
         return np.uint8(starts[run] + kind), np.uint32(run & np.int64(masks[run]))
@@ -226,7 +226,7 @@ def encode_runs(
 
 @kernel(inline=True)
 def _run_base(kind: Any, bits: Any) -> Any:
-    """Give the shortest run of a class that has `bits` extra bits."""
+    """Return the shortest run of a class that has `bits` extra bits."""
     if kind < 16:
         return kind
     if kind < 32:

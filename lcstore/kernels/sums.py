@@ -17,7 +17,7 @@ _LOOK = 1024
 
 @kernel(inline=True)
 def _every_bit(values: Array) -> np.int64:
-    """Give the bits that are set in any of `values`."""
+    """Return the bits that are set in any of `values`."""
     kind = values.dtype.type
     every = kind(0)
     for i in range(values.size):

@@ -31,7 +31,7 @@ _64 = np.uint64(64)
 
 @kernel(inline=True)
 def _split(level: np.int64) -> tuple[Any, np.uint64, np.uint64]:
-    """Give symbol, extra bits and their number."""
+    """Return symbol, extra bits and their number."""
     z = np.uint64(level << 1) ^ np.uint64(level >> 63)
     if z < _16:
         return np.int64(z), np.uint64(0), np.uint64(0)
@@ -85,7 +85,7 @@ def encode_wide(levels: Array, segment: int, codes: Array, payload: Array, direc
 
 @kernel
 def narrow_levels(levels: Array, narrow: Array, escapes: Array) -> int:
-    """Give levels as the narrow coders take them: small ones as they are, the others in a list.
+    """Fill levels as the narrow coders take them: small ones as they are, the others in a list.
 
     Parameters
     ----------

@@ -229,3 +229,20 @@ def test_any_array_goes_there_and_back(settings, pair):
     assert (back.dtype, back.size) == (values.dtype, values.size)
     if not np.isfinite(values.astype(np.float64)).all():
         assert_same_bits(back, values)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("shift", [0, 5, 30])
+def test_what_all_integers_of_a_block_are_multiples_of_costs_nothing(dtype, shift):
+    values = np.random.default_rng(4).integers(-2, 2, 5000).astype(dtype)
+    values[:1024], values[2048] = 0, 0
+    plain, shifted = LCCodec().encode(values), LCCodec().encode(values << shift)
+    np.testing.assert_array_equal(LCCodec().decode(shifted), values << shift)
+    assert len(shifted) <= len(plain) + 16
+
+
+def test_the_largest_common_factors_of_integers_come_back():
+    least = np.iinfo(np.int64).min
+    for values in ([least], [least, 0], [least, 1 << 62], [1 << 62, -(1 << 62)], [0, 0]):
+        array = np.array(values, np.int64)
+        np.testing.assert_array_equal(LCCodec().decode(LCCodec().encode(array)), array)

@@ -396,14 +396,6 @@ def integer_values(levels, scales, block, dtype):
     return wrap([int(v) * step_of(int(scales[i // block])) for i, v in enumerate(levels)], dtype)
 
 
-def common_shifts(values, block):
-    shifts = []
-    for low in range(0, values.size, block):
-        every = int(np.bitwise_or.reduce(values[low : low + block].astype(np.int64)))
-        shifts.append(min((every & -every).bit_length() - 1, 62) if every else 0)
-    return np.array(shifts, np.int16)
-
-
 def log_levels(patterns, drop, top, block):
     """Give bases and levels, or None."""
     if patterns.size and (patterns.min() < 0 or patterns.max() >= top):
