@@ -11,8 +11,8 @@ from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format.labels import At, check_at
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, NodeName
-from lcstore.graph.ways import Leg, Ways
+from lcstore.graph.names import ROOT, EdgeRef, NodeName
+from lcstore.graph.paths import TwoWayPaths
 from lcstore.index.catalog import Catalog
 from lcstore.read.reader import Node, Reader
 from lcstore.state.tree import MISSING
@@ -85,13 +85,13 @@ class Walker:
         self.edges_applied = 0
         self._held: Composer | None = None
         self._node: str | None = None
-        self._ways = Ways(reader.catalog.graph)
+        self._paths = two_way(reader.catalog.graph)
         self._next: tuple[str, Composer] | None = None
 
     def forget(self) -> None:
         """Go on from the root, along paths as they are now: something has changed."""
         self._leave()
-        self._ways = Ways(self._reader.catalog.graph)
+        self._paths = two_way(self._reader.catalog.graph)
 
     def _leave(self) -> None:
         self._held = self._node = self._next = None
@@ -163,7 +163,7 @@ class Walker:
         composer = self._composer(node, wanted)
         lost = composer.path.lost
         if lost:
-            composer.compose_anew(self._path(node, lost))
+            composer.compose_anew(self._anew(node, lost))
         self._held = None
         self.edges_applied += composer.edges_applied
         run_all(self._reader.executor, composer.jobs())
@@ -176,20 +176,18 @@ class Walker:
         same = expected is not None and expected[0] == node.name.node
         if expected is not None and same and expected[1].path.wanted.tolist() == sorted(wanted):
             return expected[1]
-        legs = self._legs(node.name.node)
-        edges = self._reader.edges([leg.edge for leg in legs])
-        path = [_ahead(edge, leg, self._reader.executor) for edge, leg in zip(edges, legs, strict=True)]
-        start = None if legs and legs[0].edge.base == ROOT else self._held
-        return Composer(path, node.layout, node.columns, wanted, start=start)
+        path = self._path(node.name.node)
+        read, executor = self._reader.edges(path), self._reader.executor
+        edges = [_ahead(edge, executor, back=ref.backward) for edge, ref in zip(read, path, strict=True)]
+        start = None if path and path[0].base == ROOT else self._held
+        return Composer(edges, node.layout, node.columns, wanted, start=start)
 
-    def _legs(self, node: str) -> list[Leg]:
-        """Return the legs to a node; the cheapest path to it where nothing is held."""
-        legs = self._ways.find(self._node, node) if self._node is not None else None
-        if legs is None:
-            return [Leg(edge, False) for edge in self._reader.catalog.path(node)]
-        return legs
+    def _path(self, node: str) -> list[EdgeRef]:
+        """Return the path to a node from the one that is held; from the root where nothing is."""
+        path = self._paths.find(self._node, node) if self._node is not None else None
+        return self._reader.catalog.path(node) if path is None else path
 
-    def _path(self, node: Node, lost: list[int]) -> Path:
+    def _anew(self, node: Node, lost: list[int]) -> Path:
         """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
         path = self._reader.catalog.path(node.name.node)
         length = 1
@@ -198,6 +196,11 @@ class Walker:
             if not found.lost or length >= len(path):
                 return found
             length *= 4
+
+
+def two_way(graph: Graph) -> TwoWayPaths:
+    """Return paths over the edges that are there now, and not condemned."""
+    return TwoWayPaths(ref for ref in graph.refs() if not graph.is_condemned(ref))
 
 
 def carried(node: Node, wanted: Sequence[int]) -> list[int]:
@@ -224,10 +227,10 @@ class _Ahead:
         return asked.result() if asked is not None else self._fetch(pool, array, chunk)
 
 
-def _ahead(edge: Edge, leg: Leg, executor: Executor) -> Edge:
+def _ahead(edge: Edge, executor: Executor, *, back: bool) -> Edge:
     """Return an edge as it is gone over, of which chunks can be asked for before they are needed."""
     own = None if edge.own is None else replace(edge.own, fetch=_Ahead(edge.own.fetch, executor))
-    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own, back=leg.back)
+    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own, back=back)
 
 
 class Walk(Iterator[tuple[int, T]]):

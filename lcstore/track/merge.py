@@ -6,7 +6,6 @@ the target's own edge sets is not repeated; the shortcut leaves it to that edge 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
@@ -15,14 +14,14 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.exact import encode_exact
+from lcstore.codec.lossless import encode_lossless
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
 from lcstore.state.poolmap import Piece
-from lcstore.track.algebra import Effect, Held, merged
+from lcstore.track.algebra import ArrayName, Effect, Held, merged
 from lcstore.track.columns import Columns
 from lcstore.track.digests import Digests
-from lcstore.track.draft import Chunk, OpName
+from lcstore.track.draft import Chunk
 from lcstore.track.edge import Edge, composed_dtype
 from lcstore.track.frames import values_of_frame
 from lcstore.track.path import Path
@@ -50,9 +49,6 @@ class Merger:
     base
         Layout and columns of the node that the path begins at; None where it begins at the root: then the
         merged edge is an anchor.
-    smaller
-        Code sums with the odds that their rows and columns teach, where that is smaller: it takes long, as
-        does reading them.
 
     Attributes
     ----------
@@ -71,11 +67,8 @@ class Merger:
         layout: Layout,
         columns: Columns,
         base: tuple[Layout, Columns] | None = None,
-        *,
-        smaller: bool = False,
     ) -> None:
         self.layout = layout
-        self._rows = [math.prod(spec.shape[1:]) for spec in layout.tensors] if smaller else None
         own = Effect.of(layout, columns.op)
         start = None if base is None else Held(base[0], np.ones(len(base[0].tensors), bool))
         self.path = Path(edges, layout, np.flatnonzero(~own.sets).tolist(), start)
@@ -122,7 +115,7 @@ class Merger:
         if self.layout.pools[pool].role != "weights":
             return self._copy(pool, chunk, pieces, out)
         added = self._effect.adds
-        by_array: tuple[tuple[OpName, list[Piece]], ...] = (
+        by_array: tuple[tuple[ArrayName, list[Piece]], ...] = (
             ("add", [piece for piece in pieces if added[piece.tensor]]),
             ("set", [piece for piece in pieces if not added[piece.tensor]]),
         )
@@ -134,12 +127,12 @@ class Merger:
         ]
         return [one for one in made if one is not None]
 
-    def _sum(self, pool: str, op: OpName, chunk: int, pieces: list[Piece], sums: Array) -> Chunk | None:
+    def _sum(self, pool: str, op: ArrayName, chunk: int, pieces: list[Piece], sums: Array) -> Chunk | None:
         """Code what a chunk adds up to; `sums` is used up."""
         _clear_between(sums, pieces)
         for piece in pieces:
             self._digests.add(piece, sums[piece.at : piece.at + piece.size])
-        data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}", self._rows)
+        data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}")
         with self._lock:
             for tensor, step in steps.items():
                 self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
@@ -152,7 +145,7 @@ class Merger:
             self._digests.add(piece, values[piece.at : piece.at + piece.size])
         if not values.view(np.uint8).any():
             return []
-        data = encode_exact(values)
+        data = encode_lossless(values)
         back = values_of_frame(data, values.size, values.dtype)
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")

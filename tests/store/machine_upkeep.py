@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from kit.actors import alone, deterministic
 from machine import History, handles, nodes, seeds
 from machine_runs import CRASHES, DTYPES, KINDS, Handle, Known, checksums
 
@@ -16,7 +17,6 @@ import lcstore
 from lcstore import ConflictError, InvalidInputError, NotFoundError, StorageError
 from lcstore.maintain import compact as compacting
 from lcstore.maintain import retire as retiring
-from lcstore.testing.actors import alone, deterministic
 from lcstore.testing.faults import Crash
 from lcstore.write import writer
 
@@ -222,13 +222,13 @@ class Kept(History):
     # Maintenance --------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.kept())
-    @rule(which=handles, max_bytes=budgets, smaller=st.booleans())
-    def compact(self, which, max_bytes, smaller):
+    @rule(which=handles, max_bytes=budgets)
+    def compact(self, which, max_bytes):
         before = len(self.backend.list(""))
         store = self.handle(which).store
         if not store.compact(dry_run=True, max_bytes=max_bytes).planned:
             assert len(self.backend.list("")) == before
-        report = store.compact(max_bytes=max_bytes, smaller=smaller)
+        report = store.compact(max_bytes=max_bytes)
         assert report.added == report.planned
         assert not report.skipped
 

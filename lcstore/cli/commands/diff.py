@@ -1,0 +1,139 @@
+"""``lcstore diff``: what changed from one state to another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Glob, Options, Pairs, as_state, split_at
+from lcstore.cli.table import Table
+from lcstore.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from lcstore.read.diff import Described, Diff, TensorDiff
+
+_COLUMNS = ("tensor", "relative", "norm", "changed", "largest", "shape", "dtype", "")
+_NUMBERS = ("relative", "norm", "changed", "largest")
+
+
+class Sort(StrEnum):
+    """What a table of differences is sorted by."""
+
+    relative = "relative"
+    norm = "norm"
+    path = "path"
+
+
+def diff(
+    first: Annotated[
+        str,
+        typer.Argument(metavar="URL@A", help="A store and a state of it: step, latest, tag or node's id."),
+    ],
+    second: Annotated[
+        str, typer.Argument(metavar="URL@B", help="Another state, of any store; @B alone for the same one.")
+    ],
+    glob: Glob = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many tensors.")] = None,
+    sort: Annotated[
+        Sort, typer.Option("--sort", help="What the tensors are sorted by; the largest first.")
+    ] = Sort.relative,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Compare two states, tensor by tensor; the most changed first."""
+    url, a = split_at(first)
+    other, b = (url, _state(second)) if second.startswith("@") else split_at(second)
+    with answering(url, as_json, options, pairs) as answer:
+        with answer.store() as store:
+            if other == url:
+                found = store.diff(a, b, glob)
+            else:
+                answer.url = other
+                with answer.store() as another:
+                    found = store.diff(a, b, glob, other=another)
+        if glob is not None and not found.tensors and not found.values:
+            raise NotFoundError(f"nothing in either state matches {glob!r}")
+        shown = found.sorted(sort.value)[:limit]
+        answer.give(_facts(found, shown), _tables(found, shown))
+
+
+def _state(text: str) -> int | str:
+    if len(text) == 1:
+        raise typer.BadParameter("'@' names no state: write @1000, or @latest")
+    return as_state(text[1:])
+
+
+def _facts(found: Diff, shown: list[TensorDiff]) -> dict[str, Any]:
+    from lcstore.state.tree import MISSING
+
+    values = {
+        path: {
+            name: value for name, value in zip(("before", "after"), pair, strict=True) if value is not MISSING
+        }
+        for path, pair in found.values.items()
+    }
+    return {
+        "a": found.a,
+        "b": found.b,
+        "tensors": map(_numbers, shown),
+        "count": len(found),
+        "total": _numbers(found.total),
+        "values": values,
+    }
+
+
+def _numbers(one: TensorDiff) -> dict[str, Any]:
+    """Return a difference as JSON; what could not be compared has no numbers."""
+    about = asdict(one)
+    if not one.size:
+        about |= dict.fromkeys(("norm", "relative", "changed", "largest", "scale"))
+    return about
+
+
+def _tables(found: Diff, shown: list[TensorDiff]) -> Iterator[Table | str]:
+    a, b = found.a, found.b
+    where = a.url if a.url == b.url else f"{a.url} to {b.url}"
+    yield f"{where}, step {a.step} to {b.step}"
+    table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm"))
+    for one in shown:
+        table.row(*_cells(one))
+    if len(found) > 1:
+        left = len(found) - len(shown)
+        table.row(f"all {len(found)}" + f" ({left} not shown)" * (left > 0), *_cells(found.total)[1:])
+    yield table
+    if found.values:
+        values = Table("value", "before", "after")
+        for path, (before, after) in found.values.items():
+            values.row(path, _text(before), _text(after))
+        yield values
+
+
+def _cells(one: TensorDiff) -> tuple[object, ...]:
+    note = "" if one.status == "changed" else one.status
+    numbers: tuple[str, ...] = ("", "", "", "")
+    if one.size:
+        nan = math.isnan(one.norm)
+        relative = "NaN" if nan else f"{one.relative:.3g}"
+        numbers = (relative, f"{one.norm:.4g}", f"{100 * one.changed:.2f}%", f"{one.largest:.3g}")
+    return (one.path, *numbers, _both(one, _shape), _both(one, lambda side: side.dtype), note)
+
+
+def _both(one: TensorDiff, text: Callable[[Described], str]) -> str:
+    texts = [text(side) for side in (one.before, one.after) if side is not None]
+    return " to ".join(dict.fromkeys(texts))
+
+
+def _shape(side: Described) -> str:
+    return "x".join(map(str, side.shape)) or "scalar"
+
+
+def _text(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,140 @@
+"""``lcstore ls``: what states a store has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lcstore.cli.answer import Answer, answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.table import Table, size
+
+if TYPE_CHECKING:
+    from lcstore.index.listing import Listed
+
+_COLUMNS = ("step", "", "run", "kind", "stored", "ratio", "error", "exact", "metrics", "tags", "created")
+_FAST = ("step", "", "run", "kind", "weights", "tags")
+_NUMBERS = ("step", "run", "stored", "weights", "ratio", "error")
+_SPARE = ("created", "exact", "run", "error", "metrics", "ratio")
+
+
+def ls(
+    url: Url,
+    limit: Annotated[
+        int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the ones of the greatest steps.")
+    ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="Read no records: names tell step, kind, bytes of weights, tags."),
+    ] = False,
+    retired: Annotated[
+        bool, typer.Option("--retired", help="Also those that were let go of and are still there.")
+    ] = False,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """List the states of a store, by step."""
+    with answering(url, as_json, options, pairs) as answer:
+        words = "reading records (--fast reads names only)"
+        with answer.store() as store, answer.progress(words) as on_progress:
+            found = store.states(records=not fast, limit=limit, retired=retired, on_progress=on_progress)
+            hidden = 0 if found else len(store.states(records=False, retired=True))
+        # To bring a retired state back its node has to be named.
+        columns = (*(_FAST if fast else _COLUMNS), *["node"] * retired)
+        shown = _table(found, columns) if found else [_why_none(answer, hidden)]
+        answer.give({"url": url, "states": map(_facts, found)}, shown)
+        broken = [state for state in found if state.problem is not None]
+        if broken:
+            first, count = broken[0].problem, len(broken)
+            command = f"lcstore verify {answer.quoted}"
+            answer.note(f"{count} records could not be read; the first: {first}. Next: {command}")
+            raise typer.Exit(1)
+
+
+def _why_none(answer: Answer, hidden: int) -> str:
+    if hidden:
+        states = "1 state is" if hidden == 1 else f"{hidden} states are"
+        return f"All was let go of; {states} not deleted yet: lcstore ls {answer.quoted} --retired"
+    return f"{answer.url} is a store without a state yet: a training run has still to save into it"
+
+
+def _facts(state: Listed) -> dict[str, Any]:
+    info = state.info
+    about: dict[str, Any] = {
+        "step": state.step,
+        "node": state.node,
+        "base": state.base,
+        "kind": state.kind,
+        "run": state.run,
+        "latest": state.latest,
+        "bytes_weights": state.bytes_stored,
+    }
+    about |= labels(state)
+    if state.problem is not None:
+        return about | {"problem": {"kind": state.problem.kind, "message": str(state.problem)}}
+    if info is None:
+        return about
+    return about | {
+        "bytes_stored": info.bytes_stored,
+        "bytes_raw": info.bytes_raw,
+        "ratio": info.bytes_raw / max(info.bytes_stored, 1),
+        "error": info.error,
+        "row_error": info.row_error,
+        "exact": info.exact,
+        "metrics": info.metrics,
+        "metadata": info.metadata,
+        "created": info.created,
+    }
+
+
+def labels(state: Listed) -> dict[str, Any]:
+    """Return the tags, pins and marks that a state got since it was saved, for ``--json``."""
+    pins = {"pinned": bool(state.pinned_by), "pinned_by": state.pinned_by}
+    return {"tags": state.tags} | pins | {"retired": state.retired, "condemned": state.condemned}
+
+
+def marked(state: Listed) -> str:
+    """Return the marks of a state as text."""
+    marks = {
+        "latest": state.latest,
+        "pinned": bool(state.pinned_by),
+        "retired": state.retired and not state.condemned,
+        "being collected": state.condemned,
+    }
+    return ", ".join(mark for mark, true in marks.items() if true)
+
+
+def _table(found: list[Listed], columns: tuple[str, ...]) -> Iterator[Table]:
+    shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns])
+    for state in found:
+        cells = _cells(state)
+        shown.row(*(cells[name] for name in columns))
+    yield shown
+
+
+def _cells(state: Listed) -> dict[str, object]:
+    info = state.info
+    cells: dict[str, object] = dict.fromkeys(_COLUMNS, "")
+    cells |= {
+        "step": state.step,
+        "": marked(state),
+        "node": state.node,
+        "run": state.run,
+        "kind": state.kind,
+        "stored": "",
+        "weights": size(state.bytes_stored),
+        "tags": ", ".join(state.tags),
+    }
+    if info is None:
+        return cells | {"metrics": "record cannot be read" if state.problem is not None else ""}
+    return cells | {
+        "stored": size(info.bytes_stored),
+        "ratio": f"{info.bytes_raw / max(info.bytes_stored, 1):.1f}x",
+        "error": "" if info.error is None else f"{info.error:.2f}",
+        "exact": "yes" if info.exact else "",
+        "metrics": ", ".join(f"{name} {value:.4g}" for name, value in info.metrics.items()),
+        "created": info.created[:19].replace("T", " "),
+    }

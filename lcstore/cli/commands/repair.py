@@ -1,0 +1,71 @@
+"""``lcstore repair``: set aside what is damaged, and keep all that is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.commands.verify import LEVEL_HELP, Level, findings
+from lcstore.cli.table import Table
+
+if TYPE_CHECKING:
+    from lcstore.check.repaired import RepairReport
+
+
+def repair(
+    url: Url,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this it is only shown.")] = False,
+    level: Annotated[Level, typer.Option("--level", help=LEVEL_HELP)] = Level.checksum,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Set aside what is damaged, and keep all that is whole; exit status 1 if anything is damaged.
+
+    Stop the writers of a damaged run first. What is set aside is deleted by `collect` alone.
+    """
+    with answering(url, as_json, options, pairs) as answer:
+        from lcstore.check.repair import repair as repair_store
+
+        backend = answer.backend()
+        with answer.progress() as on_progress:
+            report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)
+        answer.give(report, _shown(answer.quoted, report), ok=report.ok)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _shown(url: str, report: RepairReport) -> Iterator[Table | str]:
+    if report.lost:
+        lost = Table("lost: step", "what", "known as", "because of", right=("lost: step",))
+        for loss in report.lost:
+            lost.row(loss.step, loss.what, ", ".join(loss.names), loss.reason, style="red")
+        yield lost
+    if report.actions:
+        deeds = Table("to do" if report.dry_run else "done", "step", "object", "what", right=("step",))
+        for action in report.actions:
+            deeds.row(action.deed, action.step, action.key, action.message)
+        yield deeds
+    yield from findings(report.remaining)
+    yield from _summary(url, report)
+
+
+def _summary(url: str, report: RepairReport) -> list[str]:
+    latest = "none can be restored" if report.latest is None else f"the latest of step {report.latest}"
+    left = f"{report.states} states, {latest}"
+    if report.ok:
+        return [f"Nothing to repair: {left}."]
+    lines = []
+    if report.lost and report.dry_run and report.latest is None:
+        lines.append("No state would be left: first bring back the objects named above from a copy.")
+    if report.actions and report.dry_run:
+        lines.append(f"Nothing was changed. It would leave {left}. To do it: lcstore repair {url} --apply")
+    elif report.actions:
+        lines.append(f"Repaired: {left}. What is not needed any more is deleted by: lcstore collect {url}")
+    if report.remaining:
+        lines.append(f"{len(report.remaining)} errors remain that no repair can mend; they are shown above.")
+    return lines

@@ -1,0 +1,113 @@
+"""``lcstore verify``: is everything that was committed still there, and what it was?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.table import Table, size
+
+if TYPE_CHECKING:
+    from lcstore.index.findings import Finding, Report
+
+_STYLES = {"error": "red", "warning": "yellow", "info": None}
+_MOST_SHOWN = 100
+LEVEL_HELP = (
+    "structure: records, and lengths of objects; checksum: every byte; decode: every frame; "
+    "restore: every edge leads to the values committed."
+)
+
+
+class Level(StrEnum):
+    """How thoroughly to look."""
+
+    structure = "structure"
+    checksum = "checksum"
+    decode = "decode"
+    restore = "restore"
+
+
+def verify(
+    url: Url,
+    level: Annotated[Level, typer.Option("--level", help=LEVEL_HELP)] = Level.structure,
+    sample: Annotated[
+        str | None,
+        typer.Option(
+            "--sample", metavar="N/T", help="Only the N-th of T parts of the objects: 1/10, 2/10, ..."
+        ),
+    ] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option("--max-seconds", min=0.001, help="Stop in time, and say how far it got.")
+    ] = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Look for damage. Changes nothing; exit status 1 if anything is damaged."""
+    part = _sample(sample)
+    with answering(url, as_json, options, pairs) as answer:
+        from lcstore.check.verify import verify as verify_store
+
+        backend = answer.backend()
+        with answer.progress() as on_progress:
+            report = verify_store(backend, level.value, on_progress, sample=part, max_seconds=max_seconds)
+        answer.give(report, _shown(answer.quoted, report), ok=report.ok)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _sample(text: str | None) -> tuple[int, int]:
+    """Return N and T of ``N/T``."""
+    if text is None:
+        return 1, 1
+    number, slash, of = text.partition("/")
+    if slash and number.isascii() and number.isdigit() and of.isascii() and of.isdigit():
+        part = int(number), int(of)
+        if 1 <= part[0] <= part[1]:
+            return part
+    raise typer.BadParameter("--sample takes N/T: 1/10 to 10/10, say")
+
+
+def findings(found: tuple[Finding, ...]) -> Iterator[Table | str]:
+    """Yield what was found, the gravest first."""
+    if not found:
+        return
+    shown = Table("", "step", "object", "what", right=("step",))
+    for one in found[:_MOST_SHOWN]:
+        shown.row(one.severity, one.step, one.key, one.message, style=_STYLES[one.severity])
+    yield shown
+    if len(found) > _MOST_SHOWN:
+        yield f"... and {len(found) - _MOST_SHOWN} more: --json has them all"
+
+
+def _shown(url: str, report: Report) -> Iterator[Table | str]:
+    yield from findings(report.findings)
+    yield from _summary(url, report)
+
+
+def _summary(url: str, report: Report) -> list[str]:
+    done = {"structure": "", "checksum": " and compared", "decode": " and decoded", "restore": " and proved"}
+    read = f", {size(report.bytes_read)} read{done[report.level]}" if report.level != "structure" else ""
+    looked = f"{report.states} states, {report.objects} objects{read} in {report.seconds:.1f} s"
+    if report.skipped:
+        looked += f"; {report.skipped} objects not looked at"
+    if report.ok:
+        deeper = f" For every byte: lcstore verify {url} --level checksum"
+        return [f"Good: {looked}.{deeper if report.level == 'structure' else ''}"]
+    lines = [f"Damaged: {report.count('error')} errors in {looked}."]
+    if report.lost:
+        steps = f"step {report.lost[0]}" if len(report.lost) == 1 else f"{len(report.lost)} states"
+        span = f", of steps {report.lost[0]} to {report.lost[-1]}" if len(report.lost) > 1 else ""
+        lines.append(f"Cannot be restored: {steps}{span}.")
+    if report.good is not None:
+        command = next((found.next for found in report.findings if found.next and "show" in found.next), "")
+        lines.append(f"The latest that looks whole is step {report.good}. Next: {command}")
+    elif report.states:
+        lines.append("No state looks whole: bring the objects named above back from a copy of the store.")
+    lines.append(f"What a repair would do, and save: lcstore repair {url}")
+    return lines

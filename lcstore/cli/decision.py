@@ -1,0 +1,44 @@
+"""What a retention decided, as people read it; for `retire` and `compact`."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+from lcstore.cli.table import Table
+
+if TYPE_CHECKING:
+    from lcstore.maintain.retire import RetireReport
+
+_STATE = "state"
+_EXACT = "exact"
+
+
+def counts(report: RetireReport) -> str:
+    """Return how many states stay and go, as text."""
+    whole = sum(one.what == _STATE for one in report.retired)
+    exact = sum(one.what == _EXACT for one in report.retired)
+    pools = len(report.retired) - whole - exact
+    parts = [f"{len(report.kept)} states kept", f"{whole} retired"]
+    parts += [f"{exact} exact values let go"] * bool(exact) + [f"{pools} pools stripped"] * bool(pools)
+    return ", ".join(parts)
+
+
+def decision(report: RetireReport) -> Table | str:
+    """Return every state by step: what keeps it, or why it goes."""
+    let_go = defaultdict(list)
+    rows: list[tuple[int, str, str, str]] = []
+    for one in report.retired:
+        if one.what == _STATE:
+            rows.append((one.step, one.node, "goes", one.reason))
+        else:
+            what = "exact value" if one.what == _EXACT else one.what.removeprefix("pool.")
+            let_go[one.node].append(f"without {what} ({one.reason})")
+    for step, (node, by) in zip(report.kept, report.kept_by.items(), strict=True):
+        rows.append((step, node, "kept", "; ".join([*by, *let_go[node]])))
+    if not rows:
+        return "The store has no state yet."
+    shown = Table("step", "", "why", "node", right=("step",))
+    for step, node, what, why in sorted(rows):
+        shown.row(step, what, why, node)
+    return shown
