@@ -13,7 +13,7 @@ from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG, Kind, read_store_record
-from lcstore.index.links import LayoutView, Link
+from lcstore.index.links import Link
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
@@ -65,7 +65,6 @@ class Readable:
         self.named: tuple[keys.TagName, ...] = ()
         self.unreadable: dict[str, LcstoreError] = {}
         self._condemned: set[tuple[str, str]] = set()
-        self._views: dict[str, LayoutView] = {}
 
     @property
     def kept(self) -> list[str]:
@@ -98,12 +97,6 @@ class Readable:
     def links(self) -> dict[str, Link]:
         """The edges that can be used, by id."""
         return {link.id: link for link in self.own.values()} | self.shortcuts
-
-    def view(self, layout: str) -> LayoutView:
-        """Return the view of a layout that could be read."""
-        if layout not in self._views:
-            self._views[layout] = LayoutView(self.layouts[layout])
-        return self._views[layout]
 
     def link(self, ref: EdgeRef) -> Link | None:
         """Return an edge of the graph; None where its records cannot be used."""

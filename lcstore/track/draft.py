@@ -21,13 +21,13 @@ from lcstore.codec.factored import Part
 from lcstore.kernels.digest import digest
 from lcstore.state.layout import ALIGN, Layout
 from lcstore.state.names import Name
+from lcstore.state.poolmap import Piece, PoolMap
 from lcstore.track import grid, samples
 from lcstore.track.advance import Advance
 from lcstore.track.blocksteps import BlockSteps
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
 from lcstore.track.policy import Policy
-from lcstore.track.poolmap import Piece, PoolMap
 from lcstore.track.rate import Rate
 from lcstore.track.steps import Step
 

@@ -248,7 +248,7 @@ class Story:
 
     def compact(self) -> None:
         most = self.chance.choice([None, None, 4000, 40_000])
-        self.store.compact(max_bytes=most, smaller=self.chance.choice([False, True]))
+        self.store.compact(max_bytes=most)
         self.check(6, 4)
 
     def collect(self) -> None:
@@ -295,7 +295,7 @@ class Story:
         self._same_track(composer, node.name.node)
 
     def _same_track(self, composer: Composer, name: str) -> None:
-        for tensor in composer.wanted:
+        for tensor in composer.path.wanted.tolist():
             composer.prove(tensor)
             spec = composer.layout.tensors[tensor]
             held = composer.pools[spec.pool][spec.offset : spec.offset + spec.size]
