@@ -105,6 +105,16 @@ class Catalog:
             map(keys.parse_condemned_key, listed[keys.CONDEMNED]),
         )
 
+    def know(self, known: Iterable[str]) -> None:
+        """Take in the keys of nodes and edges that were listed elsewhere."""
+        with self._lock:
+            for key in sorted(set(known) - self._keys):
+                self._keys.add(key)
+                if key.startswith(keys.NODES):
+                    self.graph.add(keys.parse_node_key(key))
+                else:
+                    self.graph.add_edge(keys.parse_edge_key(key))
+
     def add(self, name: NodeName, record: NodeRecord) -> None:
         """Take in a node that was just committed here."""
         with self._lock:

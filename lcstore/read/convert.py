@@ -10,10 +10,12 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
+from lcstore.read.node import Node
 from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
 from lcstore.state.layout import TensorSpec
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
+from lcstore.state.tree import Selection, structure_names, unflatten
 
 TARGETS: Final = ("numpy", "torch", "jax", "saved")
 
@@ -73,8 +75,31 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     return tree
 
 
-def patterns(keys: str | Sequence[str] | None) -> list[str]:
-    """Return path globs as a list; None means everything."""
-    if keys is None:
-        return ["**"]
-    return [keys] if isinstance(keys, str) else list(keys)
+def tree_of(
+    node: Node,
+    part: Selection,
+    values: Mapping[int, Array],
+    leaves: Sequence[object],
+    *,
+    dtype: str | None = None,
+    like: Any = None,
+    to: str = "numpy",
+) -> Any:
+    """Return a part of a state as a tree.
+
+    Parameters
+    ----------
+    node, part
+        The state, and what of it.
+    values, leaves
+        Flat values of the part's tensors by their place in the layout; all plain values.
+    dtype, like, to
+        As for `Store.restore`.
+    """
+    specs = node.layout.tensors
+    if like is None:
+        objects = [shaped(values[t], specs[t], dtype, to) for t in part.tensors]
+        return unflatten(part.structure, objects, [leaves[i] for i in part.leaves])
+    arrays = {specs[t].name: np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors}
+    _, names = structure_names(node.layout.structure)
+    return fill(like, arrays, {names[i]: leaves[i] for i in part.leaves})

@@ -1,29 +1,25 @@
-"""Walking from state to state: about one edge each, however long the path from the root is."""
+"""Walks and histories: one listing, then state after state along the edges between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
-from lcstore.arrays import Array
-from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
-from lcstore.format.labels import At, check_at
-from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, NodeName
-from lcstore.graph.ways import Leg, Ways
-from lcstore.index.catalog import Catalog
-from lcstore.read.reader import Node, Reader
-from lcstore.state.tree import MISSING
-from lcstore.storage.jobs import run_all
-from lcstore.track.columns import EXACT, SET, SET_GRID
-from lcstore.track.cursor import Cursor, Passage, Trip, begins_all
-from lcstore.track.draft import OpName
-from lcstore.track.edge import Edge, Fetch
-from lcstore.track.route import Route
+from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
+from lcstore.format.labels import At, check_at, check_choice
+from lcstore.graph.names import NodeName
+from lcstore.read.convert import TARGETS, tree_of
+from lcstore.read.find import find
+from lcstore.read.lookup import Wanted, absent, as_name, leaf_at, tensor_at
+from lcstore.read.node import Node
+from lcstore.read.reader import Reader
+from lcstore.read.walker import Walker
+from lcstore.state.layout import Layout
+from lcstore.state.names import Name, format_name
+from lcstore.state.tree import MISSING, Selection
 
 T = TypeVar("T")
 
@@ -44,7 +40,7 @@ class Stops:
     listed: bool
 
 
-def stops(catalog: Catalog, graph: Graph, steps: Iterable[At] | None, *, reverse: bool = False) -> Stops:
+def stops(reader: Reader, steps: Iterable[At] | None, *, reverse: bool = False) -> Stops:
     """Return the states that a user means by `steps`: None for all, a range, or a list.
 
     Raises
@@ -54,186 +50,21 @@ def stops(catalog: Catalog, graph: Graph, steps: Iterable[At] | None, *, reverse
     InvalidInputError
         It is none of these.
     """
+    graph = reader.listed()
     if steps is None or isinstance(steps, range):
         found = graph.steps() if steps is None else [step for step in graph.steps() if step in steps]
         if isinstance(steps, range) and steps.step < 0:
             found.reverse()
         names = [name for step in found if (name := graph.at_step(step)) is not None]
     elif isinstance(steps, Iterable) and not isinstance(steps, str | bytes):
-        names = [catalog.resolve(check_at(at)) for at in steps]
+        names = [reader.catalog.resolve(check_at(at)) for at in steps]
     else:
         raise InvalidInputError(f"steps is a range, a list of steps, or None for all, not {steps!r:.100}")
     return Stops(names[::-1] if reverse else names, not (steps is None or isinstance(steps, range)))
 
 
-class Walker:
-    """Reads one state after another, each from what it holds of the one before. Not thread-safe.
-
-    What it gives is what a `Reader` gives. It holds one copy of the tracks of the tensors that it reads, and
-    while the caller works the objects of the next edge are fetched.
-
-    Parameters
-    ----------
-    reader
-        Reads records, edges and exact values.
-    """
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self._cursor = Cursor()
-        self._node: str | None = None
-        self._ways = Ways(reader.catalog.graph)
-        self._next: tuple[str, Trip] | None = None
-
-    @property
-    def edges_applied(self) -> int:
-        """How many edges were added, taken back or composed for tensors of weights so far."""
-        return self._cursor.edges_applied
-
-    def forget(self) -> None:
-        """Go on from the root, along paths as they are now: something has changed."""
-        self._leave()
-        self._ways = Ways(self._reader.catalog.graph)
-
-    def _leave(self) -> None:
-        self._cursor.forget()
-        self._node = self._next = None
-
-    def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the layout, as `Reader.values` does.
-
-        Raises
-        ------
-        CorruptionError
-            They are not what was committed; nothing is held then.
-        """
-        kept = [t for t in wanted if self._reader.keeps_exact(node, t)]
-        tracked = sorted({*wanted} - {*kept})
-        stripped = any(node.layout.tensors[t].pool in node.stripped for t in wanted)
-        if stripped or not tracked:  # what is stripped is refused there
-            return self._reader.values(node, wanted)
-        out = self._reader.values(node, kept) if kept else {}
-        try:
-            with node.named():
-                self._go(node, carried(node, wanted))
-                out |= zip(tracked, self._reader.executor.map(self._cursor.values, tracked), strict=True)
-        except BaseException:
-            self._leave()
-            raise
-        return out
-
-    def node(self, name: NodeName) -> Node:
-        """Read a node's record and layout."""
-        return self._reader.node(name)
-
-    def has(self, name: NodeName) -> bool:
-        """Say whether a node is there and not retired, as of the last listing."""
-        graph = self._reader.catalog.graph
-        return name.node in graph and name.node not in graph.hidden
-
-    def expect(self, names: Sequence[NodeName], choose: Callable[[Node], Sequence[int]]) -> None:
-        """Fetch what the next states need first while the caller does other things: bounded, one edge.
-
-        What goes wrong here is left for `values` to find.
-
-        Parameters
-        ----------
-        names
-            The next state, and the one after that, of which the record is read.
-        choose
-            Says which tensors of a state are wanted.
-        """
-        for name in names[1:]:
-            self._reader.executor.submit(self._reader.catalog.record, name.node)
-        if self._node is None or not names:
-            return
-        try:
-            node = self._reader.node(names[0])
-            wanted = choose(node)
-            if all(self._reader.keeps_exact(node, t) for t in wanted):
-                return
-            trip = self._trip(node, carried(node, wanted))
-        except LcstoreError:
-            return
-        if trip.passages:
-            for edge, pool, op, chunk in trip.fetches(0):
-                assert isinstance(edge.fetch, _Ahead)
-                edge.fetch.ask(pool, op, chunk)
-        self._next = (names[0].node, trip)
-
-    def _go(self, node: Node, wanted: Sequence[int]) -> None:
-        trip = self._trip(node, wanted)
-        lost = self._route(node, trip.lost) if trip.lost else None
-        jobs = self._cursor.go(trip, lost, node.columns)
-        run_all(self._reader.executor, jobs)
-        self._cursor.arrive(trip)
-        self._node = node.name.node
-
-    def _trip(self, node: Node, wanted: Sequence[int]) -> Trip:
-        """Return the way to a node, the expected one if it is that."""
-        expected, self._next = self._next, None
-        if expected is not None and expected[0] == node.name.node and expected[1].wanted == sorted(wanted):
-            return expected[1]
-        legs = self._legs(node.name.node)
-        edges = self._reader.edges([leg.edge for leg in legs])
-        passages = [
-            Passage(_ahead(edge, self._reader.executor), leg.back)
-            for edge, leg in zip(edges, legs, strict=True)
-        ]
-        start = None if legs and legs[0].edge.base == ROOT else self._cursor.held
-        return Trip(passages, self._cursor.view(node.layout), wanted, start)
-
-    def _legs(self, node: str) -> list[Leg]:
-        """Return the legs to a node; the cheapest path to it where nothing is held."""
-        legs = self._ways.find(self._node, node) if self._node is not None else None
-        if legs is None:
-            return [Leg(edge, False) for edge in self._reader.catalog.path(node)]
-        return legs
-
-    def _route(self, node: Node, lost: list[int]) -> Route:
-        """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
-        path = self._reader.catalog.path(node.name.node)
-        length = 1
-        while length < len(path):
-            # That of the node itself stands for a base which has everything: what it sets is further back.
-            route = Route(self._reader.edges(path[-length:]), node.layout, lost, node.layout)
-            if begins_all(route, lost):
-                return route
-            length *= 4
-        return Route(self._reader.edges(path), node.layout, lost)
-
-
-def carried(node: Node, wanted: Sequence[int]) -> list[int]:
-    """Return the tensors whose track is worth having at a node: not those that it sets and gives exactly."""
-    sets = np.isin(node.columns.op, (SET, EXACT, SET_GRID))
-    return [t for t in wanted if not (sets[t] and Reader.keeps_exact(node, t))]
-
-
-class _Ahead:
-    """Gets the chunks of an edge, those that were asked for from where they are on their way."""
-
-    def __init__(self, fetch: Fetch, executor: Executor) -> None:
-        self._fetch = fetch
-        self._executor = executor
-        self._asked: dict[tuple[str, str, int], Future[bytes | None]] = {}
-
-    def ask(self, pool: str, op: OpName, chunk: int) -> None:
-        """Begin to get a chunk."""
-        self._asked[pool, op, chunk] = self._executor.submit(self._fetch, pool, op, chunk)
-
-    def __call__(self, pool: str, op: OpName, chunk: int) -> bytes | None:
-        asked = self._asked.pop((pool, op, chunk), None)
-        # Waiting here is safe: jobs begin in the order in which they came, so it is at work or done.
-        return asked.result() if asked is not None else self._fetch(pool, op, chunk)
-
-
-def _ahead(edge: Edge, executor: Executor) -> Edge:
-    own = None if edge.own is None else replace(edge.own, fetch=_Ahead(edge.own.fetch, executor))
-    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own)
-
-
 class Walk(Iterator[tuple[int, T]]):
-    """Gives step after step; see `Looking.walk` and `Looking.history`.
+    """Gives step after step; see `Store.walk` and `Store.history`.
 
     States that are not there any more when their turn comes are passed over, unless the caller named them.
 
@@ -245,10 +76,8 @@ class Walk(Iterator[tuple[int, T]]):
         Says which tensors of a state are wanted.
     use
         Makes of a state what is given; `MISSING` passes over it.
-    again
-        Tries a state once more, where something was taken away meanwhile: `Handle._reading`.
-    must
-        What at least one of the states has to have; `NotFoundError` at the end otherwise.
+    end
+        Is called when all states were visited, with the number of those given; may raise `NotFoundError`.
     """
 
     def __init__(
@@ -257,15 +86,12 @@ class Walk(Iterator[tuple[int, T]]):
         stops: Stops,
         choose: Callable[[Node], Sequence[int]],
         use: Callable[[Node], T],
-        again: Callable[[str, Callable[[Node], T]], T],
-        *,
-        must: str | None = None,
+        end: Callable[[int], object],
     ) -> None:
         self._walker = walker
         self._choose = choose
         self._use = use
-        self._again = again
-        self._must = must
+        self._end = end
         self._steps = self._run(stops)
 
     @property
@@ -289,15 +115,78 @@ class Walk(Iterator[tuple[int, T]]):
             if found is not MISSING:
                 given += 1
                 yield name.step, found
-        if stops.names and not given and self._must is not None:
-            raise NotFoundError(f"none of these {len(stops.names)} states has {self._must!r}")
+        self._end(given)
 
     def _read(self, name: NodeName) -> T:
+        reader = self._walker.reader
+        reader.check_open()
         try:
             return self._use(self._walker.node(name))
         except CorruptionError:
-            return self._again(name.node, self._anew)
+            return find(reader, name.node, lambda snapshot: snapshot.using(lambda at: self._anew(at.node)))
 
     def _anew(self, node: Node) -> T:
         self._walker.forget()
         return self._use(node)
+
+
+def history(reader: Reader, name: str | Name, steps: Iterable[At] | None) -> Walk[Any]:
+    """Return a walk that gives one tensor or plain value step after step; see `Store.history`."""
+    where = as_name(name)
+    visited = stops(reader, steps)
+    walker = Walker(reader)
+
+    def choose(node: Node) -> list[int]:
+        tensor = tensor_at(node, where)
+        return [] if tensor is None else [tensor]
+
+    def use(node: Node) -> Any:
+        tensor = tensor_at(node, where)
+        if tensor is None:
+            leaf = leaf_at(node, where)
+            if leaf is not None:
+                return reader.leaves(node)[leaf]
+            if visited.listed:
+                raise absent(format_name(where), [node], reader.url)
+            return MISSING
+        spec = node.layout.tensors[tensor]
+        if spec.pool in node.stripped and not visited.listed:
+            return MISSING
+        return np.asarray(walker.values(node, [tensor])[tensor].reshape(spec.shape))
+
+    def end(given: int) -> None:
+        if visited.names and not given:
+            raise NotFoundError(f"none of these {len(visited.names)} states has {format_name(where)!r}")
+
+    return Walk(walker, visited, choose, use, end)
+
+
+def walk(
+    reader: Reader,
+    steps: Iterable[At] | None,
+    names: str | Sequence[str] | None,
+    *,
+    reverse: bool,
+    to: str,
+) -> Walk[Any]:
+    """Return a walk that gives a part of the state step after step; see `Store.walk`."""
+    check_choice("to", to, TARGETS)
+    wanted = Wanted(names)
+    visited = stops(reader, steps, reverse=reverse)
+    walker = Walker(reader)
+    last: list[tuple[Node, Layout, Selection]] = []
+
+    def part(node: Node) -> Selection:
+        if not last or last[0][1] is not node.layout:
+            last[:] = [(node, node.layout, wanted.part(node))]
+        return last[0][2]
+
+    def use(node: Node) -> Any:
+        chosen = part(node)
+        values = walker.values(node, chosen.tensors)
+        return tree_of(node, chosen, values, reader.leaves(node), to=to)
+
+    def end(_: int) -> None:
+        wanted.check([node for node, _, _ in last], reader.url)
+
+    return Walk(walker, visited, lambda node: part(node).tensors, use, end)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lcstore.errors import InvalidInputError, UnrecognisedWarning
+from lcstore.errors import InvalidInputError, UnrecognisedWarning, warn
 from lcstore.format import keys
 from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
 from lcstore.index.info import SaveInfo
+from lcstore.read.convert import tree_of
+from lcstore.read.find import find_whole
 from lcstore.read.into import check_targets, load_into, rest_of
-from lcstore.read.looking import Looking
+from lcstore.read.lookup import Wanted
+from lcstore.read.resolved import Resolved
 from lcstore.state.names import Component, format_name, matcher
 from lcstore.state.tree import flatten
 from lcstore.storage.backend import Backend
+from lcstore.store.looking import Looking
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
@@ -136,12 +139,12 @@ class Store(Looking, Upkeep):
         idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]
         if idle:
             message = f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}"
-            warnings.warn(message, UnrecognisedWarning, stacklevel=3)
+            warn(message, UnrecognisedWarning)
         if policy.rules or policy.error is None:
             return
         found = unrecognised({format_name(s.name): (s.shape, s.dtype, s.role) for s in layout.tensors})
         if found.matters:
-            warnings.warn(str(found), UnrecognisedWarning, stacklevel=3)
+            warn(str(found), UnrecognisedWarning)
 
     def moved(self, state: Any) -> float:
         """Return how far the weights have moved since the last save of this handle.
@@ -192,14 +195,12 @@ class Store(Looking, Upkeep):
         with self._lock:
             self._check_open()
             self._writer.settle()
-            node, (pools, values) = self._reading_or_previous(
-                at, lambda node: (node, self._reader.rebuild(node)), on_corrupt
-            )
-            everything = range(len(node.layout.tensors))
+            built = find_whole(self._reader, at, lambda found: found.using(Resolved.rebuild), on_corrupt)
+            node, values = built.node, built.values
             track = Track()
-            track.stand_on(node.layout, node.columns, pools, [values[t] for t in everything])
-            leaves = range(len(self._reader.leaves(node)))
-            state = self._tree(node, values, node.layout.structure, everything, leaves, dtype, like, to)
+            track.stand_on(node.layout, node.columns, built.pools, [values[t] for t in node.everything])
+            everything = Wanted(None).part(node)
+            state = tree_of(node, everything, values, built.leaves, dtype=dtype, like=like, to=to)
             if targets:
                 load_into(state, targets)
             self._writer.stand_on(node.name, track)

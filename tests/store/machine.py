@@ -283,7 +283,7 @@ class History(RuleBasedStateMachine):
             store.restore(known.node)
         rest = [path for path in known.sums if path not in known.stripped]
         if rest:
-            found = checksums(store.restore(known.node, keys=rest))
+            found = checksums(store.restore(known.node, names=rest))
             assert found == {path: known.sums[path] for path in rest}
 
     @precondition(lambda self: self.kept())
@@ -295,7 +295,7 @@ class History(RuleBasedStateMachine):
             with pytest.raises(NotFoundError):
                 store.read(known.node, path)
             return
-        part = store.restore(known.node, keys=path)
+        part = store.restore(known.node, names=path)
         if path not in known.sums:
             assert not leaves(part)
             with pytest.raises(NotFoundError):
