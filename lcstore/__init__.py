@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         UnsupportedFormatError,
     )
     from lcstore.index.info import SaveInfo, StepInfo
+    from lcstore.read.snapshot import Snapshot
     from lcstore.retention.keep import (
         BestN,
         Budget,
@@ -68,6 +69,7 @@ __all__ = [
     "Pinned",
     "Policy",
     "SaveInfo",
+    "Snapshot",
     "StepInfo",
     "StorageError",
     "Store",
@@ -93,6 +95,7 @@ _HOMES: Final = {
     "Pinned": "lcstore.retention.keep",
     "Policy": "lcstore.track.policy",
     "SaveInfo": "lcstore.index.info",
+    "Snapshot": "lcstore.read.snapshot",
     "StepInfo": "lcstore.index.info",
     "Store": "lcstore.store.store",
     "Strip": "lcstore.retention.modify",

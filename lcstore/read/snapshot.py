@@ -202,7 +202,9 @@ class Snapshot(Mapping[str, Any]):
         self._reader.check_open()
         with self._lock:
             if self._state is None:
-                self._state = Resolved(self._reader, self._name, self._exact)
+                # A `NotFoundError` where it was collected, though its record be remembered.
+                name = self._reader.catalog.name(self.node)
+                self._state = Resolved(self._reader, name, self._exact)
             return self._state
 
     def _forget(self, state: Resolved) -> None:
