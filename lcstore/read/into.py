@@ -31,7 +31,7 @@ def check_targets(targets: Mapping[str, Any]) -> None:
 
 
 def load_into(state: Any, targets: Mapping[str, Any]) -> None:
-    """Give each target what the state has under its name; `InvalidInputError` where it has nothing.
+    """Load into each target what the state has under its name; `InvalidInputError` where it has nothing.
 
     All is looked at before anything is filled.
     """
@@ -76,7 +76,7 @@ def _parts(target: Any) -> dict[Component, Any] | None:
 
 
 def _all_targets(path: Name, target: Any) -> Iterator[tuple[Name, Any]]:
-    """Give every object that takes values, with its path: nests are taken apart."""
+    """Yield every object that takes values, with its name: nests are taken apart."""
     parts = _parts(target)
     if parts is None:
         yield path, target
@@ -86,7 +86,7 @@ def _all_targets(path: Name, target: Any) -> Iterator[tuple[Name, Any]]:
 
 
 def _pairs(path: Name, target: Any, saved: Any) -> Iterator[tuple[Name, Any, Any]]:
-    """Give every object that takes values, with its path and what is saved there."""
+    """Yield every object that takes values, with its name and what is saved there."""
     parts = _parts(target)
     if parts is None:
         yield path, target, saved

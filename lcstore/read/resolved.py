@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,10 @@ from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.graph.names import EdgeRef, NodeName
+from lcstore.read.convert import tree_of
 from lcstore.read.exact import exact_chunks, exact_fetch, exact_values
 from lcstore.read.fetch import ChunkFetch
+from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.storage.jobs import run_all
@@ -25,12 +27,26 @@ from lcstore.track.track import pool_dtype
 
 
 class Rebuilt(NamedTuple):
-    """What a writer goes on from: the track by pool, all values (the exact ones while kept), and the rest."""
+    """What a writer goes on from.
+
+    Attributes
+    ----------
+    node, pools
+        The node, and its track by pool.
+    values, leaves
+        Flat values of all tensors in the order of the layout, the exact ones while they are kept; and the
+        plain values.
+    """
 
     node: Node
     pools: dict[str, Array]
     values: dict[int, Array]
     leaves: list[object]
+
+    def tree(self, *, dtype: str | None, like: Any, to: str) -> Any:
+        """Return the state; parameters as for `Store.restore`."""
+        part = Wanted(None).part(self.node)
+        return tree_of(self.node, part, self.values, self.leaves, dtype=dtype, like=like, to=to)
 
 
 class Resolved:
@@ -144,7 +160,7 @@ class Resolved:
             for name, pool in node.layout.pools.items()
             if (dtype := pool_dtype(pool)) is not None
         }
-        return Rebuilt(node, pools, values, self.leaves)
+        return Rebuilt(node, pools, {t: values[t] for t in node.everything}, self.leaves)
 
     def compose(self, wanted: Sequence[int], *, window: tuple[int, int] | None = None) -> Composer:
         """Compose the track of tensors along the path."""

@@ -64,7 +64,7 @@ def stops(reader: Reader, steps: Iterable[At] | None, *, reverse: bool = False) 
 
 
 class Walk(Iterator[tuple[int, T]]):
-    """Gives step after step; see `Store.walk` and `Store.history`.
+    """An iterator of step after step; see `Store.walk` and `Store.history`.
 
     States that are not there any more when their turn comes are passed over, unless the caller named them.
 

@@ -144,7 +144,7 @@ class Looking(Handle):
         return find(self._reader, at, lambda found: found.read(name, sel))
 
     def history(self, name: str | Name, steps: Iterable[At] | None = None) -> Walk[Any]:
-        """Give one tensor (or plain value) step after step, at about one edge for each step.
+        """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class Looking(Handle):
         reverse: bool = False,
         to: str = "numpy",
     ) -> Walk[Any]:
-        """Give a part of the state step after step, at about one edge for each step.
+        """Return a walk that gives a part of the state step after step, at about one edge each.
 
         That is far less than restoring each of them where paths are long, forward and backward. The
         states are those that are there now; saves meanwhile are not seen.
@@ -254,7 +254,7 @@ class Looking(Handle):
         return self._reader.listed().at_step(int(step)) is not None
 
     def __iter__(self) -> Iterator[int]:
-        """Give every step that can be restored, in rising order: what `in` looks for."""
+        """Yield every step that can be restored, in rising order: what `in` looks for."""
         return iter(self.steps())
 
     def steps(self) -> list[int]:

@@ -179,7 +179,7 @@ def _marks(everything: list[str], nodes: set[str]) -> Marks:
 
 
 def _is_mark(key: str) -> bool:
-    """Tell the objects that count as records besides those of nodes and edges."""
+    """Return whether an object counts as a record besides those of nodes and edges."""
     return key == keys.STORE_KEY or key.partition("/")[0] in (
         keys.LAYOUTS, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
     )  # fmt: skip

@@ -12,19 +12,17 @@ from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
 from lcstore.index.info import SaveInfo
-from lcstore.read.convert import tree_of
 from lcstore.read.find import find_whole
 from lcstore.read.into import check_targets, load_into, rest_of
-from lcstore.read.lookup import Wanted
 from lcstore.read.resolved import Resolved
-from lcstore.state.names import Component, format_name, matcher
+from lcstore.state.names import Component
 from lcstore.storage.backend import Backend
 from lcstore.store.looking import Looking
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.stage import stage
-from lcstore.write.unrecognised import unrecognised
+from lcstore.write.unrecognised import unmet_names
 from lcstore.write.writer import Writer
 
 
@@ -131,20 +129,12 @@ class Store(Looking, Upkeep):
             return info
 
     def _look_at_names(self) -> None:
-        """Warn once where most of a state is kept exactly and nobody asked for that, or a rule is idle."""
-        policy, layout = self._writer.policy, self._writer.track.layout
-        if not self.looks_at_names or layout is None:
-            return
-        self.looks_at_names = False
-        idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]
-        if idle:
-            message = f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}"
-            warn(message, UnrecognisedWarning)
-        if policy.rules or policy.error is None:
-            return
-        found = unrecognised({format_name(s.name): (s.shape, s.dtype, s.role) for s in layout.tensors})
-        if found.matters:
-            warn(str(found), UnrecognisedWarning)
+        """Warn once where names in a state and in the policy do not meet."""
+        layout = self._writer.track.layout
+        if self.looks_at_names and layout is not None:
+            self.looks_at_names = False
+            for message in unmet_names(self._writer.policy, layout):
+                warn(message, UnrecognisedWarning)
 
     def moved(self, state: Any) -> float:
         """Return how far the weights have moved since the last save of this handle.
@@ -196,11 +186,9 @@ class Store(Looking, Upkeep):
             self._check_open()
             self._writer.settle()
             built = find_whole(self._reader, at, lambda found: found.using(Resolved.rebuild), on_corrupt)
-            node, values = built.node, built.values
-            track = Track()
-            track.stand_on(node.layout, node.columns, built.pools, [values[t] for t in node.everything])
-            everything = Wanted(None).part(node)
-            state = tree_of(node, everything, values, built.leaves, dtype=dtype, like=like, to=to)
+            node, track = built.node, Track()
+            track.stand_on(node.layout, node.columns, built.pools, [*built.values.values()])
+            state = built.tree(dtype=dtype, like=like, to=to)
             if targets:
                 load_into(state, targets)
             self._writer.stand_on(node.name, track)
