@@ -17,7 +17,7 @@ from lcstore.errors import CorruptionError
 from lcstore.format.labels import At
 from lcstore.read.diff import Described, Diff, Side, Status, TensorDiff
 from lcstore.read.find import find
-from lcstore.read.lookup import Wanted, leaf_names
+from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.read.walker import Walker
@@ -67,7 +67,7 @@ def _side(node: Node, wanted: Wanted, walker: Walker) -> Compared:
         walker.forget()
         values = walker.values(node, part.tensors)
     specs = [node.layout.tensors[t] for t in part.tensors]
-    leaves, names = walker.reader.leaves(node), leaf_names(node)
+    leaves, names = walker.reader.leaves(node), [*node.leaf_places]
     return Compared(
         Side(walker.reader.url, node.record.step, node.name.node),
         node,

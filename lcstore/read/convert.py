@@ -15,7 +15,7 @@ from lcstore.state.frameworks import cast_array, convert_like, from_host, is_arr
 from lcstore.state.layout import TensorSpec
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
-from lcstore.state.tree import Selection, structure_names, unflatten
+from lcstore.state.tree import Selection, unflatten
 
 TARGETS: Final = ("numpy", "torch", "jax", "saved")
 
@@ -49,25 +49,25 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     Raises
     ------
     InvalidInputError
-        The tree asks for something that is not stored, or stored otherwise; the message names the paths.
+        The tree asks for something that is not stored, or stored otherwise; the message names them.
     """
     missing: list[Name] = []
 
-    def one(path: Name, leaf: Any) -> Any:
+    def one(name: Name, leaf: Any) -> Any:
         wants_tensor = is_array(leaf) or is_abstract(leaf)
-        if wants_tensor and path in tensors:
+        if wants_tensor and name in tensors:
             try:
-                return convert_like(tensors[path], leaf)
+                return convert_like(tensors[name], leaf)
             except InvalidInputError as error:
-                raise InvalidInputError(f"tensor {format_name(path)!r}: {error.message}") from error
-        if not wants_tensor and path in leaves:
-            return leaves[path]
-        missing.append(path)
+                raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
+        if not wants_tensor and name in leaves:
+            return leaves[name]
+        missing.append(name)
         return None
 
     tree = fill_like(like, one)
     if missing:
-        shown = ", ".join(repr(format_name(path)) for path in missing[:5])
+        shown = ", ".join(repr(format_name(name)) for name in missing[:5])
         raise InvalidInputError(
             f"the tree given as `like` has {len(missing)} leaves that are not stored as such: {shown}"
             + (", ..." if len(missing) > 5 else "")
@@ -101,5 +101,5 @@ def tree_of(
         objects = [shaped(values[t], specs[t], dtype, to) for t in part.tensors]
         return unflatten(part.structure, objects, [leaves[i] for i in part.leaves])
     arrays = {specs[t].name: np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors}
-    _, names = structure_names(node.layout.structure)
+    names = [*node.leaf_places]
     return fill(like, arrays, {names[i]: leaves[i] for i in part.leaves})

@@ -9,7 +9,7 @@ from typing import Final
 from lcstore.errors import NotFoundError
 from lcstore.read.node import Node
 from lcstore.state.names import Name, format_name, matcher, parse_name
-from lcstore.state.tree import Selection, select, structure_names
+from lcstore.state.tree import Selection, select
 
 #: What makes a text a glob, which may match nothing.
 _WILD: Final = frozenset("*?[")
@@ -26,17 +26,6 @@ def as_name(name: str | Name) -> Name:
 def tensor_at(node: Node, name: Name) -> int | None:
     """Return the place of a tensor in the layout; None where no tensor has this name."""
     return node.layout.index.get(name)
-
-
-def leaf_at(node: Node, name: Name) -> int | None:
-    """Return the place of a plain value among those of a state; None where none has this name."""
-    leaves = leaf_names(node)
-    return leaves.index(name) if name in leaves else None
-
-
-def leaf_names(node: Node) -> list[Name]:
-    """Return the names of a state's plain values, in the order of its structure."""
-    return structure_names(node.layout.structure)[1]
 
 
 class Wanted:
@@ -88,7 +77,7 @@ def part_of(node: Node, names: str | Sequence[str] | None, url: str) -> Selectio
 
 def names_of(node: Node, names: str | Sequence[str] | None = None, url: str = "") -> list[Name]:
     """Return the names of a state's tensors, then those of its plain values: all, or those wanted."""
-    part, leaves = part_of(node, names, url), leaf_names(node)
+    part, leaves = part_of(node, names, url), [*node.leaf_places]
     return [*(node.layout.tensors[t].name for t in part.tensors), *(leaves[i] for i in part.leaves)]
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format.records import NodeRecord
 from lcstore.graph.names import NodeName
 from lcstore.state.layout import Layout
-from lcstore.state.names import format_name
+from lcstore.state.names import Name, format_name
+from lcstore.state.tree import structure_names
 from lcstore.track.columns import EXACT, Columns
 
 
@@ -52,6 +54,11 @@ class Node:
     def everything(self) -> range:
         """All tensors, by their place in the layout."""
         return range(len(self.layout.tensors))
+
+    @cached_property
+    def leaf_places(self) -> dict[Name, int]:
+        """The place of each plain value among those of the state, by name."""
+        return {name: place for place, name in enumerate(structure_names(self.layout.structure)[1])}
 
     @property
     def has_exact(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lcstore.read.lookup import absent, leaf_at, tensor_at
+from lcstore.read.lookup import absent, tensor_at
 from lcstore.read.resolved import Resolved
 from lcstore.state.names import Name, format_name
 
@@ -23,7 +23,7 @@ def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
     node = state.node
     tensor = tensor_at(node, name)
     if tensor is None:
-        leaf = leaf_at(node, name)
+        leaf = node.leaf_places.get(name)
         if leaf is None:
             raise absent(format_name(name), [node], state.reader.url)
         return state.leaves[leaf]

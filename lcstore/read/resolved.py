@@ -14,8 +14,8 @@ from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.read.convert import tree_of
-from lcstore.read.exact import exact_chunks, exact_fetch, exact_values
 from lcstore.read.fetch import ChunkFetch
+from lcstore.read.kept import exact_chunks, exact_fetch, exact_values
 from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader

@@ -14,7 +14,7 @@ from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, 
 from lcstore.graph.names import NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.read.convert import tree_of
-from lcstore.read.lookup import as_name, leaf_names, names_of, part_of
+from lcstore.read.lookup import as_name, names_of, part_of
 from lcstore.read.one import read_one
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
@@ -98,7 +98,7 @@ class Snapshot(Mapping[str, Any]):
     def leaves(self) -> dict[str, object]:
         """Return the plain values by name, reading no tensor."""
         return self.using(
-            lambda state: dict(zip(map(format_name, leaf_names(state.node)), state.leaves, strict=True))
+            lambda state: dict(zip(map(format_name, state.node.leaf_places), state.leaves, strict=True))
         )
 
     def __contains__(self, name: object) -> bool:
@@ -109,7 +109,7 @@ class Snapshot(Mapping[str, Any]):
             where = as_name(name)
         except InvalidInputError:
             return False
-        return self.using(lambda state: where in state.node.layout.index or where in leaf_names(state.node))
+        return self.using(lambda state: where in state.node.layout.index or where in state.node.leaf_places)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

@@ -13,7 +13,7 @@ from lcstore.format.labels import At, check_at, check_choice
 from lcstore.graph.names import NodeName
 from lcstore.read.convert import TARGETS, tree_of
 from lcstore.read.find import find
-from lcstore.read.lookup import Wanted, absent, as_name, leaf_at, tensor_at
+from lcstore.read.lookup import Wanted, absent, as_name, tensor_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.read.walker import Walker
@@ -143,7 +143,7 @@ def history(reader: Reader, name: str | Name, steps: Iterable[At] | None) -> Wal
     def use(node: Node) -> Any:
         tensor = tensor_at(node, where)
         if tensor is None:
-            leaf = leaf_at(node, where)
+            leaf = node.leaf_places.get(where)
             if leaf is not None:
                 return reader.leaves(node)[leaf]
             if visited.listed:

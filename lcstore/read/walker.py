@@ -12,7 +12,7 @@ from lcstore.arrays import Array
 from lcstore.errors import LcstoreError
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.graph.ways import Leg, Ways
-from lcstore.read.exact import exact_values
+from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.storage.jobs import run_all
