@@ -102,7 +102,8 @@ class Resolved:
         """The keys of the records of the path: from them alone the node can be read."""
         # The graph is the one that the path was found in: where names go away, another takes its place.
         graph, path = self._graph, self._path or ()
-        found = [keys.node_key(self.name), *(keys.node_key(graph.nodes[ref.target]) for ref in path[:-1])]
+        nodes = dict.fromkeys([self.name.node, *(ref.target for ref in path)])
+        found = [keys.node_key(graph.nodes.get(node, self.name)) for node in nodes]
         return found + [keys.edge_key(graph.edges[ref.edge]) for ref in path if ref.edge is not None]
 
     @cached_property
