@@ -50,7 +50,7 @@ def compare(report: Report, store: lcstore.Store, title: str, count: int) -> Non
     """One table: ways to look at every step."""
     some = range(5, count, 10)
     read = sum(len(store._catalog.path(store.info(step).node)) for step in some) / len(some)
-    whole = each(some, lambda step: store.restore(step, keys="model/**"))
+    whole = each(some, lambda step: store.restore(step, names="model/**"))
     one = each(some, lambda step: store.read(step, TENSOR))
     walks = {
         "walk forward": (whole, lambda: store.walk()),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         UnsupportedFormatError,
     )
     from lcstore.index.info import StepInfo
+    from lcstore.read.snapshot import Snapshot
     from lcstore.retention.keep import (
         BestN,
         Budget,
@@ -69,6 +70,7 @@ __all__ = [
     "Pinned",
     "Policy",
     "SaveInfo",
+    "Snapshot",
     "StepInfo",
     "StorageError",
     "Store",
@@ -94,6 +96,7 @@ _HOMES: Final = {
     "Pinned": "lcstore.retention.keep",
     "Policy": "lcstore.track.policy",
     "SaveInfo": "lcstore.write.saveinfo",
+    "Snapshot": "lcstore.read.snapshot",
     "StepInfo": "lcstore.index.info",
     "Store": "lcstore.store.store",
     "Strip": "lcstore.retention.modify",

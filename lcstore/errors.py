@@ -18,6 +18,12 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
+#: What the name of a module of this package begins with.
+_OURS = f"{__package__}."
+
 
 class LcstoreError(Exception):
     """Base of every error that lcstore raises on purpose.
@@ -124,3 +130,11 @@ class UnrecognisedWarning(UserWarning):
 
 class FallbackWarning(UserWarning):
     """What was read is damaged: another path was taken, or an earlier state given as was asked for."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn, pointing at the line of whoever called into this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and f"{frame.f_globals.get('__name__', '')}.".startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -47,7 +47,7 @@ class Loss:
         Of which state.
     what
         ``"state"``: all of it. ``"exact"``: its exact value; it is restored as its track. ``"pool.<pool>"``:
-        the tensors of a pool; the rest is restored with ``keys=``.
+        the tensors of a pool; the rest is restored with ``names=``.
     tensors
         Paths of the tensors that are lost; empty where all are.
     names

@@ -38,7 +38,7 @@ def versions() -> dict[str, str | None]:
 
 def machine() -> dict[str, Any]:
     """Return what this machine is, and whether the codec works on it."""
-    from lcstore.read.handle import default_threads
+    from lcstore.storage.jobs import default_threads
 
     codec = _codec()
     return {

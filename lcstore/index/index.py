@@ -83,11 +83,7 @@ class Index:
             gone = self._keys & (before - links)
             wanted = (self._keys - gone) | links
             graph, known = (Graph(), set()) if gone else (self.graph, self._keys)
-            for key in sorted(wanted - known):  # or ties would be broken by chance
-                if key.startswith(keys.NODES):
-                    graph.add(NODE.parse(key))
-                else:
-                    graph.add_edge(EDGE.parse(key))
+            self._take_in(graph, wanted - known)
             if full:
                 self.named, self.marks = listing.named, listing.marks(graph.nodes)
             if self.marks.outdated(graph, self._damaged):
@@ -96,6 +92,20 @@ class Index:
             self._avoid(graph, self._damaged)
             self.graph, self._keys = graph, wanted
         return listing
+
+    def know(self, known: Iterable[str]) -> None:
+        """Take in the keys of nodes and edges that were listed elsewhere."""
+        with self._lock:
+            self._take_in(self.graph, set(known) - self._keys)
+            self._keys |= set(known)
+
+    @staticmethod
+    def _take_in(graph: Graph, found: set[str]) -> None:
+        for key in sorted(found):  # or ties would be broken by chance
+            if key.startswith(keys.NODES):
+                graph.add(NODE.parse(key))
+            else:
+                graph.add_edge(EDGE.parse(key))
 
     def add(self, name: NodeName, record: NodeRecord, nbytes: int) -> None:
         """Take in a node that was just committed here, by a record of some bytes."""

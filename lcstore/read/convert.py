@@ -10,10 +10,12 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
+from lcstore.read.node import Node
 from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
 from lcstore.state.layout import TensorSpec
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
+from lcstore.state.tree import Selection, unflatten
 
 TARGETS: Final = ("numpy", "torch", "jax", "saved")
 
@@ -47,25 +49,25 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     Raises
     ------
     InvalidInputError
-        The tree asks for something that is not stored, or stored otherwise; the message names the paths.
+        The tree asks for something that is not stored, or stored otherwise; the message names them.
     """
     missing: list[Name] = []
 
-    def one(path: Name, leaf: Any) -> Any:
+    def one(name: Name, leaf: Any) -> Any:
         wants_tensor = is_array(leaf) or is_abstract(leaf)
-        if wants_tensor and path in tensors:
+        if wants_tensor and name in tensors:
             try:
-                return convert_like(tensors[path], leaf)
+                return convert_like(tensors[name], leaf)
             except InvalidInputError as error:
-                raise InvalidInputError(f"tensor {format_name(path)!r}: {error.message}") from error
-        if not wants_tensor and path in leaves:
-            return leaves[path]
-        missing.append(path)
+                raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
+        if not wants_tensor and name in leaves:
+            return leaves[name]
+        missing.append(name)
         return None
 
     tree = fill_like(like, one)
     if missing:
-        shown = ", ".join(repr(format_name(path)) for path in missing[:5])
+        shown = ", ".join(repr(format_name(name)) for name in missing[:5])
         raise InvalidInputError(
             f"the tree given as `like` has {len(missing)} leaves that are not stored as such: {shown}"
             + (", ..." if len(missing) > 5 else "")
@@ -73,8 +75,31 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     return tree
 
 
-def patterns(keys: str | Sequence[str] | None) -> list[str]:
-    """Return path globs as a list; None means everything."""
-    if keys is None:
-        return ["**"]
-    return [keys] if isinstance(keys, str) else list(keys)
+def tree_of(
+    node: Node,
+    part: Selection,
+    values: Mapping[int, Array],
+    leaves: Sequence[object],
+    *,
+    dtype: str | None = None,
+    like: Any = None,
+    to: str = "numpy",
+) -> Any:
+    """Return a part of a state as a tree.
+
+    Parameters
+    ----------
+    node, part
+        The state, and what of it.
+    values, leaves
+        Flat values of the part's tensors by their place in the layout; all plain values.
+    dtype, like, to
+        As for `Store.restore`.
+    """
+    specs = node.layout.tensors
+    if like is None:
+        objects = [shaped(values[t], specs[t], dtype, to) for t in part.tensors]
+        return unflatten(part.structure, objects, [leaves[i] for i in part.leaves])
+    arrays = {specs[t].name: np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors}
+    names = [*node.leaf_places]
+    return fill(like, arrays, {names[i]: leaves[i] for i in part.leaves})

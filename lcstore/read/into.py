@@ -22,16 +22,16 @@ def check_targets(targets: Mapping[str, Any]) -> None:
         raise InvalidInputError(
             f"targets is a {kind}: give a dict, by the names in the state: {{'model': ...}}"
         )
-    for path, target in _all_targets((), targets):
+    for where, target in _all_targets((), targets):
         if not _takes_state(target) and not _is_filled(target):
             raise InvalidInputError(
-                f"{format_name(path)!r} is a {type(target).__qualname__}: it has no load_state_dict, and is "
+                f"{format_name(where)!r} is a {type(target).__qualname__}: it has no load_state_dict, and is "
                 "no numpy array or torch tensor; restore(like=...) makes a new tree like another"
             )
 
 
 def load_into(state: Any, targets: Mapping[str, Any]) -> None:
-    """Give each target what the state has under its name; `InvalidInputError` where it has nothing.
+    """Load into each target what the state has under its name; `InvalidInputError` where it has nothing.
 
     All is looked at before anything is filled.
     """
@@ -42,7 +42,7 @@ def load_into(state: Any, targets: Mapping[str, Any]) -> None:
             f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
         )
     found = list(_pairs((), targets, state))
-    jobs = [_filling(format_name(path), saved, t) for path, t, saved in found if not _takes_state(t)]
+    jobs = [_filling(format_name(where), saved, t) for where, t, saved in found if not _takes_state(t)]
     for job in jobs:
         job()
     for _, target, saved in found:
@@ -75,32 +75,32 @@ def _parts(target: Any) -> dict[Component, Any] | None:
     return dict(enumerate(target)) if isinstance(target, list | tuple) else None
 
 
-def _all_targets(path: Name, target: Any) -> Iterator[tuple[Name, Any]]:
-    """Give every object that takes values, with its path: nests are taken apart."""
+def _all_targets(where: Name, target: Any) -> Iterator[tuple[Name, Any]]:
+    """Yield every object that takes values, with its name: nests are taken apart."""
     parts = _parts(target)
     if parts is None:
-        yield path, target
+        yield where, target
         return
     for name, part in parts.items():
-        yield from _all_targets((*path, name), part)
+        yield from _all_targets((*where, name), part)
 
 
-def _pairs(path: Name, target: Any, saved: Any) -> Iterator[tuple[Name, Any, Any]]:
-    """Give every object that takes values, with its path and what is saved there."""
+def _pairs(where: Name, target: Any, saved: Any) -> Iterator[tuple[Name, Any, Any]]:
+    """Yield every object that takes values, with its name and what is saved there."""
     parts = _parts(target)
     if parts is None:
-        yield path, target, saved
+        yield where, target, saved
         return
     there = _parts(saved) or {}
     listed = not isinstance(target, Mapping)
     if listed and len(parts) != len(there):
         raise InvalidInputError(
-            f"a list of {len(parts)} is given for {format_name(path)!r}; {len(there)} values are saved there"
+            f"a list of {len(parts)} is given for {format_name(where)!r}; {len(there)} values are saved there"
         )
     for name, part in parts.items():
         if name not in there:
-            raise InvalidInputError(f"nothing is saved under {format_name((*path, name))!r}")
-        yield from _pairs((*path, name), part, there[name])
+            raise InvalidInputError(f"nothing is saved under {format_name((*where, name))!r}")
+        yield from _pairs((*where, name), part, there[name])
 
 
 def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:

@@ -5,8 +5,26 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from lcstore.errors import NotFoundError
+from lcstore.errors import CorruptionError, NotFoundError
+from lcstore.format.labels import check_choice
 from lcstore.format.records import NodeRecord
+from lcstore.read.reader import Reader
+
+
+def best_step(reader: Reader, metric: str, mode: str) -> int:
+    """Return the step whose newest revision has the best value of a metric; see `Store.best_step`."""
+    check_choice("mode", mode, ("min", "max"))
+    while True:
+        graph = reader.listed()
+        names = [name for step in graph.steps() if (name := graph.at_step(step)) is not None]
+        try:
+            records = reader.catalog.records([name.node for name in names], reader.executor)
+        except (CorruptionError, NotFoundError):
+            listed = reader.listed()
+            if all(name.node in listed for name in names):
+                raise
+            continue  # one of them was collected meanwhile
+        return best_of(records, metric, mode).step
 
 
 def best_of(records: Sequence[NodeRecord], metric: str, mode: str) -> NodeRecord:

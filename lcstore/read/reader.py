@@ -1,67 +1,30 @@
-"""Restoring: the records on the cheapest path, the chunks that are needed, and the values they compose to."""
+"""Nodes and edges from their records: what everything that reads begins with."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from typing import Self
 
-import numpy as np
-
-from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.errors import ClosedError, CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.records import EdgeBody, NodeRecord, ObjectRef
 from lcstore.format.strictjson import loads
+from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.limits import MAX_LEAVES_BYTES
-from lcstore.state.layout import Layout
+from lcstore.read.fetch import ChunkFetch, fetch_object
+from lcstore.read.node import Node
 from lcstore.state.leaves import decode_leaf
-from lcstore.state.names import format_name
-from lcstore.state.poolmap import PoolMap
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import run_all
-from lcstore.track.algebra import ArrayName, sets
-from lcstore.track.columns import EXACT, Columns
-from lcstore.track.compose import Composer
+from lcstore.storage.jobs import shared_workers
+from lcstore.track.columns import Columns
 from lcstore.track.edge import Edge
-from lcstore.track.frames import values_of_frame
-from lcstore.track.track import pool_dtype
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node with its record and layout read."""
-
-    name: NodeName
-    key: str
-    record: NodeRecord
-    layout: Layout
-    columns: Columns
-    #: Whether the exact value, where it was saved, is not let go.
-    exact: bool = True
-    #: Pools that are let go.
-    stripped: frozenset[str] = frozenset()
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """Name the node in errors that name no object or step yet."""
-        try:
-            yield
-        except LcstoreError as error:
-            error.key = error.key or self.key
-            error.step = self.record.step if error.step is None else error.step
-            raise
 
 
 class Reader:
-    """Reads nodes. Thread-safe.
+    """Reads nodes and edges. Thread-safe.
 
     Parameters
     ----------
@@ -73,6 +36,37 @@ class Reader:
         self.backend = backend
         self.catalog = catalog
         self.executor = executor
+        self.process = os.getpid()
+        self.closed = False
+
+    @classmethod
+    def alone(cls, backend: Backend, known: Sequence[str]) -> Self:
+        """Return a reader that knows the records with these keys, without a listing."""
+        workers = shared_workers()
+        catalog = Index(backend, workers)
+        catalog.know(known)
+        return cls(backend, catalog, workers)
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self.backend.url
+
+    def check_open(self) -> None:
+        """Refuse to go on, with `ClosedError`, once closed, or in a process that was forked off."""
+        self.check_not_closed()
+        if os.getpid() != self.process:
+            raise ClosedError(f"this handle of {self.url} is another process's: open the store in this one")
+
+    def check_not_closed(self) -> None:
+        """Refuse to go on, with `ClosedError`, once closed."""
+        if self.closed:
+            raise ClosedError(f"this handle of {self.url} is closed: open the store again")
+
+    def listed(self, *, full: bool = True) -> Graph:
+        """List what is there anew."""
+        self.check_open()
+        return self.catalog.refresh(full=full)
 
     def node(self, name: NodeName) -> Node:
         """Read a node's record and layout."""
@@ -99,187 +93,33 @@ class Reader:
             error.key = error.key or (node.key if ref is None else ref.key)
             raise
 
-    def values(self, node: Node, wanted: Iterable[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the layout: the exact ones while they are kept."""
-        exact, tracked = self._divide(node, wanted)
-        with node.named():
-            self._check_kept(node, (*exact, *tracked))
-            out = self._exact_values(node, exact)
-            if tracked:
-                composer = self.compose(node, tracked)
-                out |= dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
-        return out
-
-    def window(self, node: Node, tensor: int, low: int, high: int) -> Array:
-        """Return elements ``low:high`` of one tensor, decoding little else."""
-        with node.named():
-            self._check_kept(node, [tensor])
-            if self.keeps_exact(node, tensor):
-                return self._exact_values(node, [tensor])[tensor][low:high]
-            return self.compose(node, [tensor], window=(low, high)).values(tensor)
-
-    def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array]]:
-        """Return the track of a node, proved, by pool; and its flat values, the exact ones while kept."""
-        everything = range(len(node.layout.tensors))
-        exact, tracked = self._divide(node, everything)
-        with node.named():
-            self._check_kept(node, everything)
-            composer = self.compose(node, everything)
-            values = dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
-            list(self.executor.map(composer.prove, exact))
-            values |= self._exact_values(node, exact)
-        pools = {
-            name: composer.pools.get(name, np.zeros(pool.size, dtype))
-            for name, pool in node.layout.pools.items()
-            if (dtype := pool_dtype(pool)) is not None
-        }
-        return pools, values
-
-    @staticmethod
-    def _check_kept(node: Node, wanted: Iterable[int]) -> None:
-        """Refuse tensors that were let go: part of a state is never given for the whole."""
-        gone = [t for t in wanted if node.layout.tensors[t].pool in node.stripped] if node.stripped else ()
-        if gone:
-            path = format_name(node.layout.tensors[gone[0]].name)
-            raise NotFoundError(
-                f"{len(gone)} tensors of this state were let go, {path!r} among them: "
-                "restore the rest with keys=, say keys='model/**'"
-            )
-
-    def compose(
-        self, node: Node, wanted: Sequence[int], *, window: tuple[int, int] | None = None
-    ) -> Composer:
-        """Compose the track of tensors along the cheapest path."""
-        composer = Composer(self._edges(node, wanted), node.layout, node.columns, wanted, window=window)
-        run_all(self.executor, composer.jobs())
-        return composer
-
-    def _edges(self, node: Node, wanted: Sequence[int]) -> list[Edge]:
-        own = self._edge(node)
-        if sets(node.columns.op[list(wanted)]).all():
-            return [own]  # the node's own edge sets all of them: nothing before it matters
-        return self.edges(self.catalog.path(node.name.node))
-
     def edges(self, path: Sequence[EdgeRef]) -> list[Edge]:
-        """Return the edges of a path, their records read and checked."""
-        self.catalog.records([ref.target for ref in path], self.executor)
-        list(self.executor.map(self.catalog.edge, [ref.edge for ref in path if ref.edge is not None]))
-        return [self._of_path(ref) for ref in path]
+        """Return the edges of a path, their records read side by side and checked.
 
-    def _of_path(self, ref: EdgeRef) -> Edge:
+        Raises
+        ------
+        CorruptionError
+            A record is damaged, or was collected.
+        """
+        try:
+            self.catalog.records([ref.target for ref in path], self.executor)
+            list(self.executor.map(self.catalog.edge, [ref.edge for ref in path if ref.edge is not None]))
+            return [self._edge(ref) for ref in path]
+        except NotFoundError as error:
+            raise CorruptionError(f"what a path leads over is gone: {error.message}") from error
+
+    def own_edge(self, node: Node) -> Edge:
+        """Return the edge that a node was saved with."""
+        fetch = ChunkFetch(self.backend, node.record.edge)
+        return Edge(node.layout, node.columns, fetch, fetch.locate)
+
+    def _edge(self, ref: EdgeRef) -> Edge:
         node = self.node(self.catalog.name(ref.target))
-        own = self._edge(node)
+        own = self.own_edge(node)
         if ref.edge is None:
             return own
         record = self.catalog.edge(ref.edge)
         key = keys.edge_key(record.name)
         columns = Columns.from_bytes(record.edge.columns, len(node.layout.tensors), key=key, shortcut=True)
-        fetch = _Fetch(self.backend, record.edge)
+        fetch = ChunkFetch(self.backend, record.edge)
         return Edge(node.layout, columns, fetch, fetch.locate, own)
-
-    def _edge(self, node: Node) -> Edge:
-        fetch = _Fetch(self.backend, node.record.edge)
-        return Edge(node.layout, node.columns, fetch, fetch.locate)
-
-    @staticmethod
-    def _divide(node: Node, wanted: Iterable[int]) -> tuple[list[int], list[int]]:
-        """Divide tensors into those whose exact value the node keeps, and the rest."""
-        exact: list[int] = []
-        tracked: list[int] = []
-        for tensor in wanted:
-            (exact if Reader.keeps_exact(node, tensor) else tracked).append(tensor)
-        return exact, tracked
-
-    @staticmethod
-    def keeps_exact(node: Node, tensor: int) -> bool:
-        """Say whether a node keeps the exact value of a lossy tensor."""
-        lossy = node.layout.tensors[tensor].role != "exact" and node.exact
-        return lossy and (bool(node.columns.op[tensor] == EXACT) or node.record.exact is not None)
-
-    def _exact_values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-        exact = node.record.exact.objects if node.record.exact is not None else ()
-        fetch = _Fetch(self.backend, node.record.edge, exact)
-        out = {
-            t: np.zeros(node.layout.tensors[t].size, dtype_from_name(node.layout.tensors[t].dtype))
-            for t in wanted
-        }
-        jobs = []
-        for name, tensors in node.layout.maps.items():
-            mine = {t for t in wanted if node.layout.tensors[t].pool == name}
-            for chunk in tensors.chunks_of(mine):
-                jobs.append(partial(_exact_chunk, tensors, chunk, fetch, out))
-        run_all(self.executor, jobs)
-        return out
-
-
-def _exact_chunk(tensors: PoolMap, chunk: int, fetch: _Fetch, out: dict[int, Array]) -> None:
-    pool = tensors.pool
-    data = fetch(pool.name, "exact", chunk)
-    if data is None:
-        return
-    low, high = tensors.bounds(chunk)
-    try:
-        values = values_of_frame(data, high - low, dtype_from_name(pool.dtype))
-    except LcstoreError as error:
-        error.key = error.key or fetch.locate(pool.name, "exact", chunk)
-        raise
-    for piece in tensors.pieces(chunk):
-        if piece.tensor in out:
-            out[piece.tensor][piece.first : piece.first + piece.size] = values[
-                piece.at : piece.at + piece.size
-            ]
-
-
-class _Fetch:
-    """Gets chunks of one edge, checked; a chunk that no record lists is zero."""
-
-    def __init__(self, backend: Backend, edge: EdgeBody, more: Sequence[ObjectRef] = ()) -> None:
-        self.backend = backend
-        self.edge = edge.id
-        self.refs = {ref.key: ref for ref in (*edge.objects, *more)}
-
-    def locate(self, pool: str, op: ArrayName, chunk: int) -> str:
-        """Return the key of a chunk."""
-        return keys.chunk_key(self.edge, pool, op, chunk)
-
-    def __call__(self, pool: str, op: ArrayName, chunk: int) -> bytes | None:
-        ref = self.refs.get(self.locate(pool, op, chunk))
-        return None if ref is None else fetch_object(self.backend, ref)
-
-
-def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:
-    """Return a stored object that is what its record says.
-
-    What fails the check is read once more: a bit may have flipped on the way.
-
-    Raises
-    ------
-    CorruptionError
-        It is missing or differs.
-    """
-    try:
-        try:
-            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
-        except CorruptionError:
-            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
-    except NotFoundError as error:
-        raise CorruptionError("an object that a record needs is missing", key=ref.key) from error
-
-
-def row_window(shape: tuple[int, ...], sel: Any) -> tuple[int, int, Any] | None:
-    """Return first and last element, and what is left to select, where `sel` begins with a range of rows.
-
-    None where the selection has to be made on the whole tensor.
-    """
-    first = sel[0] if isinstance(sel, tuple) and sel else sel
-    if 0 in shape or not shape or not isinstance(first, slice | int | np.integer) or isinstance(first, bool):
-        return None
-    row = math.prod(shape[1:])
-    rest = sel[1:] if isinstance(sel, tuple) else ()
-    if not isinstance(first, slice):
-        at = int(first) + (shape[0] if first < 0 else 0)
-        return (at * row, (at + 1) * row, (0, *rest)) if 0 <= at < shape[0] else None
-    start, stop, step = first.indices(shape[0])
-    if step != 1 or stop <= start:
-        return None
-    return start * row, stop * row, (slice(None), *rest)

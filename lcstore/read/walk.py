@@ -1,26 +1,25 @@
-"""Walking from state to state: about one edge each, however long the path from the root is."""
+"""Walks and histories: one listing, then state after state along the edges between them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from lcstore.arrays import Array
-from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
-from lcstore.format.labels import At, check_at
-from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeRef, NodeName
-from lcstore.graph.paths import TwoWayPaths
-from lcstore.index.index import Index
-from lcstore.read.reader import Node, Reader
-from lcstore.state.tree import MISSING
-from lcstore.storage.jobs import run_all
-from lcstore.track.algebra import ArrayName, sets
-from lcstore.track.compose import Composer
-from lcstore.track.edge import Edge, Fetch
-from lcstore.track.path import Path
+import numpy as np
+
+from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
+from lcstore.format.labels import At, check_at, check_choice
+from lcstore.graph.names import NodeName
+from lcstore.read.convert import TARGETS, tree_of
+from lcstore.read.find import find
+from lcstore.read.lookup import Wanted, absent, as_name, tensor_at
+from lcstore.read.node import Node
+from lcstore.read.reader import Reader
+from lcstore.read.walker import Walker
+from lcstore.state.layout import Layout
+from lcstore.state.names import Name, format_name
+from lcstore.state.tree import MISSING, Selection
 
 T = TypeVar("T")
 
@@ -41,7 +40,7 @@ class Stops:
     listed: bool
 
 
-def stops(catalog: Index, graph: Graph, steps: Iterable[At] | None, *, reverse: bool = False) -> Stops:
+def stops(reader: Reader, steps: Iterable[At] | None, *, reverse: bool = False) -> Stops:
     """Return the states that a user means by `steps`: None for all, a range, or a list.
 
     Raises
@@ -51,190 +50,21 @@ def stops(catalog: Index, graph: Graph, steps: Iterable[At] | None, *, reverse: 
     InvalidInputError
         It is none of these.
     """
+    graph = reader.listed()
     if steps is None or isinstance(steps, range):
         found = graph.steps() if steps is None else [step for step in graph.steps() if step in steps]
         if isinstance(steps, range) and steps.step < 0:
             found.reverse()
         names = [name for step in found if (name := graph.at_step(step)) is not None]
     elif isinstance(steps, Iterable) and not isinstance(steps, str | bytes):
-        names = [catalog.resolve(check_at(at)) for at in steps]
+        names = [reader.catalog.resolve(check_at(at)) for at in steps]
     else:
         raise InvalidInputError(f"steps is a range, a list of steps, or None for all, not {steps!r:.100}")
     return Stops(names[::-1] if reverse else names, not (steps is None or isinstance(steps, range)))
 
 
-class Walker:
-    """Reads one state after another, each from what it holds of the one before. Not thread-safe.
-
-    What it gives is what a `Reader` gives. It holds one copy of the tracks of the tensors that it reads, and
-    while the caller works the objects of the next edge are fetched.
-
-    Parameters
-    ----------
-    reader
-        Reads records, edges and exact values.
-
-    Attributes
-    ----------
-    edges_applied
-        How many edges were added, taken back or composed for tensors of weights so far.
-    """
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-        self.edges_applied = 0
-        self._held: Composer | None = None
-        self._node: str | None = None
-        self._paths = two_way(reader.catalog.graph)
-        self._next: tuple[str, Composer] | None = None
-
-    def forget(self) -> None:
-        """Go on from the root, along paths as they are now: something has changed."""
-        self._leave()
-        self._paths = two_way(self._reader.catalog.graph)
-
-    def _leave(self) -> None:
-        self._held = self._node = self._next = None
-
-    def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the layout, as `Reader.values` does.
-
-        Raises
-        ------
-        CorruptionError
-            They are not what was committed; nothing is held then.
-        """
-        kept = [t for t in wanted if self._reader.keeps_exact(node, t)]
-        tracked = sorted({*wanted} - {*kept})
-        stripped = any(node.layout.tensors[t].pool in node.stripped for t in wanted)
-        if stripped or not tracked:  # what is stripped is refused there
-            return self._reader.values(node, wanted)
-        out = self._reader.values(node, kept) if kept else {}
-        try:
-            with node.named():
-                composer = self._go(node, carried(node, wanted))
-                out |= zip(tracked, self._reader.executor.map(composer.values, tracked), strict=True)
-        except BaseException:
-            self._leave()
-            raise
-        return out
-
-    def node(self, name: NodeName) -> Node:
-        """Read a node's record and layout."""
-        return self._reader.node(name)
-
-    def has(self, name: NodeName) -> bool:
-        """Say whether a node is there and not retired, as of the last listing."""
-        graph = self._reader.catalog.graph
-        return name.node in graph and name.node not in graph.hidden
-
-    def expect(self, names: Sequence[NodeName], choose: Callable[[Node], Sequence[int]]) -> None:
-        """Fetch what the next states need first while the caller does other things: bounded, one edge.
-
-        What goes wrong here is left for `values` to find.
-
-        Parameters
-        ----------
-        names
-            The next state, and the one after that, of which the record is read.
-        choose
-            Says which tensors of a state are wanted.
-        """
-        for name in names[1:]:
-            self._reader.executor.submit(self._reader.catalog.record, name.node)
-        if self._node is None or not names:
-            return
-        try:
-            node = self._reader.node(names[0])
-            wanted = choose(node)
-            if all(self._reader.keeps_exact(node, t) for t in wanted):
-                return
-            composer = self._composer(node, carried(node, wanted))
-        except LcstoreError:
-            return
-        if composer.path.edges:
-            for edge, pool, array, chunk in composer.path.fetches(0):
-                assert isinstance(edge.fetch, _Ahead)
-                edge.fetch.ask(pool, array, chunk)
-        self._next = (names[0].node, composer)
-
-    def _go(self, node: Node, wanted: Sequence[int]) -> Composer:
-        """Hold the tracks of a node."""
-        composer = self._composer(node, wanted)
-        lost = composer.path.lost
-        if lost:
-            composer.compose_anew(self._anew(node, lost))
-        self._held = None
-        self.edges_applied += composer.edges_applied
-        run_all(self._reader.executor, composer.jobs())
-        self._held, self._node = composer, node.name.node
-        return composer
-
-    def _composer(self, node: Node, wanted: Sequence[int]) -> Composer:
-        """Return what goes from what is held to a node: the expected one if it is that."""
-        expected, self._next = self._next, None
-        same = expected is not None and expected[0] == node.name.node
-        if expected is not None and same and expected[1].path.wanted.tolist() == sorted(wanted):
-            return expected[1]
-        path = self._path(node.name.node)
-        read, executor = self._reader.edges(path), self._reader.executor
-        edges = [_ahead(edge, executor, back=ref.backward) for edge, ref in zip(read, path, strict=True)]
-        start = None if path and path[0].base == ROOT else self._held
-        return Composer(edges, node.layout, node.columns, wanted, start=start)
-
-    def _path(self, node: str) -> list[EdgeRef]:
-        """Return the path to a node from the one that is held; from the root where nothing is."""
-        path = self._paths.find(self._node, node) if self._node is not None else None
-        return self._reader.catalog.path(node) if path is None else path
-
-    def _anew(self, node: Node, lost: list[int]) -> Path:
-        """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
-        path = self._reader.catalog.path(node.name.node)
-        length = 1
-        while True:
-            found = Path(self._reader.edges(path[-length:]), node.layout, lost)
-            if not found.lost or length >= len(path):
-                return found
-            length *= 4
-
-
-def two_way(graph: Graph) -> TwoWayPaths:
-    """Return paths over the edges that are there now, and not condemned."""
-    return TwoWayPaths(ref for ref in graph.refs() if not graph.is_condemned(ref))
-
-
-def carried(node: Node, wanted: Sequence[int]) -> list[int]:
-    """Return the tensors whose track is worth having at a node: not those that it sets and gives exactly."""
-    its_own = sets(node.columns.op)
-    return [t for t in wanted if not (its_own[t] and Reader.keeps_exact(node, t))]
-
-
-class _Ahead:
-    """Gets the chunks of an edge, those that were asked for from where they are on their way."""
-
-    def __init__(self, fetch: Fetch, executor: Executor) -> None:
-        self._fetch = fetch
-        self._executor = executor
-        self._asked: dict[tuple[str, str, int], Future[bytes | None]] = {}
-
-    def ask(self, pool: str, array: ArrayName, chunk: int) -> None:
-        """Begin to get a chunk."""
-        self._asked[pool, array, chunk] = self._executor.submit(self._fetch, pool, array, chunk)
-
-    def __call__(self, pool: str, array: ArrayName, chunk: int) -> bytes | None:
-        asked = self._asked.pop((pool, array, chunk), None)
-        # Waiting here is safe: jobs begin in the order in which they came, so it is at work or done.
-        return asked.result() if asked is not None else self._fetch(pool, array, chunk)
-
-
-def _ahead(edge: Edge, executor: Executor, *, back: bool) -> Edge:
-    """Return an edge as it is gone over, of which chunks can be asked for before they are needed."""
-    own = None if edge.own is None else replace(edge.own, fetch=_Ahead(edge.own.fetch, executor))
-    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own, back=back)
-
-
 class Walk(Iterator[tuple[int, T]]):
-    """Gives step after step; see `Looking.walk` and `Looking.history`.
+    """An iterator of step after step; see `Store.walk` and `Store.history`.
 
     States that are not there any more when their turn comes are passed over, unless the caller named them.
 
@@ -246,10 +76,8 @@ class Walk(Iterator[tuple[int, T]]):
         Says which tensors of a state are wanted.
     use
         Makes of a state what is given; `MISSING` passes over it.
-    again
-        Tries a state once more, where something was taken away meanwhile: `Handle._reading`.
-    must
-        What at least one of the states has to have; `NotFoundError` at the end otherwise.
+    end
+        Is called when all states were visited, with the number of those given; may raise `NotFoundError`.
     """
 
     def __init__(
@@ -258,15 +86,12 @@ class Walk(Iterator[tuple[int, T]]):
         stops: Stops,
         choose: Callable[[Node], Sequence[int]],
         use: Callable[[Node], T],
-        again: Callable[[str, Callable[[Node], T]], T],
-        *,
-        must: str | None = None,
+        end: Callable[[int], object],
     ) -> None:
         self._walker = walker
         self._choose = choose
         self._use = use
-        self._again = again
-        self._must = must
+        self._end = end
         self._steps = self._run(stops)
 
     @property
@@ -290,15 +115,78 @@ class Walk(Iterator[tuple[int, T]]):
             if found is not MISSING:
                 given += 1
                 yield name.step, found
-        if stops.names and not given and self._must is not None:
-            raise NotFoundError(f"none of these {len(stops.names)} states has {self._must!r}")
+        self._end(given)
 
     def _read(self, name: NodeName) -> T:
+        reader = self._walker.reader
+        reader.check_open()
         try:
             return self._use(self._walker.node(name))
         except CorruptionError:
-            return self._again(name.node, self._anew)
+            return find(reader, name.node, lambda snapshot: snapshot.using(lambda at: self._anew(at.node)))
 
     def _anew(self, node: Node) -> T:
         self._walker.forget()
         return self._use(node)
+
+
+def history(reader: Reader, name: str | Name, steps: Iterable[At] | None) -> Walk[Any]:
+    """Return a walk that gives one tensor or plain value step after step; see `Store.history`."""
+    where = as_name(name)
+    visited = stops(reader, steps)
+    walker = Walker(reader)
+
+    def choose(node: Node) -> list[int]:
+        tensor = tensor_at(node, where)
+        return [] if tensor is None else [tensor]
+
+    def use(node: Node) -> Any:
+        tensor = tensor_at(node, where)
+        if tensor is None:
+            leaf = node.leaf_places.get(where)
+            if leaf is not None:
+                return reader.leaves(node)[leaf]
+            if visited.listed:
+                raise absent(format_name(where), [node], reader.url)
+            return MISSING
+        spec = node.layout.tensors[tensor]
+        if spec.pool in node.stripped and not visited.listed:
+            return MISSING
+        return np.asarray(walker.values(node, [tensor])[tensor].reshape(spec.shape))
+
+    def end(given: int) -> None:
+        if visited.names and not given:
+            raise NotFoundError(f"none of these {len(visited.names)} states has {format_name(where)!r}")
+
+    return Walk(walker, visited, choose, use, end)
+
+
+def walk(
+    reader: Reader,
+    steps: Iterable[At] | None,
+    names: str | Sequence[str] | None,
+    *,
+    reverse: bool,
+    to: str,
+) -> Walk[Any]:
+    """Return a walk that gives a part of the state step after step; see `Store.walk`."""
+    check_choice("to", to, TARGETS)
+    wanted = Wanted(names)
+    visited = stops(reader, steps, reverse=reverse)
+    walker = Walker(reader)
+    last: list[tuple[Node, Layout, Selection]] = []
+
+    def part(node: Node) -> Selection:
+        if not last or last[0][1] is not node.layout:
+            last[:] = [(node, node.layout, wanted.part(node))]
+        return last[0][2]
+
+    def use(node: Node) -> Any:
+        chosen = part(node)
+        values = walker.values(node, chosen.tensors)
+        return tree_of(node, chosen, values, reader.leaves(node), to=to)
+
+    def end(_: int) -> None:
+        wanted.check([node for node, _, _ in last], reader.url)
+
+    return Walk(walker, visited, lambda node: part(node).tensors, use, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
 from typing import ParamSpec, TypeVar
@@ -23,6 +24,23 @@ class Workers(ThreadPoolExecutor):
             if "shutdown" not in str(error):
                 raise
             raise ClosedError("the handle was closed meanwhile: open the store again") from error
+
+
+def default_threads() -> int:
+    """Return how many threads a handle codes with: one per core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+#: The threads of each process for what belongs to no handle. A fork has none of those of its parent.
+_shared: dict[int, Workers] = {}
+
+
+def shared_workers() -> Workers:
+    """Return the threads of this process for whatever belongs to no handle. They are never told to stop."""
+    process = os.getpid()
+    return _shared.get(process) or _shared.setdefault(
+        process, Workers(default_threads(), thread_name_prefix="lcstore-shared")
+    )
 
 
 def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lcstore.errors import InvalidInputError, UnrecognisedWarning
+from lcstore.errors import InvalidInputError, UnrecognisedWarning, warn
 from lcstore.format import keys
 from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
+from lcstore.read.find import find_whole
 from lcstore.read.into import check_targets, load_into, rest_of
-from lcstore.read.looking import Looking
-from lcstore.state.names import Component, format_name, matcher
+from lcstore.read.resolved import Resolved
+from lcstore.state.names import Component
 from lcstore.storage.backend import Backend
+from lcstore.store.looking import Looking
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import stage
-from lcstore.write.unrecognised import unrecognised
+from lcstore.write.unrecognised import unmet_names
 from lcstore.write.writer import Writer
 
 
@@ -128,20 +129,12 @@ class Store(Looking, Upkeep):
             return info
 
     def _look_at_names(self) -> None:
-        """Warn once where most of a state is kept exactly and nobody asked for that, or a rule is idle."""
-        policy, layout = self._writer.policy, self._writer.track.layout
-        if not self.looks_at_names or layout is None:
-            return
-        self.looks_at_names = False
-        idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]
-        if idle:
-            message = f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}"
-            warnings.warn(message, UnrecognisedWarning, stacklevel=3)
-        if policy.rules or policy.error is None:
-            return
-        found = unrecognised({format_name(s.name): (s.shape, s.dtype, s.role) for s in layout.tensors})
-        if found.matters:
-            warnings.warn(str(found), UnrecognisedWarning, stacklevel=3)
+        """Warn once where names in a state and in the policy do not meet."""
+        layout = self._writer.track.layout
+        if self.looks_at_names and layout is not None:
+            self.looks_at_names = False
+            for message in unmet_names(self._writer.policy, layout):
+                warn(message, UnrecognisedWarning)
 
     def moved(self, state: Any) -> float:
         """Return how far the weights have moved since the last save of this handle.
@@ -192,14 +185,10 @@ class Store(Looking, Upkeep):
         with self._lock:
             self._check_open()
             self._writer.settle()
-            node, (pools, values) = self._reading_or_previous(
-                at, lambda node: (node, self._reader.rebuild(node)), on_corrupt
-            )
-            everything = range(len(node.layout.tensors))
-            track = Track()
-            track.stand_on(node.layout, node.columns, pools, [values[t] for t in everything])
-            leaves = range(len(self._reader.leaves(node)))
-            state = self._tree(node, values, node.layout.structure, everything, leaves, dtype, like, to)
+            built = find_whole(self._reader, at, lambda found: found.using(Resolved.rebuild), on_corrupt)
+            node, track = built.node, Track()
+            track.stand_on(node.layout, node.columns, built.pools, [*built.values.values()])
+            state = built.tree(dtype=dtype, like=like, to=to)
             if targets:
                 load_into(state, targets)
             self._writer.stand_on(node.name, track)

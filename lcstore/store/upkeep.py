@@ -9,8 +9,8 @@ from lcstore.format.labels import At, check_at, check_tag
 from lcstore.maintain.collect import Collector, CollectReport
 from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
-from lcstore.read.handle import Handle
 from lcstore.storage.survey import OnProgress
+from lcstore.store.handle import Handle
 from lcstore.store.stats import Stats, stats
 from lcstore.units import parse_seconds
 
@@ -27,7 +27,7 @@ class Upkeep(Handle):
 
     def tags(self) -> dict[str, str]:
         """Return every tag and the node that it finds: where it is on several, that is the last one set."""
-        self._listed(full=True)
+        self._reader.listed()
         return self._catalog.tagged()
 
     def tag(self, name: str, at: At) -> None:
@@ -229,6 +229,5 @@ class Upkeep(Handle):
         return stats(self._backend, on_progress)
 
     def _found(self, at: At) -> str:
-        self._check_open()
-        self._catalog.refresh(full=True)
+        self._reader.listed()
         return self._catalog.resolve(check_at(at)).node

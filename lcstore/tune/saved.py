@@ -54,5 +54,5 @@ class Saved:
 
     def __iter__(self) -> Iterator[Any]:
         with open_store(self._url, "r", storage_options=self._options) as store:
-            for _, state in store.walk(self.steps, keys=None, to=self._to):
+            for _, state in store.walk(self.steps, names=None, to=self._to):
                 yield state

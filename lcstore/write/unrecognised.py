@@ -1,4 +1,4 @@
-"""Large floats that no name says anything about: they are kept exactly, and a user is to know it."""
+"""Names in a state and in a policy that do not meet: a user is to know what is exact, or ruled in vain."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
+from lcstore.state.layout import Layout
+from lcstore.state.names import format_name, matcher
+from lcstore.track.policy import Policy
 
 #: What is smaller is not worth a word.
 _LEAST_BYTES: Final = 1 << 20
@@ -64,3 +67,18 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
     found.sort(key=lambda path: (-sizes[path], path))
     nbytes = sum(sizes[path] for path in found)
     return Unrecognised(tuple(found), nbytes, nbytes / max(sum(sizes.values()), 1))
+
+
+def unmet_names(policy: Policy, layout: Layout) -> list[str]:
+    """Return what is to be said of a policy and a state whose names do not meet.
+
+    That is: rules that match no tensor; and most of a state kept exactly, where nobody asked for that.
+    """
+    said = []
+    idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]
+    if idle:
+        said.append(f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}")
+    if not policy.rules and policy.error is not None:
+        found = unrecognised({format_name(s.name): (s.shape, s.dtype, s.role) for s in layout.tensors})
+        said += [str(found)] if found.matters else []
+    return said

@@ -48,5 +48,5 @@ def test_a_tree_goes_in_and_comes_back_like_itself(tmp_path):
         back["model"]["params"]["Dense_0"]["kernel"], state["model"]["params"]["Dense_0"]["kernel"], atol=0.01
     )
     assert isinstance(
-        store.restore(to="jax", keys="model/**")["model"]["params"]["Dense_0"]["bias"], jax.Array
+        store.restore(to="jax", names="model/**")["model"]["params"]["Dense_0"]["bias"], jax.Array
     )

@@ -83,7 +83,7 @@ def past_of(backend: MemoryBackend) -> Past:
 def restored(store: lcstore.Store, node: str) -> Any:
     """Return a state, without the moments where those were let go of."""
     stripped = store._catalog.refresh(full=True) and store._catalog.marks.stripped.get(node)
-    return store.restore(node, keys="model/**" if stripped else None)
+    return store.restore(node, names="model/**" if stripped else None)
 
 
 def fresh() -> MemoryBackend:

@@ -100,7 +100,7 @@ def restorable(objects: dict[str, bytes]) -> dict[str, Any]:
         graph = store._catalog.refresh(full=True)
         for node in graph.nodes:
             for path in (*paths(store, node), None):  # None: what its own edge sets needs no path
-                store._catalog.path = lambda _, path=path: path if path is not None else _nowhere()
+                _lead(store, path)
                 try:
                     found[node] = store.restore(node)
                 except LcstoreError:
@@ -109,8 +109,13 @@ def restorable(objects: dict[str, bytes]) -> dict[str, Any]:
     return found
 
 
-def _nowhere() -> list[EdgeRef]:
-    raise lcstore.CorruptionError("no path")
+def _lead(store: Store, path: list[EdgeRef] | None) -> None:
+    """Have a store read whatever it is asked for over one path, or over none."""
+    catalog = store._catalog
+    marks = catalog.marks
+    catalog.situation = lambda node: (
+        "no path" if path is None else (tuple(path), node in marks.inexact, marks.stripped.get(node))
+    )
 
 
 def tracks(objects: dict[str, bytes]) -> dict[str, Any]:

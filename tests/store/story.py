@@ -15,7 +15,9 @@ import lcstore
 from lcstore import InvalidInputError
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT, EdgeRef
-from lcstore.read.reader import Node, Reader
+from lcstore.read.node import Node
+from lcstore.read.reader import Reader
+from lcstore.read.resolved import Resolved
 from lcstore.state.names import format_name
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track.compose import Composer
@@ -180,8 +182,8 @@ class Story:
 
     def _take_in(self, node: Node, truth: dict[str, np.ndarray]) -> None:
         """Note what the writer holds to be the track: that is what readers must get from now on."""
-        reader, track = self.store._reader, self.store._writer.track
-        composer = reader.compose(node, range(len(node.layout.tensors)))
+        track = self.store._writer.track
+        composer = Resolved(self.store._reader, node.name).compose(node.everything)
         given, rounded, composed = {}, {}, {}
         for tensor, spec in enumerate(node.layout.tensors):
             path = format_name(spec.name)
@@ -189,7 +191,7 @@ class Story:
             held = track.pools[spec.pool] if spec.pool in track.pools else composer.pools[spec.pool]
             composed[path] = hashed(held[part])
             rounded[path] = hashed(composer.values(tensor))
-            exact = spec.role == "exact" or reader.keeps_exact(node, tensor)
+            exact = spec.role == "exact" or node.keeps_exact(tensor)
             given[path] = hashed(truth[path]) if exact else rounded[path]
         name = node.name.node
         self.given[name], self.letting_go[name], self.tracks[name] = given, rounded, composed
@@ -280,9 +282,9 @@ class Story:
 
     def restores(self, node: Node) -> None:
         """Check that a restore gives what it gave before: all that is not stripped."""
-        reader, name = self.store._reader, node.name.node
+        name = node.name.node
         assert node.stripped == self.stripped.get(name, set())
-        values = reader.values(node, self._there(node))
+        values = Resolved(self.store._reader, node.name).values(self._there(node))
         paths = {tensor: format_name(node.layout.tensors[tensor].name) for tensor in values}
         wrong = [p for t, p in paths.items() if hashed(values[t]) != self.given[name][p]]
         assert not wrong, (name, wrong)

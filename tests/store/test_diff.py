@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import lcstore
 from lcstore import InvalidInputError, NotFoundError
-from lcstore.read import diff as diffs
+from lcstore.read import compare as diffs
 from lcstore.state.tree import MISSING
 from lcstore.storage.memory import MemoryBackend
 
@@ -131,8 +131,8 @@ def test_nothing_differs():
     found = store.diff(0)
     assert not found
     assert (found.total.status, found.total.norm, found.total.changed) == ("same", 0, 0)
-    assert not store.diff(0, 0, "nothing").tensors
-    assert store.diff(0, 0, "nothing").total.relative == 0
+    assert not store.diff(0, 0, "nothing/**").tensors
+    assert store.diff(0, 0, "nothing/**").total.relative == 0
     with pytest.raises(NotFoundError):
         store.diff(0, 7)
 
@@ -151,8 +151,8 @@ def test_from_one_state_it_goes_on_to_the_other(monkeypatch):
     for step in range(30):
         store.save(step, run.step())
     made = []
-    walker = lcstore.read.looking.Walker
-    monkeypatch.setattr("lcstore.read.looking.Walker", lambda reader: made.append(walker(reader)) or made[0])
+    walker = lcstore.read.compare.Walker
+    monkeypatch.setattr("lcstore.read.compare.Walker", lambda reader: made.append(walker(reader)) or made[0])
     assert store.diff(28, 25)
     assert made[0].edges_applied == 29 + 3
 

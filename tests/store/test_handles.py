@@ -24,6 +24,7 @@ from lcstore import (
     UnrecognisedWarning,
 )
 from lcstore.format import keys
+from lcstore.read.resolved import Resolved
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
 from lcstore.track import draft as drafts
@@ -126,11 +127,12 @@ def test_a_node_that_is_deleted_while_it_is_read_is_an_error_of_ours(run):
     for step in range(3):
         store.save(step, run.step())
     reader = lcstore.open(backend, "r")
-    node = reader._reader.node(reader._catalog.refresh().at_step(2))
+    state = Resolved(reader._reader, reader._catalog.refresh().at_step(2))
+    wanted = state.node.everything
     backend.delete(keys.node_key(reader._catalog.graph.at_step(1)))
     reader.steps()
     with pytest.raises(CorruptionError, match="step 2") as caught:
-        reader._reader.values(node, range(len(node.layout.tensors)))
+        state.values(wanted)
     assert caught.value.step == 2
 
 

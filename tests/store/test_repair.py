@@ -71,7 +71,7 @@ def check(whole: Any, objects: dict[str, bytes], level: str = "checksum") -> Rep
         for node in states.keys() - before.keys() - let_go:
             value = exactless[node] if (node, keys.EXACT_VALUE) in lost else states[node]
             if any(what.startswith("pool.") for other, what in lost if other == node):
-                assert same(store.restore(node, keys="model/**")["model"], value["model"])
+                assert same(store.restore(node, names="model/**")["model"], value["model"])
             elif (node, keys.EXACT_VALUE) in lost:
                 assert same(store.restore(node), value)
             else:
@@ -86,7 +86,7 @@ def goes_on(store: lcstore.Store) -> None:
     latest = store._catalog.graph.latest()
     # Neither a state without its moments nor an exact value whose track is lost can be gone on from.
     if latest is None or latest.node in store._catalog.marks.stripped or latest.step in _without_track(store):
-        assert latest is None or store.restore(keys="model/**")
+        assert latest is None or store.restore(names="model/**")
     else:
         store.resume()
     store.save(99, state(99))
@@ -374,7 +374,7 @@ def readable(objects: dict[str, bytes]) -> dict[int, str]:
     with lcstore.open(MemoryBackend.fresh(objects), "r", threads=1) as store:
         for step in store.steps():
             stripped = store._catalog.marks.stripped.get(store._catalog.graph.at_step(step).node)
-            tree = store.restore(step, keys="model/**" if stripped else None)
+            tree = store.restore(step, names="model/**" if stripped else None)
             found[step] = hashlib.sha256(b"".join(v.tobytes() for v in leaves(tree).values())).hexdigest()
     return found
 

@@ -91,11 +91,11 @@ def test_looking_never_moves_the_base(tmp_path, run):
 def test_keys_select_and_lists_come_in_part_as_dicts(tmp_path, run):
     store = lcstore.open(tmp_path / "s")
     store.save(0, run.step())
-    model = store.restore(0, keys="model/**")
+    model = store.restore(0, names="model/**")
     assert list(model) == ["model"]
-    groups = store.restore(0, keys=["optim/param_groups/#0/params/#1"])
+    groups = store.restore(0, names=["optim/param_groups/#0/params/#1"])
     assert groups == {"optim": {"param_groups": [{"params": {1: 1}}]}}
-    assert store.restore(0, keys="nothing/**") == {}
+    assert store.restore(0, names="nothing/**") == {}
 
 
 def test_read_decodes_a_part(tmp_path, run):
@@ -130,7 +130,7 @@ def test_like_and_dtype(tmp_path, run):
     store = lcstore.open(tmp_path / "s")
     state = run.step()
     store.save(0, state)
-    half = store.restore(0, dtype="float16", keys="model/**")
+    half = store.restore(0, dtype="float16", names="model/**")
     assert {v.dtype for v in half["model"].values()} == {np.dtype(np.float16)}
     like = {"model": {"fc2.bias": np.zeros(10, np.float64)}, "epoch": 0}
     back = store.restore(0, like=like)

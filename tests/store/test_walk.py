@@ -74,7 +74,7 @@ def check_walk(story: Story, walk: Walk[Any], wanted: list[str], glob: str) -> N
     count = 0
     for node, (step, tree) in zip(wanted, walk, strict=True):
         if story.chance.random() < 0.2:
-            back = story.store.restore(node, keys=glob)
+            back = story.store.restore(node, names=glob)
             assert same(tree, back), (step, differing(tree, back))
         for path, array in leaves(tree).items():
             assert hashed(array) == story.given[node][path], (step, path)
@@ -86,8 +86,8 @@ def check_all(story: Story) -> None:
     store, chance = story.store, story.chance
     newest = [store.info(step).node for step in store.steps()]
     for glob in ("model/**", chance.choice(["model/embed.weight", "**/*.weight", "model/*.weight"])):
-        check_walk(story, store.walk(keys=glob), newest, glob)
-        check_walk(story, store.walk(keys=glob, reverse=True), newest[::-1], glob)
+        check_walk(story, store.walk(names=glob), newest, glob)
+        check_walk(story, store.walk(names=glob, reverse=True), newest[::-1], glob)
     some = [node for node in story.kept if not story.stripped.get(node)]
     some = [chance.choice(some) for _ in range(min(12, 2 * len(some)))] if some else []
     check_walk(story, store.walk(some, "**"), some, "**")
@@ -147,7 +147,7 @@ def test_a_tensor_set_anew_between_is_composed_anew_on_the_way_back():
         store.save(step, {"model": {"a.weight": a, "b.weight": b}})
     walk = store.walk(reverse=True)
     for step, tree in walk:
-        assert same(tree, store.restore(step, keys="model/**"))
+        assert same(tree, store.restore(step, names="model/**"))
     # Twenty to begin with, one for each step back, and once more up to the step before the tensor was set.
     assert 20 + 19 < walk.edges_applied <= 20 + 19 + 10
 
@@ -158,7 +158,7 @@ def test_exact_values_where_they_are_kept():
     for step, state in enumerate(states):
         store.save(step, state, exact=step % 3 == 2)
     for reverse in (False, True):
-        for step, tree in store.walk(keys="**", reverse=reverse):
+        for step, tree in store.walk(names="**", reverse=reverse):
             assert same(tree, store.restore(step))
             assert (step % 3 == 2) <= same(tree["model"], states[step]["model"])
     walk = store.walk([2, 5, 8], "model/*.weight")
@@ -170,7 +170,7 @@ def test_what_is_given_is_the_callers_own():
     store = chain(6)
     wanted = [store.restore(step) for step in range(6)]
     held = []
-    for step, tree in store.walk(keys="**"):
+    for step, tree in store.walk(names="**"):
         assert same(tree, wanted[step])
         for array in leaves(tree).values():
             array[...] = 0
@@ -201,7 +201,7 @@ def test_shortcuts_shorten_a_chain_and_own_edges_lead_on():
     forward, backward = store.walk(), store.walk(reverse=True)
     for walk in (forward, backward):
         for step, tree in walk:
-            assert same(tree, store.restore(step, keys="model/**"))
+            assert same(tree, store.restore(step, names="model/**"))
     assert forward.edges_applied == 60
     assert backward.edges_applied < 60 + 15
 
@@ -218,18 +218,18 @@ def test_a_tree_of_shortcuts_alone_takes_two_edges_a_step():
     for reverse in (False, True):
         walk = unlisted(store, reverse)
         for step, tree in walk:
-            assert same(tree, store.restore(step, keys="model/**"))
+            assert same(tree, store.restore(step, names="model/**"))
         assert walk.edges_applied <= 2 * 64
 
 
 def unlisted(store: Store, reverse: bool) -> Walk[Any]:
     """A walk over the graph as it is: with a listing the marks that a test made on it would go."""
-    graph, listed = store._catalog.graph, store._listed
-    store._listed = lambda *, full=False: graph  # type: ignore[method-assign]
+    graph, refresh = store._catalog.graph, store._catalog.refresh
+    store._catalog.refresh = lambda *, full=False: graph  # type: ignore[method-assign]
     try:
         return store.walk(reverse=reverse)
     finally:
-        store._listed = listed  # type: ignore[method-assign]
+        store._catalog.refresh = refresh  # type: ignore[method-assign]
 
 
 def test_each_delta_is_read_once_and_only_one_edge_ahead():
@@ -237,7 +237,7 @@ def test_each_delta_is_read_once_and_only_one_edge_ahead():
     backend.reads = Counter()
     store = chain(40, backend)
     backend.reads.clear()
-    walk = store.walk(keys="model/*.weight")
+    walk = store.walk(names="model/*.weight")
     for count, (_, _) in zip(range(1, 21), walk, strict=False):
         while store._executor._work_queue.qsize():
             time.sleep(0.001)
@@ -260,7 +260,7 @@ def test_a_wrong_digest_names_step_and_tensor():
     store = chain(6, backend)
     record = store._catalog.record(store.info(5).node)
     digests = np.frombuffer(record.edge.columns["digest"], "<u8").copy()
-    tensor = store._node(5).layout.index["model", "fc1.weight"]
+    tensor = store.at(5).using(lambda state: state.node.layout.index["model", "fc1.weight"])
     digests[tensor] += 1
     columns = record.edge.columns | {"digest": digests.tobytes()}
     data = replace(record, edge=replace(record.edge, columns=columns)).to_bytes()
@@ -313,7 +313,7 @@ def test_what_went_wrong_in_memory_is_composed_anew():
     store = chain(8)
     walk = store.walk()
     for step, tree in walk:
-        assert same(tree, store.restore(step, keys="model/**"))
+        assert same(tree, store.restore(step, names="model/**"))
         for pool in walk._walker._held.pools.values():
             pool += 1
     assert walk.edges_applied > 8 * 4
@@ -386,7 +386,7 @@ def test_revisions_and_forks():
     store.resume(2)
     second = [store.save(step, run.step()).node for step in (3, 4)]
     wanted = {node: store.restore(node) for node in (*first, *second)}
-    for step, tree in store.walk(keys="**"):
+    for step, tree in store.walk(names="**"):
         assert same(tree, wanted[{3: second[0], 4: second[1]}.get(step, first[step])])
     order = [first[4], second[1], first[3], second[0], first[5], first[0]]
     walk = store.walk(order, "**")
@@ -419,9 +419,11 @@ def test_trees_are_as_restored():
     store = chain(3)
     assert all(isinstance(t["model"]["fc1.weight"], torch.Tensor) for _, t in store.walk(to="torch"))
     assert all(
-        set(tree) == {"epoch"} and tree["epoch"] == step + 1 for step, tree in store.walk(keys="epoch")
+        set(tree) == {"epoch"} and tree["epoch"] == step + 1 for step, tree in store.walk(names="epoch")
     )
-    assert all(tree == {} for _, tree in store.walk(keys="nothing"))
+    assert all(tree == {} for _, tree in store.walk(names="nothing/*"))
+    with pytest.raises(NotFoundError, match="nothing"):
+        list(store.walk(names=["epoch", "nothing"]))
 
 
 # One tensor -----------------------------------------------------------------------------------------------
@@ -453,7 +455,7 @@ def test_history_passes_over_what_was_let_go():
     with pytest.raises(NotFoundError, match="let go"):
         list(store.history(path, [1, 4]))
     with pytest.raises(NotFoundError, match="let go"):
-        list(store.walk(keys="**"))
+        list(store.walk(names="**"))
     assert steps_of(store.walk()) == list(range(6))
 
 

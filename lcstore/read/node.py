@@ -1,0 +1,89 @@
+"""A node as readers see it: its record and layout, and what of it is not let go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.format.records import NodeRecord
+from lcstore.graph.names import NodeName
+from lcstore.state.layout import Layout
+from lcstore.state.names import Name, format_name
+from lcstore.state.tree import structure_names
+from lcstore.track.columns import EXACT, Columns
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with its record and layout read.
+
+    Attributes
+    ----------
+    name, key
+        Its name, and the key of its record.
+    record, layout, columns
+        What is recorded of it, where its tensors lie, and what its own edge says of them.
+    exact
+        Whether its exact value, where one was saved, is given. The track is given otherwise.
+    stripped
+        Pools that are let go.
+    """
+
+    name: NodeName
+    key: str
+    record: NodeRecord
+    layout: Layout
+    columns: Columns
+    exact: bool = True
+    stripped: frozenset[str] = frozenset()
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Name the node in errors that name no object or step yet."""
+        try:
+            yield
+        except LcstoreError as error:
+            error.key = error.key or self.key
+            error.step = self.record.step if error.step is None else error.step
+            raise
+
+    @property
+    def everything(self) -> range:
+        """All tensors, by their place in the layout."""
+        return range(len(self.layout.tensors))
+
+    @cached_property
+    def leaf_places(self) -> dict[Name, int]:
+        """The place of each plain value among those of the state, by name."""
+        return {name: place for place, name in enumerate(structure_names(self.layout.structure)[1])}
+
+    @property
+    def has_exact(self) -> bool:
+        """Whether the exact value of any of its lossy tensors is given."""
+        return any(map(self.keeps_exact, self.everything))
+
+    def keeps_exact(self, tensor: int) -> bool:
+        """Return whether the exact value of a lossy tensor is given."""
+        lossy = self.layout.tensors[tensor].role != "exact" and self.exact
+        return lossy and (bool(self.columns.op[tensor] == EXACT) or self.record.exact is not None)
+
+    def divide(self, wanted: Iterable[int]) -> tuple[list[int], list[int]]:
+        """Divide tensors into those whose exact value is given, and the rest."""
+        exact: list[int] = []
+        tracked: list[int] = []
+        for tensor in wanted:
+            (exact if self.keeps_exact(tensor) else tracked).append(tensor)
+        return exact, tracked
+
+    def check_kept(self, wanted: Iterable[int]) -> None:
+        """Refuse tensors that were let go: part of a state is never given for the whole."""
+        gone = [t for t in wanted if self.layout.tensors[t].pool in self.stripped] if self.stripped else ()
+        if gone:
+            first = format_name(self.layout.tensors[gone[0]].name)
+            raise NotFoundError(
+                f"{len(gone)} tensors of this state were let go, {first!r} among them: "
+                "restore the rest with names=, say names='model/**'"
+            )

@@ -1,0 +1,213 @@
+"""A state as one listing shows it: a node, the path to it, and the values that they compose to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import CorruptionError, NotFoundError
+from lcstore.format import keys
+from lcstore.graph.names import EdgeRef, NodeName
+from lcstore.read.convert import tree_of
+from lcstore.read.fetch import ChunkFetch
+from lcstore.read.kept import exact_chunks, exact_fetch, exact_values
+from lcstore.read.lookup import Wanted
+from lcstore.read.node import Node
+from lcstore.read.reader import Reader
+from lcstore.storage.jobs import run_all
+from lcstore.track.algebra import ArrayName, sets
+from lcstore.track.compose import Composer
+from lcstore.track.edge import Edge
+from lcstore.track.track import pool_dtype
+
+
+class Rebuilt(NamedTuple):
+    """What a writer goes on from.
+
+    Attributes
+    ----------
+    node, pools
+        The node, and its track by pool.
+    values, leaves
+        Flat values of all tensors in the order of the layout, the exact ones while they are kept; and the
+        plain values.
+    """
+
+    node: Node
+    pools: dict[str, Array]
+    values: dict[int, Array]
+    leaves: list[object]
+
+    def tree(self, *, dtype: str | None, like: Any, to: str) -> Any:
+        """Return the state; parameters as for `Store.restore`."""
+        part = Wanted(None).part(self.node)
+        return tree_of(self.node, part, self.values, self.leaves, dtype=dtype, like=like, to=to)
+
+
+class Resolved:
+    """A node and the path to it, as of one listing. It never changes, and its records are read once.
+
+    Parameters
+    ----------
+    reader, name
+        What reads, and which node.
+    exact
+        Whether its exact value, where it has one, is given; as the listing says if None.
+
+    Attributes
+    ----------
+    situation
+        What `Index.situation` said: reading may go better where that has changed.
+    exact, let_go
+        Whether the exact value is given, and whether the listing says that it is let go of.
+    """
+
+    def __init__(self, reader: Reader, name: NodeName, exact: bool | None = None) -> None:
+        self.reader = reader
+        self.name = name
+        graph = reader.catalog.graph
+        self.situation = reader.catalog.situation(name.node)
+        while reader.catalog.graph is not graph:
+            graph = reader.catalog.graph
+            self.situation = reader.catalog.situation(name.node)
+        self._graph = graph
+        self._path: tuple[EdgeRef, ...] | None = None
+        marks = reader.catalog.marks
+        stripped = marks.stripped.get(name.node)
+        self.let_go = name.node in marks.inexact
+        if isinstance(self.situation, tuple):
+            self._path, self.let_go, stripped = self.situation
+        self._stripped = stripped or frozenset()
+        self.exact = not self.let_go if exact is None else exact
+
+    @cached_property
+    def node(self) -> Node:
+        """The node, its record and layout read."""
+        return replace(self.reader.node(self.name), exact=self.exact, stripped=self._stripped)
+
+    @property
+    def path(self) -> tuple[EdgeRef, ...]:
+        """The edges from the root to the node; `CorruptionError` if nothing leads to it."""
+        if self._path is None:
+            raise CorruptionError(str(self.situation))
+        return self._path
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the records of the path: from them alone the node can be read."""
+        # The graph is the one that the path was found in: where names go away, another takes its place.
+        graph, path = self._graph, self._path or ()
+        nodes = dict.fromkeys([self.name.node, *(ref.target for ref in path)])
+        found = [keys.node_key(graph.nodes.get(node, self.name)) for node in nodes]
+        return found + [keys.edge_key(graph.edges[ref.edge]) for ref in path if ref.edge is not None]
+
+    @cached_property
+    def edges(self) -> list[Edge]:
+        """The edges of the path, their records read."""
+        return self.reader.edges(self.path)
+
+    @cached_property
+    def leaves(self) -> list[object]:
+        """The plain values, in the order of the structure."""
+        return self.reader.leaves(self.node)
+
+    def check_same(self) -> None:
+        """Refuse to give the track where the exact value was given before."""
+        if self.exact and self.let_go and self.node.has_exact:
+            raise NotFoundError(
+                "the exact value of this state was let go of while it was looked at: "
+                f"look at it anew for what is kept, store.at({self.name.step})",
+                key=keys.node_key(self.name),
+                step=self.name.step,
+            )
+
+    def values(self, wanted: Iterable[int]) -> dict[int, Array]:
+        """Return flat values of tensors, by their place in the layout: the exact ones while they are kept."""
+        exact, tracked = self.node.divide(wanted)
+        with self.node.named():
+            self.node.check_kept((*exact, *tracked))
+            out = exact_values(self.reader, self.node, exact)
+            if tracked:
+                composer = self.compose(tracked)
+                out |= zip(tracked, self.reader.executor.map(composer.values, tracked), strict=True)
+        return out
+
+    def window(self, tensor: int, low: int, high: int) -> Array:
+        """Return elements ``low:high`` of one tensor, decoding little else."""
+        node = self.node
+        with node.named():
+            node.check_kept([tensor])
+            if node.keeps_exact(tensor):
+                return exact_values(self.reader, node, [tensor])[tensor][low:high]
+            return self.compose([tensor], window=(low, high)).values(tensor)
+
+    def rebuild(self) -> Rebuilt:
+        """Return the track of the node, proved, and its values."""
+        node, executor = self.node, self.reader.executor
+        exact, tracked = node.divide(node.everything)
+        with node.named():
+            node.check_kept(node.everything)
+            composer = self.compose(node.everything)
+            values = dict(zip(tracked, executor.map(composer.values, tracked), strict=True))
+            list(executor.map(composer.prove, exact))
+            values |= exact_values(self.reader, node, exact)
+        pools = {
+            name: composer.pools.get(name, np.zeros(pool.size, dtype))
+            for name, pool in node.layout.pools.items()
+            if (dtype := pool_dtype(pool)) is not None
+        }
+        return Rebuilt(node, pools, {t: values[t] for t in node.everything}, self.leaves)
+
+    def compose(self, wanted: Sequence[int], *, window: tuple[int, int] | None = None) -> Composer:
+        """Compose the track of tensors along the path."""
+        node = self.node
+        composer = Composer(self._edges_to(wanted), node.layout, node.columns, wanted, window=window)
+        run_all(self.reader.executor, composer.jobs())
+        return composer
+
+    def _edges_to(self, wanted: Sequence[int]) -> list[Edge]:
+        if sets(self.node.columns.op[list(wanted)]).all():
+            # The node's own edge sets all of them: nothing before it matters.
+            return [self.reader.own_edge(self.node)]
+        return self.edges
+
+    def bytes_to_read(self, wanted: Iterable[int]) -> int:
+        """Return how many bytes of stored objects the values of tensors take, reading records alone."""
+        node, asked = self.node, _Asked()
+        exact, tracked = node.divide(wanted)
+        with node.named():
+            node.check_kept((*exact, *tracked))
+            fetch = asked.of(exact_fetch(self.reader, node))
+            for tensors, chunk in exact_chunks(node, exact):
+                fetch(tensors.pool.name, "exact", chunk)
+            if tracked:
+                edges = [asked.edge(edge) for edge in self._edges_to(tracked)]
+                for job in Composer(edges, node.layout, node.columns, tracked).jobs():
+                    job()
+        return sum(asked.nbytes.values())
+
+
+class _Asked:
+    """Stands in for fetching: notes what is asked for, and gives nothing, which stands for zeros."""
+
+    def __init__(self) -> None:
+        self.nbytes: dict[str, int] = {}
+
+    def of(self, fetch: ChunkFetch) -> Callable[[str, ArrayName, int], None]:
+        def ask(pool: str, op: ArrayName, chunk: int) -> None:
+            ref = fetch.ref(pool, op, chunk)
+            if ref is not None:
+                self.nbytes[ref.key] = ref.nbytes
+
+        return ask
+
+    def edge(self, edge: Edge) -> Edge:
+        """Return an edge that only notes what is asked of it."""
+        assert isinstance(edge.fetch, ChunkFetch)
+        own = None if edge.own is None else self.edge(edge.own)
+        return replace(edge, fetch=self.of(edge.fetch), own=own)

@@ -1,0 +1,288 @@
+"""A state, resolved once: what everything that looks at it is made from."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import RLock
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, NotFoundError, warn
+from lcstore.graph.names import NodeName
+from lcstore.index.info import StepInfo, step_info
+from lcstore.read.convert import tree_of
+from lcstore.read.lookup import as_name, names_of, part_of
+from lcstore.read.one import read_one
+from lcstore.read.reader import Reader
+from lcstore.read.resolved import Resolved
+from lcstore.state.names import Name, format_name
+from lcstore.storage.backend import Backend
+
+T = TypeVar("T")
+
+#: How often a state is looked for anew when a collector took something away meanwhile.
+_TRIES: Final = 4
+
+
+class Snapshot(Mapping[str, Any]):
+    """One state of a store, looked at. Made by ``store[step]`` and ``store.at(step)``. Thread-safe.
+
+    It is a mapping from the names of the state's tensors and plain values to what is stored under them, read
+    when it is asked for. The node, the path to it, and whether it gives exact values or the track are settled
+    when it is made. After that nothing is listed, until something that it reads is missing or damaged:
+    then it looks for another path, which gives the same values. What was let go of meanwhile is an error.
+
+    Maintenance leaves it whole for a grace; what ``store.at(step, hold=True)`` returns is pinned for longer.
+    It pickles as the address of the store (with its storage options, so credentials too) and the keys of the
+    records that it needs; what is unpickled in another process reads without a listing.
+    """
+
+    def __init__(self, reader: Reader, name: NodeName, exact: bool | None = None) -> None:
+        self._reader = reader
+        self._name = name
+        self._lock = RLock()
+        self._state: Resolved | None = Resolved(reader, name, exact)
+        #: Whether it gives the exact value, if the node has one.
+        self._exact = self._state.exact
+        self._release: Callable[[], object] | None = None
+
+    @property
+    def step(self) -> int:
+        """The training step."""
+        return self._name.step
+
+    @property
+    def node(self) -> str:
+        """The id of the node."""
+        return self._name.node
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self._reader.url
+
+    @property
+    def info(self) -> StepInfo:
+        """What is recorded of the state."""
+        return self.using(lambda state: step_info(self.node, state.node.record))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the state's tensors in memory."""
+        return self.using(
+            lambda state: sum(s.size * dtype_from_name(s.dtype).itemsize for s in state.node.layout.tensors)
+        )
+
+    def bytes_to_read(self, names: str | Sequence[str] | None = None) -> int:
+        """Return the bytes of stored objects that the tensors under these names (or all) are read from."""
+        return self.using(lambda state: state.bytes_to_read(part_of(state.node, names, self.url).tensors))
+
+    # Names ----------------------------------------------------------------------------------------------
+
+    def names(self, names: str | Sequence[str] | None = None) -> list[str]:
+        """Return the names of the state's tensors, then those of its plain values; only those that match."""
+        return self.using(lambda state: [*map(format_name, names_of(state.node, names, self.url))])
+
+    def tensors(self) -> dict[str, tuple[tuple[int, ...], str, str]]:
+        """Return shape, dtype and role of each tensor by its name."""
+        return self.using(
+            lambda state: {
+                format_name(spec.name): (spec.shape, spec.dtype, spec.role)
+                for spec in state.node.layout.tensors
+            }
+        )
+
+    def leaves(self) -> dict[str, object]:
+        """Return the plain values by name, reading no tensor."""
+        return self.using(
+            lambda state: dict(zip(map(format_name, state.node.leaf_places), state.leaves, strict=True))
+        )
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the state has a tensor or plain value of this name. Nothing is decoded."""
+        if not isinstance(name, str | tuple):
+            return False
+        try:
+            where = as_name(name)
+        except InvalidInputError:
+            return False
+        return self.using(lambda state: where in state.node.layout.index or where in state.node.leaf_places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    # Values ---------------------------------------------------------------------------------------------
+
+    def read(self, name: str | Name, sel: Any = ()) -> Any:
+        """Return one tensor (or plain value), or a part of it, reading and decoding little else.
+
+        Parameters
+        ----------
+        name
+            ``"model/layers.0.weight"``, or a tuple of keys.
+        sel
+            What numpy takes as an index; a leading range of rows is decoded alone.
+
+        Raises
+        ------
+        NotFoundError
+            The state has no such value, or it was let go of.
+        CorruptionError
+            What is stored is not what was committed; the message names the object.
+        """
+        where = as_name(name)
+        return self.using(lambda state: read_one(state, where, sel))
+
+    def __getitem__(self, name: str | Name) -> Any:
+        """Return one tensor or plain value."""
+        return self.read(name)
+
+    @property
+    def sel(self) -> Rows:
+        """Parts of tensors by index: ``snapshot.sel["model/embed.weight", 3:9]``."""
+        return Rows(self)
+
+    def tree(
+        self,
+        *,
+        names: str | Sequence[str] | None = None,
+        dtype: str | None = None,
+        like: Any = None,
+        to: str = "numpy",
+    ) -> Any:
+        """Return the state or a part of it, as it was saved; parameters and errors as for `Store.restore`."""
+
+        def use(state: Resolved) -> Any:
+            part = part_of(state.node, names, self.url)
+            values = state.values(part.tensors)
+            return tree_of(state.node, part, values, state.leaves, dtype=dtype, like=like, to=to)
+
+        return self.using(use)
+
+    def using(self, use: Callable[[Resolved], T]) -> T:
+        """Return what `use` makes of the state.
+
+        It is tried again where maintenance changed the path meanwhile, and where another path leads around
+        what is damaged (`FallbackWarning`).
+        """
+        damage: CorruptionError | None = None
+        left = _TRIES
+        while True:
+            left -= 1
+            state = self._resolved()
+            try:
+                state.check_same()
+                found = use(state)
+            except CorruptionError as error:
+                if not (self._is_news(state) and left > 0):
+                    self._check_not_going(error)
+                    if not self._reader.catalog.avoid_damage(self.node, error.key):
+                        raise
+                    damage = damage or error
+                self._forget(state)
+                continue
+            if damage is not None:
+                message = f"the state was read over another path: {damage}; run `lcstore repair {self.url}`"
+                warn(message, FallbackWarning)
+            return found
+
+    def _resolved(self) -> Resolved:
+        """Return the state as it was resolved last, or resolve it as the last listing shows it."""
+        self._reader.check_not_closed()
+        if self._reader.process != os.getpid() and not self._is_in_memory:
+            # A fork: neither locks nor threads nor connections came along.
+            self._lock = RLock()
+            self.__dict__.update(copy.deepcopy(self).__dict__)
+        self._reader.check_open()
+        with self._lock:
+            if self._state is None:
+                # A `NotFoundError` where it was collected, though its record be remembered.
+                name = self._reader.catalog.name(self.node)
+                self._state = Resolved(self._reader, name, self._exact)
+            return self._state
+
+    def _forget(self, state: Resolved) -> None:
+        with self._lock:
+            if self._state is state:
+                self._state = None
+
+    def _is_news(self, state: Resolved) -> bool:
+        """List everything anew; return whether the state is to be read otherwise than it was."""
+        catalog = self._reader.catalog
+        return catalog.news(lambda: catalog.situation(self.node), state.situation)
+
+    def _check_not_going(self, error: CorruptionError) -> None:
+        """Refuse a retired state that a collector has begun to take away: that is no damage."""
+        catalog = self._reader.catalog
+        if self.node in catalog.graph.hidden and catalog.is_going(self.node):
+            raise NotFoundError(
+                f"node {self.node} was retired, and what it needs is being collected: "
+                "it is too late to read it"
+            ) from error
+
+    # Keeping and sending ----------------------------------------------------------------------------------
+
+    def hold(self, release: Callable[[], object]) -> None:
+        """Take over a pin: `release` takes it away."""
+        self._release = release
+
+    def release(self) -> None:
+        """Take away the pin of a snapshot that is held; of others, and again, this does nothing."""
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    @property
+    def _is_in_memory(self) -> bool:
+        return self.url.startswith("memory:")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._is_in_memory:
+            raise InvalidInputError(
+                f"a snapshot of {self.url} cannot be sent: no other process sees this one's memory. "
+                "Use a store in a directory or a bucket"
+            )
+        with self._lock:
+            state = self._state or Resolved(self._reader, self._name, self._exact)
+        return _unpickled, (self._reader.backend, self._name, state.keys, self._exact)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        return f"<lcstore.Snapshot of step {self.step} in {self.url!r}, node {self.node}>"
+
+
+class Rows:
+    """Indexes tensors of a snapshot: the name first, then what numpy takes."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return a part of a tensor."""
+        if isinstance(index, str):
+            return self._snapshot.read(index)
+        if not isinstance(index, tuple) or not index or not isinstance(index[0], str):
+            raise InvalidInputError("a part of a tensor is asked for by its name and an index: sel['w', 3:9]")
+        return self._snapshot.read(index[0], index[1:])
+
+
+def _unpickled(backend: Backend, name: NodeName, known: list[str], exact: bool) -> Snapshot:
+    return Snapshot(Reader.alone(backend, known), name, exact)

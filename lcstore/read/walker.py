@@ -1,0 +1,197 @@
+"""Goes from state to state: about one edge each, however long the path from the root is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import replace
+
+from lcstore.arrays import Array
+from lcstore.errors import LcstoreError
+from lcstore.graph.graph import Graph
+from lcstore.graph.names import ROOT, EdgeRef, NodeName
+from lcstore.graph.paths import TwoWayPaths
+from lcstore.read.kept import exact_values
+from lcstore.read.node import Node
+from lcstore.read.reader import Reader
+from lcstore.storage.jobs import run_all
+from lcstore.track.algebra import ArrayName, sets
+from lcstore.track.compose import Composer
+from lcstore.track.edge import Edge, Fetch
+from lcstore.track.path import Path
+
+
+class Walker:
+    """Reads one state after another, each from what it holds of the one before. Not thread-safe.
+
+    What it gives is what a `Snapshot` gives. It holds one copy of the tracks of the tensors that it reads.
+    While the caller works, the objects of the next edge are fetched.
+
+    Parameters
+    ----------
+    reader
+        Reads records, edges and exact values.
+
+    Attributes
+    ----------
+    edges_applied
+        How many edges were added, taken back or composed for tensors of weights so far.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.edges_applied = 0
+        self._held: Composer | None = None
+        self._node: str | None = None
+        self._paths = two_way(reader.catalog.graph)
+        self._next: tuple[str, Composer] | None = None
+
+    @property
+    def reader(self) -> Reader:
+        """What reads the records."""
+        return self._reader
+
+    def forget(self) -> None:
+        """Go on from the root, along paths as they are now: something has changed."""
+        self._leave()
+        self._paths = two_way(self._reader.catalog.graph)
+
+    def _leave(self) -> None:
+        self._held = self._node = self._next = None
+
+    def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
+        """Return flat values of tensors, by their place in the layout, as `Resolved.values` does.
+
+        Raises
+        ------
+        CorruptionError
+            They are not what was committed; nothing is held then.
+        """
+        kept, rest = node.divide(wanted)
+        with node.named():
+            node.check_kept(wanted)
+            out = exact_values(self._reader, node, kept)
+        tracked = sorted({*rest})
+        if not tracked:
+            return out
+        try:
+            with node.named():
+                composer = self._go(node, carried(node, wanted))
+                out |= zip(tracked, self._reader.executor.map(composer.values, tracked), strict=True)
+        except BaseException:
+            self._leave()
+            raise
+        return out
+
+    def node(self, name: NodeName) -> Node:
+        """Read a node's record and layout."""
+        return self._reader.node(name)
+
+    def has(self, name: NodeName) -> bool:
+        """Return whether a node is there and not retired, as of the last listing."""
+        graph = self._reader.catalog.graph
+        return name.node in graph and name.node not in graph.hidden
+
+    def expect(self, names: Sequence[NodeName], choose: Callable[[Node], Sequence[int]]) -> None:
+        """Fetch what the next states need first while the caller does other things: bounded, one edge.
+
+        What goes wrong here is left for `values` to find.
+
+        Parameters
+        ----------
+        names
+            The next state, and the one after that, of which the record is read.
+        choose
+            Says which tensors of a state are wanted.
+        """
+        for name in names[1:]:
+            self._reader.executor.submit(self._reader.catalog.record, name.node)
+        if self._node is None or not names:
+            return
+        try:
+            node = self._reader.node(names[0])
+            wanted = choose(node)
+            if all(node.keeps_exact(t) for t in wanted):
+                return
+            composer = self._composer(node, carried(node, wanted))
+        except LcstoreError:
+            return
+        if composer.path.edges:
+            for edge, pool, array, chunk in composer.path.fetches(0):
+                assert isinstance(edge.fetch, _Ahead)
+                edge.fetch.ask(pool, array, chunk)
+        self._next = (names[0].node, composer)
+
+    def _go(self, node: Node, wanted: Sequence[int]) -> Composer:
+        """Hold the tracks of a node."""
+        composer = self._composer(node, wanted)
+        lost = composer.path.lost
+        if lost:
+            composer.compose_anew(self._anew(node, lost))
+        self._held = None
+        self.edges_applied += composer.edges_applied
+        run_all(self._reader.executor, composer.jobs())
+        self._held, self._node = composer, node.name.node
+        return composer
+
+    def _composer(self, node: Node, wanted: Sequence[int]) -> Composer:
+        """Return what goes from what is held to a node: the expected one if it is that."""
+        expected, self._next = self._next, None
+        same = expected is not None and expected[0] == node.name.node
+        if expected is not None and same and expected[1].path.wanted.tolist() == sorted(wanted):
+            return expected[1]
+        path = self._path(node.name.node)
+        read, executor = self._reader.edges(path), self._reader.executor
+        edges = [_ahead(edge, executor, back=ref.backward) for edge, ref in zip(read, path, strict=True)]
+        start = None if path and path[0].base == ROOT else self._held
+        return Composer(edges, node.layout, node.columns, wanted, start=start)
+
+    def _path(self, node: str) -> list[EdgeRef]:
+        """Return the path to a node from the one that is held; from the root where nothing is."""
+        path = self._paths.find(self._node, node) if self._node is not None else None
+        return self._reader.catalog.path(node) if path is None else path
+
+    def _anew(self, node: Node, lost: list[int]) -> Path:
+        """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
+        path = self._reader.catalog.path(node.name.node)
+        length = 1
+        while True:
+            found = Path(self._reader.edges(path[-length:]), node.layout, lost)
+            if not found.lost or length >= len(path):
+                return found
+            length *= 4
+
+
+def two_way(graph: Graph) -> TwoWayPaths:
+    """Return paths over the edges that are there now, and not condemned."""
+    return TwoWayPaths(ref for ref in graph.refs() if not graph.is_condemned(ref))
+
+
+def carried(node: Node, wanted: Sequence[int]) -> list[int]:
+    """Return the tensors whose track is worth having at a node: not those that it sets and gives exactly."""
+    its_own = sets(node.columns.op)
+    return [t for t in wanted if not (its_own[t] and node.keeps_exact(t))]
+
+
+class _Ahead:
+    """Gets the chunks of an edge, those that were asked for from where they are on their way."""
+
+    def __init__(self, fetch: Fetch, executor: Executor) -> None:
+        self._fetch = fetch
+        self._executor = executor
+        self._asked: dict[tuple[str, str, int], Future[bytes | None]] = {}
+
+    def ask(self, pool: str, array: ArrayName, chunk: int) -> None:
+        """Begin to get a chunk."""
+        self._asked[pool, array, chunk] = self._executor.submit(self._fetch, pool, array, chunk)
+
+    def __call__(self, pool: str, array: ArrayName, chunk: int) -> bytes | None:
+        asked = self._asked.pop((pool, array, chunk), None)
+        # Waiting here is safe: jobs begin in the order in which they came, so it is at work or done.
+        return asked.result() if asked is not None else self._fetch(pool, array, chunk)
+
+
+def _ahead(edge: Edge, executor: Executor, *, back: bool) -> Edge:
+    """Return an edge as it is gone over, of which chunks can be asked for before they are needed."""
+    own = None if edge.own is None else replace(edge.own, fetch=_Ahead(edge.own.fetch, executor))
+    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own, back=back)

@@ -1,0 +1,68 @@
+"""An open store: its threads, what it has listed, and when it may be used."""
+
+from __future__ import annotations
+
+import os
+from threading import RLock
+from types import TracebackType
+from typing import Any, Self
+
+from lcstore.errors import InvalidInputError
+from lcstore.index.index import Index
+from lcstore.read.reader import Reader
+from lcstore.storage.backend import Backend
+from lcstore.storage.jobs import Workers, default_threads
+
+
+class Handle:
+    """What looking, saving and maintaining share."""
+
+    def __init__(self, backend: Backend, *, writable: bool, threads: int | None) -> None:
+        self._backend = backend
+        self._writable = writable
+        self._executor = Workers(threads or default_threads(), thread_name_prefix="lcstore")
+        self._catalog = Index(backend, self._executor)
+        self._reader = Reader(backend, self._catalog, self._executor)
+        self._lock = RLock()
+
+    @property
+    def url(self) -> str:
+        """Where the store is."""
+        return self._backend.url
+
+    @property
+    def backend(self) -> Backend:
+        """What keeps its bytes."""
+        return self._backend
+
+    def close(self) -> None:
+        """End the handle, once a save under way is done; closing twice is fine."""
+        if os.getpid() != self._reader.process:  # neither the lock nor the threads came along
+            return
+        with self._lock:
+            self._reader.closed = True
+        self._executor.shutdown(wait=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        raise InvalidInputError(
+            f"a handle of {self.url} cannot be copied or sent: send the URL, and open that"
+        )
+
+    def __repr__(self) -> str:
+        return f"<lcstore.Store {self.url!r}{' closed' if self._reader.closed else ''}>"
+
+    def _check_open(self) -> None:
+        self._reader.check_open()
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if not self._writable:
+            raise InvalidInputError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'")

@@ -1,0 +1,293 @@
+"""Restoring and looking: whatever does not move the base of the next save."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from lcstore.format.labels import At, OnCorrupt
+from lcstore.index.info import StepInfo
+from lcstore.index.states import Listed, list_states
+from lcstore.maintain.naming import pin, unpin
+from lcstore.read.compare import diff
+from lcstore.read.diff import Diff
+from lcstore.read.find import find, find_whole, snapshot_at
+from lcstore.read.into import check_targets, load_into, rest_of
+from lcstore.read.metrics import best_step
+from lcstore.read.snapshot import Snapshot
+from lcstore.read.walk import Walk, history, walk
+from lcstore.state.names import Component, Name
+from lcstore.storage.survey import OnProgress
+from lcstore.store.handle import Handle
+
+
+class Looking(Handle):
+    """The methods of `lcstore.Store` that read."""
+
+    def at(self, at: At = None, *, hold: bool = False) -> Snapshot:
+        """Return a snapshot of a state: its tensors by name, read when they are asked for.
+
+        Parameters
+        ----------
+        at
+            As for `restore`.
+        hold
+            Pin the state until the snapshot is released: ``with store.at(1000, hold=True) as snapshot:``.
+            Otherwise maintenance leaves it whole for a grace, should it be let go of.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state.
+        ConflictError
+            It is to be held, and is being collected: too late.
+        """
+        if not hold:
+            return snapshot_at(self._reader, at)
+        self._check_writable()
+        node, by = snapshot_at(self._reader, at).node, f"snapshot {secrets.token_hex(8)}"
+        pin(self._backend, self._catalog, node, by)
+        try:
+            snapshot = snapshot_at(self._reader, node)
+        except BaseException:
+            unpin(self._backend, self._catalog, node, by)
+            raise
+        snapshot.hold(partial(unpin, self._backend, self._catalog, node, by))
+        return snapshot
+
+    def __getitem__(self, at: At) -> Snapshot:
+        """Return a snapshot of one state: ``store[1000]["model/layers.0.weight"]``."""
+        return self.at(at)
+
+    def restore(
+        self,
+        at: At = None,
+        *,
+        names: str | Sequence[str] | None = None,
+        dtype: str | None = None,
+        like: Any = None,
+        to: str = "numpy",
+        on_corrupt: OnCorrupt = "raise",
+    ) -> Any:
+        """Return a saved state. This never moves the base of the next save.
+
+        Parameters
+        ----------
+        at
+            A step (its newest revision), ``"latest"`` (the default), a tag, or a node's id.
+        names
+            Names, and globs of them, of what to return: ``"model/**"``. A list that is returned in part comes
+            as a dict.
+        dtype
+            Cast floating tensors to this.
+        like
+            A tree (of tensors, real or abstract): the result has its types, devices and dtypes.
+        to
+            ``"numpy"``; ``"torch"``, ``"jax"``; ``"saved"`` for each tensor as it came.
+        on_corrupt
+            ``"raise"``; ``"previous"`` gives the newest earlier state that is whole, and warns
+            (`FallbackWarning`).
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state, or nothing in it has one of the exact names that are asked for.
+        CorruptionError
+            What is stored is not what was committed; the message names the object.
+        """
+        return find_whole(
+            self._reader, at, lambda found: found.tree(names=names, dtype=dtype, like=like, to=to), on_corrupt
+        )
+
+    def restore_into(
+        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+    ) -> dict[Component, Any]:
+        """Load a saved state into objects: each of `targets` gets what is saved under its name.
+
+        Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays and torch
+        tensors are filled, in dicts and lists too: ``{"model": {"w": w}}``. JAX's arrays cannot be filled:
+        see `like` of `restore`.
+
+        `targets` are by the names in the state; `at` and `on_corrupt` are as for `restore`.
+
+        Returns
+        -------
+        dict
+            The rest of the state: what is saved under other names.
+
+        Raises
+        ------
+        InvalidInputError
+            Something is not saved, or does not fit; arrays are filled only where all of them fit.
+        """
+        check_targets(targets)
+        state = self.restore(at, to="saved", on_corrupt=on_corrupt)
+        load_into(state, targets)
+        return rest_of(state, targets)
+
+    def read(self, at: At, name: str | Name, sel: Any = ()) -> Any:
+        """Return one tensor (or plain value), or a part of it, reading and decoding little else.
+
+        Parameters
+        ----------
+        at
+            As for `restore`.
+        name
+            ``"model/layers.0.weight"``, or a tuple of keys.
+        sel
+            What numpy takes as an index; a leading range of rows is decoded alone.
+        """
+        return find(self._reader, at, lambda found: found.read(name, sel))
+
+    def history(self, name: str | Name, steps: Iterable[At] | None = None) -> Walk[Any]:
+        """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
+
+        Parameters
+        ----------
+        name
+            As for `read`.
+        steps
+            A range, a list of steps, or None for all, each in its newest revision. Unless they are a list,
+            steps that are not there, or do not have the name, are passed over.
+
+        Returns
+        -------
+        Walk
+            An iterator of step and value, which is what ``read(step, name)`` gives, bit for bit.
+
+        Raises
+        ------
+        NotFoundError
+            A step of a list is not there or does not have the name, or no step has it.
+        CorruptionError
+            As for `restore`.
+        """
+        return history(self._reader, name, steps)
+
+    def walk(
+        self,
+        steps: Iterable[At] | None = None,
+        names: str | Sequence[str] | None = "model/**",
+        *,
+        reverse: bool = False,
+        to: str = "numpy",
+    ) -> Walk[Any]:
+        """Return a walk that gives a part of the state step after step, at about one edge each.
+
+        That is far less than restoring each of them where paths are long, forward and backward. The
+        states are those that are there now; saves meanwhile are not seen.
+
+        Parameters
+        ----------
+        steps
+            A range, a list of steps, or None for all, each in its newest revision. Steps of a range that are
+            not there are passed over.
+        names
+            As for `restore`.
+        reverse
+            Go through `steps` from the last to the first.
+        to
+            As for `restore`.
+
+        Returns
+        -------
+        Walk
+            An iterator of step and tree, which is what ``restore(step, names=names)`` gives, bit for bit.
+
+        Raises
+        ------
+        NotFoundError
+            A step of a list is not there, or no state has one of the exact names that are asked for.
+        CorruptionError
+            As for `restore`; raised when the walk comes to it.
+        """
+        return walk(self._reader, steps, names, reverse=reverse, to=to)
+
+    def diff(
+        self,
+        a: At,
+        b: At = None,
+        names: str | Sequence[str] | None = None,
+        *,
+        other: Looking | None = None,
+    ) -> Diff:
+        """Return how two states differ by tensor: norm, relative change, changed share, largest change.
+
+        Parameters
+        ----------
+        a, b
+            As for `restore`.
+        names
+            Names, and globs of them, of what to compare.
+        other
+            The store that `b` is in, if it is another.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state, or neither of the two has one of the exact names that are asked for.
+        CorruptionError
+            As for `restore`.
+        """
+        return diff(self._reader, a, b, names, None if other is None else other._reader)
+
+    def best_step(self, metric: str, mode: Literal["min", "max"] = "min") -> int:
+        """Return the step whose newest revision has the best value of a metric.
+
+        NaN never wins; of equals the later commit does.
+
+        Raises
+        ------
+        NotFoundError
+            No step has the metric as a number; the message says which metrics there are.
+        """
+        return best_step(self._reader, metric, mode)
+
+    def __contains__(self, step: object) -> bool:
+        """Return whether a step is there."""
+        if isinstance(step, bool) or not isinstance(step, int | np.integer):
+            return False
+        return self._reader.listed().at_step(int(step)) is not None
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield every step that can be restored, in rising order: what `in` looks for."""
+        return iter(self.steps())
+
+    def steps(self) -> list[int]:
+        """Return every step that can be restored, in rising order."""
+        return self._reader.listed().steps()
+
+    def latest_step(self) -> int | None:
+        """Return the step of the latest commit (which need not be the greatest), or None."""
+        latest = self._reader.listed(full=False).latest()
+        return None if latest is None else latest.step
+
+    def info(self, at: At = None) -> StepInfo:
+        """Return what is recorded of a state, without reading any of its tensors."""
+        return find(self._reader, at, lambda found: found.info)
+
+    def paths(self, at: At = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
+        """Return shape, dtype and role of each tensor of a state by its name."""
+        return find(self._reader, at, Snapshot.tensors)
+
+    def leaves(self, at: At = None) -> dict[str, object]:
+        """Return the plain values of a state by name, without reading any of its tensors."""
+        return find(self._reader, at, Snapshot.leaves)
+
+    def states(
+        self,
+        *,
+        records: bool = True,
+        limit: int | None = None,
+        retired: bool = False,
+        on_progress: OnProgress | None = None,
+    ) -> list[Listed]:
+        """Return every state, each revision by itself; see `lcstore.index.states.list_states`."""
+        self._check_open()
+        return list_states(
+            self._backend, records=records, limit=limit, retired=retired, on_progress=on_progress
+        )
