@@ -305,7 +305,7 @@ def test_back_to_before_a_tensor_was_made_nothing_is_composed_anew():
         store.save(step, {"model": {f"{name}.weight": value for name, value in tensors.items()}})
     walk = store.walk(reverse=True)
     for step, tree in walk:
-        assert same(tree, store.restore(step, keys="model/**"))
+        assert same(tree, store.restore(step, names="model/**"))
     assert walk.edges_applied <= 12 + 11
 
 
