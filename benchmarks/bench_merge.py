@@ -23,8 +23,8 @@ from benchmarks.inputs import block, draft, gpt, weights
 from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
 from lcstore.track.columns import Columns
-from lcstore.track.draft import Chunk
 from lcstore.track.edge import Edge
+from lcstore.track.frames import Chunk
 from lcstore.track.merge import Merger
 from lcstore.track.policy import Policy, policy_of
 from lcstore.track.route import Route

@@ -22,8 +22,7 @@ from lcstore.kernels.digest import digest
 from lcstore.track import grid
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN
 from lcstore.track.compose import composed_dtype
-from lcstore.track.draft import digest_bits
-from lcstore.track.frames import apply_delta, values_of_frame
+from lcstore.track.frames import apply_delta, digest_bits, values_of_frame
 from lcstore.track.poolmap import Piece
 
 

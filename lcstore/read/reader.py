@@ -28,8 +28,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, Columns
 from lcstore.track.compose import Composer, Edge
-from lcstore.track.draft import OpName
-from lcstore.track.frames import values_of_frame
+from lcstore.track.frames import OpName, values_of_frame
 from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.track import pool_dtype
 

@@ -21,8 +21,8 @@ from lcstore.state.tree import MISSING
 from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, SET, SET_GRID
 from lcstore.track.cursor import Cursor, Passage, Trip, begins_all
-from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, Fetch
+from lcstore.track.frames import OpName
 from lcstore.track.route import Route
 
 T = TypeVar("T")

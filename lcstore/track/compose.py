@@ -14,8 +14,8 @@ from lcstore.kernels.digest import digest
 from lcstore.state.layout import Layout, PoolSpec
 from lcstore.track import grid
 from lcstore.track.columns import NO_GRID, Columns
-from lcstore.track.draft import digest_bits
 from lcstore.track.edge import Edge, Fetch
+from lcstore.track.frames import digest_bits
 from lcstore.track.route import Route
 
 __all__ = ["Composer", "Edge", "Fetch", "composed_dtype"]

@@ -12,9 +12,8 @@ from lcstore.arrays import Array
 from lcstore.state.layout import Layout
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.compose import Composer, composed_dtype
-from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, fill
-from lcstore.track.frames import apply_delta
+from lcstore.track.frames import OpName, apply_delta
 from lcstore.track.poolmap import Piece
 from lcstore.track.route import AT_BASE, Route
 

@@ -15,8 +15,7 @@ from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.state.layout import Layout
 from lcstore.track import grid
 from lcstore.track.columns import EXACT, SET, SET_GRID, Columns
-from lcstore.track.draft import OpName
-from lcstore.track.frames import apply_delta, values_of_frame
+from lcstore.track.frames import OpName, apply_delta, values_of_frame
 from lcstore.track.poolmap import Piece
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).

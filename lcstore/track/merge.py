@@ -21,12 +21,11 @@ from lcstore.kernels.digest import digest
 from lcstore.state.layout import Layout
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.compose import composed_dtype
-from lcstore.track.draft import Chunk, OpName, digest_bits
 from lcstore.track.edge import Edge
-from lcstore.track.frames import values_of_frame
+from lcstore.track.frames import Chunk, OpName, digest_bits, values_of_frame
 from lcstore.track.poolmap import Piece
 from lcstore.track.route import AT_BASE, Route
-from lcstore.track.steps import log2_of
+from lcstore.track.stepsizes import log2_of
 from lcstore.track.sums import frame_of_sums
 
 #: Merges one chunk; gives what is to be stored of it: nothing, its `add`, its `set`, or both.

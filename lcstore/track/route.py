@@ -12,9 +12,8 @@ from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
-from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, fill
-from lcstore.track.frames import apply_delta
+from lcstore.track.frames import OpName, apply_delta
 from lcstore.track.poolmap import PoolMap, pool_maps
 
 #: In `Route.begins`: no edge of the path sets the tensor, so its value begins with the base's.

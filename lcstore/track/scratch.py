@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 import numpy as np
 
 from lcstore.arrays import Array
@@ -17,8 +14,7 @@ class Scratch:
     def __init__(self) -> None:
         self._free: list[tuple[Array, Array]] = []
 
-    @contextmanager
-    def levels(self, count: int) -> Iterator[tuple[Array, Array]]:
+    def take(self, count: int) -> tuple[Array, Array]:
         """Lend levels of `count` elements, all zero, and room for their escapes, not cleared."""
         try:
             levels, escapes = self._free.pop()  # one step: no lock is needed
@@ -26,9 +22,11 @@ class Scratch:
             levels, escapes = np.empty(0, np.int8), np.empty(0, np.int64)
         if levels.size < count:
             levels, escapes = np.empty(count, np.int8), np.empty(count + RUN, np.int64)
-        try:
-            lent = levels[:count]
-            lent[:] = 0
-            yield lent, escapes
-        finally:
-            self._free.append((levels, escapes))
+        lent = levels[:count]
+        lent[:] = 0
+        return lent, escapes
+
+    def give_back(self, levels: Array, escapes: Array) -> None:
+        """Take back what was lent; what is never given back is forgotten."""
+        whole = levels if levels.base is None else levels.base
+        self._free.append((whole, escapes))

@@ -30,8 +30,7 @@ from lcstore.state.tree import FlatState
 from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, SET
 from lcstore.track.draft import Draft, Job
-from lcstore.track.grid import exponent_of
-from lcstore.track.track import largest
+from lcstore.track.grid import exponent_of, largest
 from lcstore.version import SOFTWARE
 from lcstore.write.entries import layout_entries
 from lcstore.write.written import Written

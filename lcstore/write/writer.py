@@ -156,14 +156,14 @@ class Writer:
         """Save with another quality from now on."""
         kept = ("error", "bytes_per_save", "weighted")
         if any(getattr(policy, name) != getattr(self.policy, name) for name in kept):
-            self.track.rate.forget_budget()
+            self.track.forget_budget()
         self.policy = policy
 
     def moved(self, flat: FlatState) -> float:
         """Return how far a state is from the head, as `lcstore.track.motion.moved` does."""
         if self.head is None or not self.sound or self.pending is not None:
             return math.inf
-        return moved(self.track, {path: flat_array(host.array) for path, host in flat.tensors})
+        return moved(self.track.held, {path: flat_array(host.array) for path, host in flat.tensors})
 
     def all_touched(self, touched: Mapping[str, Any], layout: Layout) -> dict[Name, Array]:
         """Return the ranges that have changed since the last commit, of the tensors that `touched` names."""

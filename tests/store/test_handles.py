@@ -26,7 +26,7 @@ from lcstore import (
 from lcstore.format import keys
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
-from lcstore.track import draft as drafts
+from lcstore.track import advance
 
 
 def weights(array):
@@ -317,7 +317,7 @@ def test_a_chunk_that_cannot_be_made_a_frame_is_taken_back(run, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(drafts, "frame_of_levels", fail)
+        patch.setattr(advance, "frame_of_levels", fail)
         with pytest.raises(MemoryError):
             store.save(2, {"model": run.step()["model"]})
     assert tracked(store) == before
@@ -333,8 +333,8 @@ def test_a_chunk_that_cannot_be_taken_back_is_not_built_upon(run, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(drafts, "frame_of_levels", fail)
-        patch.setattr(drafts.Advance, "undo", fail)
+        patch.setattr(advance, "frame_of_levels", fail)
+        patch.setattr(advance.Advance, "undo", fail)
         with pytest.raises(MemoryError):
             store.save(2, {"model": run.step()["model"]})
     assert store.save(3, {"model": run.step()["model"]}).kind == "anchor"

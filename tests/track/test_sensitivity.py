@@ -188,11 +188,11 @@ def test_a_resumed_handle_goes_on_with_its_budget():
     with lcstore.open(backend, policy=policy, threads=1) as store:
         for step, state in enumerate(states[:30]):
             store.save(step, state)
-        before = store._writer.track.rate.factor
+        before = store._writer.track.held.budget.factor
     with lcstore.open(backend, policy=policy, threads=1) as store:
         store.resume()
         store.save(30, states[30])
-        assert store._writer.track.rate.factor == pytest.approx(before, rel=0.35)
+        assert store._writer.track.held.budget.factor == pytest.approx(before, rel=0.35)
 
 
 def test_weighted_is_true_or_false():
