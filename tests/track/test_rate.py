@@ -19,9 +19,9 @@ from lcstore.storage.memory import MemoryBackend
 from lcstore.track import grid, stepsizes
 from lcstore.track.budget import Budget
 from lcstore.track.columns import ADD, KEEP, Columns
-from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.held import Known
 from lcstore.track.pace import parts_of
+from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.samples import positions
 from lcstore.track.track import Track
 
