@@ -113,7 +113,9 @@ def make_table(usual: StepSize, count: int, finer: Array | None, needs: Needs | 
     needs
         What rows ask for; None where the usual step size serves them all. Blocks are smaller where that pays.
     """
-    octaves = np.zeros(-(-count // ALIGN), np.int16) if finer is None else finer
+    octaves = np.zeros(-(-count // ALIGN), np.int64) if finer is None else finer
+    if needs is None and finer is None:
+        return StepTable(ALIGN, (usual,), octaves)
     if needs is None:
         block, codes = ALIGN, octaves.astype(np.int64)
     else:

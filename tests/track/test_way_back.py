@@ -9,10 +9,8 @@ import pytest
 from test_rate import Follower
 from test_rows import BALANCED, table
 
-CODING = tuple(
-    f"track/{name}.py" for name in ("advance", "coding", "draft", "frames", "scratch", "steptable")
-)
-CODING = (*CODING, "codec/entropy.py")
+TRACK = ("advance", "coding", "draft", "frames", "scratch", "steptable")
+CODING = (*(f"track/{name}.py" for name in TRACK), "codec/entropy.py")
 WAY_BACK = ("undo", "_undo_levels")
 
 
