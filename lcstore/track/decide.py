@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -15,7 +15,8 @@ from lcstore.state.names import Name, format_name
 from lcstore.track import grid, rows, samples, stepsizes
 from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
-from lcstore.track.held import Held, Known
+from lcstore.track.held import Held
+from lcstore.track.known import Known
 from lcstore.track.policy import Policy
 from lcstore.track.stepsizes import IN_ROWS, StepSize
 from lcstore.track.steptable import StepTable, make_table
@@ -165,7 +166,7 @@ class _Deciding:
         fixed = before is not None and spec.name not in self.asked.reset
         unit = int(self._columns.grid[before]) if fixed else NO_GRID
         if before is None or unit == NO_GRID:
-            return _anew(spec, flat, replace(last, sample=now, norms=None))
+            return _anew(spec, flat, last._replace(sample=now, norms=None))
         if not np.isfinite(now).all():
             return _Choice(KEEP, off_grid=True)
         return self._delta(index, spec, flat, before, last, now)
@@ -184,7 +185,7 @@ class _Deciding:
             shift=int(columns.shift[before]),
             digest=int(columns.digest[before]),
             scale=min(scale, _LARGEST_SCALE),
-            known=replace(last, sample=now),
+            known=last._replace(sample=now),
         )
         if ranges is not None:
             _check_touched(spec, ranges, change)
@@ -193,26 +194,31 @@ class _Deciding:
             nothing = moved == 0 and self._is_there(spec, flat, kept.grid)
         if nothing:
             return kept
-        pace, trend, finer = last.pace, 0.0, None
+        known, trend, finer = last, 0.0, None
         if ranges is None and touched is None:
-            trend, pace = pace.trend(change, moved)
+            trend, known = known.trend(change, moved)
         error = self._error(index, spec)
         chosen = usual = _step_size(spec, kept, error if touched is None else error * IN_ROWS, trend)
         if ranges is None and moved == 0:
             usual = chosen.at_rest()
-            finer, pace = pace.rest(spec.size, flushed=self._is_there(spec, flat, kept.grid, sampled=True))
+            finer, known = known.rest(spec.size, flushed=self._is_there(spec, flat, kept.grid, sampled=True))
         elif ranges is None:
-            pace = pace.moving()
+            known = known._replace(still=0)
             if touched is None:
-                finer, pace = pace.by_part(change, moved, spec.size)
-        added = kept._replace(op=ADD, shift=chosen.scale)
-        bound = self.asked.policy.row_error_of(spec.name, error)
-        if bound is None:
-            return added._replace(known=Known(now, pace), table=make_table(usual, spec.size, finer, None))
-        turn = rows.turn_of(index, self.saves)
-        seen = rows.watch(flat, spec, kept.grid, usual, bound, known=last.norms, turn=turn, ranges=ranges)
-        table = make_table(usual, spec.size, finer, seen.needs)
-        return added._replace(known=Known(now, pace, seen.norms), table=table, risk=seen.risk)
+                finer, known = known.by_part(change, moved, spec.size)
+        bound, norms, needs, risk = self.asked.policy.row_error_of(spec.name, error), None, None, None
+        if bound is not None:
+            turn = rows.turn_of(index, self.saves)
+            norms, needs, risk = rows.watch(
+                flat, spec, kept.grid, usual, bound, known=known.norms, turn=turn, ranges=ranges
+            )
+        return kept._replace(
+            op=ADD,
+            shift=chosen.scale,
+            known=known._replace(sample=now, norms=norms),
+            table=make_table(usual, spec.size, finer, needs),
+            risk=risk,
+        )
 
     @property
     def _columns(self) -> Columns:

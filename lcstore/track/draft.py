@@ -20,7 +20,8 @@ from lcstore.track import rows, samples
 from lcstore.track.coding import Coder, Journal, Work
 from lcstore.track.columns import ADD
 from lcstore.track.frames import Chunk
-from lcstore.track.held import Held, Known
+from lcstore.track.held import Held
+from lcstore.track.known import Known
 
 #: Codes one chunk; None where there is nothing to store. Jobs of a draft may run side by side.
 Job: TypeAlias = Callable[[], Chunk | None]

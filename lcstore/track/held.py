@@ -11,27 +11,7 @@ from lcstore.state.names import Name
 from lcstore.state.specs import TensorSpec
 from lcstore.track.budget import Budget
 from lcstore.track.columns import Columns
-from lcstore.track.pace import Pace
-from lcstore.track.rows import Norms
-
-
-@dataclass(frozen=True, eq=False)
-class Known:
-    """What is remembered of one tensor of weights.
-
-    Attributes
-    ----------
-    sample
-        ``float64[n]``: what its sampled elements were at the last commit.
-    pace
-        How its updates go on.
-    norms
-        What is known of its rows; None where nobody has looked at them.
-    """
-
-    sample: Array
-    pace: Pace = field(default_factory=Pace)
-    norms: Norms | None = None
+from lcstore.track.known import Known
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,8 @@ from lcstore.track.coding import Coder
 from lcstore.track.columns import Columns
 from lcstore.track.decide import Asked, decide
 from lcstore.track.draft import Draft
-from lcstore.track.held import Held, Known
+from lcstore.track.held import Held
+from lcstore.track.known import Known
 from lcstore.track.policy import Policy
 from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.scratch import Scratch

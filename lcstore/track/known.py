@@ -1,15 +1,14 @@
-"""How a tensor's updates go on: what of them is a trend, which parts move less, how long it has been still.
+"""What is remembered of one tensor of weights: how its updates go on, how large its rows are.
 
 None of it is needed to read anything back. A handle that resumes begins with what the record says, the update
-scales and the step sizes, and with nothing of this.
+scales and the step sizes, and with a sample of what it goes on from.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from lcstore.arrays import Array
 from lcstore.kernels.sample import follow_mean, shares
 from lcstore.state.layout import ALIGN
 from lcstore.track import samples
+from lcstore.track.rows import Norms
 from lcstore.track.steptable import MOST_FINER
 
 #: Parts of a tensor, of whole blocks, that may have finer step sizes than the rest.
@@ -35,12 +35,15 @@ _TAKEN: Final = 1 / 4
 _LET_IN: Final = 32
 
 
-@dataclass(frozen=True, eq=False)
-class Pace:
-    """What is remembered of a tensor's updates. Its methods return what they found, and the next one.
+class Known(NamedTuple):
+    """What is remembered of a tensor. Its methods return what they found, and what is remembered then.
 
     Attributes
     ----------
+    sample
+        ``float64[n]``: what its sampled elements were at the last commit.
+    norms
+        What is known of its rows; None where nobody has looked at them.
     still
         Saves that it has been still for, while some of it had not come in yet.
     calm
@@ -51,13 +54,15 @@ class Pace:
         Changes seen, and the mean of the later ones, all made as long; None before the first.
     """
 
+    sample: Array
+    norms: Norms | None = None
     still: int = 0
     calm: int = 0
     shares: Array | None = None
     seen: int = 0
     mean: Array | None = None
 
-    def rest(self, count: int, *, flushed: bool) -> tuple[Array, Pace]:
+    def rest(self, count: int, *, flushed: bool) -> tuple[Array, Known]:
         """Return for each block of a tensor that is still by how many octaves its step size is finer.
 
         Every other block is halved with each save, so that what is left of the residual comes in at less
@@ -67,15 +72,11 @@ class Pace:
         blocks = np.arange(-(-count // ALIGN))
         if flushed:
             octaves = 0 if (self.calm + 1) % _LET_IN else MOST_FINER
-            return np.full(blocks.size, octaves, np.int16), replace(self, calm=self.calm + 1)
+            return np.full(blocks.size, octaves, np.int16), self._replace(calm=self.calm + 1)
         still = self.still + 1
-        return np.minimum((still + blocks % 2) // 2, MOST_FINER).astype(np.int16), replace(self, still=still)
+        return np.minimum((still + blocks % 2) // 2, MOST_FINER).astype(np.int16), self._replace(still=still)
 
-    def moving(self) -> Pace:
-        """Return what is remembered of a tensor that moves."""
-        return replace(self, still=0)
-
-    def trend(self, change: Array, moved: float) -> tuple[float, Pace]:
+    def trend(self, change: Array, moved: float) -> tuple[float, Known]:
         """Return which part of a tensor's change goes on from save to save, 0 to 1; 0 before it is known.
 
         It is how far the mean of the changes before, in which noise averages out, leads to this one. It never
@@ -95,9 +96,9 @@ class Pace:
         follow_mean(change, moved, _TAKEN, mean, after, out)
         full = 1 - (1 - _TAKEN) ** seen  # what a mean of so few has come to, of changes that are all alike
         part = max(0.0, min(1.0, float(out[0]) / (full * change.size))) if seen else 0.0
-        return part, replace(self, seen=seen + 1, mean=after)
+        return part, self._replace(seen=seen + 1, mean=after)
 
-    def by_part(self, change: Array, moved: float, count: int) -> tuple[Array | None, Pace]:
+    def by_part(self, change: Array, moved: float, count: int) -> tuple[Array | None, Known]:
         """Return for each block of a tensor by how many octaves its step size is finer, if any is.
 
         Parameters
@@ -110,7 +111,7 @@ class Pace:
         part_of_block, starts = parts_of(count, change.size)
         held = self.shares
         held = np.ones(starts.size) if held is None or held.size != starts.size else held.copy()
-        after = replace(self, shares=held)
+        after = self._replace(shares=held)
         if (moved > 0 and shares(change, starts, moved, HOLD, FINER_BELOW, held) == 0) or (
             held.min() >= FINER_BELOW
         ):
