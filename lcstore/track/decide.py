@@ -111,19 +111,20 @@ def decide(held: Held, asked: Asked) -> Decision:
     """
     tensors, columns = asked.layout.tensors, Columns.empty(len(asked.layout.tensors))
     deciding = _Deciding.of(held, asked)
-    choices = {index: deciding.choose(index, spec) for index, spec in enumerate(tensors)}
-    for index, one in choices.items():
-        columns.op[index], columns.grid[index], columns.shift[index] = one.op, one.grid, one.shift
-        columns.digest[index], columns.scale[index] = one.digest, one.scale
-    risks = {index: one.risk for index, one in choices.items() if one.risk is not None}
+    choices = [deciding.choose(index, spec) for index, spec in enumerate(tensors)]
+    for name in ("op", "grid", "shift", "digest", "scale"):
+        getattr(columns, name)[:] = [getattr(one, name) for one in choices]
+    risks = {index: one.risk for index, one in enumerate(choices) if one.risk is not None}
     return Decision(
         columns=columns,
-        tables={index: one.table for index, one in choices.items() if one.table is not None},
-        known={tensors[index].name: one.known for index, one in choices.items() if one.known is not None},
+        tables={index: one.table for index, one in enumerate(choices) if one.table is not None},
+        known={
+            spec.name: one.known for spec, one in zip(tensors, choices, strict=True) if one.known is not None
+        },
         budget=deciding.budget,
         saves=deciding.saves,
         watched=rows.endangered(risks, deciding.saves),
-        off_grid={index for index, one in choices.items() if one.off_grid},
+        off_grid={index for index, one in enumerate(choices) if one.off_grid},
     )
 
 
@@ -203,7 +204,7 @@ class _Deciding:
             usual = chosen.at_rest()
             finer, known = known.rest(spec.size, flushed=self._is_there(spec, flat, kept.grid, sampled=True))
         elif ranges is None:
-            known = known._replace(still=0)
+            known = known._replace(still=0) if known.still else known
             if touched is None:
                 finer, known = known.by_part(change, moved, spec.size)
         bound, norms, needs, risk = self.asked.policy.row_error_of(spec.name, error), None, None, None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Final
 
 from lcstore.codec.scales import scale_of, shift_of, step_of
@@ -126,6 +126,7 @@ def nearest(wanted: float, most: int) -> int:
     return scale_of(quarter, shift)
 
 
+@cache
 def log2_of(scale: int) -> float:
     """Return log2 of the step size that a scale stands for, in grid units."""
     shift = shift_of(scale)
@@ -159,6 +160,7 @@ def _threshold_of(trend: float) -> float:
     return y0 if x1 == x0 else y0 + (trend - x0) / (x1 - x0) * (y1 - y0)
 
 
+@lru_cache(maxsize=64)  # most tensors have one error
 def _of_noise(error: float) -> tuple[float, float, float]:
     place = bisect_right(BEST, (error,))
     low, high = BEST[max(place - 1, 0)], BEST[min(place, len(BEST) - 1)]

@@ -61,8 +61,10 @@ class StepTable:
     sizes: tuple[StepSize, ...]
     which: Array
 
-    def scales(self, first: int, size: int, block: int) -> Array:
-        """Return the scale, ``int16``, of each `block` elements of `size` from `first` on."""
+    def scales(self, first: int, size: int, block: int) -> Array | int:
+        """Return the scale, ``int16``, of each `block` elements of `size` from `first` on, or that of all."""
+        if len(self.sizes) == 1:
+            return self.sizes[0].scale
         scales = np.array([step.scale for step in self.sizes], np.int16)
         found: Array = np.repeat(scales[self._within(first, size)], self.block // block)
         return found[: -(-size // block)]
@@ -83,6 +85,8 @@ class StepTable:
             ``int64[p, 2]``, first element and the one behind the last of each part, and the place of its step
             size in `sizes`.
         """
+        if len(self.sizes) == 1 and ranges is None:
+            return np.array(((0, size),)), np.zeros(1, np.int64)
         which = self._within(first, size)
         starts = np.concatenate(([0], np.flatnonzero(np.diff(which)) + 1)) * self.block
         if ranges is not None:
