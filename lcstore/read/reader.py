@@ -29,8 +29,8 @@ from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, Columns
 from lcstore.track.compose import Composer, Edge
 from lcstore.track.frames import OpName, values_of_frame
+from lcstore.track.grid import pool_dtype
 from lcstore.track.poolmap import PoolMap, pool_maps
-from lcstore.track.track import pool_dtype
 
 
 @dataclass(frozen=True)

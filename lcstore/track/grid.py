@@ -10,6 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.kernels import grid as kernels
+from lcstore.state.specs import PoolSpec
 
 #: Bits of the largest magnitude when a grid is chosen, by bytes of the integer.
 GRID_BITS: Final = {4: 26, 8: 56}
@@ -23,6 +24,13 @@ _HIGHEST: Final = {4: 120, 8: 1000}
 def track_dtype(name: str) -> np.dtype:
     """Return the integers that a tensor of dtype `name` is tracked in."""
     return np.dtype(np.int64 if name == "float64" else np.int32)
+
+
+def pool_dtype(pool: PoolSpec) -> np.dtype | None:
+    """Return what the track holds of a pool; None where it holds nothing."""
+    if pool.role == "weights":
+        return track_dtype(pool.dtype)
+    return dtype_from_name(pool.dtype) if pool.role == "exact" else None
 
 
 def working_dtype(name: str) -> np.dtype:

@@ -8,9 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.tables import TableCache
-from lcstore.state.layout import Layout, PoolSpec
+from lcstore.state.layout import Layout
 from lcstore.state.names import Name
 from lcstore.track import grid, samples
 from lcstore.track.budget import Budget
@@ -110,7 +109,7 @@ class Track:
         """Return the pools of a layout: those held, in place, where they are large enough."""
         pools = {}
         for name, spec in layout.pools.items():
-            dtype = pool_dtype(spec)
+            dtype = grid.pool_dtype(spec)
             if dtype is None:
                 continue
             held = None if fresh else self.held.pools.get(name)
@@ -120,10 +119,3 @@ class Track:
                 held = np.concatenate((held, np.zeros(spec.size - held.size, dtype)))
             pools[name] = held
         return pools
-
-
-def pool_dtype(pool: PoolSpec) -> np.dtype | None:
-    """Return what the track holds of a pool; None where it holds nothing."""
-    if pool.role == "weights":
-        return grid.track_dtype(pool.dtype)
-    return dtype_from_name(pool.dtype) if pool.role == "exact" else None

@@ -45,10 +45,14 @@ class Written:
             keys.chunk_key(edge, chunk.pool, chunk.op, chunk.index), chunk.data, chunk.pool, chunk.op
         )
 
-    def put_mark(self, key: str, data: bytes) -> None:
-        """Write a record about the node to come."""
+    def put_record(self, key: str, data: bytes) -> None:
+        """Write what belongs to the node to come and is no object of the edge: a mark, a layout."""
         self.backend.put(key, data)
-        self.extra += len(data)
+        self.count(len(data))
+
+    def count(self, nbytes: int) -> None:
+        """Count an object that is written elsewhere."""
+        self.extra += nbytes
         self.objects += 1
 
     def put_metadata(self, edge: str, layout: Layout) -> None:
