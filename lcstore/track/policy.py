@@ -158,7 +158,7 @@ def _check_rule(glob: object, rule: object) -> None:
 
 
 PRESETS: Final[dict[str, Policy]] = {
-    "exact": Policy(None, None, None, name="exact"),
+    "lossless": Policy(None, None, None, name="lossless"),
     "high": Policy(0.35, 4.0, 1 / 16, name="high"),
     "balanced": Policy(1.0, 1.5, 1.0, name="balanced"),
     "small": Policy(2.0, 0.0, 4.0, name="small"),

@@ -214,7 +214,7 @@ def test_weights_that_no_name_tells_are_told_of_once():
     with pytest.warns(UnrecognisedWarning, match=r"100%.*'w/#0', 'w/#1'\..*policy="):
         store.save(0, big)
     store.save(1, big)
-    for policy in ({"w/**": "exact"}, {"w/**": "weights"}, "exact"):
+    for policy in ({"w/**": "exact"}, {"w/**": "weights"}, "lossless"):
         lcstore.open(MemoryBackend.fresh(), policy=policy).save(0, big)
     lcstore.open(MemoryBackend.fresh()).save(0, {"model": {"weight": np.ones((600, 600))}, **big})
 

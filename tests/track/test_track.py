@@ -286,11 +286,11 @@ def test_update_scale_falls_at_once_and_rises_slowly():
     assert choose_step_size(1e-30, 1.0, -20, kept, 26).scale == 0
 
 
-def test_an_exact_policy_is_exact():
+def test_a_lossless_policy_keeps_every_bit():
     from lcstore.write.entries import layout_entries
 
     flat = flatten({"model": {"a.weight": np.ones((64, 64), np.float32)}})
-    (entry,) = layout_entries(flat.tensors, PRESETS["exact"], set())
+    (entry,) = layout_entries(flat.tensors, PRESETS["lossless"], set())
     assert entry.role == "exact"
 
 
