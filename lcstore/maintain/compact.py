@@ -16,7 +16,7 @@ from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT
+from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.index.catalog import Catalog
@@ -62,7 +62,7 @@ class CompactReport:
     seconds
         Wall time.
     retired
-        What the retention policy let go of, where one was given.
+        What the retention let go of, where one was given.
     """
 
     url: str
@@ -116,6 +116,7 @@ class Compactor:
         self.smaller = smaller
         self.on_progress = on_progress
         self.written = 0
+        self.made: dict[tuple[str, str], EdgeRef] = {}
         self.skipped: dict[int, str] = {}
 
     def run(self, *, dry_run: bool, retired: RetireReport | None = None) -> CompactReport:
@@ -225,10 +226,10 @@ class Compactor:
         if shortcut.target not in graph.nodes or shortcut.target in graph.hidden:
             return None
         try:
-            path = graph.path(shortcut.target, shortcut.base)
+            inputs = self._inputs(shortcut)
         except (CorruptionError, NotFoundError):
             return None
-        return [(ref, graph.is_condemned(ref)) for ref in path]
+        return [(ref, graph.is_condemned(ref)) for ref in inputs]
 
     def _add(self, shortcut: Shortcut) -> bool:
         """Add one edge; say whether it stays."""
@@ -252,9 +253,17 @@ class Compactor:
             shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes())
         )
 
+    def _inputs(self, shortcut: Shortcut) -> list[EdgeRef]:
+        """Return the edges to sum: those that are named; where one is not there, what leads there now."""
+        graph = self.catalog.graph
+        found = [self.made.get((ref.base, ref.target), ref) for ref in shortcut.inputs]
+        if found and all(graph.has_edge(ref) and not graph.is_condemned(ref) for ref in found):
+            return found
+        return graph.path(shortcut.target, shortcut.base)
+
     def _merger(self, shortcut: Shortcut) -> Merger:
         node = self.reader.node(self.catalog.name(shortcut.target))
-        edges = self.reader.edges(self.catalog.graph.path(shortcut.target, shortcut.base))
+        edges = self.reader.edges(self._inputs(shortcut))
         base = None
         if shortcut.base != ROOT:
             below = self.reader.node(self.catalog.name(shortcut.base))
@@ -284,4 +293,5 @@ class Compactor:
             put_record(self.backend, mark.key(), mark.to_bytes())
             return False
         self.catalog.add_edge(record)
+        self.made[shortcut.base, shortcut.target] = record.name.ref
         return True
