@@ -1,4 +1,4 @@
-"""One table of step sizes per tensor: the finest that anything asks for, and cut as the fused pass needs it."""
+"""One table of step sizes per tensor: the finest that anything asks for, cut as the fused pass needs it."""
 
 from __future__ import annotations
 
