@@ -26,7 +26,7 @@ def array_metadata(size: int, chunk: int, dtype: str, op: Op, *, integer: str | 
     """
     codec: dict[str, Any] = {"name": "lcstore.lc"}
     if op == "exact":
-        codec["configuration"] = {"quantizer": "exact"}
+        codec["configuration"] = {"quantizer": "lossless"}
     else:
         codec["configuration"] = {}
     if integer is None and storage != dtype:

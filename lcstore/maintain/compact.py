@@ -91,8 +91,6 @@ class Compactor:
         The store, and threads to merge with.
     max_bytes, max_seconds
         Stop before this much is written or this time has passed. What is done stays of use.
-    smaller
-        Take time to write fewer bytes, which take longer to read.
     """
 
     def __init__(
@@ -104,7 +102,6 @@ class Compactor:
         *,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
-        smaller: bool = False,
         on_progress: OnProgress | None = None,
     ) -> None:
         self.backend = backend
@@ -113,7 +110,6 @@ class Compactor:
         self.executor = executor
         self.max_bytes = max_bytes
         self.max_seconds = max_seconds
-        self.smaller = smaller
         self.on_progress = on_progress
         self.written = 0
         self.made: dict[tuple[str, str], EdgeRef] = {}
@@ -268,7 +264,7 @@ class Compactor:
         if shortcut.base != ROOT:
             below = self.reader.node(self.catalog.name(shortcut.base))
             base = below.layout, below.columns
-        return Merger(edges, node.layout, node.columns, base, smaller=self.smaller)
+        return Merger(edges, node.layout, node.columns, base)
 
     def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
         """Merge a chunk, write it, and read back what was written."""

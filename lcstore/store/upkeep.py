@@ -120,7 +120,6 @@ class Upkeep(Handle):
         dry_run: bool = False,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
-        smaller: bool = False,
         on_progress: OnProgress | None = None,
     ) -> CompactReport:
         """Add merged edges, so that every state is quick to restore, and retired ones need not stay.
@@ -137,9 +136,6 @@ class Upkeep(Handle):
         max_bytes, max_seconds
             Stop before more is written, or this time has passed. Whatever is done is of use, and the next
             compaction goes on.
-        smaller
-            Code the edges added for size: up to 30 % fewer bytes, and ten times slower to merge and to
-            restore over. The values are the same.
         on_progress
             Called with what is being done, how much of it is done, and how much there is.
         """
@@ -154,7 +150,6 @@ class Upkeep(Handle):
             self._executor,
             max_bytes=max_bytes,
             max_seconds=max_seconds,
-            smaller=smaller,
             on_progress=on_progress,
         )
         return compactor.run(dry_run=dry_run, retired=retired)

@@ -12,7 +12,6 @@ from lcstore.codec.scales import steps_of
 from lcstore.codec.tables import TableCache
 from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import add_levels
-from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
 from lcstore.track import grid
 from lcstore.track.frames import apply_delta, frame_of_levels
@@ -69,14 +68,12 @@ class Advance:
         here, blocks = slice(piece.at, piece.at + piece.size), -(-piece.size // self._block)
         low = piece.at // self._block
         self._scales[low : low + blocks] = table.scales(piece.first, piece.size, self._block)
-        parts, which = table.parts(piece.first, piece.size, _within(ranges, piece))
         out = np.zeros(1, np.uint64)
-        escaped = advance_parts(
-            parts,
-            np.array([step.units for step in table.sizes], np.int64)[which],
-            np.array([step.gain for step in table.sizes], state.dtype)[which],
-            np.array([step.rounding for step in table.sizes], state.dtype)[which],
-            np.array([step.even for step in table.sizes], bool)[which],
+        escaped = kernels.advance(
+            table.parts(piece.first, piece.size, _within(ranges, piece)),
+            np.array([step.units for step in table.sizes], np.int64),
+            np.array([step.gain for step in table.sizes], state.dtype),
+            np.array([step.rounding for step in table.sizes], state.dtype),
             state,
             self.track[here],
             self._levels[here],

@@ -69,7 +69,7 @@ class StepTable:
         found: Array = np.repeat(scales[self._within(first, size)], self.block // block)
         return found[: -(-size // block)]
 
-    def parts(self, first: int, size: int, ranges: Array | None) -> tuple[Array, Array]:
+    def parts(self, first: int, size: int, ranges: Array | None) -> Array:
         """Cut a piece of a tensor where its step size changes.
 
         Parameters
@@ -81,12 +81,12 @@ class StepTable:
 
         Returns
         -------
-        tuple
-            ``int64[p, 2]``, first element and the one behind the last of each part, and the place of its step
+        Array
+            ``int64[p, 3]``: first element of each part, the one behind the last, and the place of its step
             size in `sizes`.
         """
         if len(self.sizes) == 1 and ranges is None:
-            return np.array(((0, size),)), np.zeros(1, np.int64)
+            return np.array(((0, size, 0),))
         which = self._within(first, size)
         starts = np.concatenate(([0], np.flatnonzero(np.diff(which)) + 1)) * self.block
         if ranges is not None:
@@ -96,7 +96,7 @@ class StepTable:
         if ranges is not None:
             begun = np.searchsorted(ranges[:, 0], starts, "right")
             parts = parts[begun > np.searchsorted(ranges[:, 1], starts, "right")]
-        return parts, which[parts[:, 0] // self.block]
+        return np.column_stack((parts, which[parts[:, 0] // self.block]))
 
     def _within(self, first: int, size: int) -> Array:
         return self.which[first // self.block : -(-(first + size) // self.block)]

@@ -71,7 +71,7 @@ def test_pieces_are_cut_where_step_sizes_change_and_nowhere_left_out(asked, data
     for low, high in ranges if ranges is not None else ():
         wanted[max(low, 0) : max(high, 0)] = True
     seen, each = np.zeros(size, bool), by_element(made, count)[first : first + size]
-    for (low, high), which in zip(*made.parts(first, size, ranges), strict=True):
+    for low, high, which in made.parts(first, size, ranges):
         assert low < high
         assert not seen[low:high].any()
         seen[low:high] = True
