@@ -11,13 +11,39 @@ from lcstore.arrays import Array
 from lcstore.codec.scales import steps_of
 from lcstore.codec.tables import TableCache
 from lcstore.kernels import advance as kernels
-from lcstore.kernels.grid import add_levels
+from lcstore.kernels.grid import RUN, add_levels
 from lcstore.kernels.status import RANGE
 from lcstore.track import grid
 from lcstore.track.frames import apply_delta, frame_of_levels
 from lcstore.track.poolmap import Piece
-from lcstore.track.scratch import Scratch
 from lcstore.track.steptable import StepTable
+
+
+class Scratch:
+    """Buffers for the levels of one chunk, as many pairs as jobs have run side by side. Thread-safe.
+
+    To map and clear fresh memory each time would cost a good part of the work.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[tuple[Array, Array]] = []
+
+    def take(self, count: int) -> tuple[Array, Array]:
+        """Lend levels of `count` elements, all zero, and room for their escapes, not cleared."""
+        try:
+            levels, escapes = self._free.pop()  # one step: no lock is needed
+        except IndexError:
+            levels, escapes = np.empty(0, np.int8), np.empty(0, np.int64)
+        if levels.size < count:
+            levels, escapes = np.empty(count, np.int8), np.empty(count + RUN, np.int64)
+        lent = levels[:count]
+        lent[:] = 0
+        return lent, escapes
+
+    def give_back(self, levels: Array, escapes: Array) -> None:
+        """Take back what was lent; what is never given back is forgotten."""
+        whole = levels if levels.base is None else levels.base
+        self._free.append((whole, escapes))
 
 
 class Advance:

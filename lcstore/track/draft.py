@@ -68,7 +68,7 @@ class Draft:
     def commit(self) -> None:
         """Make what the draft coded the track's state: it is committed."""
         self._accept(self.outcome())
-        self._let_go()
+        self.keep()
 
     def outcome(self) -> Held:
         """Return what the draft leaves once it is committed."""
@@ -84,14 +84,10 @@ class Draft:
         for undo in reversed(self._journal):
             undo()
         self.astray = False
-        self._let_go()
+        self.keep()
 
     def keep(self) -> None:
-        """Forget the way back: whether the draft is committed will be found out later."""
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Drop what is not needed any more: the jobs and the draft hold each other, and the user's state."""
+        """Forget the way back, and the user's state: whether it is committed will be found out later."""
         self.jobs.clear()
         self._journal.clear()
         self.coder = replace(self.coder, asked=replace(self.coder.asked, arrays=()))

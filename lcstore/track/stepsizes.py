@@ -7,12 +7,15 @@ step size, so the tracking error stays a fixed part of it.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from lcstore.codec.scales import scale_of, shift_of, step_of
+
+_Row: TypeAlias = tuple[float, ...]
 
 #: An update scale rises at most this much from save to save, and falls at once.
 RISE: Final = 1.25
@@ -148,16 +151,20 @@ def best(error: float, trend: float = 0.0) -> tuple[float, float, float]:
     return ratio, lower, width + part * (1 - width)
 
 
+def _around(rows: Sequence[_Row], value: float, column: int = 0) -> tuple[_Row, _Row]:
+    """Return the rows whose `column` is next to a value: one of them twice where it is beyond them all."""
+    place = bisect_left(rows, value, key=lambda row: row[column])
+    return rows[max(place - 1, 0)], rows[min(place, len(rows) - 1)]
+
+
 def _threshold_of(trend: float) -> float:
-    place = bisect_right(TREND, (trend,))
-    (x0, y0), (x1, y1) = TREND[max(place - 1, 0)], TREND[min(place, len(TREND) - 1)]
+    (x0, y0), (x1, y1) = _around(TREND, trend)
     return y0 if x1 == x0 else y0 + (trend - x0) / (x1 - x0) * (y1 - y0)
 
 
 @lru_cache(maxsize=64)  # most tensors have one error
 def _of_noise(error: float) -> tuple[float, float, float]:
-    place = bisect_right(BEST, (error,))
-    low, high = BEST[max(place - 1, 0)], BEST[min(place, len(BEST) - 1)]
+    low, high = _around(BEST, error)
     if low is high:
         return low[1] * error / low[0], low[2], low[3]
     part = math.log(error / low[0]) / math.log(high[0] / low[0])
@@ -167,8 +174,7 @@ def _of_noise(error: float) -> tuple[float, float, float]:
 
 def error_of(ratio: float) -> float:
     """Return the tracking error at a step size of `ratio` update scales: the inverse of `best`."""
-    place = bisect_right([row[1] for row in BEST], ratio)
-    low, high = BEST[max(place - 1, 0)], BEST[min(place, len(BEST) - 1)]
+    low, high = _around(BEST, ratio, 1)
     if low is high:
         return low[0] * ratio / low[1]
     return low[0] * math.pow(high[0] / low[0], math.log(ratio / low[1]) / math.log(high[1] / low[1]))

@@ -12,6 +12,7 @@ from lcstore.codec.tables import TableCache
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name
 from lcstore.track import grid, samples
+from lcstore.track.advance import Scratch
 from lcstore.track.budget import Budget
 from lcstore.track.coding import Coder
 from lcstore.track.columns import Columns
@@ -21,7 +22,6 @@ from lcstore.track.held import Held
 from lcstore.track.known import Known
 from lcstore.track.policy import Policy
 from lcstore.track.poolmap import PoolMap, pool_maps
-from lcstore.track.scratch import Scratch
 from lcstore.track.sensitivity import Sensitivity
 
 

@@ -9,7 +9,7 @@ import pytest
 from test_rate import Follower
 from test_rows import BALANCED, table
 
-TRACK = ("advance", "coding", "draft", "frames", "scratch", "steptable")
+TRACK = ("advance", "coding", "draft", "frames", "steptable")
 CODING = (*(f"track/{name}.py" for name in TRACK), "codec/entropy.py")
 WAY_BACK = ("undo", "_undo_levels")
 
