@@ -94,14 +94,16 @@ class Draft:
 
     def tracking(self) -> tuple[float, float]:
         """Estimate tracking error and lag on the samples, both in intervals (NaN where nothing moved)."""
-        total = np.zeros(3)
+        error = moved = along = 0.0
         for tensor in np.flatnonzero(self.columns.op == ADD).tolist():
             spec, unit = self.layout.tensors[tensor], math.ldexp(1.0, int(self.columns.grid[tensor]))
             now, before = (known[spec.name].sample for known in (self.coder.decided.known, self._before))
             if now.size:
                 held = self.coder.pools[spec.pool][spec.offset : spec.offset + spec.size]
-                total += spec.size / now.size * np.array(samples.residuals(held, unit, now, before))
-        error, moved, along = total.tolist()
+                sums, weight = samples.residuals(held, unit, now, before), held.size / now.size
+                error += weight * sums[0]
+                moved += weight * sums[1]
+                along += weight * sums[2]
         return (math.sqrt(error / moved), along / moved) if moved > 0 else (math.nan, math.nan)
 
     def worst_row(self) -> tuple[float, Name] | None:

@@ -221,8 +221,9 @@ def worst_row(flat: Array, held: Array, spec: TensorSpec, norms: Norms, saves: i
 
 def matrix_of(spec: TensorSpec) -> tuple[int, int]:
     """Return how many rows a tensor has, and how many elements a row: a column is one row, as a vector is."""
-    rows = spec.shape[0] if len(spec.shape) > 1 and spec.size > spec.shape[0] else 1
-    return rows, spec.size // rows
+    size = spec.size
+    rows = spec.shape[0] if len(spec.shape) > 1 and size > spec.shape[0] else 1
+    return rows, size // rows
 
 
 def worst(step: StepSize, width: int) -> float:
