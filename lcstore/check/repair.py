@@ -173,7 +173,7 @@ class _Repair:
         if name.pool is None or name.op is None:
             return GROUP
         link = self.store.links.get(need.edge)
-        spec = link.view.layout.pools.get(name.pool) if link is not None else None
+        spec = link.layout.pools.get(name.pool) if link is not None else None
         if spec is None:
             return None
         integer = str(track_dtype(spec.dtype)) if name.op != "exact" and spec.role == "weights" else None
@@ -357,14 +357,14 @@ def _pools(own: Link, harm: State) -> set[str]:
         return set()
     if harm.tensors is None:
         return {keys.WEIGHTS}
-    return {own.view.layout.tensors[t].pool for t in np.flatnonzero(harm.tensors).tolist()}
+    return {own.layout.tensors[t].pool for t in np.flatnonzero(harm.tensors).tolist()}
 
 
 def _paths(own: Link, pool: str) -> tuple[str, ...]:
-    return tuple(format_name(spec.name) for spec in own.view.layout.tensors if spec.pool == pool)
+    return tuple(format_name(spec.name) for spec in own.layout.tensors if spec.pool == pool)
 
 
 def _weights_pool(link: Link | None) -> str:
     """Return a pool of weights of an edge, to condemn it as a path."""
-    pools = link.view.layout.pools if link is not None else ()
+    pools = link.layout.pools if link is not None else ()
     return next((pool for pool in pools if pool.startswith(keys.WEIGHTS)), f"{keys.WEIGHTS}float32")

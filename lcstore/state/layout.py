@@ -8,11 +8,15 @@ that both have a tensor have it at the same place, and their pools can be added 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
+import numpy as np
+
+from lcstore.arrays import Array
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import InvalidInputError
 from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
@@ -20,6 +24,7 @@ from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import Framework
 from lcstore.state.layoutjson import read_layout, write_layout
 from lcstore.state.names import Name
+from lcstore.state.poolmap import PoolMap
 from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.specs import (
     ALIGN,
@@ -75,6 +80,56 @@ class Layout:
     def index(self) -> dict[Name, int]:
         """Position in `tensors` by path."""
         return {spec.name: place for place, spec in enumerate(self.tensors)}
+
+    @cached_property
+    def maps(self) -> dict[str, PoolMap]:
+        """The tensors of each pool in the order in which they lie, by the pool's name."""
+        members: dict[str, list[int]] = {name: [] for name in self.pools}
+        for place, spec in enumerate(self.tensors):
+            members[spec.pool].append(place)
+        return {name: PoolMap(pool, self.tensors, members[name]) for name, pool in self.pools.items()}
+
+    @cached_property
+    def weights(self) -> Array:
+        """Which tensors are weights: ``bool``, per tensor."""
+        return np.array([spec.role == "weights" for spec in self.tensors], bool)
+
+    @cached_property
+    def lossy(self) -> Array:
+        """Which tensors may have an exact value besides their track: ``bool``, per tensor."""
+        roles = ("weights", "first_moment", "second_moment")
+        return np.array([spec.role in roles for spec in self.tensors], bool)
+
+    def within(self, pools: Container[str]) -> Array:
+        """Return which tensors lie in any of some pools: ``bool``, per tensor."""
+        return np.array([spec.pool in pools for spec in self.tensors], bool)
+
+    def touched(self, pool: str, chunk: int) -> Array:
+        """Return which tensors a chunk holds a piece of: ``bool``, per tensor; none of an unknown pool."""
+        out = np.zeros(len(self.tensors), bool)
+        if pool in self.maps:
+            out[[piece.tensor for piece in self.maps[pool].pieces(chunk)]] = True
+        return out
+
+    def places_in(self, other: Layout) -> Array:
+        """Return where another layout has each tensor at the same place: ``int64``, -1 where it has not."""
+        known = self._places.get(id(other))
+        if known is not None and known[0]() is other:
+            return known[1]
+        places = np.full(len(self.tensors), -1)
+        for place, spec in enumerate(self.tensors):
+            there = other.index.get(spec.name, -1)
+            if there >= 0 and other.tensors[there].lies_like(spec):
+                places[place] = there
+        for gone in [key for key, (held, _) in list(self._places.items()) if held() is None]:
+            self._places.pop(gone, None)
+        self._places[id(other)] = ref(other), places
+        return places
+
+    @cached_property
+    def _places(self) -> dict[int, tuple[ref[Layout], Array]]:
+        """Answers of `places_in`, which is asked once for each edge of a path."""
+        return {}
 
     @cached_property
     def entries(self) -> list[Entry]:

@@ -13,9 +13,9 @@ from lcstore.codec.tables import TableCache
 from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import RUN, add_levels
 from lcstore.kernels.status import RANGE
+from lcstore.state.poolmap import Piece
 from lcstore.track import grid
 from lcstore.track.frames import apply_delta, frame_of_levels
-from lcstore.track.poolmap import Piece
 from lcstore.track.steptable import StepTable
 
 

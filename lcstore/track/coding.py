@@ -16,12 +16,12 @@ from lcstore.codec.factored import Part
 from lcstore.codec.tables import TableCache
 from lcstore.kernels.digest import digest
 from lcstore.state.layout import ALIGN
+from lcstore.state.poolmap import Piece, PoolMap
 from lcstore.track import grid
 from lcstore.track.advance import Advance, Scratch
 from lcstore.track.columns import ADD, EXACT, KEEP, SET
 from lcstore.track.decide import Asked, Decision
 from lcstore.track.frames import Chunk, OpName, digest_bits, frame_of_values, gather, values_of_frame
-from lcstore.track.poolmap import Piece, PoolMap
 
 #: How to move the track back, one chunk after another. A job says how before it moves anything.
 Journal: TypeAlias = list[Callable[[], None]]

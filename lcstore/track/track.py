@@ -21,7 +21,6 @@ from lcstore.track.draft import Draft
 from lcstore.track.held import Held
 from lcstore.track.known import Known
 from lcstore.track.policy import Policy
-from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.sensitivity import Sensitivity
 
 
@@ -41,7 +40,6 @@ class Track:
         self._tables = TableCache()
         self._scratch = Scratch()
         self._sensitivity = Sensitivity()
-        self._maps: tuple[Layout | None, dict[str, PoolMap]] = (None, {})
 
     @property
     def layout(self) -> Layout | None:
@@ -81,9 +79,7 @@ class Track:
         decided = decide(self.held, asked)
         pools = self._pools_for(layout, fresh=anchor)
         fresh = {name for name, pool in pools.items() if pool is not self.held.pools.get(name)}
-        if self._maps[0] is not layout:
-            self._maps = (layout, pool_maps(layout))
-        coder = Coder(asked, decided, pools, fresh, self._maps[1], self._tables, self._scratch)
+        coder = Coder(asked, decided, pools, fresh, layout.maps, self._tables, self._scratch)
         return Draft(coder, self.held.known, self._accept)
 
     def _accept(self, held: Held) -> None:
