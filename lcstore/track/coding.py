@@ -19,9 +19,10 @@ from lcstore.state.layout import ALIGN
 from lcstore.state.poolmap import Piece, PoolMap
 from lcstore.track import grid
 from lcstore.track.advance import Advance, Scratch
+from lcstore.track.algebra import ArrayName
 from lcstore.track.columns import ADD, EXACT, KEEP, SET
 from lcstore.track.decide import Asked, Decision
-from lcstore.track.frames import Chunk, OpName, digest_bits, frame_of_values, gather, values_of_frame
+from lcstore.track.frames import Chunk, digest_bits, frame_of_values, gather, values_of_frame
 
 #: How to move the track back, one chunk after another. A job says how before it moves anything.
 Journal: TypeAlias = list[Callable[[], None]]
@@ -122,7 +123,7 @@ class Coder:
         self,
         pool: str,
         chunk: int,
-        op: OpName,
+        op: ArrayName,
         tensors: Set[int],
         precision: float | None,
         journal: Journal,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -25,9 +24,8 @@ from lcstore.kernels.advance import ESCAPE
 from lcstore.kernels.digest import digest
 from lcstore.state.layout import ALIGN
 from lcstore.state.roles import Role
+from lcstore.track.algebra import ArrayName
 
-#: Arrays of an edge: deltas of a pool, values that readers get, exact values.
-OpName: TypeAlias = Literal["add", "set", "exact"]
 #: Threshold of first moments: a slightly wide zero costs little and saves bits.
 _MOMENT_THRESHOLD = 0.55
 
@@ -37,7 +35,7 @@ class Chunk:
     """A coded chunk: which array of the edge, which of its chunks, its bytes."""
 
     pool: str
-    op: OpName
+    op: ArrayName
     index: int
     data: bytes
 
