@@ -21,7 +21,7 @@ import numpy as np
 import zstandard
 from zipnn import ZipNN
 
-from benchmarks.inputs import block, draft, gpt, run_jobs, take_back, warmed
+from benchmarks.inputs import block, delta_chunks, draft, gpt, place_of, run_jobs, take_back, warmed
 from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
 from lcstore.codec import entropy
@@ -31,6 +31,7 @@ from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values
 from lcstore.track import frames
 from lcstore.track.advance import Advance
+from lcstore.track.coding import Coder
 from lcstore.track.draft import Draft
 from lcstore.track.frames import apply_delta
 from lcstore.track.policy import policy_of
@@ -60,12 +61,7 @@ def main() -> None:
 def ours(report: Report, raw: np.ndarray, made: Draft, parts: list[bytes], rounds: int) -> None:
     """Encode and decode in rounds with memcpy. The draft has been coded, and is left as before that."""
     error, _ = made.tracking()
-    pools = {name: made.maps[name].bounds for name in made.maps}
-    targets = [
-        made.pools[name][slice(*pools[name](chunk))].copy()
-        for name in made.maps
-        for chunk in made.maps[name].chunks_of(set(made.steps))
-    ]
+    targets = [place_of(made, name, chunk).copy() for name, chunk in delta_chunks(made)]
     take_back(made, parts)
     sign = 1
 
@@ -172,7 +168,7 @@ class Phases:
 def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
     """Where encode and decode spend their time."""
     watched = {
-        "encode": (Draft, "code_deltas"),
+        "encode": (Coder, "code_deltas"),
         "  advance (quantize, move, digest)": (Advance, "over"),
         "  choose a coder": (entropy, "_try_packs"),
         "  choose: tokens": (entropy, "_try_runs"),
@@ -188,13 +184,11 @@ def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
     for _ in range(repeats):
         with Phases(watched) as watch:
             # Jobs are bound when listed: code through the class, so that its stopwatch counts.
-            chunks = [
-                (name, chunk) for name in made.maps for chunk in made.maps[name].chunks_of(set(made.steps))
-            ]
-            parts = [made.code_deltas(name, chunk) for name, chunk in chunks]
+            chunks = delta_chunks(made)
+            parts = [made.coder.code_deltas(name, chunk, []).chunk for name, chunk in chunks]
             for (name, chunk), part in zip(chunks, parts, strict=True):
                 if part is not None:
-                    frames.apply_delta(part.data, made.pools[name][slice(*made.maps[name].bounds(chunk))], -1)
+                    frames.apply_delta(part.data, place_of(made, name, chunk), -1)
         watch.seconds["  decode levels"] = watch.seconds["decode"] - sum(
             watch.seconds[name] for name in ("  parse and crc", "  add to the track")
         )

@@ -24,8 +24,8 @@ from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
 from lcstore.track.algebra import Held
 from lcstore.track.columns import Columns
-from lcstore.track.draft import Chunk
 from lcstore.track.edge import Edge
+from lcstore.track.frames import Chunk
 from lcstore.track.merge import Merger
 from lcstore.track.path import Path
 from lcstore.track.policy import Policy, policy_of

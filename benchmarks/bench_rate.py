@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.inputs import draft, gpt, run_jobs, tracking_error
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_cache import Trace
-from lcstore.track import samples
+from lcstore.track.decide import decide
 from lcstore.track.draft import Draft
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
@@ -78,7 +78,7 @@ def follow(saves: Trace, count: int, policy: Policy) -> Seen:
         coded = time.perf_counter() - began
         estimate, _ = made.tracking()
         if before is not None and index >= SKIPPED:
-            seen.deciding.append(deciding(made))
+            seen.deciding.append(deciding(track, made))
             seen.coding.append(coded)
             seen.estimates.append(estimate)
         made.commit()
@@ -89,21 +89,10 @@ def follow(saves: Trace, count: int, policy: Policy) -> Seen:
     return seen
 
 
-def deciding(made: Draft) -> float:
-    """Seconds that the sampling, the steps and the estimate of a draft take, done once more."""
-    track = made.track
-    rate = made.rate.copy()
+def deciding(track: Track, made: Draft) -> float:
+    """Seconds that the sampling, the step sizes and the estimates of a draft take, done once more."""
     began = time.perf_counter()
-    for index in sorted(made.steps):
-        spec = made.layout.tensors[index]
-        now = samples.take(made.arrays[index])
-        change = now - track.samples[spec.name]
-        rows = samples.touched(change)
-        moved = samples.rms(change)
-        trend = rate.trend(spec.name, change, moved)
-        track._choose_step(made, index, rows=rows is not None, trend=trend)
-        rate.finer(spec.name, change, moved, spec.size)
-    made.rate.rows.copy().watch(made)
+    decide(track.held, made.coder.asked)
     made.tracking()
     made.worst_row()
     return time.perf_counter() - began

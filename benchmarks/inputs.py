@@ -77,13 +77,19 @@ def run_jobs(made: Draft) -> list[bytes]:
 
 def take_back(made: Draft, frames: Sequence[bytes]) -> None:
     """Undo the moves of a draft whose jobs have run, so that they can run again (a real rollback ends it)."""
-    places = [
-        made.pools[name][slice(*made.maps[name].bounds(chunk))]
-        for name in made.maps
-        for chunk in made.maps[name].chunks_of(set(made.steps))
-    ]
-    for place, frame in zip(places, frames, strict=True):
-        apply_delta(frame, place, -1)
+    for (name, chunk), frame in zip(delta_chunks(made), frames, strict=True):
+        apply_delta(frame, place_of(made, name, chunk), -1)
+
+
+def delta_chunks(made: Draft) -> list[tuple[str, int]]:
+    """The pools, and the numbers of their chunks, that a draft adds to."""
+    changed, maps = set(made.coder.decided.tables), made.coder.maps
+    return [(name, chunk) for name in maps for chunk in maps[name].chunks_of(changed)]
+
+
+def place_of(made: Draft, name: str, chunk: int) -> np.ndarray:
+    """The track of a chunk."""
+    return made.coder.pools[name][slice(*made.coder.maps[name].bounds(chunk))]
 
 
 def warmed(states: Sequence[object], policy: Policy) -> Track:

@@ -23,7 +23,7 @@ from lcstore.storage.jobs import run_all
 from lcstore.track.algebra import ArrayName, sets
 from lcstore.track.compose import Composer
 from lcstore.track.edge import Edge
-from lcstore.track.track import pool_dtype
+from lcstore.track.grid import pool_dtype
 
 
 class Rebuilt(NamedTuple):

@@ -40,7 +40,7 @@ def open_store(
     storage_options
         Passed on to the target: credentials, endpoints.
     policy
-        Quality of what is saved: ``"exact"``, ``"high"``, ``"balanced"``, ``"small"``, a policy file
+        Quality of what is saved: ``"lossless"``, ``"high"``, ``"balanced"``, ``"small"``, a policy file
         (``"tuned.json"``, or a `pathlib.Path`), rules by path glob on top of ``balanced``
         (``{"**/embed*": {"error": 0.5}}``), or a `Policy`.
     threads

@@ -1,154 +1,161 @@
-"""The fused pass over a chunk: each piece moves its track to what readers will have, on the steps decided."""
+"""The fused pass over a chunk: each piece moves its track to what readers will have, as its table says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.scales import steps_of
+from lcstore.codec.tables import TableCache
 from lcstore.kernels import advance as kernels
-from lcstore.kernels.grid import add_levels
+from lcstore.kernels.grid import RUN, add_levels
 from lcstore.kernels.status import RANGE
-from lcstore.state.layout import ALIGN
 from lcstore.state.poolmap import Piece
 from lcstore.track import grid
-from lcstore.track.blocksteps import BlockSteps
-from lcstore.track.steps import Step
+from lcstore.track.frames import apply_delta, frame_of_levels
+from lcstore.track.steptable import StepTable
 
-if TYPE_CHECKING:
-    from lcstore.track.draft import Draft
+
+class Scratch:
+    """Buffers for the levels of one chunk, as many pairs as jobs have run side by side. Thread-safe.
+
+    To map and clear fresh memory each time would cost a good part of the work.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[tuple[Array, Array]] = []
+
+    def take(self, count: int) -> tuple[Array, Array]:
+        """Lend levels of `count` elements, all zero, and room for their escapes, not cleared."""
+        try:
+            levels, escapes = self._free.pop()  # one step: no lock is needed
+        except IndexError:
+            levels, escapes = np.empty(0, np.int8), np.empty(0, np.int64)
+        if levels.size < count:
+            levels, escapes = np.empty(count, np.int8), np.empty(count + RUN, np.int64)
+        lent = levels[:count]
+        lent[:] = 0
+        return lent, escapes
+
+    def give_back(self, levels: Array, escapes: Array) -> None:
+        """Take back what was lent; what is never given back is forgotten."""
+        whole = levels if levels.base is None else levels.base
+        self._free.append((whole, escapes))
 
 
 class Advance:
-    """Moves the track of one chunk.
+    """Moves the track of one chunk. `undo` takes back what has been moved, at any time.
 
     Parameters
     ----------
-    draft
-        Says what each tensor does; not changed.
     track
-        The chunk of its pool, changed.
-    levels, escapes
-        Filled, as `advance` does.
-    scales, block
-        ``int16``, one for each `block` elements: filled with what a frame says of their step.
-
-    Attributes
-    ----------
-    escaped
-        How many levels escaped so far.
-    digest
-        Of what the last piece was moved by.
+        The chunk of its pool, changed in place.
+    block
+        Elements that the frame is to say a step size for: those of the smallest block of any table.
+    scratch
+        Where levels are written until they are a frame. Where that fails they stay, to be undone.
     """
 
-    def __init__(
-        self, draft: Draft, track: Array, levels: Array, escapes: Array, scales: Array, block: int
-    ) -> None:
-        self.draft = draft
+    def __init__(self, track: Array, block: int, scratch: Scratch) -> None:
         self.track = track
-        self.levels = levels
-        self.escapes = escapes
-        self.scales = scales
-        self.block = block
-        self.escaped = 0
-        self.digest = np.uint64(0)
-        self._out = np.zeros(1, np.uint64)
+        self._block = block
+        self._scratch = scratch
+        self._levels, self._escapes = scratch.take(track.size)
+        self._scales = np.zeros(-(-track.size // block), np.int16)
+        self._escaped = 0
+        self._undo: Callable[[], None] = self._undo_levels
 
-    def over(self, piece: Piece) -> bool:
-        """Move a piece; False where it leaves its grid: then levels say how far it was moved."""
-        self.digest = np.uint64(0)
-        for part, step in self._stepped(piece):
-            here = slice(part.at // self.block, -(-(part.at + part.size) // self.block))
-            self._out[:] = 0
-            touched = self._touched(part)
-            if isinstance(step, BlockSteps):
-                of_blocks = np.repeat(step.scales(part.first, part.size), step.block // self.block)
-                self.scales[here] = of_blocks[: self.scales[here].size]
-                escaped = self._move(step.parts(part.first, part.size, touched), step.steps, part)
-            else:
-                self.scales[here] = step.scale
-                escaped = self._move(_whole(part.size, touched), (step,), part)
-            if escaped == RANGE:
-                return False
-            self.escaped = escaped
-            with np.errstate(over="ignore"):
-                self.digest += self._out[0]
-        return True
+    def over(
+        self, piece: Piece, flat: Array, dtype: str, unit: int, table: StepTable, ranges: Array | None
+    ) -> np.uint64 | None:
+        """Move a piece.
 
-    def undo(self) -> None:
-        """Move the track back by all levels that are there, which are used up."""
-        places = np.flatnonzero(self.levels == kernels.ESCAPE)
-        moves = self.escapes[: places.size] * steps_of(self.scales[places // self.block])
-        self.levels[places] = 0
-        add_levels(self.levels, self.scales, self.block, -1, self.track)
-        self.track[places] -= moves.astype(self.track.dtype)
-        self.levels[:] = 0
+        Parameters
+        ----------
+        piece
+            Which elements of the tensor, and where in the chunk.
+        flat, dtype, unit
+            The tensor, its dtype, and log2 of its grid's unit.
+        table
+            Its step sizes.
+        ranges
+            ``int64[r, 2]``: only these elements of the tensor have changed.
 
-    def _stepped(self, piece: Piece) -> Iterator[tuple[Piece, Step | BlockSteps]]:
-        """Cut a piece where its step changes."""
-        if piece.tensor in self.draft.by_row:
-            yield piece, self.draft.by_row[piece.tensor]
-            return
-        step = self.draft.steps[piece.tensor]
-        finer = self.draft.finer.get(piece.tensor)
-        if finer is None:
-            yield piece, step
-            return
-        first = piece.first // ALIGN
-        octaves = finer[first : -(-(piece.first + piece.size) // ALIGN)]
-        starts = [0, *(np.flatnonzero(np.diff(octaves)) + 1).tolist(), octaves.size]
-        for low, high in pairwise(starts):
-            begin, end = low * ALIGN, min(high * ALIGN, piece.size)
-            part = Piece(piece.tensor, piece.first + begin, piece.at + begin, end - begin)
-            yield part, step.finer(int(octaves[low]))
-
-    def _move(self, parts: Array, steps: Sequence[Step], piece: Piece) -> int:
-        """Move parts of a piece, each by the step size at its place in `steps`; give what `advance` gives."""
-        state, inverse, limit = self._on_grid(piece)
-        where = slice(piece.at, piece.at + piece.size)
-        return int(
-            kernels.advance(
-                parts,
-                np.array([step.units for step in steps], np.int64),
-                np.array([step.gain for step in steps], state.dtype),
-                np.array([step.rounding for step in steps], state.dtype),
-                state,
-                self.track[where],
-                self.levels[where],
-                self.escapes,
-                self.escaped,
-                inverse,
-                limit,
-                piece.first,
-                self._out,
-            )
-        )
-
-    def _on_grid(self, piece: Piece) -> tuple[Array, Any, Any]:
-        """Return the values of a piece, what makes grid units of them, and the largest of these."""
-        draft, dtype = self.draft, self.draft.layout.tensors[piece.tensor].dtype
-        flat = draft.arrays[piece.tensor]
+        Returns
+        -------
+        numpy.uint64 or None
+            Digest of what it was moved by; None where it leaves its grid: then undo the whole chunk.
+        """
         state = grid.as_working(flat[piece.first : piece.first + piece.size], dtype)
         kind = state.dtype.type
-        return state, kind(2.0 ** -int(draft.columns.grid[piece.tensor])), kind(grid.limit_of(dtype))
-
-    def _touched(self, piece: Piece) -> Array | None:
-        """Return the ranges that changed in a piece, from its first element on; None where all may have."""
-        ranges = self.draft.touched.get(piece.tensor)
-        if ranges is None:
+        here, blocks = slice(piece.at, piece.at + piece.size), -(-piece.size // self._block)
+        low = piece.at // self._block
+        self._scales[low : low + blocks] = table.scales(piece.first, piece.size, self._block)
+        out = np.zeros(1, np.uint64)
+        escaped = kernels.advance(
+            table.parts(piece.first, piece.size, _within(ranges, piece)),
+            np.array([step.units for step in table.sizes], np.int64),
+            np.array([step.gain for step in table.sizes], state.dtype),
+            np.array([step.rounding for step in table.sizes], state.dtype),
+            state,
+            self.track[here],
+            self._levels[here],
+            self._escapes,
+            self._escaped,
+            kind(2.0**-unit),
+            kind(grid.limit_of(dtype)),
+            piece.first,
+            out,
+        )
+        if escaped == RANGE:
             return None
-        low, high = np.searchsorted(ranges[:, 1], piece.first, "right"), piece.first + piece.size
-        here: Array = ranges[low : np.searchsorted(ranges[:, 0], high)] - piece.first
-        return here
+        self._escaped = int(escaped)
+        return np.uint64(out[0])
+
+    def frame(self, tables: TableCache) -> bytes | None:
+        """Return the frame of what was moved, None where that is nothing. From now on `undo` goes by it."""
+        escapes = self._escapes[: self._escaped]
+        data = frame_of_levels(self._levels, escapes, self._scales, self._block, self.track.dtype, tables)
+        self._undo = partial(apply_delta, data, self.track, -1) if data is not None else _nothing
+        self._give_back()
+        return data
+
+    def undo(self) -> None:
+        """Move the track back, once. After a failure nobody can: it is moved back in part."""
+        undo, self._undo = self._undo, _lost
+        undo()
+        self._undo = _nothing
+        self._give_back()
+
+    def _undo_levels(self) -> None:
+        levels, track = self._levels, self.track
+        places = np.flatnonzero(levels == kernels.ESCAPE)
+        moves = self._escapes[: places.size] * steps_of(self._scales[places // self._block])
+        levels[places] = 0
+        add_levels(levels, self._scales, self._block, -1, track)
+        track[places] -= moves.astype(track.dtype)
+
+    def _give_back(self) -> None:
+        if self._levels.size:
+            self._scratch.give_back(self._levels, self._escapes)
+        self._levels = self._escapes = np.empty(0, np.int8)
 
 
-def _whole(size: int, ranges: Array | None) -> Array:
-    """Return ranges of a piece of `size` elements, or all of it, as parts on the first step size."""
+def _nothing() -> None:
+    """Undo nothing."""
+
+
+def _lost() -> None:
+    raise RuntimeError("a chunk of the track was moved back in part; what it holds now, no reader has")
+
+
+def _within(ranges: Array | None, piece: Piece) -> Array | None:
+    """Return the ranges that changed in a piece, from its first element on; None where all may have."""
     if ranges is None:
-        return np.array([[0, size, 0]])
-    within = np.clip(ranges, 0, size)
-    return np.column_stack((within, np.zeros(len(within), np.int64)))
+        return None
+    low, high = np.searchsorted(ranges[:, 1], piece.first, "right"), piece.first + piece.size
+    here: Array = ranges[low : np.searchsorted(ranges[:, 0], high)] - piece.first
+    return here

@@ -10,7 +10,7 @@ from lcstore.arrays import Array
 from lcstore.kernels.digest import digest
 from lcstore.state.layout import Layout
 from lcstore.state.poolmap import Piece
-from lcstore.track.draft import digest_bits
+from lcstore.track.frames import digest_bits
 
 
 def digest_of(values: Array, first: int = 0, *, weights: bool) -> np.uint64:

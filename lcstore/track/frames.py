@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,11 +21,23 @@ from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, enco
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
+from lcstore.kernels.digest import digest
 from lcstore.state.layout import ALIGN
 from lcstore.state.roles import Role
+from lcstore.track.algebra import ArrayName
 
 #: Threshold of first moments: a slightly wide zero costs little and saves bits.
 _MOMENT_THRESHOLD = 0.55
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A coded chunk: which array of the edge, which of its chunks, its bytes."""
+
+    pool: str
+    op: ArrayName
+    index: int
+    data: bytes
 
 
 def frame_of_levels(
@@ -146,3 +159,12 @@ def gather(pieces: Sequence[tuple[Array, int]], count: int, dtype: np.dtype) -> 
     for values, at in pieces:
         out[at : at + values.size] = values
     return out
+
+
+def digest_bits(values: Array, start: int, out: Array) -> None:
+    """Add the digest of the bit patterns of `values` (of any dtype), whose first has position `start`."""
+    size = values.dtype.itemsize
+    if size == 16:
+        digest(np.ascontiguousarray(values).view(np.uint64), 2 * start, out)
+    else:
+        digest(np.ascontiguousarray(values).view(f"u{size}"), start, out)

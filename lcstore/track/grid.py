@@ -10,6 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.kernels import grid as kernels
+from lcstore.state.specs import PoolSpec
 
 #: Bits of the largest magnitude when a grid is chosen, by bytes of the integer.
 GRID_BITS: Final = {4: 26, 8: 56}
@@ -23,6 +24,13 @@ _HIGHEST: Final = {4: 120, 8: 1000}
 def track_dtype(name: str) -> np.dtype:
     """Return the integers that a tensor of dtype `name` is tracked in."""
     return np.dtype(np.int64 if name == "float64" else np.int32)
+
+
+def pool_dtype(pool: PoolSpec) -> np.dtype | None:
+    """Return what the track holds of a pool; None where it holds nothing."""
+    if pool.role == "weights":
+        return track_dtype(pool.dtype)
+    return dtype_from_name(pool.dtype) if pool.role == "exact" else None
 
 
 def working_dtype(name: str) -> np.dtype:
@@ -48,18 +56,18 @@ def limit_of(name: str) -> float:
 
 
 def as_working(values: Array, name: str) -> Array:
-    """Give values in the float that arithmetic is done in; no copy where they are in it already."""
+    """Return values in the float that arithmetic is done in; no copy where they are in it already."""
     return np.ascontiguousarray(values, dtype=working_dtype(name))
 
 
 def to_grid(values: Array, grid: int, out: Array, name: str) -> bool:
-    """Round `values` to the grid, into `out`; say whether all of them fit."""
+    """Round `values` to the grid, into `out`; return whether all of them fit."""
     kind = working_dtype(name).type
     return bool(kernels.to_grid(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), out) == 0)
 
 
 def is_at(values: Array, grid: int, track: Array, name: str) -> bool:
-    """Say whether `values`, rounded to the grid, are `track`."""
+    """Return whether `values`, rounded to the grid, are `track`."""
     kind = working_dtype(name).type
     return bool(kernels.is_at(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), track))
 
@@ -80,3 +88,16 @@ def from_grid(track: Array, grid: int, name: str, out: Array) -> None:
 def empty_values(count: int, name: str) -> Array:
     """Allocate `count` values of dtype `name`."""
     return np.empty(count, dtype_from_name(name))
+
+
+def largest(flat: Array, name: str) -> float:
+    """Return the largest magnitude of a flat tensor of dtype `name`; infinity where one is not finite."""
+    out = np.zeros(1)
+    kernels.magnitude(as_working(flat, name), out)
+    return float(out[0])
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Return whether two flat arrays of one dtype hold the same bits."""
+    size = min(a.dtype.itemsize, 8)
+    return a.size == b.size and bool(np.array_equal(a.view(f"u{size}"), b.view(f"u{size}")))

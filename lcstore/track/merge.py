@@ -21,11 +21,10 @@ from lcstore.state.poolmap import Piece
 from lcstore.track.algebra import ArrayName, Effect, Held, merged
 from lcstore.track.columns import Columns
 from lcstore.track.digests import Digests
-from lcstore.track.draft import Chunk
 from lcstore.track.edge import Edge, composed_dtype
-from lcstore.track.frames import values_of_frame
+from lcstore.track.frames import Chunk, values_of_frame
 from lcstore.track.path import Path
-from lcstore.track.steps import log2_of
+from lcstore.track.stepsizes import log2_of
 from lcstore.track.sums import frame_of_sums
 
 #: Merges one chunk; gives what is to be stored of it: nothing, its `add`, its `set`, or both.

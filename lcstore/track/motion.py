@@ -12,10 +12,11 @@ from lcstore.codec.dtypes import dtype_name
 from lcstore.state.layout import TensorSpec
 from lcstore.state.names import Name
 from lcstore.track import samples
-from lcstore.track.track import Track, same_bits
+from lcstore.track.grid import same_bits
+from lcstore.track.held import Held
 
 
-def moved(track: Track, arrays: Mapping[Name, Array]) -> float:
+def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
     """Return how far weights have moved since the last commit, in updates from commit to commit.
 
     The root mean square of the change over that of the update scales, both over all weights and taken from
@@ -23,7 +24,7 @@ def moved(track: Track, arrays: Mapping[Name, Array]) -> float:
 
     Parameters
     ----------
-    track
+    held
         What the last commit left.
     arrays
         Flat tensors by path.
@@ -35,15 +36,15 @@ def moved(track: Track, arrays: Mapping[Name, Array]) -> float:
         or dtype, a value is not finite, weights that are kept exactly changed, or no update scale is known
         yet, as until the second commit.
     """
-    layout, columns = track.layout, track.columns
+    layout, columns = held.layout, held.columns
     if layout is None or columns is None or arrays.keys() != layout.index.keys():
         return math.inf
     change = usual = 0.0
     for index, spec in enumerate(layout.tensors):
-        flat, last = arrays[spec.name], track.samples.get(spec.name)
+        flat, last = arrays[spec.name], held.known.get(spec.name)
         if flat.size != spec.size or dtype_name(flat.dtype) != spec.dtype:
             return math.inf
-        if _exact_weights(spec) and not same_bits(flat, _held(track, spec)):
+        if _exact_weights(spec) and not same_bits(flat, held.of(spec)):
             return math.inf
         if spec.role != "weights" or not spec.size:
             continue
@@ -52,7 +53,7 @@ def moved(track: Track, arrays: Mapping[Name, Array]) -> float:
         now = samples.take(flat)
         if not np.isfinite(now).all():
             return math.inf
-        change = math.hypot(change, math.sqrt(spec.size) * samples.rms(now - last))
+        change = math.hypot(change, math.sqrt(spec.size) * samples.rms(now - last.sample))
         usual = math.hypot(usual, math.sqrt(spec.size) * float(columns.scale[index]))
     if change == 0:
         return 0.0
@@ -60,9 +61,5 @@ def moved(track: Track, arrays: Mapping[Name, Array]) -> float:
 
 
 def _exact_weights(spec: TensorSpec) -> bool:
-    """Say whether a tensor that is kept exactly looks like weights: a count of steps or the like does not."""
+    """Return whether a tensor that is kept exactly looks like weights, as a count of steps does not."""
     return spec.role == "exact" and len(spec.shape) > 1 and not np.issubdtype(spec.dtype, np.integer)
-
-
-def _held(track: Track, spec: TensorSpec) -> Array:
-    return track.pools[spec.pool][spec.offset : spec.offset + spec.size]

@@ -1,32 +1,26 @@
-"""No row is ruined: rows too small for their tensor's step get a finer one, and the worst row is looked for.
+"""No row is ruined: rows too small for their tensor's step size get a finer one, and the worst is looked for.
 
 The relative error of a row is ``|u - u~| / |u|``, of the 2-norms. Rows are what the first axis counts; a
 tensor of one dimension, or of rows of one element, is one row. What a row needs follows from its own size
-alone, never from the residual that is coded: an element is off by no more than its step's threshold, so a
-step that is small beside a row cannot do it much harm.
+alone, never from the residual that is coded: an element is off by no more than its threshold, so a step size
+that is small beside a row cannot do it much harm.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Container
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels import rows as kernels
-from lcstore.state.layout import ALIGN
-from lcstore.state.names import Name
 from lcstore.state.specs import TensorSpec
 from lcstore.track import grid
-from lcstore.track.blocksteps import OWN_THRESHOLD, choose_blocks
-from lcstore.track.columns import EXACT
-from lcstore.track.steps import Step
-
-if TYPE_CHECKING:
-    from lcstore.track.draft import Draft
+from lcstore.track.stepsizes import StepSize
+from lcstore.track.steptable import OWN_THRESHOLD, Needs
 
 #: Every row is looked at once in so many saves: tensors take turns, and rows of those with more elements ...
 TURNS: Final = 8
@@ -47,7 +41,7 @@ _WIDE: Final = 4096
 _EASY: Final = range(-60, 20)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Norms:
     """What is known of the rows of one tensor.
 
@@ -59,7 +53,7 @@ class Norms:
         ``float32``, per row: root mean square; 0 for rows that the grid cannot hold well enough, NaN for
         those not looked at yet.
     least
-        ``float32``, per row: the size that steps are made for; infinite where they need not care.
+        ``float32``, per row: the size that step sizes are made for; infinite where they need not care.
     bottom
         The smallest of these.
     smallest
@@ -82,139 +76,161 @@ class Norms:
         size, least = np.full(rows, np.nan, np.float32), np.full(rows, np.inf, np.float32)
         return cls(unit, width, size, least, math.inf, np.zeros(0, np.int64), False)
 
+    def fits(self, unit: int, rows: int, width: int) -> bool:
+        """Return whether it is about so many rows, on that grid."""
+        return (self.grid, self.size.size, self.width) == (unit, rows, width)
 
-@dataclass
-class RowWatch:
-    """What a handle knows of the rows of its tensors. None of it is needed to read anything back."""
 
-    _norms: dict[Name, Norms] = field(default_factory=dict)
-    _saves: int = 0
+class Watched(NamedTuple):
+    """What looking at the rows of a tensor has found.
 
-    def copy(self) -> RowWatch:
-        """Return one that can go on while this one stays."""
-        return replace(self, _norms=dict(self._norms))
+    Attributes
+    ----------
+    norms
+        What is known of them now.
+    needs
+        What they ask of step sizes; None where the tensor's usual one serves all.
+    risk
+        How near the smallest comes to its bound, at the usual step size: 1 is there.
+    """
 
-    def keep_only(self, paths: Container[Name]) -> None:
-        """Forget tensors that are gone."""
-        self._norms = {path: norms for path, norms in self._norms.items() if path in paths}
+    norms: Norms
+    needs: Needs | None
+    risk: float
 
-    def watch(self, draft: Draft) -> None:
-        """Look at rows of the tensors that are added to, and give those finer steps that need them."""
-        self._saves += 1
-        for index in np.flatnonzero(draft.columns.op == EXACT).tolist():
-            self._norms.pop(draft.layout.tensors[index].name, None)  # set anew: its rows may be any
-        risks = []
-        for index, step in draft.steps.items():
-            spec = draft.layout.tensors[index]
-            bound = draft.policy.row_error_of(spec.name, draft.errors[index])
-            if bound is None:
-                self._norms.pop(spec.name, None)
-                continue
-            norms = self._held(draft, index)
-            usual = worst(step, norms.width)
-            most = usual * step.units / bound
-            norms, gone = self._look(draft, index, norms, bound, whole=most > NEAR * norms.bottom)
-            self._norms[spec.name] = norms
-            risk = most / max(norms.bottom, 2.0**-100)
-            if gone or risk > 1:
-                octaves = draft.finer.get(index)
-                if octaves is None:
-                    octaves = np.zeros(-(-spec.size // ALIGN), np.int16)
-                allowed = norms.least.astype(np.float64) * bound
-                own = worst(Step(0, OWN_THRESHOLD), norms.width)
-                found = choose_blocks(step, octaves, allowed, norms.width, spec.size, (usual, own))
-                if found is not None:
-                    draft.by_row[index] = found
-            if gone:  # what is left of them comes in now, and then no more
-                norms.least[norms.least == 0] = np.inf
-                bottom = float(norms.least.min())
-                self._norms[spec.name] = replace(norms, bottom=bottom)
-            risks.append((-risk, index))
-        draft.looked = {index for _, index in sorted(risks)[:ENDANGERED]}
-        draft.looked |= {index for _, index in risks if self._turn(index) == 0}
 
-    def _turn(self, index: int) -> int:
-        return (self._saves + index) % TURNS
+def watch(
+    flat: Array,
+    spec: TensorSpec,
+    unit: int,
+    step: StepSize,
+    bound: float,
+    *,
+    known: Norms | None,
+    turn: int,
+    ranges: Array | None,
+) -> Watched:
+    """Look at rows of a tensor that is added to.
 
-    def _held(self, draft: Draft, index: int) -> Norms:
-        """Return what is known of the rows of a tensor."""
-        spec, unit = draft.layout.tensors[index], int(draft.columns.grid[index])
-        rows, width = matrix_of(spec)
-        held = self._norms.get(spec.name)
-        if held is None or held.grid != unit or (held.size.size, held.width) != (rows, width):
-            return Norms.unknown(unit, rows, width)
-        return held
+    Parameters
+    ----------
+    flat, spec, unit
+        Its elements, its place, and log2 of its grid's unit.
+    step
+        Its usual step size.
+    bound
+        The relative error that rows may have.
+    known
+        What was known of its rows.
+    turn
+        0 to 7: at 0 it is the tensor's turn; of large tensors each turn is that of some rows.
+    ranges
+        ``int64[r, 2]``: only these elements have changed.
+    """
+    rows, width = matrix_of(spec)
+    norms = known if known is not None and known.fits(unit, rows, width) else Norms.unknown(unit, rows, width)
+    usual = worst(step, width)
+    most = usual * step.units / bound
+    norms, gone = _look(flat, spec, norms, bound, turn, ranges, whole=most > NEAR * norms.bottom)
+    risk = most / max(norms.bottom, 2.0**-100)
+    if not gone and risk <= 1:
+        return Watched(norms, None, risk)
+    own = worst(StepSize(0, OWN_THRESHOLD), width)
+    needs = Needs(norms.least.astype(np.float64) * bound, width, usual, own)
+    if gone:  # what is left of them comes in now, and then no more
+        least = np.where(norms.least == 0, np.float32(np.inf), norms.least)
+        norms = replace(norms, least=least, bottom=float(least.min()))
+    return Watched(norms, needs, risk)
 
-    def _look(self, draft: Draft, index: int, held: Norms, bound: float, *, whole: bool) -> tuple[Norms, int]:
-        """Measure all rows or those whose turn it is; say how many have come to nothing meanwhile."""
-        spec, turn, rows = draft.layout.tensors[index], self._turn(index), held.size.size
-        which: Array | slice = slice(0, rows)
-        ranges = draft.touched.get(index)
-        if ranges is not None:
-            which = _rows_of(ranges, held.width)
-        elif held.complete and not whole and spec.size > SPLIT:
-            which = slice(turn * rows // TURNS, (turn + 1) * rows // TURNS)
-        elif held.complete and not whole and turn:
-            return held, 0
-        size, least = held.size.copy(), held.least.copy()
-        some, of_some = size[which], least[which]
-        matrix = draft.arrays[index].reshape(rows, held.width)[which]
-        ahead = not whole and ranges is None
-        gone = _note(matrix, held.grid, spec.dtype, 0.5 / bound, ahead, some, of_some)
-        size[which], least[which] = some, of_some
-        smallest = held.smallest
-        if turn == 0 or not held.complete:
-            count = max(1, SEEN // held.width)
-            smallest = np.argpartition(least, count - 1)[:count] if count < rows else np.arange(rows)
-        complete, bottom = held.complete or ranges is None, float(least.min())
-        return Norms(held.grid, held.width, size, least, bottom, smallest, complete), gone
 
-    def worst(self, draft: Draft) -> tuple[float, Name] | None:
-        """Return the largest relative error of the rows looked at for it, and the tensor that it is in.
+def _look(
+    flat: Array, spec: TensorSpec, held: Norms, bound: float, turn: int, ranges: Array | None, *, whole: bool
+) -> tuple[Norms, int]:
+    """Measure all rows or those whose turn it is; return also how many have come to nothing meanwhile."""
+    rows = held.size.size
+    which: Array | slice = slice(0, rows)
+    if ranges is not None:
+        which = _rows_of(ranges, held.width)
+    elif held.complete and not whole and spec.size > SPLIT:
+        which = slice(turn * rows // TURNS, (turn + 1) * rows // TURNS)
+    elif held.complete and not whole and turn:
+        return held, 0
+    size, least = held.size.copy(), held.least.copy()
+    some, of_some = size[which], least[which]
+    matrix = flat.reshape(rows, held.width)[which]
+    ahead = not whole and ranges is None
+    gone = _note(matrix, held.grid, spec.dtype, 0.5 / bound, ahead, some, of_some)
+    size[which], least[which] = some, of_some
+    smallest = held.smallest
+    if turn == 0 or not held.complete:
+        count = max(1, SEEN // held.width)
+        smallest = np.argpartition(least, count - 1)[:count] if count < rows else np.arange(rows)
+    complete, bottom = held.complete or ranges is None, float(least.min())
+    return Norms(held.grid, held.width, size, least, bottom, smallest, complete), gone
 
-        Looked at are the tensors whose turn it is, and the few with the smallest rows beside their step: in
-        each `SEEN` elements of the smallest rows, and of rows in turn. Rows that the grid cannot hold to the
-        bound are left out. None where no tensor is watched.
-        """
-        found: tuple[float, Name] | None = None
-        for index in sorted(draft.looked):
-            path = draft.layout.tensors[index].name
-            error = self._worst_of(draft, index, self._norms[path])
-            if found is None or error > found[0]:
-                found = error, path
-        return found
 
-    def _worst_of(self, draft: Draft, index: int, norms: Norms) -> float:
-        spec = draft.layout.tensors[index]
-        rows, width = norms.size.size, norms.width
-        some = max(1, SEEN // width)
-        if 2 * some < rows:
-            in_turn = (self._saves * some + np.arange(some)) % rows
-            which = np.concatenate((norms.smallest, in_turn))
-        else:
-            which = np.arange(rows)
-        which = which[norms.size[which] > 0]
-        state = draft.arrays[index]
-        held = draft.pools[spec.pool][spec.offset : spec.offset + spec.size]
-        if state.dtype != grid.working_dtype(spec.dtype):  # only these rows are converted
-            state = grid.as_working(state.reshape(rows, width)[which].reshape(-1), spec.dtype)
-            held, which = held.reshape(rows, width)[which].reshape(-1), np.arange(which.size)
-        errors = np.zeros(which.size)
-        kernels.misses(state, held, width, which, width // _WIDE | 1, 2.0**-norms.grid, errors)
-        return float(errors.max(initial=0.0))
+def endangered(risks: Mapping[int, float], saves: int) -> list[int]:
+    """Return the tensors that the worst row is looked for in: those whose turn it is, and those most at risk.
+
+    Parameters
+    ----------
+    risks
+        By tensor: how near its smallest row comes to its bound.
+    saves
+        Saves so far.
+    """
+    nearest = sorted(risks, key=lambda index: (-risks[index], index))[:ENDANGERED]
+    return sorted({*nearest, *(index for index in risks if turn_of(index, saves) == 0)})
+
+
+def turn_of(index: int, saves: int) -> int:
+    """Return whose turn it is in a tensor: 0 its own."""
+    return (saves + index) % TURNS
+
+
+def worst_row(flat: Array, held: Array, spec: TensorSpec, norms: Norms, saves: int) -> float:
+    """Return the largest relative error of some rows of a tensor.
+
+    Looked at are `SEEN` elements of the smallest rows, and of rows in turn. Rows that the grid cannot hold to
+    the bound are left out.
+
+    Parameters
+    ----------
+    flat, held
+        Its elements, and the grid integers that readers have of them.
+    spec, norms
+        Its place, and what is known of its rows.
+    saves
+        Saves so far.
+    """
+    rows, width = norms.size.size, norms.width
+    some = max(1, SEEN // width)
+    if 2 * some < rows:
+        in_turn = (saves * some + np.arange(some)) % rows
+        which = np.concatenate((norms.smallest, in_turn))
+    else:
+        which = np.arange(rows)
+    which = which[norms.size[which] > 0]
+    if flat.dtype != grid.working_dtype(spec.dtype):  # only these rows are converted
+        flat = grid.as_working(flat.reshape(rows, width)[which].reshape(-1), spec.dtype)
+        held, which = held.reshape(rows, width)[which].reshape(-1), np.arange(which.size)
+    errors = np.zeros(which.size)
+    kernels.misses(flat, held, width, which, width // _WIDE | 1, 2.0**-norms.grid, errors)
+    return float(errors.max(initial=0.0))
 
 
 def matrix_of(spec: TensorSpec) -> tuple[int, int]:
     """Return how many rows a tensor has, and how many elements a row: a column is one row, as a vector is."""
-    rows = spec.shape[0] if len(spec.shape) > 1 and spec.size > spec.shape[0] else 1
-    return rows, spec.size // rows
+    size = spec.size
+    rows = spec.shape[0] if len(spec.shape) > 1 and size > spec.shape[0] else 1
+    return rows, size // rows
 
 
-def worst(step: Step, width: int) -> float:
-    """Return the largest root mean square of what a row is off by after it was coded, in steps.
+def worst(step: StepSize, width: int) -> float:
+    """Return the largest root mean square of what a row is off by after it was coded, in step sizes.
 
-    Deltas of more than a step are off by a part of themselves besides where thresholds lie further apart
-    than a step: a row that changes by more than its own size within a save may be off by a tenth of that.
+    Deltas of more than a step size are off by a part of themselves besides where thresholds lie further apart
+    than that: a row that changes by more than its own size within a save may be off by a tenth of that.
     """
     return step.threshold * math.sqrt(min(1.0, 1 / 3 + SPREAD / math.sqrt(width)))
 

@@ -26,9 +26,9 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, SET
 from lcstore.track.draft import Job
-from lcstore.track.grid import exponent_of
+from lcstore.track.grid import exponent_of, largest
 from lcstore.track.policy import Policy
-from lcstore.track.track import Track, largest
+from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries
 from lcstore.write.stage import Staged
 from lcstore.write.written import Written

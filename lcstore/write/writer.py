@@ -153,7 +153,7 @@ class Writer:
         """Save with another quality from now on."""
         kept = ("error", "bytes_per_save", "weighted")
         if any(getattr(policy, name) != getattr(self.policy, name) for name in kept):
-            self.track.rate.forget_budget()
+            self.track.forget_budget()
         self.policy = policy
 
     def moved(self, staged: Staged) -> float:
@@ -161,7 +161,7 @@ class Writer:
         if self.head is None or not self.sound or self._open is not None:
             return math.inf
         names = (name for name, _ in staged.flat.tensors)
-        return moved(self.track, dict(zip(names, staged.arrays, strict=True)))
+        return moved(self.track.held, dict(zip(names, staged.arrays, strict=True)))
 
     def skipped(self, staged: Staged, started: float) -> SaveInfo:
         """Return what is said of a state that is not saved, as it is about the head."""

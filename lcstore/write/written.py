@@ -10,7 +10,8 @@ from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.track.columns import EXACT
-from lcstore.track.draft import Chunk, Draft
+from lcstore.track.draft import Draft
+from lcstore.track.frames import Chunk
 from lcstore.track.grid import track_dtype
 
 

@@ -18,7 +18,7 @@ from lcstore.cli.app import app
 def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = str(tmp_path_factory.mktemp("diff") / "run")
     ones = np.ones((4, 8), np.float32)
-    with lcstore.open(url, policy="exact") as store:
+    with lcstore.open(url, policy="lossless") as store:
         store.save(1, {"model": {"a": ones, "b": ones, "[c]": ones}, "lr": 0.5})
         store.save(2, {"model": {"a": ones * 2, "b": ones * 1.5, "d": ones}, "lr": 0.25}, tags=["good"])
     return url
@@ -60,7 +60,7 @@ def test_a_part_of_it(saved):
 
 
 def test_two_stores(saved, tmp_path):
-    with lcstore.open(tmp_path / "other", policy="exact") as store:
+    with lcstore.open(tmp_path / "other", policy="lossless") as store:
         store.save(7, {"model": {"a": np.full((4, 8), 3, np.float32)}})
     found = document(f"{saved}@1", f"{tmp_path / 'other'}@7", "model/a")
     assert found["tensors"][0]["largest"] == 2.0

@@ -31,7 +31,7 @@ number = 3
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = str(tmp_path_factory.mktemp("tune") / "run")
-    with lcstore.open(url, policy="exact") as store:
+    with lcstore.open(url, policy="lossless") as store:
         for step, state in enumerate(states(7)):
             store.save(step, state)
     return url

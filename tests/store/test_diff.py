@@ -19,7 +19,7 @@ from lcstore.storage.memory import MemoryBackend
 
 
 def opened(*states: dict) -> lcstore.Store:
-    store = lcstore.open(MemoryBackend.fresh(), policy="exact")
+    store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
     for step, state in enumerate(states):
         store.save(step, state)
     return store

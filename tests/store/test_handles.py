@@ -27,7 +27,7 @@ from lcstore.format import keys
 from lcstore.read.resolved import Resolved
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
-from lcstore.track import draft as drafts
+from lcstore.track import advance
 
 
 def weights(array):
@@ -216,7 +216,7 @@ def test_weights_that_no_name_tells_are_told_of_once():
     with pytest.warns(UnrecognisedWarning, match=r"100%.*'w/#0', 'w/#1'\..*policy="):
         store.save(0, big)
     store.save(1, big)
-    for policy in ({"w/**": "exact"}, {"w/**": "weights"}, "exact"):
+    for policy in ({"w/**": "exact"}, {"w/**": "weights"}, "lossless"):
         lcstore.open(MemoryBackend.fresh(), policy=policy).save(0, big)
     lcstore.open(MemoryBackend.fresh()).save(0, {"model": {"weight": np.ones((600, 600))}, **big})
 
@@ -319,7 +319,7 @@ def test_a_chunk_that_cannot_be_made_a_frame_is_taken_back(run, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(drafts, "frame_of_levels", fail)
+        patch.setattr(advance, "frame_of_levels", fail)
         with pytest.raises(MemoryError):
             store.save(2, {"model": run.step()["model"]})
     assert tracked(store) == before
@@ -335,8 +335,8 @@ def test_a_chunk_that_cannot_be_taken_back_is_not_built_upon(run, monkeypatch):
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(drafts, "frame_of_levels", fail)
-        patch.setattr(drafts.Advance, "undo", fail)
+        patch.setattr(advance, "frame_of_levels", fail)
+        patch.setattr(advance.Advance, "undo", fail)
         with pytest.raises(MemoryError):
             store.save(2, {"model": run.step()["model"]})
     assert store.save(3, {"model": run.step()["model"]}).kind == "anchor"

@@ -404,7 +404,7 @@ def record_id_of(store: lcstore.Store, step: int) -> str:
 
 def test_a_state_that_sets_everything_is_given_a_path():
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend, policy="exact") as store:
+    with lcstore.open(backend, policy="lossless") as store:
         for step in range(3):
             store.save(step, {"w": np.arange(12) + step})
     objects = backend.snapshot()

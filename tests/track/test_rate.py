@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass, replace
 
 import numpy as np
 import pytest
@@ -16,10 +16,11 @@ from lcstore.errors import InvalidInputError
 from lcstore.state.layout import make_layout
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track import grid, steps
+from lcstore.track import grid, stepsizes
+from lcstore.track.budget import Budget
 from lcstore.track.columns import ADD, KEEP, Columns
+from lcstore.track.known import Known, parts_of
 from lcstore.track.policy import PRESETS, Policy
-from lcstore.track.rate import Rate, _parts
 from lcstore.track.samples import positions
 from lcstore.track.track import Track
 
@@ -65,6 +66,20 @@ class Follower:
         integers = self.track.pools[spec.pool][spec.offset : spec.offset + spec.size]
         grid.from_grid(integers, int(self.track.columns.grid[index]), "float64", held)
         return value.astype(np.float64) - held.reshape(value.shape)
+
+
+def samples_alone(follower: Follower) -> dict:
+    """What a handle that resumes knows of its tensors."""
+    return {name: Known(known.sample) for name, known in follower.track.held.known.items()}
+
+
+def hashes(value: object) -> object:
+    """All that a value holds, arrays by their bytes."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if is_dataclass(value):
+        value = vars(value)
+    return {name: hashes(part) for name, part in value.items()} if isinstance(value, dict) else value
 
 
 def norm(values: np.ndarray) -> float:
@@ -177,7 +192,7 @@ def test_a_tensor_that_rests_is_flushed_costs_nothing_and_goes_on_with_its_step(
     assert np.abs(follower.left("w", now)).max() <= np.spacing(np.abs(now).max())
     columns = follower.save({"w": next(states)})
     assert columns.op[0] == ADD
-    assert abs(steps.log2_of(int(columns.shift[0])) - steps.log2_of(step)) <= 0.5
+    assert abs(stepsizes.log2_of(int(columns.shift[0])) - stepsizes.log2_of(step)) <= 0.5
 
 
 def test_a_change_that_the_sample_misses_is_not_lost():
@@ -238,7 +253,7 @@ def test_a_budget_that_cannot_be_kept_to_stays_within_bounds():
         follower = Follower(Policy(bytes_per_save=budget))
         for _ in range(40):
             follower.save({"w": next(states)})
-        assert follower.track.rate.factor == pytest.approx(bound)
+        assert follower.track.held.budget.factor == pytest.approx(bound)
 
 
 def test_after_a_resume_a_budget_begins_where_the_record_ends():
@@ -247,10 +262,10 @@ def test_after_a_resume_a_budget_begins_where_the_record_ends():
     follower = Follower(Policy(bytes_per_save=2000))
     for _ in range(40):
         follower.save({"w": next(states)})
-    known = follower.track.rate.factor
-    follower.track.rate = Rate()
+    known = follower.track.held.budget.factor
+    follower.track.held = replace(follower.track.held, budget=Budget(), known=samples_alone(follower))
     follower.save({"w": next(states)})
-    assert follower.track.rate.factor == pytest.approx(known, rel=0.35)
+    assert follower.track.held.budget.factor == pytest.approx(known, rel=0.35)
 
 
 @pytest.mark.parametrize("kwargs", [{"bytes_per_save": 0}, {"bytes_per_save": 10, "error": None}])
@@ -304,22 +319,22 @@ def test_one_row_in_a_hundred_touched_costs_little_more_than_those_rows():
 
 def test_steps_are_what_scales_say():
     for scale in range(256):
-        units = steps.Step(scale).units
+        units = stepsizes.StepSize(scale).units
         assert units == (1, 3, 5, 7)[scale >> 6] << (scale & 63)
-        assert steps.log2_of(scale) == pytest.approx(math.log2(units))
+        assert stepsizes.log2_of(scale) == pytest.approx(math.log2(units))
     for wanted in np.linspace(-1, 27, 1000):
-        found = steps.nearest(float(wanted), 26)
-        assert abs(steps.log2_of(found) - min(max(wanted, 0), 26)) <= (0.17 if wanted > 2 else 0.51)
+        found = stepsizes.nearest(float(wanted), 26)
+        assert abs(stepsizes.log2_of(found) - min(max(wanted, 0), 26)) <= (0.17 if wanted > 2 else 0.51)
 
 
 @pytest.mark.parametrize("error", np.geomspace(0.01, 8, 40))
 def test_the_error_of_a_step_is_the_inverse_of_the_step_of_an_error(error):
-    assert steps.error_of(steps.best(float(error))[0]) == pytest.approx(error, rel=1e-9)
+    assert stepsizes.error_of(stepsizes.best(float(error))[0]) == pytest.approx(error, rel=1e-9)
 
 
 def test_every_block_of_a_tensor_of_any_size_has_a_part():
     for count in (*range(1, 12_000, 7), *range(5_119, 5_130), *range(7_168, 7_180), *range(30_750, 30_760)):
-        part_of_block, starts = _parts(count, positions(count).size)
+        part_of_block, starts = parts_of(count, positions(count).size)
         assert part_of_block.size == -(-count // 1024)
         assert part_of_block.max(initial=0) < starts.size
         assert starts[0] == 0
@@ -332,16 +347,20 @@ def test_a_draft_that_is_rolled_back_leaves_the_rate_as_it_was():
     for _ in range(4):
         value = value + rng.standard_normal((96, 64)) * 1e-3
         follower.save({"w": value.astype(np.float32)})
-    before = follower.track.rate.copy()
+    track = follower.track
+    before, pools = track.held, {name: pool.copy() for name, pool in track.pools.items()}
+    remembered = hashes(before.known[("w",)]._asdict())
     for still in (False, True):
         state = value if still else value + rng.standard_normal((96, 64)) * 1e-3
         flat = [host.array.reshape(-1) for _, host in flatten({"w": state.astype(np.float32)}).tensors]
         for _ in range(3):
-            draft = follower.track.draft(follower.track.layout, flat, BALANCED, anchor=False)
+            draft = track.draft(track.layout, flat, BALANCED, anchor=False)
             for job in list(draft.jobs):
                 job()
             draft.roll_back()
-        assert follower.track.rate == before
+        assert track.held is before
+        assert hashes(before.known[("w",)]._asdict()) == remembered
+        assert all((track.pools[name] == pool).all() for name, pool in pools.items())
 
 
 def test_exact_values_are_no_part_of_a_budget():

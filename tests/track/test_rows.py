@@ -19,9 +19,9 @@ from lcstore.errors import InvalidInputError
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track import rows, sums
-from lcstore.track.blocksteps import block_of
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.rows import TURNS
+from lcstore.track.steptable import block_of
 
 BALANCED = PRESETS["balanced"]
 
@@ -110,7 +110,7 @@ def test_rows_of_zeros_need_nothing_and_rows_that_come_to_nothing_are_nothing():
         assert not left[::10].any()
         if save >= 20 + TURNS:
             assert not left[5::10].any()
-            assert not follower.track.rate.rows._norms[("w",)].least.min() < 0.01
+            assert not follower.track.held.known[("w",)].norms.least.min() < 0.01
 
 
 def test_a_row_that_shrinks_at_once_is_kept_again_once_its_turn_has_come():
@@ -220,7 +220,7 @@ def test_a_draft_of_steps_by_row_can_be_taken_back():
     before = {name: pool.copy() for name, pool in track.pools.items()}
     flat = [host.array.reshape(-1) for _, host in flatten({"w": next(states)}).tensors]
     draft = track.draft(track.layout, flat, BALANCED, anchor=False)
-    assert draft.by_row
+    assert draft.coder.decided.tables[0].block < 1024
     assert all(parse_frame(job().data).block < 10 for job in list(draft.jobs))
     assert any((track.pools[name] != before[name]).any() for name in before)
     draft.roll_back()
@@ -236,7 +236,7 @@ def test_a_value_that_leaves_the_grid_undoes_the_steps_by_row_before_it():
     value[-1, -1] = np.inf
     before = {name: pool.copy() for name, pool in track.pools.items()}
     draft = track.draft(track.layout, [value.reshape(-1)], BALANCED, anchor=False)
-    assert draft.by_row
+    assert draft.coder.decided.tables[0].block < 1024
     assert [job() for job in list(draft.jobs)] == [None]
     assert draft.off_grid == {0}
     assert all((track.pools[name] == before[name]).all() for name in before)

@@ -188,12 +188,12 @@ def test_a_resumed_handle_goes_on_with_its_budget():
     with lcstore.open(backend, policy=policy, threads=1) as store:
         for step, state in enumerate(states[:30]):
             store.save(step, state)
-        before = store._writer.track.rate.factor
+        before = store._writer.track.held.budget.factor
     with lcstore.open(backend, policy=policy, threads=1) as store:
         store.resume()
         store.save(30, states[30])
         # It is told from step sizes, of which there are four to the octave, and which are kept for long.
-        assert store._writer.track.rate.factor == pytest.approx(before, rel=0.4)
+        assert store._writer.track.held.budget.factor == pytest.approx(before, rel=0.4)
 
 
 def test_weighted_is_true_or_false():

@@ -273,25 +273,25 @@ def test_presets_keep_their_error(preset, low, high):
 
 
 def test_update_scale_falls_at_once_and_rises_slowly():
-    from lcstore.track.steps import RISE, choose_step, follow
+    from lcstore.track.stepsizes import RISE, choose_step_size, follow
 
     assert follow(1.0, 0.01) == 0.01
     assert follow(1.0, 100.0) == RISE
     assert follow(0.0, 3.0) == 3.0
     assert follow(1.0, 0.0) == 1.0
-    kept = choose_step(1.0, 1.0, -20, None, 26).scale
+    kept = choose_step_size(1.0, 1.0, -20, None, 26).scale
     for factor in (0.9, 1.0, 1.1):  # hysteresis: the step stays
-        assert choose_step(factor, 1.0, -20, kept, 26).scale == kept
-    assert choose_step(8.0, 1.0, -20, kept, 26).scale == kept + 3
-    assert choose_step(1e9, 1.0, -20, kept, 26).scale == 26
-    assert choose_step(1e-30, 1.0, -20, kept, 26).scale == 0
+        assert choose_step_size(factor, 1.0, -20, kept, 26).scale == kept
+    assert choose_step_size(8.0, 1.0, -20, kept, 26).scale == kept + 3
+    assert choose_step_size(1e9, 1.0, -20, kept, 26).scale == 26
+    assert choose_step_size(1e-30, 1.0, -20, kept, 26).scale == 0
 
 
-def test_an_exact_policy_is_exact():
+def test_a_lossless_policy_keeps_every_bit():
     from lcstore.write.entries import layout_entries
 
     flat = flatten({"model": {"a.weight": np.ones((64, 64), np.float32)}})
-    (entry,) = layout_entries(flat.tensors, PRESETS["exact"], set())
+    (entry,) = layout_entries(flat.tensors, PRESETS["lossless"], set())
     assert entry.role == "exact"
 
 

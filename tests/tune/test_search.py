@@ -139,7 +139,7 @@ def test_runs_and_losses_that_make_no_sense(run, bowl):
 
 def test_an_iterator_and_a_store_do_as_well(run, bowl, found, tmp_path):
     assert tune(iter(run), bowl).policy == found.policy
-    with lcstore.open(tmp_path / "run", policy="exact") as store:
+    with lcstore.open(tmp_path / "run", policy="lossless") as store:
         for step, state in enumerate(run):
             store.save(10 * step, state)
     saved = Saved(tmp_path / "run")

@@ -1,18 +1,21 @@
-"""Which step of the quantizer a tensor takes: a rule of its own update scale, never of the residual coded.
+"""Which step size of the quantizer a tensor takes: a rule of its own update scale, never of the residual.
 
-A step tied to the residual runs away (the residual grows with the step). The update scale does not know the
-step, so the tracking error stays a fixed part of it.
+A step size tied to the residual runs away (the residual grows with it). The update scale does not know the
+step size, so the tracking error stays a fixed part of it.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Final
+from functools import cache, cached_property, lru_cache
+from typing import Final, TypeAlias
 
 from lcstore.codec.scales import scale_of, shift_of, step_of
+
+_Row: TypeAlias = tuple[float, ...]
 
 #: An update scale rises at most this much from save to save, and falls at once.
 RISE: Final = 1.25
@@ -21,18 +24,18 @@ STEADY: Final = 0.5
 #: What is left in a row stays until it is touched again, so that it adds up over rows touched long ago: where
 #: rows are touched one by one, the error aimed at, in updates of a row, is this part of the usual.
 IN_ROWS: Final = 0.67
-#: The step is kept while it is within so many octaves of the one wanted; the second number is for errors
-#: below `FINE`, where a step that is too fine costs most.
+#: The step size is kept while it is within so many octaves of the one wanted; the second number is for errors
+#: below `FINE`, where one that is too fine costs most.
 HYSTERESIS, HYSTERESIS_FINE, FINE = 0.4, 0.25, 0.6
-#: Bounds of the threshold from which a delta is rounded away from zero, in steps.
+#: Bounds of the threshold from which a delta is rounded away from zero, in step sizes.
 LEAST_THRESHOLD, MOST_THRESHOLD = 0.5, 0.95
-#: By so much a threshold may be wanted below the least before a coarse step is given up.
+#: By so much a threshold may be wanted below the least before a coarse step size is given up.
 NEAREST_MISS: Final = 0.03
-#: Change of the threshold that makes up for a step that is one octave finer than wanted.
+#: Change of the threshold that makes up for a step size that is one octave finer than wanted.
 PER_OCTAVE: Final = 0.54
-#: By tracking error: step over update scale, threshold, and distance of further thresholds, in steps. They
-#: are near the best in a closed loop of normal updates, and interpolated in between. Thresholds are a little
-#: lower, as the last hundredths of the bytes are bought with a track that lags behind.
+#: By tracking error: step size over update scale, threshold, and distance of further thresholds, in step
+#: sizes. They are near the best in a closed loop of normal updates, and interpolated in between. Thresholds
+#: are a little lower, as the last hundredths of the bytes are bought with a track that lags behind.
 BEST: Final = (
     (0.1, 0.346, 0.515, 1.01),
     (0.35, 1.15, 0.565, 1.1),
@@ -54,26 +57,26 @@ TREND: Final = (
     (1.0, 0.52),
 )
 #: From this part on an update is a trend. Thresholds behind the first lie in the middle (large changes that
-#: are always rounded down add up). None makes up for a step that is finer than wanted (the track would lag
-#: behind, and its error grow by more than the bytes fall), so the step is kept as closely as at fine errors.
+#: are always rounded down add up). None makes up for a step size that is finer than wanted (the track would
+#: lag behind, and its error grow by more than the bytes fall), so it is kept as closely as at fine errors.
 A_TREND: Final = 0.25
-#: Variance of what rounding leaves, for a step of 1 and a threshold of 1/2, and what a threshold off that
-#: adds, by its square.
+#: Variance of what rounding leaves, for a step size of 1 and a threshold of 1/2, and what a threshold off
+#: that adds, by its square.
 LEFT, OFF = 1 / 12, 0.72
 
 
 @dataclass(frozen=True)
-class Step:
-    """A quantizer's step, in the words of a frame's scale, and where it rounds.
+class StepSize:
+    """A quantizer's step size, in the words of a frame's scale, and where it rounds.
 
     Attributes
     ----------
     scale
         1, 3, 5 or 7 times a power of two, four to the octave: as in :mod:`lcstore.codec.scales`.
     threshold
-        From where on a delta is not zero, in steps.
+        From where on a delta is not zero, in step sizes.
     width
-        Distance of the thresholds behind it, in steps.
+        Distance of the thresholds behind it, in step sizes.
     """
 
     scale: int
@@ -82,7 +85,7 @@ class Step:
 
     @cached_property
     def units(self) -> int:
-        """The step in grid units."""
+        """The step size in grid units."""
         return step_of(self.scale)
 
     @property
@@ -92,23 +95,23 @@ class Step:
 
     @property
     def rounding(self) -> float:
-        """What is added before that, so that `threshold` steps become one."""
+        """What is added before that, so that `threshold` step sizes become one level."""
         return 1 - self.threshold / self.width
 
-    def finer(self, octaves: int) -> Step:
-        """Return a step that is finer by so many octaves, or as fine as the grid."""
+    def finer(self, octaves: int) -> StepSize:
+        """Return a step size that is finer by so many octaves, or as fine as the grid."""
         shift = shift_of(self.scale)
         if octaves > shift:
-            return Step(0)
+            return StepSize(0)
         return replace(self, scale=self.scale - octaves) if octaves else self
 
-    def at_rest(self) -> Step:
-        """Return the power of two that is not below the step, which rounds to nearest, and ties to zero."""
-        return Step(math.ceil(log2_of(self.scale)), LEAST_THRESHOLD + 0.01)
+    def at_rest(self) -> StepSize:
+        """Return the power of two that is not below this, which rounds to nearest, and ties to zero."""
+        return StepSize(math.ceil(log2_of(self.scale)), LEAST_THRESHOLD + 0.01)
 
 
 def nearest(wanted: float, most: int) -> int:
-    """Return the scale of the step whose log2, above the grid's unit, is nearest to `wanted`."""
+    """Return the scale of the step size whose log2, above the grid's unit, is nearest to `wanted`."""
     quarters = [(math.log2(quarter), quarter) for quarter in (4, 5, 6, 7, 8)]
     bounded = max(0.0, min(wanted, float(most)))
     octave = math.floor(bounded)
@@ -121,14 +124,15 @@ def nearest(wanted: float, most: int) -> int:
     return scale_of(quarter, shift)
 
 
+@cache
 def log2_of(scale: int) -> float:
-    """Return log2 of the step that a scale stands for, in grid units."""
+    """Return log2 of the step size that a scale stands for, in grid units."""
     shift = shift_of(scale)
     return math.log2(step_of(scale - shift)) + shift
 
 
 def best(error: float, trend: float = 0.0) -> tuple[float, float, float]:
-    """Return step over update scale, threshold and width for a tracking error.
+    """Return step size over update scale, threshold and width for a tracking error.
 
     Parameters
     ----------
@@ -147,15 +151,20 @@ def best(error: float, trend: float = 0.0) -> tuple[float, float, float]:
     return ratio, lower, width + part * (1 - width)
 
 
+def _around(rows: Sequence[_Row], value: float, column: int = 0) -> tuple[_Row, _Row]:
+    """Return the rows whose `column` is next to a value: one of them twice where it is beyond them all."""
+    place = bisect_left(rows, value, key=lambda row: row[column])
+    return rows[max(place - 1, 0)], rows[min(place, len(rows) - 1)]
+
+
 def _threshold_of(trend: float) -> float:
-    place = bisect_right(TREND, (trend,))
-    (x0, y0), (x1, y1) = TREND[max(place - 1, 0)], TREND[min(place, len(TREND) - 1)]
+    (x0, y0), (x1, y1) = _around(TREND, trend)
     return y0 if x1 == x0 else y0 + (trend - x0) / (x1 - x0) * (y1 - y0)
 
 
+@lru_cache(maxsize=64)  # most tensors have one error
 def _of_noise(error: float) -> tuple[float, float, float]:
-    place = bisect_right(BEST, (error,))
-    low, high = BEST[max(place - 1, 0)], BEST[min(place, len(BEST) - 1)]
+    low, high = _around(BEST, error)
     if low is high:
         return low[1] * error / low[0], low[2], low[3]
     part = math.log(error / low[0]) / math.log(high[0] / low[0])
@@ -164,9 +173,8 @@ def _of_noise(error: float) -> tuple[float, float, float]:
 
 
 def error_of(ratio: float) -> float:
-    """Return the tracking error at a step of `ratio` update scales: the inverse of `best`."""
-    place = bisect_right([row[1] for row in BEST], ratio)
-    low, high = BEST[max(place - 1, 0)], BEST[min(place, len(BEST) - 1)]
+    """Return the tracking error at a step size of `ratio` update scales: the inverse of `best`."""
+    low, high = _around(BEST, ratio, 1)
     if low is high:
         return low[0] * ratio / low[1]
     return low[0] * math.pow(high[0] / low[0], math.log(ratio / low[1]) / math.log(high[1] / low[1]))
@@ -183,10 +191,10 @@ def follow(previous: float, now: float, *, rows: bool = False) -> float:
     return now if previous <= 0 else min(now, previous * RISE)
 
 
-def choose_step(
+def choose_step_size(
     update: float, error: float, grid: int, previous: int | None, most: int, trend: float = 0.0
-) -> Step:
-    """Choose the step for a tensor.
+) -> StepSize:
+    """Choose the step size for a tensor.
 
     Parameters
     ----------
@@ -197,21 +205,21 @@ def choose_step(
     grid
         log2 of its grid's unit.
     previous
-        The scale of its step of the save before.
+        The scale of its step size of the save before.
     most
-        Most octaves of a step above the grid's unit.
+        Most octaves of a step size above the grid's unit.
     trend
         Which part of its update goes on from save to save.
     """
     if update <= 0:
-        return Step(0)
+        return StepSize(0)
     ratio, threshold, width = best(error, trend)
     wanted = math.log2(ratio * update) - grid
     scale = previous
-    # A step finer than wanted may have a wider zero, a coarser one a narrower, down to rounding to nearest.
+    # One finer than wanted may have a wider zero, a coarser one a narrower, down to rounding to nearest.
     finest = HYSTERESIS if error >= FINE and trend < A_TREND else HYSTERESIS_FINE
     coarsest = min(finest, (threshold + NEAREST_MISS - LEAST_THRESHOLD) / PER_OCTAVE)
     if scale is None or not -coarsest <= wanted - log2_of(scale) <= finest or shift_of(scale) > most:
         scale = nearest(wanted, most)
     threshold += PER_OCTAVE * (1 - min(1.0, trend / A_TREND)) * (wanted - log2_of(scale))
-    return Step(scale, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), width)
+    return StepSize(scale, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), width)

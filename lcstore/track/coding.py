@@ -1,0 +1,182 @@
+"""The jobs that code the chunks of a save: they move the pools given to them, and return what they found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
+from lcstore.codec.factored import Part
+from lcstore.codec.tables import TableCache
+from lcstore.kernels.digest import digest
+from lcstore.state.layout import ALIGN
+from lcstore.state.poolmap import Piece, PoolMap
+from lcstore.track import grid
+from lcstore.track.advance import Advance, Scratch
+from lcstore.track.algebra import ArrayName
+from lcstore.track.columns import ADD, EXACT, KEEP, SET
+from lcstore.track.decide import Asked, Decision
+from lcstore.track.frames import Chunk, digest_bits, frame_of_values, gather, values_of_frame
+
+#: How to move the track back, one chunk after another. A job says how before it moves anything.
+Journal: TypeAlias = list[Callable[[], None]]
+
+
+class Coded(NamedTuple):
+    """What a job has found.
+
+    Attributes
+    ----------
+    chunk
+        None where there is nothing to store.
+    digests
+        By tensor, what is to be added to its digest.
+    off_grid
+        Tensors that do not fit their grid.
+    """
+
+    chunk: Chunk | None
+    digests: list[tuple[int, np.uint64]]
+    off_grid: set[int]
+
+
+#: Codes one chunk. Jobs of a save may run side by side.
+Work: TypeAlias = Callable[[Journal], Coded]
+
+
+@dataclass(frozen=True, eq=False)
+class Coder:
+    """What the jobs of one save share.
+
+    Attributes
+    ----------
+    asked, decided
+        The state, and what is done with it.
+    pools
+        By name: moved in place.
+    fresh
+        Pools that no commit stands on: nothing of them is worth a way back.
+    maps
+        By pool: which tensors lie where.
+    tables, scratch
+        Of the handle.
+    """
+
+    asked: Asked
+    decided: Decision
+    pools: Mapping[str, Array]
+    fresh: Set[str]
+    maps: Mapping[str, PoolMap]
+    tables: TableCache
+    scratch: Scratch
+
+    def jobs(self) -> Iterator[Work]:
+        """Yield the jobs for what was decided, and those for the exact values if they are asked for."""
+        ops, policy = self.decided.columns.op, self.asked.policy
+        precisions = {"first_moment": policy.first_moment, "second_moment": policy.second_moment}
+        for name, members in self.maps.items():
+            role = members.pool.role
+            of = {op: {t for t in members.tensors if ops[t] == op} for op in (KEEP, ADD, SET, EXACT)}
+            for chunk in members.chunks_of(of[ADD]):
+                yield partial(self.code_deltas, name, chunk)
+            whole = of[EXACT]
+            if self.asked.exact and role != "exact":
+                whole = {*members.tensors}
+            for chunk in members.chunks_of(whole):
+                yield partial(self.code_values, name, chunk, "exact", whole, None)
+            for chunk in members.chunks_of(of[SET]) if role != "weights" else ():
+                yield partial(self.code_values, name, chunk, "set", of[SET], precisions.get(role))
+
+    def code_deltas(self, pool: str, chunk: int, journal: Journal) -> Coded:
+        """Code the tensors of a chunk that are added to, and move the track with them."""
+        decided, (low, high) = self.decided, self.maps[pool].bounds(chunk)
+        pieces = [piece for piece in self.maps[pool].pieces(chunk) if piece.tensor in decided.tables]
+        block = min((decided.tables[piece.tensor].block for piece in pieces), default=ALIGN)
+        moving = Advance(self.pools[pool][low:high], block, self.scratch)
+        if pool not in self.fresh:
+            journal.append(moving.undo)
+        digests = []
+        for piece in pieces:
+            spec = self.asked.layout.tensors[piece.tensor]
+            added = moving.over(
+                piece,
+                self.asked.arrays[piece.tensor],
+                spec.dtype,
+                int(decided.columns.grid[piece.tensor]),
+                decided.tables[piece.tensor],
+                self.asked.touched.get(spec.name),
+            )
+            if added is None:
+                moving.undo()  # now: the levels of many chunks would be larger than their track
+                return Coded(None, [], {piece.tensor})
+            digests.append((piece.tensor, added))
+        data = moving.frame(self.tables)
+        return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
+
+    def code_values(
+        self,
+        pool: str,
+        chunk: int,
+        op: ArrayName,
+        tensors: Set[int],
+        precision: float | None,
+        journal: Journal,
+    ) -> Coded:
+        """Code those of `tensors` that a chunk holds as values; set the track to them where they have one."""
+        spec, (low, high) = self.asked.layout.pools[pool], self.maps[pool].bounds(chunk)
+        pieces = [piece for piece in self.maps[pool].pieces(chunk) if piece.tensor in tensors]
+        dtype = dtype_from_name(spec.dtype)
+        values = gather([(self._part(piece), piece.at) for piece in pieces], high - low, dtype)
+        if precision == 0:
+            values[:] = 0  # dropped
+        data = frame_of_values(values, spec.role, precision or None, self.tables, self._matrices(pieces))
+        coded = values
+        if op == "set" and precision:
+            coded = values_of_frame(data, values.size, dtype)
+        digests, off_grid = [], set()
+        for piece in pieces:
+            total = np.zeros(1, np.uint64)
+            if op == "set":
+                part = coded[piece.at : piece.at + piece.size]
+                digest_bits(part, piece.first, total)
+                if pool in self.pools:
+                    self._place(piece, pool, low, journal)[:] = part
+            elif self.decided.columns.op[piece.tensor] != EXACT or spec.role != "weights":
+                continue  # its exact value is stored besides what readers get
+            elif not self._set_grid(piece, self._place(piece, pool, low, journal), total):
+                off_grid.add(piece.tensor)
+                continue
+            digests.append((piece.tensor, total[0]))
+        made = Chunk(pool, op, chunk, data) if values.view(np.uint8).any() else None
+        return Coded(made, digests, off_grid)
+
+    def _part(self, piece: Piece) -> Array:
+        return self.asked.arrays[piece.tensor][piece.first : piece.first + piece.size]
+
+    def _matrices(self, pieces: Iterable[Piece]) -> Sequence[Part]:
+        """Return where the pieces of a chunk lie in their tensors, taken as matrices."""
+        parts = []
+        for piece in pieces:
+            cols = math.prod(self.asked.layout.tensors[piece.tensor].shape[1:])
+            parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
+        return parts
+
+    def _set_grid(self, piece: Piece, out: Array, total: Array) -> bool:
+        """Set the track of a piece to its exact value, rounded; return whether that fits its grid."""
+        unit, spec = int(self.decided.columns.grid[piece.tensor]), self.asked.layout.tensors[piece.tensor]
+        fits = grid.to_grid(self._part(piece), unit, out, spec.dtype)
+        digest(out, piece.first, total)
+        return fits
+
+    def _place(self, piece: Piece, pool: str, low: int, journal: Journal) -> Array:
+        """Return the piece's place in the pool, to be overwritten; the way back keeps what was there."""
+        part = self.pools[pool][low + piece.at : low + piece.at + piece.size]
+        if pool not in self.fresh:
+            journal.append(partial(np.copyto, part, part.copy()))
+        return part

@@ -1,0 +1,267 @@
+"""What a save does with each tensor, and on which step sizes: decided from values, before anything moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import InvalidInputError
+from lcstore.state.layout import Layout, TensorSpec
+from lcstore.state.names import Name, format_name
+from lcstore.track import grid, rows, samples, stepsizes
+from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget
+from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
+from lcstore.track.held import Held
+from lcstore.track.known import Known
+from lcstore.track.policy import Policy
+from lcstore.track.stepsizes import IN_ROWS, StepSize
+from lcstore.track.steptable import StepTable, make_table
+
+#: Update scales are recorded as float32; those of float64 tensors may be larger.
+_LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A save that is asked for.
+
+    Attributes
+    ----------
+    layout
+        Of the new state; extends that of the last commit unless `anchor`.
+    arrays
+        The tensors in the order of the layout: flat, contiguous, in their logical dtype.
+    policy
+        The quality.
+    shares
+        What errors of single tensors are multiplied with, by place in the layout.
+    anchor
+        Set everything, on new grids.
+    exact
+        Store the exact value of everything besides.
+    reset
+        Tensors of weights to set on a new grid.
+    touched
+        Of tensors of weights of which only some elements changed since the last commit: ``int64[r, 2]``,
+        ranges of them, rising and apart. No others are looked at.
+    """
+
+    layout: Layout
+    arrays: Sequence[Array]
+    policy: Policy
+    shares: Mapping[int, float]
+    anchor: bool = False
+    exact: bool = False
+    reset: Set[Name] = frozenset()
+    touched: Mapping[Name, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What a save does.
+
+    Attributes
+    ----------
+    columns
+        Of the new node, but for what coding adds to the digests.
+    tables
+        The step sizes of each tensor that is added to.
+    known, budget, saves
+        What is remembered once the save is committed.
+    watched
+        The tensors that the worst row is looked for in.
+    off_grid
+        Tensors found not to fit their grid.
+    """
+
+    columns: Columns
+    tables: dict[int, StepTable]
+    known: dict[Name, Known]
+    budget: Budget
+    saves: int
+    watched: list[int]
+    off_grid: set[int]
+
+
+class _Choice(NamedTuple):
+    """What a save does with one tensor: its entries in the columns, and the rest as in a `Decision`."""
+
+    op: int
+    grid: int = NO_GRID
+    shift: int = 0
+    digest: int = 0
+    scale: float = 0.0
+    known: Known | None = None
+    table: StepTable | None = None
+    risk: float | None = None
+    off_grid: bool = False
+
+
+def decide(held: Held, asked: Asked) -> Decision:
+    """Decide what a save does. Nothing is changed.
+
+    Raises
+    ------
+    InvalidInputError
+        `touched` leaves out elements that have changed.
+    """
+    tensors, columns = asked.layout.tensors, Columns.empty(len(asked.layout.tensors))
+    deciding = _Deciding.of(held, asked)
+    choices = [deciding.choose(index, spec) for index, spec in enumerate(tensors)]
+    for name in ("op", "grid", "shift", "digest", "scale"):
+        getattr(columns, name)[:] = [getattr(one, name) for one in choices]
+    risks = {index: one.risk for index, one in enumerate(choices) if one.risk is not None}
+    return Decision(
+        columns=columns,
+        tables={index: one.table for index, one in enumerate(choices) if one.table is not None},
+        known={
+            spec.name: one.known for spec, one in zip(tensors, choices, strict=True) if one.known is not None
+        },
+        budget=deciding.budget,
+        saves=deciding.saves,
+        watched=rows.endangered(risks, deciding.saves),
+        off_grid={index for index, one in enumerate(choices) if one.off_grid},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Deciding:
+    """What all tensors of one save have in common."""
+
+    held: Held
+    asked: Asked
+    budget: Budget
+    factor: float
+    saves: int
+
+    @classmethod
+    def of(cls, held: Held, asked: Asked) -> _Deciding:
+        policy, budget, factor = asked.policy, held.budget, 1.0
+        follows = policy.bytes_per_save is not None and not asked.anchor and held.layout is not None
+        if follows and policy.error is not None:
+            middle = float(np.median([*asked.shares.values()])) if asked.shares else 1.0
+            budget = budget.begun(policy.error * middle, held.columns)
+            factor = budget.factor or 1.0
+        return cls(held, asked, budget, factor, held.saves + 1)
+
+    def choose(self, index: int, spec: TensorSpec) -> _Choice:
+        """Decide about one tensor."""
+        base, flat = self.held.layout, self.asked.arrays[index]
+        before = base.index.get(spec.name) if base is not None and not self.asked.anchor else None
+        if before is not None and base is not None and not base.tensors[before].lies_like(spec):
+            before = None
+        if spec.role == "weights":
+            return self._weights(index, spec, flat, before)
+        kept = spec.role == "exact" and before is not None and not self.asked.exact
+        if kept and grid.same_bits(self.held.of(spec), flat):
+            return _Choice(KEEP, digest=int(self._columns.digest[before]))
+        return _Choice(SET)
+
+    def _weights(self, index: int, spec: TensorSpec, flat: Array, before: int | None) -> _Choice:
+        now = samples.take(flat)
+        last = self.held.known.get(spec.name, Known(now))
+        fixed = before is not None and spec.name not in self.asked.reset
+        unit = int(self._columns.grid[before]) if fixed else NO_GRID
+        if before is None or unit == NO_GRID:
+            return _anew(spec, flat, last._replace(sample=now, norms=None))
+        if not np.isfinite(now).all():
+            return _Choice(KEEP, off_grid=True)
+        return self._delta(index, spec, flat, before, last, now)
+
+    def _delta(
+        self, index: int, spec: TensorSpec, flat: Array, before: int, last: Known, now: Array
+    ) -> _Choice:
+        """Decide about weights that have a grid: nothing to add, or a delta on which step sizes."""
+        columns, change, ranges = self._columns, now - last.sample, self.asked.touched.get(spec.name)
+        touched = samples.touched(change)
+        moved = samples.rms(change if touched is None else change[touched])
+        scale = stepsizes.follow(float(columns.scale[before]), moved, rows=touched is not None)
+        kept = _Choice(
+            KEEP,
+            grid=int(columns.grid[before]),
+            shift=int(columns.shift[before]),
+            digest=int(columns.digest[before]),
+            scale=min(scale, _LARGEST_SCALE),
+            known=last._replace(sample=now),
+        )
+        if ranges is not None:
+            _check_touched(spec, ranges, change)
+            nothing = not ranges.size
+        else:
+            nothing = moved == 0 and self._is_there(spec, flat, kept.grid)
+        if nothing:
+            return kept
+        known, trend, finer = last, 0.0, None
+        if ranges is None and touched is None:
+            trend, known = known.trend(change, moved)
+        error = self._error(index, spec)
+        chosen = usual = _step_size(spec, kept, error if touched is None else error * IN_ROWS, trend)
+        if ranges is None and moved == 0:
+            usual = chosen.at_rest()
+            finer, known = known.rest(spec.size, flushed=self._is_there(spec, flat, kept.grid, sampled=True))
+        elif ranges is None:
+            known = known._replace(still=0) if known.still else known
+            if touched is None:
+                finer, known = known.by_part(change, moved, spec.size)
+        bound, norms, needs, risk = self.asked.policy.row_error_of(spec.name, error), None, None, None
+        if bound is not None:
+            turn = rows.turn_of(index, self.saves)
+            norms, needs, risk = rows.watch(
+                flat, spec, kept.grid, usual, bound, known=known.norms, turn=turn, ranges=ranges
+            )
+        return kept._replace(
+            op=ADD,
+            shift=chosen.scale,
+            known=known._replace(sample=now, norms=norms),
+            table=make_table(usual, spec.size, finer, needs),
+            risk=risk,
+        )
+
+    @property
+    def _columns(self) -> Columns:
+        assert self.held.columns is not None
+        return self.held.columns
+
+    def _error(self, index: int, spec: TensorSpec) -> float:
+        """Return the tracking error aimed at for a tensor."""
+        error, times = self.asked.policy.error_of(spec.name), self.factor * self.asked.shares.get(index, 1.0)
+        assert error is not None
+        return error if times == 1 else max(LEAST_ERROR, min(MOST_ERROR, error * times))
+
+    def _is_there(self, spec: TensorSpec, flat: Array, unit: int, *, sampled: bool = False) -> bool:
+        """Return whether readers have the value of a tensor, or of its sample, as near as its grid allows."""
+        has = self.held.of(spec)
+        if sampled:
+            places = samples.positions(spec.size)
+            flat, has = flat[places], has[places]
+        return grid.is_at(flat, unit, has, spec.dtype)
+
+
+def _anew(spec: TensorSpec, flat: Array, known: Known) -> _Choice:
+    """Decide about a tensor of weights that is set: exactly, and on which grid; or as all zeros."""
+    magnitude = grid.largest(flat, spec.dtype)
+    unit = grid.exponent_of(magnitude, spec.dtype)
+    if unit is None:
+        return _Choice(SET, known=known, off_grid=magnitude != 0)
+    return _Choice(EXACT, unit, known=known)
+
+
+def _step_size(spec: TensorSpec, before: _Choice, error: float, trend: float) -> StepSize:
+    """Return the usual step size of a tensor."""
+    most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
+    return stepsizes.choose_step_size(before.scale, error, before.grid, before.shift or None, most, trend)
+
+
+def _check_touched(spec: TensorSpec, ranges: Array, change: Array) -> None:
+    """Refuse ranges that leave out anything of the sample that has changed."""
+    places = samples.positions(spec.size)[change != 0]
+    begun = np.searchsorted(ranges[:, 0], places, "right")
+    if (begun == np.searchsorted(ranges[:, 1], places, "right")).any():
+        raise InvalidInputError(
+            f"touched leaves out elements of {format_name(spec.name)!r} that have changed since the "
+            "last save; name all rows that have, or leave the tensor out of touched"
+        )
