@@ -38,7 +38,7 @@ from lcstore.track.grid import track_dtype
 from lcstore.version import SOFTWARE
 
 #: How the names of pools begin that can be let go of, so that the weights are kept.
-STRIPPABLE: Final = (*keys.MOMENTS, "exact_optim-")
+STRIPPABLE: Final = (*keys.MOMENTS, "plain_optim-")
 
 
 def repair(

@@ -43,7 +43,7 @@ class LayoutView:
     @cached_property
     def lossy(self) -> Array:
         """Which tensors may have an exact value besides: ``bool``, per tensor."""
-        return np.array([spec.role != "exact" for spec in self.layout.tensors], bool)
+        return np.array([spec.role != "plain" for spec in self.layout.tensors], bool)
 
     def within(self, pools: Iterable[str]) -> Array:
         """Tell which tensors lie in any of some pools: ``bool``, per tensor."""

@@ -192,7 +192,7 @@ class Reader:
     @staticmethod
     def keeps_exact(node: Node, tensor: int) -> bool:
         """Say whether a node keeps the exact value of a lossy tensor."""
-        lossy = node.layout.tensors[tensor].role != "exact" and node.exact
+        lossy = node.layout.tensors[tensor].role != "plain" and node.exact
         return lossy and (bool(node.columns.op[tensor] == EXACT) or node.record.exact is not None)
 
     def _exact_values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:

@@ -23,7 +23,7 @@ from lcstore.state.names import Name
 from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.specs import (
     ALIGN,
-    EXACT_ALIGN,
+    PLAIN_ALIGN,
     PoolSpec,
     TensorSpec,
     check_shape,
@@ -32,13 +32,13 @@ from lcstore.state.specs import (
 )
 from lcstore.state.tree import structure_names
 
-__all__ = ["ALIGN", "EXACT_ALIGN", "Entry", "Layout", "PoolSpec", "TensorSpec", "make_layout"]
+__all__ = ["ALIGN", "PLAIN_ALIGN", "Entry", "Layout", "PoolSpec", "TensorSpec", "make_layout"]
 
 _POOL_PREFIX: Final[Mapping[Role, str]] = {
     "weights": "weights",
     "first_moment": "first",
     "second_moment": "second",
-    "exact": "exact",
+    "plain": "plain",
 }
 
 
@@ -149,7 +149,7 @@ def _check_entries(structure: Structure, entries: Sequence[Entry]) -> None:
         raise InvalidInputError("the entries are not the tensors of the structure, in its order")
     for path, shape, dtype, role, _ in entries:
         dtype_from_name(dtype)
-        if role not in _POOL_PREFIX or (role != "exact" and dtype not in LOSSY_DTYPES):
+        if role not in _POOL_PREFIX or (role != "plain" and dtype not in LOSSY_DTYPES):
             raise InvalidInputError(f"the {dtype} tensor at {where(path)} cannot have the role {role!r}")
         check_shape(shape)
 
@@ -168,7 +168,7 @@ class _Growth:
             if before.framework == framework:
                 return before
             return TensorSpec(path, shape, dtype, role, framework, before.pool, before.offset)
-        prefix = "exact_optim" if role == "exact" and is_optimizer(path) else _POOL_PREFIX[role]
+        prefix = "plain_optim" if role == "plain" and is_optimizer(path) else _POOL_PREFIX[role]
         pool = f"{prefix}-{dtype}"
         offset = self.sizes.get(pool, 0)
         align = pool_align(role)

@@ -94,7 +94,7 @@ def _read_pool(row: Any) -> PoolSpec:
     if prefix not in POOL_ROLES:
         _corrupt(f"{name!r:.80} is no name of a pool")
     role, itemsize = POOL_ROLES[prefix], dtype_from_name(dtype).itemsize
-    if role != "exact" and dtype not in LOSSY_DTYPES:
+    if role != "plain" and dtype not in LOSSY_DTYPES:
         _corrupt(f"pool {name!r} is lossy, and its dtype is not")
     size = _count(row[1], MAX_POOL_ELEMENTS, f"size of pool {name!r}")
     chunk = _count(row[2], HUGE_CHUNK_BYTES // itemsize, f"chunk of pool {name!r}")

@@ -15,8 +15,8 @@ from lcstore.state.roles import Role
 
 #: A tensor in a lossy pool starts on a block of the codec, so that it has a step of its own.
 ALIGN: Final = 1024
-#: In an exact pool a tensor starts on a multiple of 16 elements: small values are many, and cost no padding.
-EXACT_ALIGN: Final = 16
+#: In a plain pool a tensor starts on a multiple of 16 elements: small values are many, and cost no padding.
+PLAIN_ALIGN: Final = 16
 #: Chunks are whole blocks.
 CHUNK_MULTIPLE: Final = 1024
 MIN_CHUNK_BYTES: Final = 4 << 20
@@ -31,8 +31,8 @@ POOL_ROLES: Final[Mapping[str, Role]] = {
     "weights": "weights",
     "first": "first_moment",
     "second": "second_moment",
-    "exact": "exact",
-    "exact_optim": "exact",
+    "plain": "plain",
+    "plain_optim": "plain",
 }
 
 
@@ -101,7 +101,7 @@ class PoolSpec:
     @property
     def is_optimizer(self) -> bool:
         """Whether all that the pool holds is the state of an optimizer, which a reader can do without."""
-        return self.name.partition("-")[0] in ("first", "second", "exact_optim")
+        return self.name.partition("-")[0] in ("first", "second", "plain_optim")
 
     @property
     def storage_dtype(self) -> str:
@@ -111,7 +111,7 @@ class PoolSpec:
 
 def pool_align(role: Role) -> int:
     """Return the alignment, in elements, of tensors in pools of `role`."""
-    return EXACT_ALIGN if role == "exact" else ALIGN
+    return PLAIN_ALIGN if role == "plain" else ALIGN
 
 
 def check_shape(shape: Sequence[int]) -> int:

@@ -283,7 +283,7 @@ class Draft:
                 self.jobs.append(partial(self.code_deltas, name, chunk))
             rest = (
                 {t for t in tensors.tensors if ops[t] in (ADD, SET, KEEP)}
-                if exact and role != "exact"
+                if exact and role != "plain"
                 else set()
             )
             whole = of[EXACT] | rest

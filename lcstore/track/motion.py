@@ -61,7 +61,7 @@ def moved(track: Track, arrays: Mapping[Name, Array]) -> float:
 
 def _exact_weights(spec: TensorSpec) -> bool:
     """Say whether a tensor that is kept exactly looks like weights: a count of steps or the like does not."""
-    return spec.role == "exact" and len(spec.shape) > 1 and not np.issubdtype(spec.dtype, np.integer)
+    return spec.role == "plain" and len(spec.shape) > 1 and not np.issubdtype(spec.dtype, np.integer)
 
 
 def _held(track: Track, spec: TensorSpec) -> Array:

@@ -154,7 +154,7 @@ class Route:
         pool, chunk, tensors
             The chunk, and the wanted tensors that it holds (at least one).
         out
-            The chunk, zero: integers of the grid, or values of an exact pool or one of moments. Filled where
+            The chunk, zero: integers of the grid, or values of a plain pool or one of moments. Filled where
             these tensors lie, with what is added to the base's value for those that begin there. What it
             holds elsewhere means nothing.
         part

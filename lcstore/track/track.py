@@ -37,7 +37,7 @@ class Track:
     layout, columns
         Of the node that the track stands on; None before the first commit.
     pools
-        By name: ``int32`` or ``int64`` for weights, values in their dtype for exact pools. Moments are not
+        By name: ``int32`` or ``int64`` for weights, values in their dtype for plain pools. Moments are not
         held: they are set afresh in each edge.
     samples
         By path: what the sampled elements of each tensor of weights were at the last commit.
@@ -110,8 +110,8 @@ class Track:
                 before = None
             if spec.role == "weights":
                 self._decide_weights(draft, index, spec, before if spec.name not in reset else None)
-            elif spec.role == "exact":
-                self._decide_exact(draft, index, spec, before, exact)
+            elif spec.role == "plain":
+                self._decide_plain(draft, index, spec, before, exact)
             else:
                 draft.columns.op[index] = SET
         draft.rate.rows.watch(draft)
@@ -236,7 +236,7 @@ class Track:
             flat, held = flat[places], held[places]
         return grid.is_at(flat, unit, held, spec.dtype)
 
-    def _decide_exact(
+    def _decide_plain(
         self, draft: Draft, index: int, spec: TensorSpec, before: int | None, exact: bool
     ) -> None:
         if before is not None and self.columns is not None and not exact:
@@ -271,7 +271,7 @@ def pool_dtype(pool: PoolSpec) -> np.dtype | None:
     """Return what the track holds of a pool; None where it holds nothing."""
     if pool.role == "weights":
         return grid.track_dtype(pool.dtype)
-    return dtype_from_name(pool.dtype) if pool.role == "exact" else None
+    return dtype_from_name(pool.dtype) if pool.role == "plain" else None
 
 
 def largest(flat: Array, name: str) -> float:

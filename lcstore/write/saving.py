@@ -221,7 +221,7 @@ class Saving:
     def _comes_back_exactly(self, draft: Draft) -> bool:
         """Say whether the edge alone gives back every bit."""
         return all(
-            spec.role == "exact"
+            spec.role == "plain"
             or op == EXACT
             or (op == SET and spec.role == "weights" and not array.view(np.uint8).any())
             for spec, op, array in zip(draft.layout.tensors, draft.columns.op, self.arrays, strict=True)

@@ -21,7 +21,7 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.limits import MAX_POOL_ELEMENTS
-from lcstore.state.layout import ALIGN, EXACT_ALIGN, Layout, make_layout
+from lcstore.state.layout import ALIGN, PLAIN_ALIGN, Layout, make_layout
 from lcstore.state.specs import chunk_elements
 
 GIB = 1 << 30
@@ -56,7 +56,7 @@ kinds = st.one_of(
     st.tuples(
         st.sampled_from(sorted(LOSSY_DTYPES)), st.sampled_from(["weights", "first_moment", "second_moment"])
     ),
-    st.tuples(st.sampled_from(["float32", "int64", "bool", "uint8", "float8_e5m2"]), st.just("exact")),
+    st.tuples(st.sampled_from(["float32", "int64", "bool", "uint8", "float8_e5m2"]), st.just("plain")),
 )
 specs = st.tuples(shapes, kinds).map(lambda drawn: (drawn[0], *drawn[1]))
 trees = st.dictionaries(st.sampled_from("abcdefgh"), specs, max_size=8)
@@ -97,32 +97,32 @@ def test_names_and_alignment_of_pools():
         (("model", "a"), (3, 5), "float32", "weights"),
         (("model", "b"), (1025,), "float32", "weights"),
         (("model", "c"), (2, 2), "bfloat16", "weights"),
-        (("model", "d"), (3,), "float32", "exact"),
-        (("model", "e"), (), "bool", "exact"),
-        (("model", "f"), (17,), "float32", "exact"),
+        (("model", "d"), (3,), "float32", "plain"),
+        (("model", "e"), (), "bool", "plain"),
+        (("model", "f"), (17,), "float32", "plain"),
         (("opt", "m"), (3, 5), "float32", "first_moment"),
         (("opt", "v"), (3, 5), "float32", "second_moment"),
-        (("opt", "s"), (), "float32", "exact"),
+        (("opt", "s"), (), "float32", "plain"),
     ]
     layout = make_layout(structure, [(*kind, "torch") for kind in kinds])
     assert [(spec.pool, spec.offset) for spec in layout.tensors] == [
         ("weights-float32", 0),
         ("weights-float32", ALIGN),
         ("weights-bfloat16", 0),
-        ("exact-float32", 0),
-        ("exact-bool", 0),
-        ("exact-float32", EXACT_ALIGN),
+        ("plain-float32", 0),
+        ("plain-bool", 0),
+        ("plain-float32", PLAIN_ALIGN),
         ("first-float32", 0),
         ("second-float32", 0),
-        ("exact_optim-float32", 0),
+        ("plain_optim-float32", 0),
     ]
     assert layout.pools["weights-float32"].size == 3 * ALIGN
-    assert layout.pools["exact-float32"].size == 3 * EXACT_ALIGN
+    assert layout.pools["plain-float32"].size == 3 * PLAIN_ALIGN
     assert layout.pools["weights-bfloat16"].storage_dtype == "uint16"
     assert [name for name, pool in layout.pools.items() if pool.is_optimizer] == [
         "first-float32",
         "second-float32",
-        "exact_optim-float32",
+        "plain_optim-float32",
     ]
     spec = layout.tensors[layout.index["model", "b"]]
     assert (spec.size, spec.itemsize, spec.nbytes) == (1025, 4, 4100)
@@ -140,9 +140,9 @@ def test_a_framework_may_change_without_a_move():
 
 
 def test_a_plain_value_that_comes_or_goes_is_another_layout():
-    before = make_layout(["dict", ["w"], ["tensor"]], [(("w",), (2,), "int8", "exact", "numpy")])
+    before = make_layout(["dict", ["w"], ["tensor"]], [(("w",), (2,), "int8", "plain", "numpy")])
     after = make_layout(
-        ["dict", ["w", "n"], ["tensor", "leaf"]], [(("w",), (2,), "int8", "exact", "numpy")], before
+        ["dict", ["w", "n"], ["tensor", "leaf"]], [(("w",), (2,), "int8", "plain", "numpy")], before
     )
     assert after != before
     assert places(after) == places(before)
@@ -189,7 +189,7 @@ def test_chunks(size, dtype, nbytes):
 @given(st.integers(0, MAX_POOL_ELEMENTS), st.sampled_from(["bool", "float16", "float32", "complex128"]))
 def test_every_chunk_is_one_that_from_json_accepts(size, dtype):
     size -= size % ALIGN
-    name = f"exact-{dtype}"
+    name = f"plain-{dtype}"
     value = make_layout("leaf", []).to_json() | {"pools": [[name, size, chunk_elements(size, dtype)]]}
     assert Layout.from_json(value).pools[name].size == size
 
@@ -197,14 +197,14 @@ def test_every_chunk_is_one_that_from_json_accepts(size, dtype):
 @pytest.mark.parametrize(
     ("entry", "error"),
     [
-        ((("b",), (2,), "float32", "exact", "numpy"), InvalidInputError),
+        ((("b",), (2,), "float32", "plain", "numpy"), InvalidInputError),
         ((("a",), (2,), "int32", "weights", "numpy"), InvalidInputError),
         ((("a",), (2,), "float8_e5m2", "first_moment", "numpy"), InvalidInputError),
         ((("a",), (2,), "float32", "bias", "numpy"), InvalidInputError),
-        ((("a",), (2,), "float99", "exact", "numpy"), UnsupportedFormatError),
-        ((("a",), (1,) * 65, "float32", "exact", "numpy"), LimitError),
-        ((("a",), (1 << 40, 1 << 40), "float32", "exact", "numpy"), LimitError),
-        ((("a",), (-1,), "float32", "exact", "numpy"), LimitError),
+        ((("a",), (2,), "float99", "plain", "numpy"), UnsupportedFormatError),
+        ((("a",), (1,) * 65, "float32", "plain", "numpy"), LimitError),
+        ((("a",), (1 << 40, 1 << 40), "float32", "plain", "numpy"), LimitError),
+        ((("a",), (-1,), "float32", "plain", "numpy"), LimitError),
     ],
 )
 def test_entries_are_checked(entry, error):
@@ -225,7 +225,7 @@ def stored():
             "a": ((3, 5), "float32", "weights"),
             "b": ((1025,), "float32", "weights"),
             "c": ((0, 3), "float32", "weights"),
-            "d": ((4,), "int8", "exact"),
+            "d": ((4,), "int8", "plain"),
         }
     )
     return layout.to_json()

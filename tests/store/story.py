@@ -189,7 +189,7 @@ class Story:
             held = track.pools[spec.pool] if spec.pool in track.pools else composer.pools[spec.pool]
             composed[path] = hashed(held[part])
             rounded[path] = hashed(composer.values(tensor))
-            exact = spec.role == "exact" or reader.keeps_exact(node, tensor)
+            exact = spec.role == "plain" or reader.keeps_exact(node, tensor)
             given[path] = hashed(truth[path]) if exact else rounded[path]
         name = node.name.node
         self.given[name], self.letting_go[name], self.tracks[name] = given, rounded, composed
