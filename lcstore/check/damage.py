@@ -15,8 +15,8 @@ from lcstore.format.records import EdgeRecord
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.routes import cheapest_routes
 from lcstore.index.inventory import Inventory
-from lcstore.index.links import PASSES, SETS, LayoutView, Link, op_of, pick, shortcut_link
-from lcstore.track.columns import OWN
+from lcstore.index.links import PASSES, SETS, LayoutView, Link, pick, shortcut_link
+from lcstore.track.columns import ARRAYS, EXACT, OWN
 
 #: In the place of a cause: no path leads to the node.
 NO_PATH: Final = "no path"
@@ -204,9 +204,10 @@ class Judge:
         if state is None and not self.is_hurt(own):
             return None
         record = self.store.records[node]
-        leaves = record.leaves_object
-        if leaves is not None and leaves.key in self.damage.objects.get(own.id, ()):
-            return Harm(None, leaves.key)
+        hurt = self.damage.objects.get(own.id, set())
+        lost = next((ref.key for ref in record.leaves_objects if ref.key in hurt), None)
+        if lost is not None:
+            return Harm(None, lost)
         gone = own.view.within(marks.stripped.get(node, ()) if stripped is None else stripped)
         keeps = node not in marks.inexact if exact is None else exact
         exactly = self.exact_of(node) if keeps else np.zeros_like(gone)
@@ -226,7 +227,7 @@ class Judge:
         """Return which tensors of a node were saved with their exact value: ``bool``, per tensor."""
         own = self.store.own[node]
         whole = self.store.records[node].exact is not None
-        out: Array = own.view.lossy & (whole | (own.columns.op == op_of(own.view, "exact")))
+        out: Array = own.view.lossy & (whole | (own.columns.op == EXACT))
         return out
 
     @staticmethod
@@ -285,8 +286,9 @@ class Judge:
     def hurt_sets(self, link: Link) -> Array:
         """Return the tensors that an edge sets, and sets wrong: ``bool``, per tensor."""
         ops = link.columns.op
-        stored = (ops == op_of(link.view, "set")) & self.hurt(link, "set")
-        stored |= (ops == op_of(link.view, "exact")) & self.hurt(link, "exact")
+        stored = np.zeros(ops.size, bool)
+        for op in SETS:
+            stored |= (ops == op) & self.hurt(link, ARRAYS[op])
         out: Array = stored | (np.isin(ops, SETS) & self.damage.tensors.get(link.id, False))
         return out
 
@@ -303,5 +305,5 @@ class Judge:
         key = keys.node_key(self.store.graph.nodes[node])
         record = self.store.records.get(node)
         if record is not None and record.layout not in self.store.layouts:
-            return keys.layout_key(record.layout)
+            return self.store.missing_layout(record.layout)
         return key

@@ -17,12 +17,11 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.graph.names import ROOT
-from lcstore.index.links import PASSES, SETS, LayoutView, Link, op_of, pick
-from lcstore.kernels.digest import digest
+from lcstore.index.links import OP_OF, PASSES, SETS, LayoutView, Link, pick
 from lcstore.track import grid
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN
 from lcstore.track.compose import composed_dtype
-from lcstore.track.draft import digest_bits
+from lcstore.track.digests import digest_integers, digest_values
 from lcstore.track.frames import apply_delta, values_of_frame
 from lcstore.track.poolmap import Piece
 
@@ -37,7 +36,7 @@ def decode(view: LayoutView, pool: str, array: keys.Op, chunk: int, data: bytes)
     """
     spec, lies = view.layout.pools[pool], view.maps[pool]
     low, high = lies.bounds(chunk)
-    if spec.role == "weights" and array != "exact":
+    if array in keys.INTEGERS:
         out = np.zeros(high - low, composed_dtype(spec))
         apply_delta(data, out)
         return out
@@ -67,7 +66,7 @@ class Sums:
             A value does not fit its grid.
         """
         ops = self.link.columns.op
-        wanted = np.isin(ops, PASSES) if array == "add" else ops == op_of(self.link.view, array)
+        wanted = np.isin(ops, PASSES) if array == "add" else ops == OP_OF[array]
         for piece in self.link.view.maps[pool].pieces(chunk):
             if not wanted[piece.tensor]:
                 continue
@@ -79,14 +78,14 @@ class Sums:
     def _digest(self, piece: Piece, values: Array, total: Array) -> None:
         spec = self.link.view.layout.tensors[piece.tensor]
         if spec.role != "weights":
-            digest_bits(values, piece.first, total)
+            digest_values(spec, values, piece.first, total)
             return
         if self.link.columns.op[piece.tensor] == EXACT:
             integers = np.zeros(values.size, grid.track_dtype(spec.dtype))
             if not grid.to_grid(values, int(self.link.columns.grid[piece.tensor]), integers, spec.dtype):
                 raise CorruptionError(f"tensor {spec.name!r} does not fit its grid")
             values = integers
-        digest(values, piece.first, total)
+        digest_integers(spec, values, piece.first, total)
 
 
 class Proof(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
@@ -11,13 +10,17 @@ from typing import Final, TypeVar
 
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format import keys
+from lcstore.format.bodies import split_layouts
+from lcstore.format.hashing import hash_of
 from lcstore.format.marks import read_tag
-from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
+from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.format.strictjson import loads
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.index.marked import Marks, bearers, marks_of, tags_by_node
+from lcstore.index.parts import edge_reader, node_reader
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
+from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped
 
@@ -305,7 +308,7 @@ class Catalog:
             data = read_capped(self.backend, key, MAX_RECORD_BYTES)
         except NotFoundError as error:
             raise CorruptionError("a record that was listed is missing", key=key) from error
-        record = read_node(key, data)
+        record = node_reader(self.backend)(key, data)
         with self._lock:
             self._keep(node, record)
         return record
@@ -323,7 +326,7 @@ class Catalog:
             data = read_capped(self.backend, key, MAX_RECORD_BYTES)
         except NotFoundError as error:
             raise CorruptionError("a record that was listed is missing", key=key) from error
-        record = read_edge(key, data)
+        record = edge_reader(self.backend)(key, data)
         with self._lock:
             if len(self._edges) >= self.KEPT:
                 self._edges.pop(next(iter(self._edges)))
@@ -334,26 +337,34 @@ class Catalog:
         """Return the records of several nodes, read side by side."""
         return list(executor.map(self.record, nodes))
 
-    def layout(self, digest: str) -> Layout:
-        """Return a layout, read and checked against its digest."""
+    def layout(self, layout: str) -> Layout:
+        """Return the layout of a record, joined of those of its parts; each is checked against its hash."""
         with self._lock:
-            kept = self._layouts.get(digest)
+            kept = self._layouts.get(layout)
         if kept is not None:
             return kept
+        parts = split_layouts(layout)
+        try:
+            found = join([(part, self._stored_layout(digest)) for part, digest in parts])
+        except CorruptionError as error:
+            error.key = error.key or keys.layout_key(parts[0][1])
+            raise
+        with self._lock:
+            return self._layouts.setdefault(layout, found)
+
+    def _stored_layout(self, digest: str) -> Layout:
         key = keys.layout_key(digest)
         try:
             data = read_capped(self.backend, key, MAX_LAYOUT_BYTES)
         except NotFoundError as error:
             raise CorruptionError("a layout that a record needs is missing", key=key) from error
-        if hashlib.sha256(data).hexdigest() != digest:
+        if hash_of(data) != digest:
             raise CorruptionError("the layout is not the one that its name promises", key=key)
         try:
-            layout = Layout.from_json(loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES))
+            return Layout.from_json(loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES))
         except CorruptionError as error:
             error.key = error.key or key
             raise
-        with self._lock:
-            return self._layouts.setdefault(digest, layout)
 
 
 def read_store_record(backend: Backend) -> StoreRecord:

@@ -9,16 +9,19 @@ from typing import TypeAlias, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import read_retired, read_tag
-from lcstore.format.records import EdgeBody, EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.index.marked import Marks, bearers, marks_of
+from lcstore.index.parts import edge_reader, node_reader
+from lcstore.state.specs import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, ReadRecord, read_records
 
 T = TypeVar("T")
 
-#: An array of an edge: pool and op.
+#: An array of an edge, of all its parts: pool and op.
 Array: TypeAlias = tuple[str, keys.Op]
 
 
@@ -33,7 +36,7 @@ class Stored:
     own
         Whether it is the edge that the target was saved with.
     layout
-        Digest of the target's layout; "" for a shortcut.
+        What the layout of the target is known by; "" for a shortcut.
     ops
         What it says of each tensor.
     arrays
@@ -153,7 +156,7 @@ def _read_nodes(
             taken.stored[before.own[name.node]] = before.stored[before.own[name.node]]
         else:
             new.append(key)
-    read = read_records(backend, new, read_node, phase="nodes", on_progress=on_progress)
+    read = read_records(backend, new, node_reader(backend), phase="nodes", on_progress=on_progress)
     for key, record in _strict(read, backend):
         name = keys.parse_node_key(key)
         taken.graph.add(name)
@@ -177,7 +180,7 @@ def _read_edges(
             taken.stored[name.edge] = known
         else:
             new.append(key)
-    read = read_records(backend, new, read_edge, phase="edges", on_progress=on_progress)
+    read = read_records(backend, new, edge_reader(backend), phase="edges", on_progress=on_progress)
     for key, record in _strict(read, backend):
         taken.graph.add_edge(keys.parse_edge_key(key))
         _take(taken, shortcut_edge(record))
@@ -241,5 +244,5 @@ def _arrays(edge: EdgeBody) -> dict[Array, tuple[ObjectRef, ...]]:
     for ref in edge.objects:
         name = keys.parse_data_key(ref.key)
         if name.pool is not None and name.op is not None:
-            found[name.pool, name.op].append(ref)
+            found[stem_of(name.pool), name.op].append(ref)
     return {array: tuple(refs) for array, refs in found.items()}

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
 from lcstore.format import keys
-from lcstore.format.records import ObjectRef
+from lcstore.format.bodies import ObjectRef
 from lcstore.storage.backend import Backend
 
 

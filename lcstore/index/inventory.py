@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
+from lcstore.format.bodies import split_layouts
+from lcstore.format.hashing import hash_of
 from lcstore.format.marks import TagRecord, read_condemned, read_retired, read_tag
-from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
+from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.format.strictjson import loads
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef
@@ -17,7 +18,9 @@ from lcstore.index.catalog import read_store_record
 from lcstore.index.findings import Findings
 from lcstore.index.links import LayoutView, Link
 from lcstore.index.marked import Marks, bearers, marks_of
+from lcstore.index.parts import edge_reader, node_reader
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
+from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, read_records
@@ -28,6 +31,7 @@ _PARSERS: Final[dict[str, Callable[[str], object]]] = {
     keys.NODES: keys.parse_node_key,
     keys.EDGES: keys.parse_edge_key,
     keys.LAYOUTS: keys.parse_layout_key,
+    keys.COPIES: keys.parse_copy_key,
     keys.NAMES: keys.parse_tag_key,
     keys.RETIRED: keys.parse_retired_key,
     keys.CONDEMNED: keys.parse_condemned_key,
@@ -46,8 +50,10 @@ class Inventory:
         Keys of everything that lcstore may have written.
     graph
         Of all names, also those whose records could not be read: what a reader goes by. It is marked.
-    records, edges, layouts
+    records, edges
         What could be read.
+    layouts, stored_layouts
+        Those of records, joined of their parts', and those that are stored, by hash.
     own, shortcuts
         Edges that can be used as far as records go, by node and by edge: with layout and columns.
     marks, named
@@ -65,6 +71,7 @@ class Inventory:
         self.records: dict[str, NodeRecord] = {}
         self.edges: dict[str, EdgeRecord] = {}
         self.layouts: dict[str, Layout] = {}
+        self.stored_layouts: dict[str, Layout] = {}
         self.own: dict[str, Link] = {}
         self.shortcuts: dict[str, Link] = {}
         self.marks = Marks()
@@ -185,7 +192,9 @@ class Inventory:
             self.findings.add("error", "name", key, message)
 
     def _nodes(self, found: list[str]) -> None:
-        for read in read_records(self.backend, found, read_node, on_progress=self.on_progress):
+        for read in read_records(
+            self.backend, found, node_reader(self.backend), on_progress=self.on_progress
+        ):
             name = keys.parse_node_key(read.key)
             if read.record is not None:
                 self.records[name.node] = read.record
@@ -199,7 +208,8 @@ class Inventory:
             self.findings.add("warning", "run", None, message)
 
     def _edges(self, found: list[str]) -> None:
-        for read in read_records(self.backend, found, read_edge, phase="edges", on_progress=self.on_progress):
+        parse = edge_reader(self.backend)
+        for read in read_records(self.backend, found, parse, phase="edges", on_progress=self.on_progress):
             if read.record is not None:
                 self.edges[keys.parse_edge_key(read.key).edge] = read.record
             elif self._deleted(read.key, read.error):
@@ -230,9 +240,24 @@ class Inventory:
         found = self.below(keys.LAYOUTS)
         for read in read_records(self.backend, found, _read_layout, limit=MAX_LAYOUT_BYTES, phase="layouts"):
             if read.record is not None:
-                self.layouts[keys.parse_layout_key(read.key)] = read.record
+                self.stored_layouts[keys.parse_layout_key(read.key)] = read.record
             elif not self._deleted(read.key, read.error):
                 self._lost_record("layout", read.key, read.error)
+        for layout in {record.layout for record in self.records.values()}:
+            parts = split_layouts(layout)
+            if all(digest in self.stored_layouts for _, digest in parts):
+                self._join(layout, parts)
+
+    def _join(self, layout: str, parts: list[tuple[str, str]]) -> None:
+        try:
+            self.layouts[layout] = join([(part, self.stored_layouts[digest]) for part, digest in parts])
+        except LcstoreError as error:
+            self.findings.unreadable("layout", keys.layout_key(parts[0][1]), error)
+
+    def missing_layout(self, layout: str) -> str:
+        """Return the key of what makes the layout of a record useless: one that is missing, or the first."""
+        digests = [digest for _, digest in split_layouts(layout)]
+        return keys.layout_key(next((d for d in digests if d not in self.stored_layouts), digests[0]))
 
     def _marks(self) -> None:
         self._marked(keys.NAMES, read_tag)
@@ -273,6 +298,6 @@ class Inventory:
 
 
 def _read_layout(key: str, data: bytes) -> Layout:
-    if hashlib.sha256(data).hexdigest() != keys.parse_layout_key(key):
+    if hash_of(data) != keys.parse_layout_key(key):
         raise CorruptionError("the layout is not the one that its name promises (its hash differs)", key=key)
     return Layout.from_json(loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES))

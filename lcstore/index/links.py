@@ -12,10 +12,12 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
-from lcstore.format.records import EdgeBody, EdgeRecord, NodeRecord, ObjectRef
+from lcstore.format.bodies import EdgeBody, ObjectRef
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.names import ROOT
 from lcstore.state.layout import Layout
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
+from lcstore.state.specs import stem_of
+from lcstore.track.columns import ADD, ARRAYS, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.poolmap import PoolMap, pool_maps
 
 #: Operations that set a tensor without a look at what was there.
@@ -46,9 +48,9 @@ class LayoutView:
         return np.array([spec.role != "plain" for spec in self.layout.tensors], bool)
 
     def within(self, pools: Iterable[str]) -> Array:
-        """Tell which tensors lie in any of some pools: ``bool``, per tensor."""
+        """Return which tensors lie in pools of these names, of whatever part: ``bool``, per tensor."""
         wanted = set(pools)
-        return np.array([spec.pool in wanted for spec in self.layout.tensors], bool)
+        return np.array([stem_of(spec.pool) in wanted for spec in self.layout.tensors], bool)
 
     def touched(self, pool: str, chunk: int) -> Array:
         """Tell which tensors a chunk holds a piece of: ``bool``, per tensor."""
@@ -59,14 +61,7 @@ class LayoutView:
 
     def places(self, base: LayoutView) -> Array:
         """Return where another layout has each tensor, if at the same place: ``int64``, -1 where not."""
-        if base is self:
-            return np.arange(len(self.layout.tensors))
-        found = [base.layout.index.get(spec.name, -1) for spec in self.layout.tensors]
-        same = [
-            there >= 0 and base.layout.tensors[there].lies_like(spec)
-            for there, spec in zip(found, self.layout.tensors, strict=True)
-        ]
-        return np.where(same, found, -1)
+        return self.layout.places_in(base.layout)
 
 
 def pick(values: Array, places: Array) -> Array:
@@ -111,8 +106,7 @@ class Link:
         if not self.own:
             return keys.WHOLE_EDGE
         op, spec = int(self.columns.op[tensor]), self.view.layout.tensors[tensor]
-        array: keys.Op = "exact" if op == EXACT else "set"
-        return keys.array_scope(spec.pool, "add" if op in PASSES and spec.role == "weights" else array)
+        return keys.array_scope(spec.pool, ARRAYS.get(op, "add" if spec.role == "weights" else "set"))
 
 
 def own_link(node: str, record: NodeRecord, view: LayoutView) -> Link:
@@ -167,8 +161,5 @@ def _fits(edge: EdgeBody, layout: Layout, key: str) -> None:
             raise CorruptionError(f"it lists chunk {name.chunk} past the end of pool {name.pool!r}", key=key)
 
 
-def op_of(view: LayoutView, array: keys.Op) -> Array:
-    """Return which operations each tensor may have to be held in an array: ``uint8``, per tensor."""
-    weights = {"add": ADD, "set": SET_GRID, "exact": EXACT}[array]
-    others = {"add": ADD, "set": SET, "exact": EXACT}[array]
-    return np.where(view.weights, weights, others).astype(np.uint8)
+#: What an edge does to the tensors that an array of it holds.
+OP_OF: Final[dict[keys.Op, int]] = {array: op for op, array in ARRAYS.items()}

@@ -8,10 +8,10 @@ from typing import Literal
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
-from lcstore.format.records import read_node
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.index.marked import marks_of, pins_by_node, tags_by_node
+from lcstore.index.parts import node_reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, ReadRecord, read_records
 
@@ -128,10 +128,11 @@ def list_states(
     shown = shown if limit is None else shown[max(len(shown) - limit, 0) :]
     read: list[ReadRecord[StepInfo]] = []
     if records:
-        read = read_records(backend, map(keys.node_key, shown), _info, on_progress=on_progress)
+        parse = node_reader(backend)
+
+        def info(key: str, data: bytes) -> StepInfo:
+            return step_info(keys.parse_node_key(key).node, parse(key, data))
+
+        read = read_records(backend, map(keys.node_key, shown), info, on_progress=on_progress)
     by_key = {found.key: found for found in read}
     return [labels.listed(name, by_key.get(keys.node_key(name))) for name in shown]
-
-
-def _info(key: str, data: bytes) -> StepInfo:
-    return step_info(keys.parse_node_key(key).node, read_node(key, data))

@@ -13,14 +13,15 @@ from lcstore.format import keys
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.index.census import Census, Stored
 from lcstore.state.layout import Layout
-from lcstore.track.columns import EXACT, OWN, SET, SET_GRID
+from lcstore.state.specs import stem_of
+from lcstore.track.columns import ARRAYS, EXACT, OWN, SET, SET_GRID
 
-#: An array of an edge: the edge's id, pool, op.
+#: An array of an edge, of all its parts: the edge's id, pool, op.
 Needed: TypeAlias = tuple[str, str, keys.Op]
 
 #: No edge sets the tensor: it is new in a layout that no edge of the path speaks of.
 _NOWHERE: Final = -1
-_OPS: Final[dict[int, keys.Op]] = {SET: "set", EXACT: "exact", SET_GRID: "set"}
+_SETS: Final = (SET, EXACT, SET_GRID)
 
 
 def needed_arrays(
@@ -92,7 +93,7 @@ class _Needs:
         elif base_layout:
             there = self._places_in(own.layout, base_layout)
             begins[there >= 0] = base[there[there >= 0]]
-        here = np.isin(ops, tuple(_OPS))
+        here = np.isin(ops, _SETS)
         begins[here] = 8 * self._edge(edge.edge) + ops[here]
         left = ops == OWN
         begins[left] = 8 * self._edge(own.edge) + own_ops[left]
@@ -107,23 +108,21 @@ class _Needs:
     def _places_in(self, layout: str, base: str) -> np.ndarray:
         """Return where the tensors of a layout are in the layout of the base; -1 where they are not."""
         if (layout, base) not in self._places:
-            index = self.layout(base).index
-            places = [index.get(spec.name, -1) for spec in self.layout(layout).tensors]
-            self._places[layout, base] = np.array(places, np.int64)
+            self._places[layout, base] = self.layout(layout).places_in(self.layout(base))
         return self._places[layout, base]
 
     def _need(self, node: str, digest: str, begins: np.ndarray) -> None:
         if digest not in self._pools:
             layout = self.layout(digest)
-            names = list(layout.pools)
+            names = list(dict.fromkeys(map(stem_of, layout.pools)))
             numbers = {name: number for number, name in enumerate(names)}
-            self._pools[digest] = names, np.array([numbers[s.pool] for s in layout.tensors], np.int64)
+            of = [numbers[stem_of(spec.pool)] for spec in layout.tensors]
+            self._pools[digest] = names, np.array(of, np.int64)
         names, pools = self._pools[digest]
         stripped = self.census.marks.stripped.get(node, frozenset())
         for code in np.unique(begins * len(names) + pools).tolist():
             begin, pool = divmod(code, len(names))
             if begin < 0 or names[pool] in stripped:
                 continue
-            op = _OPS.get(begin % 8)
-            if op is not None:
-                self.found.add((self.edges[begin // 8], names[pool], op))
+            if begin % 8 in _SETS:
+                self.found.add((self.edges[begin // 8], names[pool], ARRAYS[begin % 8]))

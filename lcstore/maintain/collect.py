@@ -194,11 +194,24 @@ class Collector:
     # Deleting -------------------------------------------------------------------------------------------
 
     def _delete(self, census: Census, scopes: Sequence[Scope]) -> None:
-        """Delete objects, and only when all are gone the records that list them."""
-        self._delete_all("objects", [key for scope in scopes for key in objects_of(census, scope)])
+        """Delete objects, and only when all are gone the records that list them.
+
+        Copies of records go before those, and parts that are objects after them: a record that is there can
+        be read, and a copy is always one of a record.
+        """
+        objects = [key for scope in scopes for key in objects_of(census, scope)]
         whole = [scope for scope in scopes if scope.scope == keys.WHOLE_EDGE]
         records = [key for scope in whole if (key := census.key_of(scope.edge)) is not None]
+        parts = [key for key in objects if records and keys.is_part(key)]
+        self._delete_all("objects", [key for key in objects if key not in {*parts}])
+        self._delete_all("copies", self._copies(whole))
         self._delete_all("records", sorted(records))
+        self._delete_all("parts", parts)
+
+    def _copies(self, whole: Sequence[Scope]) -> list[str]:
+        """Return the copies of the records of nodes whose own edge goes."""
+        gone = {keys.copy_key(scope.node) for scope in whole if scope.node is not None}
+        return sorted(gone.intersection(self.backend.list(keys.COPIES))) if gone else []
 
     def _sweep(self, census: Census, gone: Sequence[Scope]) -> int:
         """Delete marks that nothing refers to any more; return how many."""

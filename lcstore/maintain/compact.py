@@ -13,14 +13,16 @@ from typing import Final
 
 from lcstore.errors import CorruptionError, NotFoundError, StorageError
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord
-from lcstore.format.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
+from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.index.catalog import Catalog
 from lcstore.index.commit import is_taken_away, put_record
+from lcstore.index.parts import shortcut_parts
 from lcstore.maintain.retire import RetireReport
 from lcstore.maintain.verdict import weights_of
 from lcstore.read.reader import Reader
@@ -236,9 +238,9 @@ class Compactor:
         with node.named():
             merger = self._merger(shortcut)
             edge = secrets.token_hex(16)
-            written = Written(self.backend)
+            written = Written(self.backend, edge)
             room = Semaphore(max(1, MEMORY // bytes_per_job(node.layout)))
-            jobs = [partial(self._merge, job, room, edge, written) for job in merger.jobs()]
+            jobs = [partial(self._merge, job, room, written) for job in merger.jobs()]
             try:
                 run_all(self.executor, jobs)
             except NotFoundError as error:
@@ -246,11 +248,10 @@ class Compactor:
                     raise
                 return False  # a collector took what was just written
             merger.prove()
-            written.put_metadata(edge, node.layout)
+            written.put_metadata(node.layout)
         self.written += written.nbytes
-        return self._commit(
-            shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes())
-        )
+        parts = shortcut_parts(node.layout, merger.columns, written.listed())
+        return self._commit(shortcut, EdgeBody(edge, shortcut.base, parts))
 
     def _merger(self, shortcut: Shortcut) -> Merger:
         node = self.reader.node(self.catalog.name(shortcut.target))
@@ -261,11 +262,11 @@ class Compactor:
             base = below.layout, below.columns
         return Merger(edges, node.layout, node.columns, base, smaller=self.smaller)
 
-    def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
+    def _merge(self, job: MergeJob, room: Semaphore, written: Written) -> None:
         """Merge a chunk, write it, and read back what was written."""
         with room:
             for chunk in job():
-                self._check(written.put_chunk(edge, chunk))
+                self._check(written.put_chunk(chunk))
 
     def _check(self, ref: ObjectRef) -> None:
         try:

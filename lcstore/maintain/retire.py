@@ -11,15 +11,17 @@ from functools import partial
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord
-from lcstore.format.records import NodeRecord, read_node, utc_now
+from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.index.catalog import Catalog
 from lcstore.index.commit import put_record
+from lcstore.index.parts import node_reader
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.decide import Decision, decide
 from lcstore.state.layout import Layout
 from lcstore.state.names import matcher
+from lcstore.state.specs import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.survey import OnProgress, read_records
@@ -139,7 +141,7 @@ def _records(backend: Backend, catalog: Catalog, on_progress: OnProgress | None)
     graph = catalog.graph
     shown = [keys.node_key(name) for node, name in graph.nodes.items() if node not in graph.hidden]
     found = {}
-    for read in read_records(backend, shown, read_node, phase="records", on_progress=on_progress):
+    for read in read_records(backend, shown, node_reader(backend), phase="records", on_progress=on_progress):
         if read.error is not None:
             raise read.error
         assert read.record is not None
@@ -204,8 +206,8 @@ def _pools(layout: Layout, globs: Sequence[str], notes: list[str]) -> list[str]:
     """Return the pools all of whose tensors match: less than a pool cannot be let go of."""
     matches: Callable[..., bool] = matcher(list(globs))
     found = []
-    for pool in layout.pools:
-        inside = [matches(spec.name) for spec in layout.tensors if spec.pool == pool]
+    for pool in dict.fromkeys(map(stem_of, layout.pools)):
+        inside = [matches(spec.name) for spec in layout.tensors if stem_of(spec.pool) == pool]
         if inside and all(inside):
             found.append(pool)
         elif any(inside):

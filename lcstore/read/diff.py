@@ -186,7 +186,7 @@ def compared(
     except CorruptionError:  # on the way from the other state, which the path from the root may avoid
         walker.forget()
         values = walker.values(node, part.tensors)
-    specs = [node.layout.tensors[t] for t in part.tensors]
+    specs = [node.layout.wholes[t] for t in part.tensors]
     leaves = reader.leaves(node)
     _, paths = structure_names(node.layout.structure)
     return Compared(

@@ -17,7 +17,7 @@ from lcstore.read.diff import Compared, Diff, compare, compared
 from lcstore.read.handle import Handle
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.metrics import best_of
-from lcstore.read.reader import Node, row_window
+from lcstore.read.reader import Node, box_window
 from lcstore.read.view import StepView
 from lcstore.read.walk import Walk, Walker, stops
 from lcstore.state.layout import Layout
@@ -144,14 +144,13 @@ class Looking(Handle):
         index = node.layout.index.get(where)
         if index is None:
             return self._leaf(node, where)
-        spec = node.layout.tensors[index]
-        window = row_window(spec.shape, sel)
+        shape = node.layout.wholes[index].shape
+        window = box_window(shape, sel)
         if window is None:
             flat = self._reader.values(node, [index])[index]
-            return np.asarray(flat.reshape(spec.shape)[sel])
-        low, high, rest = window
-        flat = self._reader.window(node, index, low, high)
-        return np.asarray(flat.reshape(-1, *spec.shape[1:])[rest])
+            return np.asarray(flat.reshape(shape)[sel])
+        box, rest = window
+        return np.asarray(self._reader.region(node, index, box)[rest])
 
     def history(self, path: str | Name, steps: Iterable[At] | None = None) -> Walk[Any]:
         """Give one tensor (or plain value) step after step, at about one edge for each step.
@@ -190,10 +189,10 @@ class Looking(Handle):
             if index is None:
                 _, leaves = structure_names(node.layout.structure)
                 return self._leaf(node, where) if where in leaves or visited.listed else MISSING
-            spec = node.layout.tensors[index]
-            if spec.pool in node.stripped and not visited.listed:
+            if not visited.listed and any(map(node.has_let_go, node.layout.shards[index])):
                 return MISSING
-            return np.asarray(walker.values(node, [index])[index].reshape(spec.shape))
+            shape = node.layout.wholes[index].shape
+            return np.asarray(walker.values(node, [index])[index].reshape(shape))
 
         return Walk(walker, visited, choose, use, self._reading, must=format_name(where))
 
@@ -335,7 +334,7 @@ class Looking(Handle):
         to: str,
     ) -> Any:
         all_leaves = self._reader.leaves(node)
-        specs = node.layout.tensors
+        specs = node.layout.wholes
         if like is not None:
             arrays = {specs[t].name: shaped(values[t], specs[t], dtype, "numpy") for t in tensors}
             _, leaf_paths = structure_names(node.layout.structure)
@@ -374,7 +373,7 @@ class Looking(Handle):
     def paths(self, at: At = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
         """Return shape, dtype and role of each tensor of a state by its path."""
         node = self._node(at)
-        return {format_name(s.name): (s.shape, s.dtype, s.role) for s in node.layout.tensors}
+        return {format_name(s.name): (s.shape, s.dtype, s.role) for s in node.layout.wholes}
 
     def leaves(self, at: At = None) -> dict[str, object]:
         """Return the plain values of a state by path, without reading any of its tensors."""

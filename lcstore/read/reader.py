@@ -16,19 +16,24 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.records import EdgeBody, NodeRecord, ObjectRef
+from lcstore.format.bodies import EdgeBody, ObjectRef, PartBody
+from lcstore.format.records import NodeRecord
 from lcstore.format.strictjson import loads
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.index.catalog import Catalog
+from lcstore.index.parts import fetch_object
 from lcstore.limits import MAX_LEAVES_BYTES
+from lcstore.state.join import leaf_places
 from lcstore.state.layout import Layout
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.names import format_name
+from lcstore.state.shards import Box, overlap, within
+from lcstore.state.specs import stem_of
+from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
-from lcstore.track.columns import EXACT, Columns
+from lcstore.track.columns import EXACT, Columns, OpName
 from lcstore.track.compose import Composer, Edge
-from lcstore.track.draft import OpName
 from lcstore.track.frames import values_of_frame
 from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.track import pool_dtype
@@ -47,6 +52,10 @@ class Node:
     exact: bool = True
     #: Pools that are let go.
     stripped: frozenset[str] = frozenset()
+
+    def has_let_go(self, tensor: int) -> bool:
+        """Return whether a tensor of the layout was let go."""
+        return stem_of(self.layout.tensors[tensor].pool) in self.stripped
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -85,10 +94,19 @@ class Reader:
 
     def leaves(self, node: Node) -> list[object]:
         """Return the plain values of a node."""
-        ref = node.record.leaves_object
-        if ref is None:
-            stored: object = node.record.leaves
-        else:
+        found = [self._stored_leaves(node, part) for part in node.record.edge.parts]
+        if not node.layout.parts:
+            return found[0]
+        for part, values in zip(node.layout.parts, found, strict=True):
+            if len(values) != len(structure_names(part.layout.structure)[1]):
+                raise CorruptionError(f"part {part.name} has more or fewer plain values than its layout")
+        # Several parts may have one value: it was seen to be the same when they were committed.
+        return [found[number][place] for (number, place), *_ in leaf_places(node.layout)]
+
+    def _stored_leaves(self, node: Node, part: PartBody) -> list[object]:
+        ref = part.leaves_object
+        stored: object = part.leaves
+        if ref is not None:
             stored = loads(fetch_object(self.backend, ref), key=ref.key, max_bytes=MAX_LEAVES_BYTES)
         if not isinstance(stored, list):
             raise CorruptionError("a node has no plain values", key=node.key)
@@ -98,8 +116,12 @@ class Reader:
             error.key = error.key or (node.key if ref is None else ref.key)
             raise
 
-    def values(self, node: Node, wanted: Iterable[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the layout: the exact ones while they are kept."""
+    def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
+        """Return flat values of tensors by their place among `Layout.wholes`: the exact ones while kept."""
+        return node.layout.put_together(self.stored(node, node.layout.stored(wanted)), wanted)
+
+    def stored(self, node: Node, wanted: Iterable[int]) -> dict[int, Array]:
+        """Return flat values of what is stored, by place among `Layout.tensors`; as `values` does."""
         exact, tracked = self._divide(node, wanted)
         with node.named():
             self._check_kept(node, (*exact, *tracked))
@@ -109,16 +131,29 @@ class Reader:
                 out |= dict(zip(tracked, self.executor.map(composer.values, tracked), strict=True))
         return out
 
-    def window(self, node: Node, tensor: int, low: int, high: int) -> Array:
-        """Return elements ``low:high`` of one tensor, decoding little else."""
+    def region(self, node: Node, whole: int, box: Box) -> Array:
+        """Return the elements of one tensor in a box, decoding little else: of each shard some rows."""
+        spec = node.layout.wholes[whole]
+        out = np.empty([high - low for low, high in box], dtype_from_name(spec.dtype))
+        for tensor in node.layout.shards[whole]:
+            shard = node.layout.tensors[tensor]
+            both = overlap(shard.box, box)
+            if both is not None:
+                inside, into = within(both, shard.box), within(both, box)
+                row = math.prod(shard.shape[1:])
+                flat = self._window(node, tensor, inside[0].start * row, inside[0].stop * row)
+                out[into] = flat.reshape(-1, *shard.shape[1:])[:, *inside[1:]]
+        return out
+
+    def _window(self, node: Node, tensor: int, low: int, high: int) -> Array:
         with node.named():
             self._check_kept(node, [tensor])
             if self.keeps_exact(node, tensor):
-                return self._exact_values(node, [tensor])[tensor][low:high]
+                return self._exact_values(node, [tensor], (low, high))[tensor][low:high]
             return self.compose(node, [tensor], window=(low, high)).values(tensor)
 
     def rebuild(self, node: Node) -> tuple[dict[str, Array], dict[int, Array]]:
-        """Return the track of a node, proved, by pool; and its flat values, the exact ones while kept."""
+        """Return the track of a node, proved, by pool; and the flat values of what is stored, as `stored`."""
         everything = range(len(node.layout.tensors))
         exact, tracked = self._divide(node, everything)
         with node.named():
@@ -137,7 +172,7 @@ class Reader:
     @staticmethod
     def _check_kept(node: Node, wanted: Iterable[int]) -> None:
         """Refuse tensors that were let go: part of a state is never given for the whole."""
-        gone = [t for t in wanted if node.layout.tensors[t].pool in node.stripped] if node.stripped else ()
+        gone = [t for t in wanted if node.has_let_go(t)] if node.stripped else ()
         if gone:
             path = format_name(node.layout.tensors[gone[0]].name)
             raise NotFoundError(
@@ -195,7 +230,10 @@ class Reader:
         lossy = node.layout.tensors[tensor].role != "plain" and node.exact
         return lossy and (bool(node.columns.op[tensor] == EXACT) or node.record.exact is not None)
 
-    def _exact_values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
+    def _exact_values(
+        self, node: Node, wanted: Sequence[int], window: tuple[int, int] | None = None
+    ) -> dict[int, Array]:
+        """Return the exact values of tensors; with a window of one, what is outside means nothing."""
         exact = node.record.exact.objects if node.record.exact is not None else ()
         fetch = _Fetch(self.backend, node.record.edge, exact)
         out = {
@@ -207,7 +245,8 @@ class Reader:
         for name, tensors in maps.items():
             mine = {t for t in wanted if node.layout.tensors[t].pool == name}
             for chunk in tensors.chunks_of(mine):
-                jobs.append(partial(_exact_chunk, tensors, chunk, fetch, out))
+                if window is None or tensors.holds(chunk, wanted[0], window):
+                    jobs.append(partial(_exact_chunk, tensors, chunk, fetch, out))
         run_all(self.executor, jobs)
         return out
 
@@ -247,39 +286,31 @@ class _Fetch:
         return None if ref is None else fetch_object(self.backend, ref)
 
 
-def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:
-    """Return a stored object that is what its record says.
-
-    What fails the check is read once more: a bit may have flipped on the way.
-
-    Raises
-    ------
-    CorruptionError
-        It is missing or differs.
-    """
-    try:
-        try:
-            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
-        except CorruptionError:
-            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
-    except NotFoundError as error:
-        raise CorruptionError("an object that a record needs is missing", key=ref.key) from error
-
-
-def row_window(shape: tuple[int, ...], sel: Any) -> tuple[int, int, Any] | None:
-    """Return first and last element, and what is left to select, where `sel` begins with a range of rows.
+def box_window(shape: tuple[int, ...], sel: Any) -> tuple[Box, Any] | None:
+    """Return the indices that `sel` is within, and what is left to select of those.
 
     None where the selection has to be made on the whole tensor.
     """
-    first = sel[0] if isinstance(sel, tuple) and sel else sel
-    if 0 in shape or not shape or not isinstance(first, slice | int | np.integer) or isinstance(first, bool):
+    leading = sel if isinstance(sel, tuple) else (sel,)
+    box, rest = [], []
+    for size, one in zip(shape, leading, strict=False):
+        bounds = _bounds(size, one)
+        if bounds is None:
+            break
+        box.append(bounds[0])
+        rest.append(bounds[1])
+    if not box or 0 in shape:
         return None
-    row = math.prod(shape[1:])
-    rest = sel[1:] if isinstance(sel, tuple) else ()
-    if not isinstance(first, slice):
-        at = int(first) + (shape[0] if first < 0 else 0)
-        return (at * row, (at + 1) * row, (0, *rest)) if 0 <= at < shape[0] else None
-    start, stop, step = first.indices(shape[0])
-    if step != 1 or stop <= start:
+    others = tuple((0, size) for size in shape[len(box) :])
+    return (*box, *others), (*rest, *leading[len(box) :])
+
+
+def _bounds(size: int, one: Any) -> tuple[tuple[int, int], Any] | None:
+    """Return the indices that an integer or a rising slice is within, and what is left of it."""
+    if isinstance(one, bool | np.bool_) or not isinstance(one, slice | int | np.integer):
         return None
-    return start * row, stop * row, (slice(None), *rest)
+    if not isinstance(one, slice):
+        at = int(one) + (size if one < 0 else 0)
+        return ((at, at + 1), 0) if 0 <= at < size else None
+    start, stop, step = one.indices(size)
+    return ((start, stop), slice(None, None, step)) if step > 0 and stop > start else None

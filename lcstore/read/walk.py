@@ -19,9 +19,8 @@ from lcstore.index.catalog import Catalog
 from lcstore.read.reader import Node, Reader
 from lcstore.state.tree import MISSING
 from lcstore.storage.jobs import run_all
-from lcstore.track.columns import EXACT, SET, SET_GRID
+from lcstore.track.columns import EXACT, SET, SET_GRID, OpName
 from lcstore.track.cursor import Cursor, Passage, Trip, begins_all
-from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, Fetch
 from lcstore.track.route import Route
 
@@ -100,19 +99,21 @@ class Walker:
         self._node = self._next = None
 
     def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the layout, as `Reader.values` does.
+        """Return flat values of tensors, by their place among the whole ones, as `Reader.values` does.
 
         Raises
         ------
         CorruptionError
             They are not what was committed; nothing is held then.
         """
+        return node.layout.put_together(self._stored(node, node.layout.stored(wanted)), wanted)
+
+    def _stored(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
         kept = [t for t in wanted if self._reader.keeps_exact(node, t)]
         tracked = sorted({*wanted} - {*kept})
-        stripped = any(node.layout.tensors[t].pool in node.stripped for t in wanted)
-        if stripped or not tracked:  # what is stripped is refused there
-            return self._reader.values(node, wanted)
-        out = self._reader.values(node, kept) if kept else {}
+        if not tracked or any(map(node.has_let_go, wanted)):  # what is let go of is refused there
+            return self._reader.stored(node, wanted)
+        out = self._reader.stored(node, kept) if kept else {}
         try:
             with node.named():
                 self._go(node, carried(node, wanted))
@@ -149,7 +150,7 @@ class Walker:
             return
         try:
             node = self._reader.node(names[0])
-            wanted = choose(node)
+            wanted = node.layout.stored(choose(node))
             if all(self._reader.keeps_exact(node, t) for t in wanted):
                 return
             trip = self._trip(node, carried(node, wanted))

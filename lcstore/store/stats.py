@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
-from lcstore.format.records import EdgeRecord, NodeRecord, ObjectRef, read_edge, read_node
+from lcstore.format.bodies import ObjectRef
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.names import ROOT
 from lcstore.index.marked import Marks, marks_of, pins_by_node
+from lcstore.index.parts import edge_reader, node_reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, ReadRecord, read_records, spread
 
@@ -101,8 +103,8 @@ class _Count:
         else:
             self.raw[kind] += int(record.stats.get("bytes_raw", 0))
         self.objects(kind, record.edge.objects)
-        if record.leaves_object is not None:
-            self.objects(kind, (record.leaves_object,))
+        stored = (part.stored for part in record.edge.parts if part.stored is not None)
+        self.objects(kind, (*record.leaves_objects, *stored))
         if record.exact is not None:
             self.objects("exact", record.exact.objects)
 
@@ -138,9 +140,9 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
     names = [keys.parse_node_key(key) for key in nodes]
     marks = _marks(everything, {name.node for name in names})
     count = _Count(set(data), marks)
-    for node in read_records(backend, nodes, read_node, on_progress=on_progress):
+    for node in read_records(backend, nodes, node_reader(backend), on_progress=on_progress):
         count.tally(node)
-    for edge in read_records(backend, edges, read_edge):
+    for edge in read_records(backend, edges, edge_reader(backend)):
         count.tally(edge)
     count.stored["records"] += _sizes(backend, [key for key in everything if _is_mark(key)])
     kept = [name for name in names if name.node not in marks.hidden]
@@ -181,7 +183,7 @@ def _marks(everything: list[str], nodes: set[str]) -> Marks:
 def _is_mark(key: str) -> bool:
     """Tell the objects that count as records besides those of nodes and edges."""
     return key == keys.STORE_KEY or key.partition("/")[0] in (
-        keys.LAYOUTS, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
+        keys.LAYOUTS, keys.COPIES, keys.NAMES, keys.RETIRED, keys.CONDEMNED,
     )  # fmt: skip
 
 

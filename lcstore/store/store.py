@@ -16,11 +16,12 @@ from lcstore.index.info import SaveInfo
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.looking import Looking
 from lcstore.state.names import Component, format_name, matcher
+from lcstore.state.specs import FIRST_PART
 from lcstore.state.tree import flatten
 from lcstore.storage.backend import Backend
 from lcstore.store.upkeep import Upkeep
+from lcstore.track.parted import track_of
 from lcstore.track.policy import Policy
-from lcstore.track.track import Track
 from lcstore.write.unrecognised import unrecognised
 from lcstore.write.writer import Writer
 
@@ -195,9 +196,9 @@ class Store(Looking, Upkeep):
             node, (pools, values) = self._reading_or_previous(
                 at, lambda node: (node, self._reader.rebuild(node)), on_corrupt
             )
-            everything = range(len(node.layout.tensors))
-            track = Track()
-            track.stand_on(node.layout, node.columns, pools, [values[t] for t in everything])
+            everything = range(len(node.layout.wholes))
+            track = track_of(FIRST_PART, node.layout, node.columns, pools, values)
+            values = node.layout.put_together(values, everything)
             leaves = range(len(self._reader.leaves(node)))
             state = self._tree(node, values, node.layout.structure, everything, leaves, dtype, like, to)
             if targets:

@@ -14,9 +14,10 @@ from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import add_levels
 from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
-from lcstore.state.layout import ALIGN
+from lcstore.state.layout import ALIGN, TensorSpec
 from lcstore.track import grid
 from lcstore.track.blocksteps import BlockSteps
+from lcstore.track.digests import digest_integers, first_position
 from lcstore.track.poolmap import Piece
 from lcstore.track.steps import Step
 
@@ -58,9 +59,15 @@ class Advance:
         self.escaped = 0
         self.digest = np.uint64(0)
         self._out = np.zeros(1, np.uint64)
+        #: Position of the first element of the tensor, of a shard in its whole.
+        self._begins = 0
 
     def over(self, piece: Piece) -> bool:
         """Move a piece; False where it leaves its grid: then levels say how far it was moved."""
+        spec = self.draft.layout.tensors[piece.tensor]
+        begins = first_position(spec)
+        self._begins = begins or 0
+        before = self._track_digest(spec, piece) if begins is None else np.uint64(0)
         self.digest = np.uint64(0)
         for part, step in self._stepped(piece):
             here = slice(part.at // self.block, -(-(part.at + part.size) // self.block))
@@ -77,7 +84,17 @@ class Advance:
             self.escaped = escaped
             with np.errstate(over="ignore"):
                 self.digest += self._out[0]
+        if begins is None:
+            with np.errstate(over="ignore"):
+                self.digest = self._track_digest(spec, piece) - before
         return True
+
+    def _track_digest(self, spec: TensorSpec, piece: Piece) -> np.uint64:
+        """Return the digest of the track of a piece of a shard that the fused pass has none of."""
+        total = np.zeros(1, np.uint64)
+        digest_integers(spec, self.track[piece.at : piece.at + piece.size], piece.first, total)
+        found: np.uint64 = total[0]
+        return found
 
     def undo(self) -> None:
         """Move the track back by all levels that are there, which are used up."""
@@ -118,7 +135,7 @@ class Advance:
             self.escapes,
             self.escaped,
             by,
-            piece.first,
+            self._begins + piece.first,
             self._out,
         )
         ranges = self._touched(piece)
@@ -144,7 +161,7 @@ class Advance:
                 self.escaped,
                 inverse,
                 limit,
-                piece.first,
+                self._begins + piece.first,
                 self._out,
             )
         )

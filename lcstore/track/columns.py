@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Literal, Self, TypeAlias
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
+
+OpName: TypeAlias = Literal["add", "grid", "set", "exact"]
 
 #: The tensor is as the base has it.
 KEEP: Final = 0
@@ -25,6 +27,9 @@ OWN: Final = 5
 
 #: Grid exponent of a tensor that has none: it was all zero, or is not tracked on a grid.
 NO_GRID: Final = -32768
+
+#: The array of an edge that holds what an operation says of a tensor.
+ARRAYS: Final[dict[int, OpName]] = {ADD: "add", SET: "set", EXACT: "exact", SET_GRID: "grid"}
 
 _FIELDS: Final = (("op", "<u1"), ("grid", "<i2"), ("shift", "<u1"), ("digest", "<u8"), ("scale", "<f4"))
 
@@ -60,6 +65,10 @@ class Columns:
         columns = cls(*(np.zeros(count, dtype) for _, dtype in _FIELDS))
         columns.grid[:] = NO_GRID
         return columns
+
+    def rows(self, first: int, last: int) -> Self:
+        """Return the entries of some tensors: from `first` on, `last` excluded."""
+        return type(self)(*(getattr(self, name)[first:last] for name, _ in _FIELDS))
 
     def to_bytes(self) -> dict[str, bytes]:
         """Give the columns as bytes by name, little-endian."""

@@ -10,11 +10,10 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
-from lcstore.kernels.digest import digest
 from lcstore.state.layout import Layout, PoolSpec
 from lcstore.track import grid
 from lcstore.track.columns import NO_GRID, Columns
-from lcstore.track.draft import digest_bits
+from lcstore.track.digests import digest_integers, digest_values
 from lcstore.track.edge import Edge, Fetch
 from lcstore.track.route import Route
 
@@ -122,9 +121,9 @@ class Composer:
         held = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
         total = np.zeros(1, np.uint64)
         if spec.role == "weights":
-            digest(held, 0, total)
+            digest_integers(spec, held, 0, total)
         else:
-            digest_bits(held, 0, total)
+            digest_values(spec, held, 0, total)
         if total[0] != self.columns.digest[tensor]:
             raise CorruptionError(f"the digest of tensor {spec.name!r} is not the one committed")
 

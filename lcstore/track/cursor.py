@@ -10,9 +10,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.state.layout import Layout
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
+from lcstore.track.columns import ADD, ARRAYS, EXACT, KEEP, OWN, SET, SET_GRID, Columns, OpName
 from lcstore.track.compose import Composer, composed_dtype
-from lcstore.track.draft import OpName
 from lcstore.track.edge import Edge, fill
 from lcstore.track.frames import apply_delta
 from lcstore.track.poolmap import Piece
@@ -159,11 +158,9 @@ class Trip:
                 continue
             for edge, moved in self._setters(at, live):
                 ops = set(edge.columns.op[[piece.tensor for piece in moved]].tolist())
-                weights = self.layout.pools[pool].role == "weights"
-                if EXACT in ops:
-                    yield edge, pool, "exact", chunk
-                if SET_GRID in ops or (not weights and EXACT not in ops):
-                    yield edge, pool, "set", chunk
+                stored = ops & {EXACT, SET_GRID} if self.layout.pools[pool].role == "weights" else ops
+                for op in sorted(stored):
+                    yield edge, pool, ARRAYS[op], chunk
             before = [piece.tensor for piece in live if self.begins[piece.tensor] < at]
             if before and self._adds[at, before].any():
                 yield self.passages[at].edge, pool, "add", chunk

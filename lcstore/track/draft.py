@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
-from lcstore.kernels.digest import digest
 from lcstore.state.layout import ALIGN, Layout
 from lcstore.state.names import Name
 from lcstore.track import grid, samples
 from lcstore.track.advance import Advance
 from lcstore.track.blocksteps import BlockSteps
-from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
+from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns, OpName
+from lcstore.track.digests import digest_integers, digest_values
 from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
 from lcstore.track.policy import Policy
 from lcstore.track.poolmap import Piece, PoolMap
@@ -33,8 +33,6 @@ from lcstore.track.steps import Step
 
 if TYPE_CHECKING:
     from lcstore.track.track import Track
-
-OpName: TypeAlias = Literal["add", "set", "exact"]
 
 
 @dataclass(frozen=True)
@@ -250,12 +248,12 @@ class Draft:
                 self.off_grid.add(piece.tensor)
             return
         total = np.zeros(1, np.uint64)
-        digest(out, piece.first, total)
+        digest_integers(self.layout.tensors[piece.tensor], out, piece.first, total)
         self._add_digest(piece.tensor, total[0])
 
     def _digest_values(self, piece: Piece, values: Array) -> None:
         total = np.zeros(1, np.uint64)
-        digest_bits(values, piece.first, total)
+        digest_values(self.layout.tensors[piece.tensor], values, piece.first, total)
         self._add_digest(piece.tensor, total[0])
 
     def _to_replace(self, piece: Piece, pool: str, low: int) -> Array:
@@ -297,13 +295,4 @@ class Draft:
                 self.jobs.append(partial(self.code_values, name, chunk, "set", of[SET], precision))
 
 
-def digest_bits(values: Array, start: int, out: Array) -> None:
-    """Add the digest of the bit patterns of `values` (of any dtype), whose first has position `start`."""
-    size = values.dtype.itemsize
-    if size == 16:
-        digest(np.ascontiguousarray(values).view(np.uint64), 2 * start, out)
-    else:
-        digest(np.ascontiguousarray(values).view(f"u{size}"), start, out)
-
-
-__all__ = ["NO_GRID", "Chunk", "Draft", "Job", "digest_bits"]
+__all__ = ["NO_GRID", "Chunk", "Draft", "Job"]

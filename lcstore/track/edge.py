@@ -14,8 +14,7 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.state.layout import Layout
 from lcstore.track import grid
-from lcstore.track.columns import EXACT, SET, SET_GRID, Columns
-from lcstore.track.draft import OpName
+from lcstore.track.columns import EXACT, SET, SET_GRID, Columns, OpName
 from lcstore.track.frames import apply_delta, values_of_frame
 from lcstore.track.poolmap import Piece
 
@@ -72,10 +71,10 @@ def _take_integers(
 ) -> None:
     if not pieces:
         return
-    data = edge.fetch(pool, "set", chunk)
+    data = edge.fetch(pool, "grid", chunk)
     integers = np.zeros(out.size, out.dtype)
     if data is not None:
-        with edge.named(pool, "set", chunk):
+        with edge.named(pool, "grid", chunk):
             apply_delta(data, integers, part=part)
     for piece in pieces:
         here = slice(piece.at, piece.at + piece.size)

@@ -17,11 +17,11 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.exact import encode_exact
 from lcstore.errors import CorruptionError
-from lcstore.kernels.digest import digest
 from lcstore.state.layout import Layout
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
+from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns, OpName
 from lcstore.track.compose import composed_dtype
-from lcstore.track.draft import Chunk, OpName, digest_bits
+from lcstore.track.digests import digest_integers, digest_values
+from lcstore.track.draft import Chunk
 from lcstore.track.edge import Edge
 from lcstore.track.frames import values_of_frame
 from lcstore.track.poolmap import Piece
@@ -140,7 +140,7 @@ class Merger:
         self.route.compose(pool, chunk, [piece.tensor for piece in pieces], out)
         if spec.role != "weights":
             return self._copy(pool, chunk, by_op[SET], out)
-        ops: tuple[tuple[OpName, list[Piece]], ...] = (("add", by_op[ADD]), ("set", by_op[SET_GRID]))
+        ops: tuple[tuple[OpName, list[Piece]], ...] = (("add", by_op[ADD]), ("grid", by_op[SET_GRID]))
         both = all(some for _, some in ops)
         made = [
             self._sum(pool, op, chunk, some, out.copy() if both and op == "add" else out)
@@ -154,7 +154,8 @@ class Merger:
         _clear_between(sums, pieces)
         for piece in pieces:
             total = np.zeros(1, np.uint64)
-            digest(sums[piece.at : piece.at + piece.size], piece.first, total)
+            values = sums[piece.at : piece.at + piece.size]
+            digest_integers(self.layout.tensors[piece.tensor], values, piece.first, total)
             self._add_digest(piece.tensor, total)
         data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}", self._rows)
         with self._lock:
@@ -167,7 +168,8 @@ class Merger:
         _clear_between(values, pieces)
         for piece in pieces:
             total = np.zeros(1, np.uint64)
-            digest_bits(values[piece.at : piece.at + piece.size], piece.first, total)
+            found = values[piece.at : piece.at + piece.size]
+            digest_values(self.layout.tensors[piece.tensor], found, piece.first, total)
             self._add_digest(piece.tensor, total)
         if not values.view(np.uint8).any():
             return []

@@ -11,8 +11,7 @@ from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
-from lcstore.track.draft import OpName
+from lcstore.track.columns import ADD, ARRAYS, EXACT, KEEP, OWN, SET, SET_GRID, OpName
 from lcstore.track.edge import Edge, fill
 from lcstore.track.frames import apply_delta
 from lcstore.track.poolmap import PoolMap, pool_maps
@@ -108,14 +107,7 @@ class Route:
         """Return where a layout has tensors of this route's layout: -1 where it has not, or elsewhere."""
         places = self._places_of.get(id(layout))
         if places is None:
-            found = [layout.index.get(spec.name, -1) for spec in self.layout.tensors]
-            same = [
-                there >= 0
-                and (layout.tensors[there].pool, layout.tensors[there].offset, layout.tensors[there].shape)
-                == (spec.pool, spec.offset, spec.shape)
-                for there, spec in zip(found, self.layout.tensors, strict=True)
-            ]
-            places = self._places_of[id(layout)] = np.where(same, found, -1)
+            places = self._places_of[id(layout)] = self.layout.places_in(layout)
         out: Array = places[tensors]
         return out
 
@@ -129,7 +121,7 @@ class Route:
         found: set[tuple[str, str, OpName]] = set()
         for tensor in np.flatnonzero(self.begins != AT_BASE).tolist():
             edge, pool = self.setter(tensor), self.layout.tensors[tensor].pool
-            op: OpName = "exact" if edge.columns.op[self._place[tensor]] == EXACT else "set"
+            op = ARRAYS[int(edge.columns.op[self._place[tensor]])]
             found.add((edge.locate(pool, op, 0), pool, op))
         return found
 

@@ -102,12 +102,9 @@ class Track:
             draft.factor = draft.rate.errors_times(policy.bytes_per_save, policy.error * middle, self.columns)
         for path, ranges in (touched or {}).items():
             draft.touched[layout.index[path]] = ranges
-        for index, spec in enumerate(layout.tensors):
-            before = base.index.get(spec.name) if base is not None else None
-            if before is not None and base is not None and base.tensors[before].pool != spec.pool:
-                before = None
-            if before is not None and base is not None and base.tensors[before].offset != spec.offset:
-                before = None
+        places = layout.places_in(base).tolist() if base is not None else [-1] * len(layout.tensors)
+        for index, (spec, place) in enumerate(zip(layout.tensors, places, strict=True)):
+            before = place if place >= 0 else None
             if spec.role == "weights":
                 self._decide_weights(draft, index, spec, before if spec.name not in reset else None)
             elif spec.role == "plain":
@@ -254,7 +251,7 @@ class Track:
             dtype = pool_dtype(spec)
             if dtype is None:
                 continue
-            if held is None:
+            if held is None or held.size > spec.size:
                 held = np.zeros(spec.size, dtype)
             elif held.size < spec.size:
                 held = np.concatenate((held, np.zeros(spec.size - held.size, dtype)))

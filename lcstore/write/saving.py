@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,33 +13,28 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import UnknownOutcomeError
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody
 from lcstore.format.labels import Labels
 from lcstore.format.marks import TagRecord
-from lcstore.format.records import EdgeBody, ExactBody, NodeRecord, ObjectRef, node_id, utc_now
-from lcstore.format.strictjson import dumps
+from lcstore.format.records import NodeRecord, node_id, utc_now
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.index.commit import put_record
 from lcstore.index.info import SaveInfo, phases
 from lcstore.index.marked import next_seq
-from lcstore.limits import MAX_LEAVES_BYTES, check
 from lcstore.state.layout import make_layout
-from lcstore.state.leaves import encode_leaf
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import FlatState
-from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, SET
-from lcstore.track.draft import Draft, Job
+from lcstore.track.draft import Draft
 from lcstore.track.grid import exponent_of
 from lcstore.track.track import largest
 from lcstore.version import SOFTWARE
 from lcstore.write.entries import layout_entries
+from lcstore.write.parts import finish_part, run_jobs
 from lcstore.write.written import Written
 
 if TYPE_CHECKING:
     from lcstore.write.writer import Writer
-
-#: Leaves of more than this many bytes go into an object of their own.
-_INLINE_LEAVES = 1 << 16
 
 
 @dataclass
@@ -74,14 +68,13 @@ class Saving:
         self.labels = labels
         self.exact = exact
         self.touched = touched
-        self.written = Written(writer.backend)
+        self.written = Written(writer.backend, secrets.token_hex(16))
         self.sound = writer.sound
 
     def attempt(self, anchor: bool, started: float, flattened: float) -> SaveInfo:
         """Code, write and commit; on any failure the track is as it was."""
         writer = self.writer
-        edge = secrets.token_hex(16)
-        self.written = Written(writer.backend)
+        self.written = Written(writer.backend, secrets.token_hex(16))
         self.sound = writer.sound
         reset: set[Name] = set()
         while True:
@@ -89,20 +82,20 @@ class Saving:
             writer.sound = False  # from here to the commit, or to the way back, whatever interrupts
             try:
                 if not draft.off_grid:
-                    self._run(draft.jobs, edge)
+                    run_jobs(self.written, draft.jobs, writer.executor)
                 if not draft.off_grid:
                     coded = time.perf_counter()
                     error, lag = draft.tracking()
                     worst = draft.worst_row()
-                    pending = self._commit(draft, edge, anchor, self._stats(draft, error, worst))
+                    pending = self._commit(draft, anchor, self._stats(draft, error, worst))
                     break
             except BaseException:
                 self._roll_back(draft)
                 raise
             self._roll_back(draft)
             self._off_grid(draft, reset)
-            edge = secrets.token_hex(16)  # names are unique: nothing is ever written over
-            self.written = Written(writer.backend)
+            # Names are unique: nothing is ever written over.
+            self.written = Written(writer.backend, secrets.token_hex(16))
         writer.accept(pending)
         ended = time.perf_counter()
         return self._info(pending, lag, worst, phases(started, flattened, coded, ended))
@@ -131,25 +124,13 @@ class Saving:
                 self.writer.exact.add(spec.name)
             reset.add(spec.name)
 
-    def _run(self, jobs: Sequence[Job], edge: str) -> None:
-        """Run the jobs side by side, each chunk written as soon as it is coded."""
-
-        def one(job: Job) -> None:
-            chunk = job()
-            if chunk is not None:
-                self.written.put_chunk(edge, chunk)
-
-        run_all(self.writer.executor, [partial(one, job) for job in jobs])
-
-    def _commit(self, draft: Draft, edge: str, anchor: bool, stats: dict[str, int | float]) -> Pending:
+    def _commit(self, draft: Draft, anchor: bool, stats: dict[str, int | float]) -> Pending:
         writer = self.writer
         written = self.written
-        written.put_metadata(edge, draft.layout)
         digest, layout_bytes = writer.layout_digest(draft.layout)
         written.extra += layout_bytes
         written.objects += layout_bytes > 0
-        leaves, leaves_object = self._leaves(edge)
-        edge_objects, exact_objects = written.split(draft)
+        part = finish_part(written, draft, self.flat.leaves, digest, exact=self.exact)
         assert writer.run is not None
         record = NodeRecord(
             step=self.step,
@@ -157,17 +138,8 @@ class Saving:
             run_id=writer.run_id,
             seq=writer.next_seq(),
             parent=writer.head.node if writer.head is not None else None,
-            layout=digest,
             created=utc_now(),
-            edge=EdgeBody(
-                edge,
-                ROOT if anchor or writer.head is None else writer.head.node,
-                tuple(edge_objects),
-                draft.columns.to_bytes(),
-            ),
-            exact=ExactBody(tuple(exact_objects)) if self.exact else None,
-            leaves=leaves,
-            leaves_object=leaves_object,
+            edge=EdgeBody(written.edge, ROOT if anchor or writer.head is None else writer.head.node, (part,)),
             metrics={str(k): float(v) for k, v in self.labels.metrics.items()},
             metadata=dict(self.labels.metadata),
             tags=tuple(self.labels.tags),
@@ -200,14 +172,6 @@ class Saving:
             self.writer.pending = pending
             pending.draft.keep()
             raise
-
-    def _leaves(self, edge: str) -> tuple[list[object] | None, ObjectRef | None]:
-        leaves: list[object] = [encode_leaf(leaf) for leaf in self.flat.leaves]
-        data = dumps(leaves)
-        check(len(data), MAX_LEAVES_BYTES, "the plain values of the state, in bytes")
-        if len(data) <= _INLINE_LEAVES:
-            return leaves, None
-        return None, self.written.put(keys.leaves_key(edge), data)
 
     def _stats(self, draft: Draft, error: float, worst: tuple[float, Name] | None) -> dict[str, int | float]:
         stats: dict[str, int | float] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import secrets
 import time
@@ -13,6 +12,7 @@ from typing import Any
 from lcstore.arrays import Array
 from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.format import keys
+from lcstore.format.hashing import hash_of
 from lcstore.format.labels import Labels
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
@@ -248,7 +248,7 @@ class Writer:
         if known is not None and known[0] is layout:
             return known[1], 0
         data = dumps(layout.to_json())
-        digest = hashlib.sha256(data).hexdigest()
+        digest = hash_of(data)
         self.backend.put(keys.layout_key(digest), data)
         self._layouts[id(layout)] = (layout, digest)
         return digest, len(data)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from damaged import CREATED, grown, restorable, state, tracks
 from states import leaves, same
 
@@ -18,8 +19,9 @@ from lcstore.check.repair import repair
 from lcstore.check.repaired import RepairReport
 from lcstore.check.verify import verify
 from lcstore.format import keys
+from lcstore.format.bodies import ObjectRef
 from lcstore.format.marks import TagRecord
-from lcstore.format.records import NodeRecord, ObjectRef, StoreRecord, node_id, read_node
+from lcstore.format.records import NodeRecord, StoreRecord, node_id, read_node
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend, crash_points
 
@@ -338,8 +340,8 @@ def test_what_may_be_whole_is_left_alone(whole):
     with pytest.raises(lcstore.StorageError, match="nothing is repaired"):
         repair(backend, dry_run=False)
     newer = whole[0][keys.STORE_KEY].partition(b",")[2].replace(b'"format":0', b'"format":9')
-    seal = hashlib.sha256(newer).hexdigest().encode()
-    objects = whole[0] | {keys.STORE_KEY: b'{"_sha256":"%s",%s' % (seal, newer)}
+    seal = blake3(newer).hexdigest().encode()
+    objects = whole[0] | {keys.STORE_KEY: b'{"_hash":"%s",%s' % (seal, newer)}
     backend = MemoryBackend.fresh(objects)
     with pytest.raises(lcstore.UnsupportedFormatError):
         repair(backend, dry_run=False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 import lcstore
 from lcstore.check.verify import verify
@@ -223,7 +223,7 @@ def test_no_store_is_not_a_good_store():
 
 def test_a_newer_format_says_upgrade(objects):
     rest = b'"features":[],"format":9,"grace_seconds":86400,"kind":"store"}'
-    newer = b'{"_sha256":"%s",%s' % (hashlib.sha256(rest).hexdigest().encode(), rest)
+    newer = b'{"_hash":"%s",%s' % (blake3(rest).hexdigest().encode(), rest)
     report = look(objects | {keys.STORE_KEY: newer})
     assert report.findings[0].next == "pip install --upgrade lcstore"
 

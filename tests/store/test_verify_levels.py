@@ -220,9 +220,9 @@ def test_every_edge_is_proved(objects):
     key = next(k for k in objects if k.startswith(f"nodes/{60:019d}"))
     ref = next(ref for ref in second.edge.objects if ref.key == chunks[1])
     other = next(ref for ref in first.edge.objects if ref.key == chunks[0])
-    text = objects[key].replace(ref.sha256.encode(), other.sha256.encode())
+    text = objects[key].replace(ref.hash.encode(), other.hash.encode())
     text = text.replace(
-        f'c.0",{ref.nbytes},"{other.sha256}'.encode(), f'c.0",{other.nbytes},"{other.sha256}'.encode()
+        f'c.0",{ref.nbytes},"{other.hash}'.encode(), f'c.0",{other.nbytes},"{other.hash}'.encode()
     )
     record = NodeRecord.from_bytes(text, key=key)
     del spoiled[key]

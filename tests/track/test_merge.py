@@ -112,7 +112,7 @@ def test_what_the_targets_own_edge_sets_is_left_to_it():
     assert {name[:2] for name in shortcut.chunks} == {("weights-float32", "add")}
     anchor = history.shortcut(history.segments)
     assert anchor.edge.columns.op.tolist() == [SET_GRID, SET_GRID, OWN, OWN]
-    assert {name[:2] for name in anchor.chunks} == {("weights-float32", "set")}
+    assert {name[:2] for name in anchor.chunks} == {("weights-float32", "grid")}
 
 
 def test_exact_values_of_an_edge_between_are_copied():
@@ -143,7 +143,7 @@ def test_a_tensor_set_anew_between_becomes_a_sum_beside_deltas_of_the_same_chunk
     assert history.segments[3].edge.columns.op.tolist() == [EXACT, ADD]
     shortcut = history.shortcut(history.segments[1:])
     assert shortcut.edge.columns.op.tolist() == [SET_GRID, ADD]
-    assert {name[1:] for name in shortcut.chunks} == {("add", 0), ("set", 0)}
+    assert {name[1:] for name in shortcut.chunks} == {("add", 0), ("grid", 0)}
     whole = history.values(history.segments)
     assert same_bits(history.values([history.segments[0], shortcut]), whole)
     assert same_bits(history.values([history.shortcut([history.segments[0], shortcut])]), whole)
