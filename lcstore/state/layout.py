@@ -260,7 +260,8 @@ class _Growth:
         self.parent = parent
         self.afresh = afresh
         self.sizes = {name: pool.size for name, pool in parent.pools.items()} if parent else {}
-        self.sizes |= dict.fromkeys(afresh, 0)
+        for name in afresh:
+            del self.sizes[name]
 
     def place(self, entry: Entry) -> TensorSpec:
         path, shape, dtype, role, framework, shard = entry
@@ -284,8 +285,6 @@ class _Growth:
         known = self.parent.pools if self.parent else {}
         specs = {}
         for name, size in self.sizes.items():
-            if not size and name in self.afresh:
-                continue
             dtype = name.partition("-")[2]
             chunk = known[name].chunk if name in known else chunk_elements(size, dtype)
             specs[name] = PoolSpec(name, dtype, size, chunk)

@@ -39,7 +39,7 @@ class PoolMap:
         return sorted(found)
 
     def holds(self, chunk: int, tensor: int, window: tuple[int, int]) -> bool:
-        """Return whether a chunk holds any of a tensor's elements in a window (first, and behind the last)."""
+        """Return whether a chunk holds any of a tensor's elements in a window: first, behind the last."""
         offset = self.offsets[self.tensors.index(tensor)]
         low, high = self.bounds(chunk)
         return low < offset + window[1] and offset + window[0] < high

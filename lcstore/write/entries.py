@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from lcstore.state.frameworks import HostArray
 from lcstore.state.layout import Entry
 from lcstore.state.names import Name
 from lcstore.state.roles import guess_role
+from lcstore.state.shards import Shard
 from lcstore.track.policy import Policy
 
 #: Small tensors are plain while all of them together stay under this part of the edge's coded bytes.
@@ -23,7 +24,10 @@ _EXPECTED_BYTES: Final = 0.1
 
 
 def layout_entries(
-    tensors: Sequence[tuple[Name, HostArray]], policy: Policy, exact: Set[Name]
+    tensors: Sequence[tuple[Name, HostArray]],
+    policy: Policy,
+    exact: Set[Name],
+    shards: Mapping[Name, Shard] | None = None,
 ) -> list[Entry]:
     """Give every tensor its role.
 
@@ -35,14 +39,17 @@ def layout_entries(
         The store's.
     exact
         Paths that have shown values which no grid holds, and stay plain until the next anchor.
+    shards
+        Of tensors of which this is a rectangle: which one.
     """
     entries = []
     for path, host in tensors:
         dtype, shape = host.array.dtype, host.array.shape
-        role = policy.role(path, guess_role(path, dtype, shape))
+        shard = shards.get(path) if shards is not None else None
+        role = policy.role(path, guess_role(path, dtype, shape if shard is None else shard.whole))
         if path in exact:
             role = "plain"
-        entries.append(Entry(path, shape, dtype_name(dtype), role, host.framework))
+        entries.append(Entry(path, shape, dtype_name(dtype), role, host.framework, shard))
     return _small_plain(entries, [host.array.nbytes for _, host in tensors])
 
 

@@ -22,6 +22,7 @@ from lcstore.errors import (
 )
 from lcstore.limits import MAX_POOL_ELEMENTS
 from lcstore.state.layout import ALIGN, PLAIN_ALIGN, Layout, make_layout
+from lcstore.state.shards import Shard
 from lcstore.state.specs import chunk_elements
 
 GIB = 1 << 30
@@ -69,19 +70,29 @@ def test_a_line_of_layouts(history, fresh):
         parent, layout = layout, build(tree, layout)
         assert_sound(layout)
         assert {spec.name[0]: (spec.shape, spec.dtype, spec.role) for spec in layout.tensors} == tree
+        for name, pool in layout.pools.items():
+            used = sum(-(-s.size // pool.align) * pool.align for s in layout.tensors if s.pool == name)
+            assert 2 * used >= pool.size
         if parent is None:
             continue
+        # A pool that is smaller than it was, or gone, was laid out afresh: nothing goes on from what it held.
+        now = {name: pool.size for name, pool in layout.pools.items()}
+        afresh = {name for name, pool in parent.pools.items() if now.get(name, 0) < pool.size}
         for name, place in places(layout).items():
             before = parent.index.get((name,))
             same = before is not None and parent.entries[before] == layout.entries[layout.index[(name,)]]
-            if same:
+            there = int(layout.places_in(parent)[layout.index[(name,)]])
+            if place[0] in afresh:
+                assert there == -1
+            elif same:
                 assert place == places(parent)[name]
+                assert there == before
             elif place[0] in parent.pools:
                 # New tensors stay clear of everything that the parent's pools ever held.
                 assert place[1] >= parent.pools[place[0]].size
-        for name, pool in parent.pools.items():
-            assert layout.pools[name].size >= pool.size
-            assert layout.pools[name].chunk == pool.chunk
+                assert there == -1
+        for name, pool in layout.pools.items():
+            assert name not in parent.pools or parent.pools[name].chunk == pool.chunk
     assert build(history[-1], layout) is layout
     anchor = build(history[-1], layout, fresh=True)
     assert anchor == build(history[-1])
@@ -148,7 +159,7 @@ def test_a_plain_value_that_comes_or_goes_is_another_layout():
     assert places(after) == places(before)
 
 
-def test_removed_tensors_leave_holes_until_an_anchor():
+def test_removed_tensors_leave_holes_until_they_are_most_of_a_pool():
     both = {"a": ((1024,), "float32", "weights"), "b": ((1024,), "float32", "weights")}
     before = build(both)
     without = build({"b": both["b"]}, before)
@@ -156,8 +167,36 @@ def test_removed_tensors_leave_holes_until_an_anchor():
     again = build(both, without)
     assert places(again) == {"a": ("weights-float32", 2048), "b": ("weights-float32", 1024)}
     assert places(build({"b": both["b"]}, again, fresh=True)) == {"b": ("weights-float32", 0)}
-    emptied = build({}, before)
-    assert emptied.pools == before.pools
+    assert places(build({"b": both["b"]}, again)) == {"b": ("weights-float32", 0)}
+    assert build({}, before).pools == {}
+
+
+def test_a_tensor_that_grows_all_the_time_does_not_grow_its_pool_for_ever():
+    layout, moved = None, 0
+    for count in range(1, 401):
+        tree = {"grows": ((100 * count,), "float32", "weights"), "stays": ((50_000,), "float32", "weights")}
+        parent, layout = layout, build(tree, layout)
+        pool = layout.pools["weights-float32"]
+        assert pool.size <= 2 * (100 * count + 50_000 + 2 * ALIGN)
+        if parent is not None and layout.places_in(parent)[layout.index[("stays",)]] < 0:
+            moved += 1
+    assert 1 <= moved <= 100  # each time after as much had been set anew as there is
+
+
+def test_a_shard_keeps_its_place_while_it_is_the_same_one():
+    def of(start):
+        entry = (("w",), (8, 16), "float32", "weights", "numpy", Shard((32, 16), (start, 0)))
+        return lambda parent=None: make_layout(["dict", ["w"], ["tensor"]], [entry], parent)
+
+    before = of(8)()
+    assert_sound(before)
+    assert of(8)(before) is before
+    moved = of(16)(before)
+    assert_sound(moved)
+    assert places(moved) != places(before)
+    assert moved.places_in(before).tolist() == [-1]
+    with pytest.raises(InvalidInputError, match="within"):
+        of(25)()
 
 
 def test_no_tensors_at_all():

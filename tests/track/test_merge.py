@@ -261,7 +261,7 @@ def test_a_frame_that_does_not_decode_to_the_sum_is_not_given_out(monkeypatch, m
         return right(values)
 
     monkeypatch.setattr(made, wrong)
-    with pytest.raises(CorruptionError, match=r"frame made of chunk 0 of pool '(weights|exact)-float"):
+    with pytest.raises(CorruptionError, match=r"frame made of chunk 0 of pool '(weights|plain)-float"):
         history.shortcut(history.segments[1:])
 
 
