@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from blake3 import blake3
-from damaged import CREATED, grown, restorable, state, tracks
+from damaged import CREATED, grown, restorable, state, tracks, with_part
 from states import leaves, same
 
 import lcstore
@@ -172,7 +172,7 @@ def record_at(objects: dict[str, bytes], step: int) -> NodeRecord:
 
 def object_at(objects: dict[str, bytes], step: int, part: str) -> str:
     """Key of an object of the own edge of a step."""
-    return next(k for k in objects if k.startswith(f"data/{record_at(objects, step).edge.id}/{part}"))
+    return next(k for k in objects if k.startswith(f"data/{record_at(objects, step).edge.id}/0/{part}"))
 
 
 def losses(report: RepairReport) -> list[tuple[int, str]]:
@@ -438,9 +438,8 @@ def test_an_edge_that_does_not_lead_to_its_digests_is_set_aside(whole):
     def change(record: NodeRecord) -> NodeRecord:
         digests = bytearray(record.edge.columns["digest"])
         digests[-8] ^= 1
-        return replace(
-            record, edge=replace(record.edge, columns=record.edge.columns | {"digest": bytes(digests)})
-        )
+        columns = record.edge.columns | {"digest": bytes(digests)}
+        return replace(record, edge=with_part(record.edge, columns=columns))
 
     for step in (60, 45):
         objects = reworded(whole[0], step, change)
@@ -461,7 +460,7 @@ def test_a_frame_that_does_not_decode_is_set_aside(whole):
 
     def change(record: NodeRecord) -> NodeRecord:
         refs = [ObjectRef.of(chunk, b"no frame") if r.key == chunk else r for r in record.edge.objects]
-        return replace(record, edge=replace(record.edge, objects=tuple(refs)))
+        return replace(record, edge=with_part(record.edge, objects=tuple(refs)))
 
     objects = reworded(spoiled, 60, change)
     assert verify(MemoryBackend.fresh(objects), "checksum").ok

@@ -151,7 +151,7 @@ class ByAgeAlone(Collector):
 
     def run(self, *, dry_run: bool):
         census = self._census(None)
-        scopes = list(condemnable(census, judge(census, self._plan), set(census.data)))
+        scopes = list(condemnable(census, judge(census, self._layout), set(census.data)))
         self._delete(census, scopes)
         self._sweep(census, scopes)
 
@@ -161,9 +161,9 @@ class CondemnsLate(Collector):
 
     def run(self, *, dry_run: bool):
         census = self._census(None)
-        scopes = list(condemnable(census, judge(census, self._plan), set(census.data)))
+        scopes = list(condemnable(census, judge(census, self._layout), set(census.data)))
         census = take_census(self.backend, census)
-        free = set(condemnable(census, judge(census, self._plan), set(census.data)))
+        free = set(condemnable(census, judge(census, self._layout), set(census.data)))
         scopes = [scope for scope in scopes if scope in free]
         self._condemn(scopes)
         self._delete(census, scopes)
