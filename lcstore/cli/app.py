@@ -1,25 +1,26 @@
-"""All commands, gathered. Each is in a file of its own and imports what it needs when it runs."""
+"""All commands in one app. Each is in a file of its own and imports what it needs when it runs."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated
 
 import typer
 
-from lcstore.cli.collect import collect
-from lcstore.cli.compact import compact
-from lcstore.cli.demo.command import demo
-from lcstore.cli.diff import diff
-from lcstore.cli.doctor import doctor
-from lcstore.cli.ls import ls
-from lcstore.cli.pin import pin
-from lcstore.cli.repair import repair
-from lcstore.cli.retire import retire
-from lcstore.cli.show import show
-from lcstore.cli.stats import stats
-from lcstore.cli.tag import tag
-from lcstore.cli.tune import tune
-from lcstore.cli.verify import verify
+from lcstore.cli.commands.collect import collect
+from lcstore.cli.commands.compact import compact
+from lcstore.cli.commands.demo import demo
+from lcstore.cli.commands.diff import diff
+from lcstore.cli.commands.doctor import doctor
+from lcstore.cli.commands.ls import ls
+from lcstore.cli.commands.pin import pin
+from lcstore.cli.commands.repair import repair
+from lcstore.cli.commands.retire import retire
+from lcstore.cli.commands.show import show
+from lcstore.cli.commands.stats import stats
+from lcstore.cli.commands.tag import tag
+from lcstore.cli.commands.tune import tune
+from lcstore.cli.commands.verify import verify
 from lcstore.version import __version__
 
 app = typer.Typer(
@@ -51,5 +52,12 @@ _COMMANDS = (
     demo, ls, show, diff, verify, repair, compact, collect, retire, tag, pin, stats, tune, doctor
 )  # fmt: skip
 
+
+def _flowing(text: str | None) -> str:
+    """Return a docstring whose lines end where the terminal does, not where the source does."""
+    paragraphs = inspect.cleandoc(text or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 for command in _COMMANDS:
-    app.command()(command)
+    app.command(help=_flowing(command.__doc__))(command)

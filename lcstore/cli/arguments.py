@@ -31,20 +31,25 @@ Pairs: TypeAlias = Annotated[
 AtState: TypeAlias = Annotated[
     str | None, typer.Option("--at", help="The state, where the URL itself has an @ in its last part.")
 ]
+Glob: TypeAlias = Annotated[
+    str | None, typer.Argument(metavar="[GLOB]", help="Only names that match: 'model/**'.")
+]
 Keep: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--keep", metavar="POLICY", help="What to keep: 'latest:3 | every:1000'; several add up."),
+    typer.Option("--keep", metavar="RETENTION", help="What to keep: 'latest:3 | every:1000'; repeatable."),
 ]
 Grace: TypeAlias = Annotated[
     str | None,
-    typer.Option("--grace", metavar="TIME", help="Delete only what was condemned so long ago: 24h."),
+    typer.Option(
+        "--grace", metavar="TIME", help="Delete only what was condemned so long ago or longer: 24h."
+    ),
 ]
 
 _WORDS = {"true": True, "false": False, "null": None}
 
 
 def storage_options(options: str | None, pairs: list[str] | None) -> dict[str, Any]:
-    """Return what ``--storage-options`` and ``-o`` say together; the pairs go before."""
+    """Return the options that ``--storage-options`` and ``-o`` give together; a pair wins."""
     return _from_json(options) | dict(map(_pair, pairs or ()))
 
 
@@ -92,7 +97,7 @@ def split_at(target: str) -> tuple[str, int | str | None]:
 
 
 def _is_host(url: str) -> bool:
-    """Tell whether `url` ends within the part that names user and host."""
+    """Return whether `url` ends within the part that names user and host."""
     _, found, rest = url.rpartition("://")
     return bool(found) and "/" not in rest
 
@@ -108,7 +113,7 @@ def state_of(target: str, at: str | None) -> tuple[str, int | str | None]:
 
 
 def understood(option: str, read: Callable[[str], T], text: str | None) -> T | None:
-    """Return what the text of an option says; one that says nothing is wrong usage."""
+    """Return what the text of an option means; text that cannot be read is wrong usage."""
     if text is None:
         return None
     try:
@@ -117,12 +122,12 @@ def understood(option: str, read: Callable[[str], T], text: str | None) -> T | N
         raise typer.BadParameter(f"{option}: {error}") from error
 
 
-def policy_of(keeps: list[str] | None) -> Retention | None:
-    """Return the retention policy that all ``--keep`` make together; None where there is none."""
+def retention_of(keeps: list[str] | None) -> Retention | None:
+    """Return the retention that all ``--keep`` make together; None where there is none."""
     from lcstore.retention.parse import parse_policy
 
-    policies = [understood("--keep", parse_policy, text) for text in keeps or ()]
-    united = None
-    for policy in policies:
-        united = policy if united is None or policy is None else united | policy
+    united: Retention | None = None
+    for text in keeps or ():
+        one = understood("--keep", parse_policy, text)
+        united = one if united is None or one is None else united | one
     return united

@@ -1,4 +1,4 @@
-"""What `doctor` finds out."""
+"""What ``lcstore doctor`` finds out about this machine, and about a target."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ELEMENTS: Final = 1 << 21
 
 
 def versions() -> dict[str, str | None]:
-    """Return the versions of Python, lcstore and what they work with; None where it is not installed."""
+    """Return the versions of Python, lcstore and their packages; None where one is not installed."""
     from lcstore.version import __version__
 
     found: dict[str, str | None] = {"python": platform.python_version(), "lcstore": __version__}
@@ -50,7 +50,7 @@ def machine() -> dict[str, Any]:
 
 
 def _codec() -> dict[str, Any]:
-    """Code and decode some numbers: once to compile, once to measure."""
+    """Code and decode some numbers, once to compile and once to measure; return what came of it."""
     import numpy as np
 
     from lcstore.codec import LCCodec
@@ -75,7 +75,7 @@ def _codec() -> dict[str, Any]:
 
 
 def _cache() -> dict[str, Any]:
-    """Say where numba keeps compiled kernels, how many there are, and whether it can write there."""
+    """Return where numba keeps compiled kernels, how many there are, and whether it can write there."""
     from lcstore.kernels import quantize
 
     paths = [getattr(getattr(k, "_cache", None), "cache_path", None) for k in vars(quantize).values()]
@@ -91,7 +91,7 @@ def _cache() -> dict[str, Any]:
 
 
 def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Try a target: every promise, in a folder of its own that is deleted again.
+    """Check every promise of a target, in a folder that is deleted again; return what was found.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _store(url: str, options: dict[str, Any]) -> tuple[str, bool]:
-    """Say what store there is, and whether that is a problem."""
+    """Return what store there is, and whether that is a problem."""
     import lcstore
 
     try:

@@ -15,7 +15,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.spec import AbstractFileSystem
+
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
 from lcstore.storage.backend import BaseBackend, Names, mapped, storage_error
 from lcstore.storage.safekeys import safe_join, validate_key
 
@@ -74,12 +77,14 @@ class FsspecBackend(BaseBackend):
     Notes
     -----
     Where a target cannot publish a whole object at once (SFTP, SMB, FTP and all that is not known to),
-    objects are written beside their name and renamed. Asynchronous filesystems do not survive a fork: open
-    the store again in the child.
+    objects are written beside their name and renamed. A filesystem that renames by copying and deleting, as
+    fsspec's classes do unless they say otherwise, would show half an object: it is only read. Asynchronous
+    filesystems do not survive a fork: open the store again in the child.
     """
 
     def __init__(self, fs: Any, root: str, url: str | None = None, *, writable: bool = True) -> None:
-        names = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
+        target = _target_of(fs)
+        names = {target.protocol} if isinstance(target.protocol, str) else set(target.protocol)
         self._fs = fs
         self._root = root.rstrip("/")
         self._flat = bool(names & OBJECT_STORES)
@@ -92,7 +97,9 @@ class FsspecBackend(BaseBackend):
         )
         shown = _PASSWORD.sub(r"\1:***@", url or str(fs.unstrip_protocol(root)))
         durable = self._flat and "memory" not in names
-        super().__init__(shown, durable=durable, writable=writable and not names & READ_ONLY)
+        writable = writable and not names & READ_ONLY
+        self._copies = writable and not self._flat and _renames_by_copying(target)
+        super().__init__(shown, durable=durable, writable=writable and not self._copies)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (self._fs, self._root, self._url, self._writable))
@@ -108,6 +115,15 @@ class FsspecBackend(BaseBackend):
                 self.delete(key)
         if not self._flat:
             self._prune({key.rpartition("/")[0] for key in wanted})
+
+    def _check_writable(self, key: str) -> None:
+        if self._copies:
+            raise InvalidInputError(
+                f"{self._url} can only be read (mode='r'): {type(self._fs).__name__} renames by copying and "
+                "deleting, so readers could see half an object. Write to a directory, a bucket or SFTP",
+                key=key,
+            )
+        super()._check_writable(key)
 
     def _in_bulk(self, keys: list[str]) -> bool:
         try:
@@ -279,6 +295,18 @@ class FsspecBackend(BaseBackend):
             raise StorageError("opened before this process was forked; open the store again in the child")
         with self._turn:
             yield self._fs
+
+
+def _target_of(fs: Any) -> Any:
+    """Return the filesystem that a chain of prefixed folders (``dir::``) ends at."""
+    while isinstance(fs, DirFileSystem):
+        fs = fs.fs
+    return fs
+
+
+def _renames_by_copying(fs: Any) -> bool:
+    """Return whether a filesystem has no rename of its own, only fsspec's copy and delete."""
+    return type(fs).mv is AbstractFileSystem.mv
 
 
 def _rebuild(fs: Any, root: str, url: str, writable: bool) -> FsspecBackend:

@@ -17,11 +17,11 @@ from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.looking import Looking
 from lcstore.state.names import Component, format_name, matcher
 from lcstore.state.specs import FIRST_PART
-from lcstore.state.tree import flatten
 from lcstore.storage.backend import Backend
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.parted import track_of
 from lcstore.track.policy import Policy
+from lcstore.write.stage import stage
 from lcstore.write.unrecognised import unrecognised
 from lcstore.write.writer import Writer
 
@@ -120,11 +120,11 @@ class Store(Looking, Upkeep):
         self._check_writable()
         with self._lock:
             self._check_open()
-            flat = flatten(state)
-            if skip_below > 0 and not exact and not tags and self._writer.moved(flat) < skip_below:
-                return self._writer.skipped(step, flat, touched, started)
+            staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
+            if skip_below > 0 and not exact and not tags and self._writer.moved(staged) < skip_below:
+                return self._writer.skipped(staged, started)
             self._create()
-            info = self._writer.save(step, flat, labels, exact=exact, started=started, touched=touched)
+            info = self._writer.save(staged, started)
             self._look_at_names()
             return info
 
@@ -153,7 +153,7 @@ class Store(Looking, Upkeep):
         """
         with self._lock:
             self._check_open()
-            return self._writer.moved(flatten(state))
+            return self._writer.moved(stage(0, state, copy=False))
 
     def _distrust(self) -> None:
         self._writer.distrust()

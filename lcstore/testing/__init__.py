@@ -1,7 +1,5 @@
-"""For testing stores and backends: faults on purpose, power cuts, interleavings, what must always hold."""
+"""For testing a backend: a suite of what every backend promises, and a backend that fails on purpose."""
 
-from lcstore.testing.actors import Actor, Outcome
-from lcstore.testing.bursts import Reluctant, seeded_plan
 from lcstore.testing.conformance import BackendConformance, CheckFailedError, Finding, checks, run
 from lcstore.testing.faults import (
     Crash,
@@ -12,43 +10,18 @@ from lcstore.testing.faults import (
     crash_points,
     every_point,
 )
-from lcstore.testing.interleave import Exploration, Scene, ScheduleError, explore, replay
-from lcstore.testing.invariants import BrokenStoreError, check_store, problems, refuses_to_go_on
-from lcstore.testing.model import Chronicle, Known, Snapshot, StoreModel
-from lcstore.testing.powerloss import Disk, power_loss
-from lcstore.testing.races import Step
 
 __all__ = [
-    "Actor",
     "BackendConformance",
-    "BrokenStoreError",
     "CheckFailedError",
-    "Chronicle",
     "Crash",
-    "Disk",
-    "Exploration",
     "Fault",
     "FaultBackend",
     "Finding",
-    "Known",
     "Operation",
-    "Outcome",
     "Point",
-    "Reluctant",
-    "Scene",
-    "ScheduleError",
-    "Snapshot",
-    "Step",
-    "StoreModel",
-    "check_store",
     "checks",
     "crash_points",
     "every_point",
-    "explore",
-    "power_loss",
-    "problems",
-    "refuses_to_go_on",
-    "replay",
     "run",
-    "seeded_plan",
 ]

@@ -18,7 +18,7 @@ from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.storage.backend import Backend
 from lcstore.storage.safekeys import is_key
 
-#: Names that must never reach a target: ways out of the root, and names that some target would rewrite.
+#: Names that must never reach a target: they lead out of the root, or some target would rewrite them.
 HOSTILE_KEYS = (
     "../escape", "a/../../escape", "a/..", "..", ".", "", "/", "/etc/escape", "a//b", "a/", "./a", "a/./b",
     ".hidden", "a/.hidden", "a.", "C:\\escape", "a\\b", "a:b", "a\0b", "a b", "a\n", "a\nb", "%2e%2e/escape",

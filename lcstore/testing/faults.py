@@ -1,7 +1,7 @@
-"""A backend that fails on purpose: at one operation, in one way, the same on every run.
+"""A backend that fails on purpose: at a chosen operation, with a chosen fault, the same on every run.
 
-The loops that tests need are here too: run something once for every operation that it makes, with a crash
-or a failure at that operation, and look at what is left.
+The loop that tests need is here too. It runs something once for every operation that it makes, with a crash
+or a failure at that operation, so that a test can look at what is left.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong.
+    """A fault, and how often it happens.
 
     Parameters
     ----------
@@ -274,7 +274,7 @@ class _Rule:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One run of :func:`every_point`: what happened where, what came out, and what is left in storage."""
+    """One run of :func:`every_point`: the fault, the operation, how the run ended, and its storage."""
 
     kind: FaultKind
     operation: Operation

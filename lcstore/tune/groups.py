@@ -1,7 +1,8 @@
 """Which tensors share a setting: those of one kind, and of one depth where there are evaluations for it.
 
-Two tensors are of one kind if their paths differ in numbers alone. What is first and last in a network is
-usually the most sensitive, so the first of a kind is split off first, then the last, then the middle halved.
+Two tensors are of one kind if their names differ in numbers alone. The first and the last layers of a network
+are usually the most sensitive. So the first of a kind is split off first, then the last, and then the rest is
+halved.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ class Group:
     Attributes
     ----------
     globs
-        Name globs that match these tensors, and no others of the state.
-    paths
-        The tensors.
+        Globs that match the names of these tensors, and no other name of the state.
+    names
+        The names of the tensors.
     elements
         How many elements they have together.
     """
 
     globs: tuple[str, ...]
-    paths: tuple[Name, ...]
+    names: tuple[Name, ...]
     elements: int
 
 
 def make_groups(sizes: Mapping[Name, int], most: int) -> list[Group]:
-    """Put tensors (elements by path) into at most so many groups, in the order of the state."""
+    """Return at most so many groups of tensors (elements by name), in the order of the state."""
     kinds: dict[tuple[str, ...], _Bin] = {}
-    for path, size in sizes.items():
-        pieces = _NUMBER.split(format_name(path))
-        kinds.setdefault(tuple(pieces[::2]), _Bin()).add(path, tuple(pieces[1::2]), size)
+    for name, size in sizes.items():
+        pieces = _NUMBER.split(format_name(name))
+        kinds.setdefault(tuple(pieces[::2]), _Bin()).add(name, tuple(pieces[1::2]), size)
     bins = list(kinds.values())
     if len(bins) > most:
         bins.sort(key=lambda one: -one.elements)
@@ -59,11 +60,11 @@ def make_groups(sizes: Mapping[Name, int], most: int) -> list[Group]:
 
 
 def given_groups(sizes: Mapping[Name, int], globs: Sequence[str], most: int) -> list[Group]:
-    """Put tensors into the groups that path globs name, the first match wins; the rest into one more."""
+    """Return the groups that globs of names make, where the first match wins; the rest is one more group."""
     members: dict[str | None, list[Name]] = {}
-    for path in sizes:
-        glob = next((glob for glob in globs if match(glob, path)), None)
-        members.setdefault(glob, []).append(path)
+    for name in sizes:
+        glob = next((glob for glob in globs if match(glob, name)), None)
+        members.setdefault(glob, []).append(name)
     for glob in globs:
         if glob not in members:
             raise InvalidInputError(f"no tensor that can be tuned is of group {glob!r}")
@@ -71,9 +72,9 @@ def given_groups(sizes: Mapping[Name, int], globs: Sequence[str], most: int) -> 
         raise InvalidInputError(f"{len(members)} groups take more evaluations than allowed: {most} would do")
     groups = []
     for glob in [*globs, *([None] if None in members else [])]:
-        paths = tuple(members[glob])
-        own = (glob,) if glob is not None else tuple(_escaped(format_name(path)) for path in paths)
-        groups.append(Group(own, paths, sum(sizes[path] for path in paths)))
+        names = tuple(members[glob])
+        own = (glob,) if glob is not None else tuple(_escaped(format_name(name)) for name in names)
+        groups.append(Group(own, names, sum(sizes[name] for name in names)))
     return groups
 
 
@@ -84,8 +85,8 @@ class _Bin:
     members: list[tuple[Name, tuple[str, ...], int]] = field(default_factory=list)
     stage: int = 0
 
-    def add(self, path: Name, numbers: tuple[str, ...], size: int) -> None:
-        self.members.append((path, numbers, size))
+    def add(self, name: Name, numbers: tuple[str, ...], size: int) -> None:
+        self.members.append((name, numbers, size))
 
     @property
     def elements(self) -> int:
@@ -106,7 +107,7 @@ class _Bin:
         return parts
 
     def _place(self) -> int | None:
-        """Return the first number of the paths that is not the same in all."""
+        """Return the place of the first number that is not the same in all names; None if there is none."""
         places = zip(*(numbers for _, numbers, _ in self.members), strict=True)
         return next((i for i, values in enumerate(places) if len(set(values)) > 1), None)
 
@@ -118,13 +119,13 @@ def _group(one: _Bin) -> Group:
     for numbers in itertools.product(*(cover(set(values)) for values in places)):
         pieces = itertools.chain.from_iterable(itertools.zip_longest(literals, numbers, fillvalue=""))
         globs.append("".join(pieces))
-    return Group(tuple(globs), tuple(path for path, _, _ in one.members), one.elements)
+    return Group(tuple(globs), tuple(name for name, _, _ in one.members), one.elements)
 
 
 def _united(groups: Sequence[Group]) -> Group:
     return Group(
         tuple(glob for group in groups for glob in group.globs),
-        tuple(path for group in groups for path in group.paths),
+        tuple(name for group in groups for name in group.names),
         sum(group.elements for group in groups),
     )
 

@@ -46,7 +46,7 @@ class Loop:
         self._errors: list[float] = []
 
     def save(self, state: Any) -> None:
-        """Save the next state."""
+        """Save the next state, and measure it once the error has built up."""
         info = self._store.save(self._saved, state)
         objects = self._backend.snapshot()
         new = objects.keys() - self._seen
@@ -69,28 +69,28 @@ class Loop:
 
     def restored(self) -> dict[Name, Array]:
         """Return the last state as a reader gets it."""
-        return {path: host.array for path, host in flatten(self._store.restore()).tensors}
+        return {name: host.array for name, host in flatten(self._store.restore()).tensors}
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Close the store."""
         self._store.close()
 
 
 def run_loop(policy: Policy, states: Iterable[Any], count: int, part: Part) -> Loop:
-    """Save the weights of all states under a policy."""
+    """Save a part of every state under a policy; return the loop with what it measured."""
     loop = Loop(policy, count)
     for state in states:
         loop.save(part(flatten(state)))
     return loop
 
 
-#: Takes what is tuned out of a state.
+#: Returns a state with nothing in it but what is tuned.
 Part = Callable[[FlatState], Any]
 
 
-def part_of(paths: Iterable[Name]) -> Part:
-    """Return what takes the tensors at `paths` out of a state, as a state that has no more."""
-    wanted = frozenset(paths)
+def part_of(names: Iterable[Name]) -> Part:
+    """Return a function that gives, of a state, a state with nothing in it but the tensors at `names`."""
+    wanted = frozenset(names)
 
     def take(flat: FlatState) -> Any:
         found = select(flat.structure, wanted.__contains__)
@@ -106,19 +106,19 @@ class Sampled:
         self._every = max(1, math.ceil(sum(sizes.values()) / SAMPLED))
         self.states: list[dict[Name, Array]] = []
 
-    def add(self, flat: FlatState, paths: Iterable[Name]) -> None:
-        """Keep rows of a state."""
-        wanted = frozenset(paths)
-        rows = {path: host.array[:: self._every] for path, host in flat.tensors if path in wanted}
-        self.states.append({path: np.array(array) for path, array in rows.items()})
+    def add(self, flat: FlatState, names: Iterable[Name]) -> None:
+        """Keep every so many rows of the tensors at `names`."""
+        wanted = frozenset(names)
+        rows = {name: host.array[:: self._every] for name, host in flat.tensors if name in wanted}
+        self.states.append({name: np.array(array) for name, array in rows.items()})
 
     def rates(self, group: Group, base: Policy, asked: Sequence[float]) -> Rates:
-        """Code one group at several errors, each in a loop of its own."""
+        """Return what one group takes at several errors, each coded in a loop of its own."""
         found, sizes = [], []
         for error in asked:
             loop = Loop(uniform(base, error), len(self.states))
             for state in self.states:
-                loop.save(_nested({path: state[path] for path in group.paths if path in state}))
+                loop.save(_nested({name: state[name] for name in group.names if name in state}))
             found.append(loop.error if loop.error > 0 else error)
             sizes.append(loop.nbytes * self._every)
             loop.close()
@@ -126,13 +126,13 @@ class Sampled:
 
 
 def uniform(base: Policy, error: float) -> Policy:
-    """Return a policy with one error for all weights; roles and what rows may be off by stay."""
+    """Return a policy with one error for all weights, and the roles and row errors of `base`."""
     rules = without_errors(base.rules)
     return replace(base, error=error, rules=rules, name="custom", bytes_per_save=None)
 
 
 def without_errors(rules: Mapping[str, Rule]) -> dict[str, Rule]:
-    """Return what rules say besides tracking errors."""
+    """Return the roles and row errors of rules, without their tracking errors."""
     rows = row_errors(rules)
     return {
         glob: rows.get(glob, rule) for glob, rule in rules.items() if isinstance(rule, str) or glob in rows
@@ -140,7 +140,7 @@ def without_errors(rules: Mapping[str, Rule]) -> dict[str, Rule]:
 
 
 def row_errors(rules: Mapping[str, Rule]) -> dict[str, dict[str, float | None]]:
-    """Return what rules say of rows."""
+    """Return the row errors of rules, by glob."""
     return {
         glob: {"row_error": rule["row_error"]}
         for glob, rule in rules.items()
@@ -149,19 +149,19 @@ def row_errors(rules: Mapping[str, Rule]) -> dict[str, dict[str, float | None]]:
 
 
 def check_count(states: int) -> None:
-    """Refuse a run that is too short: the first state is an anchor, and errors build up over deltas."""
+    """Refuse a run that is too short: its first state is an anchor, and errors build up over deltas."""
     if states < 4:
         raise InvalidInputError(f"tuning takes 4 states of a run or more, one after another, not {states}")
 
 
 def _nested(tensors: dict[Name, Array]) -> Any:
-    """Return a state of dicts with these tensors at their paths."""
+    """Return a state of dicts with these tensors at their names."""
     tree: dict[Any, Any] = {}
-    for path, array in tensors.items():
+    for name, array in tensors.items():
         below = tree
-        for part in path[:-1]:
+        for part in name[:-1]:
             below = below.setdefault(part, {})
-        below[path[-1]] = array
+        below[name[-1]] = array
     return tree
 
 

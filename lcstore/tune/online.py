@@ -70,14 +70,14 @@ class Tuner:
         self.found: Tuned | None = None
 
     def observe(self, state: Any) -> bool:
-        """Look at the next state that is saved; say whether there is a new policy.
+        """Look at the next state that is saved; return whether there is a new policy.
 
         The first search runs when the window is full. The state may be changed once this returns.
 
         Raises
         ------
         InvalidInputError
-            As for `tune`. The policy is then what it was, and the next search comes in its turn.
+            As for `tune`. The policy then stays what it was, and the next search comes in its turn.
         """
         self._until -= 1
         due = self._until <= 0

@@ -1,10 +1,10 @@
-"""The user's loss, counted, and what a loss says of an error when noise is kept out of it.
+"""How much an error costs the user's loss, when noise is kept out of the answer.
 
 A lossy restore averages the noise of training, as a moving average of the weights would, and its loss is
 often *lower* than that of the exact state. So a difference of losses alone would call any error free. Here
 an error `d` is added and taken away: the even part of the loss, ``(L(u + d) + L(u - d)) / 2 - L(u)``, is
-half the curvature along it and knows nothing of that; the odd part is what the state gains or loses by
-lying behind, and counts only where it costs.
+half the curvature along the error, and averaging does not change it. The odd part is what the state gains or
+loses by lying behind, and counts only where it costs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Loss = Callable[[Any], float]
 
 
 class Probe:
-    """A loss around one state.
+    """The user's loss around one state, with its calls counted.
 
     Attributes
     ----------
@@ -46,23 +46,23 @@ class Probe:
 
     @property
     def left(self) -> int:
-        """Evaluations that are left."""
+        """How many evaluations are left."""
         return self._most - self.evaluations
 
     def cost(self, errors: Mapping[Name, Array]) -> Cost:
-        """Return what errors (by path: restored minus exact) cost, at two evaluations."""
-        there, back = self._evaluate(errors), self._evaluate({path: -d for path, d in errors.items()})
+        """Return what errors (restored minus exact, by name) cost; it takes two evaluations."""
+        there, back = self._evaluate(errors), self._evaluate({name: -d for name, d in errors.items()})
         self._differs = self._differs or there != self.exact or back != self.exact
         return Cost((there + back) / 2 - self.exact, (there - back) / 2)
 
     def errors_of(self, restored: Mapping[Name, Array]) -> dict[Name, Array]:
         """Return restored minus exact values, in double precision."""
         errors = {}
-        for path, host in self._flat.tensors:
-            if path in restored:
+        for name, host in self._flat.tensors:
+            if name in restored:
                 with np.errstate(invalid="ignore"):
-                    error = _wide(restored[path]) - _wide(host.array)
-                errors[path] = np.where(np.isfinite(error), error, 0.0)  # what is not finite is kept exactly
+                    error = _wide(restored[name]) - _wide(host.array)
+                errors[name] = np.where(np.isfinite(error), error, 0.0)  # what is not finite is kept exactly
         return errors
 
     def check(self) -> None:
@@ -77,10 +77,10 @@ class Probe:
             raise LimitError(f"more than {self._most} evaluations of the loss")
         self.evaluations += 1
         objects = []
-        for path, host in self._flat.tensors:
+        for name, host in self._flat.tensors:
             array = np.array(host.array)  # a copy: the loss may keep it, or write to it
-            if path in errors:
-                array = cast_array(_wide(array) + errors[path], host.array.dtype)
+            if name in errors:
+                array = cast_array(_wide(array) + errors[name], host.array.dtype)
             objects.append(from_host(array, host.framework))
         value = float(self._loss(unflatten(self._flat.structure, objects, self._flat.leaves)))
         if not math.isfinite(value):

@@ -1,4 +1,4 @@
-"""What a search found."""
+"""The result of a search: the policy, what it was measured to do, and the curve that it was chosen from."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Measured:
-    """A policy, as it was measured.
+    """What a policy was measured to do.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Measured:
     error
         Tracking error over all weights, in intervals.
     weighted_error
-        The same, with each group weighted by what an interval of error in it costs the loss.
+        The tracking error with each group weighted by what an interval of error in it costs the loss.
     """
 
     bytes_per_save: float
@@ -60,20 +60,20 @@ class Measured:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a group of tensors got.
+    """The setting of a group of tensors.
 
     Attributes
     ----------
     globs
-        The paths.
+        Globs that match the tensors' names.
     tensors, elements
-        How many.
+        How many tensors there are, and how many elements they have together.
     error
-        The error that it is given, in intervals.
+        The error that the group is given, in intervals.
     alone
-        What the group's error alone did to the loss, at the error `probed`.
+        What the group's error alone did to the loss when it was coded at the error `probed`.
     probed
-        See there.
+        The coarsest error of the search, in intervals, at which each group was tried alone.
     """
 
     globs: tuple[str, ...]
@@ -94,7 +94,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found.
+    """The result of a search.
 
     Attributes
     ----------
@@ -107,9 +107,10 @@ class Tuned:
     loss
         The loss of the last state itself.
     settings
-        By group, in the order of the state.
+        What each group is given, in the order of the state.
     curve, uniform
-        Rate and quality: of groups at equal slope, and of one error for all.
+        Points of rate and quality, from few bytes to many: with groups at equal slope, and with one error for
+        all of them.
     evaluations
         How often the loss was called.
     states
@@ -129,12 +130,12 @@ class Tuned:
 
     @property
     def gain(self) -> float:
-        """How many times fewer bytes than the preset."""
+        """How many times fewer bytes the policy takes than the preset."""
         return self.preset.bytes_per_save / max(self.tuned.bytes_per_save, 1.0)
 
     @property
     def unread(self) -> tuple[Setting, ...]:
-        """Groups whose errors did nothing to the loss, which may not look at them: moving averages, say."""
+        """The groups whose errors did nothing to the loss, because it does not read them, perhaps."""
         return tuple(one for one in self.settings if one.alone.even == one.alone.odd == 0)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -142,7 +143,7 @@ class Tuned:
         write_policy(self.policy, path, about=self.summary())
 
     def summary(self) -> dict[str, Any]:
-        """Return the main figures, as JSON can say them."""
+        """Return the main figures as values of JSON."""
         return {
             "gain": self.gain,
             "tolerance": self.tolerance,
@@ -154,15 +155,9 @@ class Tuned:
         }
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the policy, as JSON can say it."""
+        """Return everything but the policy as values of JSON."""
         return self.summary() | {
             "settings": [asdict(one) for one in self.settings],
             "curve": [asdict(one) for one in self.curve],
             "uniform": [asdict(one) for one in self.uniform],
         }
-
-    def svg(self) -> str:
-        """Draw the rate-quality curve."""
-        from lcstore.tune.svg import draw
-
-        return draw(self)

@@ -1,4 +1,4 @@
-"""States that a store holds, one after another, to be gone through several times."""
+"""States that a store holds, one after another; a search goes through them several times."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class Saved:
     url, storage_options
         As for `lcstore.open`.
     steps
-        Which; by default the last `LATEST` of the store. They ought to be as far apart as saves will be.
+        The steps to take; by default the last `LATEST` of the store. They ought to be as far apart as saves
+        will be.
     to
-        As for `lcstore.Store.restore`: what kind of arrays the loss gets.
+        The kind of arrays that the loss gets, as for `lcstore.Store.restore`.
 
     Notes
     -----
-    What was saved lossily is taken for exact: it should have been saved at ``high`` or better.
+    A state that was saved lossily is taken for exact. It should have been saved at ``high`` or better.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The search: sensitivities by a few evaluations, rates by coding, a sweep, and a check of what it gives."""
+"""The search: sensitivities by a few evaluations, rates by coding, a sweep, and a check of its result."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def tune(
     most_error
         No group is given more, in intervals; by default twice the error of `like`.
     groups
-        Name globs of tensors that are to share a setting. By default tensors of one kind and depth do.
+        Globs of names of tensors that are to share a setting. By default tensors of one kind and depth do.
     on_progress
         Called with what is being done, how much is done, and how much there is to do.
 
@@ -214,13 +214,13 @@ class _Search:
         coarsest = probe.cost(errors)
         alone = []
         for place, group in enumerate(self.groups):
-            alone.append(probe.cost({path: errors[path] for path in group.paths}))
+            alone.append(probe.cost({name: errors[name] for name in group.names}))
             self._told("evaluating the loss", place + 1, len(self.groups))
         return whole, coarsest, alone
 
     def _errors(self, probe: Probe, loop: Loop) -> dict[Name, Array]:
         restored = loop.restored()
-        return probe.errors_of({path: restored[path] for path in self.sizes})
+        return probe.errors_of({name: restored[name] for name in self.sizes})
 
     def _model(
         self,
@@ -245,7 +245,7 @@ class _Search:
     def _tries(
         self, probe: Probe, model: Model, at_preset: Array, preset: Measured, tolerance: float
     ) -> tuple[Policy, Measured, Array]:
-        """Try what the model says; what is found tells how far off it is, and where to go next."""
+        """Return the best of the policies tried; each tells how far the model is off."""
         best = (replace(self.base, name=f"tuned-{self.base.name}"), preset, at_preset)
         fits = preset.cost.charged <= tolerance
         factor = preset.cost.charged / (model.cost(at_preset) or 1.0)
@@ -275,7 +275,7 @@ class _Search:
         return best
 
     def _policy(self, model: Model, places: Array) -> Policy:
-        """Return the policy: roles as they were, then the groups, then what the preset says of others."""
+        """Return the policy: the preset's roles, the errors of the groups, the preset's other rules."""
         roles = {glob: rule for glob, rule in self.base.rules.items() if isinstance(rule, str)}
         rows = row_errors(self.base.rules)
         errors = [float(f"{model.errors[place]:.3g}") for place in places]
@@ -298,7 +298,7 @@ class _Search:
         return tuple(
             Setting(
                 group.globs,
-                len(group.paths),
+                len(group.names),
                 group.elements,
                 float(f"{model.errors[place]:.3g}"),
                 cost,
@@ -327,14 +327,14 @@ def tunable(flat: FlatState, policy: Policy) -> dict[Name, int]:
 
 
 def _power(low: float, high: float, at_low: float, at_high: float) -> float:
-    """Return with which power of the error the loss rises, from two points; 2 where they do not say."""
+    """Return the power of the error with which the loss rises, by two points; 2 where they do not tell."""
     if not (0 < low < high and 0 < at_low < at_high):
         return 2.0
     return min(max(math.log(high / low) / math.log(at_high / at_low), 1.0), 3.0)
 
 
 def _weights(model: Model, at: Array) -> Array:
-    """Return what an interval of error in each group costs the loss; all alike where nothing does."""
+    """Return what an interval of error in each group costs the loss; ones where it costs nothing in any."""
     costs = model.costs[np.arange(len(at)), at]
     return costs if costs.sum() > 0 else np.ones(len(at))
 

@@ -23,7 +23,7 @@ LEAST_SHARE: Final = 0.02
 
 @dataclass(frozen=True)
 class Rates:
-    """What was coded of one group at several errors asked for, in rising order.
+    """The bytes and errors of one group, coded at several errors that were asked for, in rising order.
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Rates:
     nbytes: tuple[float, ...]
 
     def at(self, errors: Array) -> tuple[Array, Array]:
-        """Return the tracking error and the bytes at other errors asked for, in between."""
+        """Return the tracking errors and the bytes at errors between those, by interpolation."""
         x, wanted = np.log(self.asked), np.log(errors)
         found = np.exp(np.interp(wanted, x, np.log(np.maximum.accumulate(self.found))))
         nbytes = np.minimum.accumulate(np.array(self.nbytes)) + 1.0
@@ -82,7 +82,7 @@ class Model:
         return self._filled(self.choose(high), tolerance)
 
     def sweep(self, count: int) -> list[Array]:
-        """Return the divisions along the whole curve, from few bytes to many; at most `count`."""
+        """Return at most `count` divisions along the whole curve, from few bytes to many."""
         found: dict[tuple[int, ...], Array] = {}
         for slope in np.geomspace(*self._slopes(), 20 * count):
             places = self.choose(float(slope))
@@ -111,7 +111,7 @@ class Model:
         return float(slopes.min()) / 1e3, float(slopes.max()) * 1e3
 
     def _filled(self, places: Array, tolerance: float) -> Array:
-        """Spend what equal slope leaves of a tolerance: coarser errors for the groups that gain most."""
+        """Return places that use up a tolerance: coarser errors for the groups that save most by them."""
         places = places.copy()
         left = tolerance - self.cost(places)
         while True:
@@ -136,16 +136,16 @@ def make_model(
     power: float,
     bounds: tuple[float, float],
 ) -> Model:
-    """Make the model.
+    """Return the model of bytes and costs.
 
     Parameters
     ----------
     rates
-        Of each group.
+        The rates of each group.
     costs
         The increase of the loss that each group made alone, coded at the error `probed`.
     elements
-        Of each group.
+        The number of elements of each group.
     probed
         The error asked for at which the costs were found.
     power

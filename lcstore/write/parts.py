@@ -67,7 +67,7 @@ def write_part(
         raise InvalidInputError(f"values do not fit their grids at {names}: draft again, and set them anew")
     data = dumps(draft.layout.to_json())
     written.backend.put(keys.layout_key(hash_of(data)), data)
-    part = finish_part(written, draft, leaves, hash_of(data), exact=exact)
+    part = replace(finish_part(written, draft, leaves, exact=exact), layout=hash_of(data))
     if not apart:
         return part
     body = part.to_bytes(written.edge)
@@ -85,10 +85,8 @@ def run_jobs(written: Written, jobs: Sequence[Job], executor: Executor) -> None:
     run_all(executor, [partial(one, job) for job in jobs])
 
 
-def finish_part(
-    written: Written, draft: Draft, leaves: Sequence[Leaf], layout: str, *, exact: bool
-) -> PartBody:
-    """Return the part whose chunks are written, and whose layout is stored under its hash."""
+def finish_part(written: Written, draft: Draft, leaves: Sequence[Leaf], *, exact: bool) -> PartBody:
+    """Return the part whose chunks are written; its layout is still to be named."""
     written.put_metadata(draft.layout)
     values, leaves_object = _leaves(written, leaves)
     edge_objects, exact_objects = written.split(draft)
@@ -96,7 +94,6 @@ def finish_part(
         written.part,
         tuple(edge_objects),
         draft.columns.to_bytes(),
-        layout=layout,
         exact=ExactBody(tuple(exact_objects)) if exact else None,
         leaves=values,
         leaves_object=leaves_object,

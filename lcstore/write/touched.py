@@ -10,19 +10,18 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
-from lcstore.state.layout import Layout
 from lcstore.state.names import Name, parse_name
 
 
-def ranges_of(touched: Mapping[str, Any], layout: Layout) -> dict[Name, Array]:
-    """Return ranges of elements, ``int64[r, 2]``, rising and apart, for tensors of weights.
+def ranges_of(touched: Mapping[str, Any], tensors: Mapping[Name, tuple[int, ...]]) -> dict[Name, Array]:
+    """Return ranges of elements, ``int64[r, 2]``, rising and apart, of each tensor that is named.
 
     Parameters
     ----------
     touched
-        By path: row numbers (along the first axis, in any order, negative ones from the end), or a mask.
-    layout
-        Of the state.
+        By name: row numbers (along the first axis, in any order, negative ones from the end), or a mask.
+    tensors
+        The shapes of the state's tensors, by name.
 
     Raises
     ------
@@ -31,12 +30,11 @@ def ranges_of(touched: Mapping[str, Any], layout: Layout) -> dict[Name, Array]:
     """
     found = {}
     for text, rows in touched.items():
-        path = parse_name(text)
-        if path not in layout.index:
+        name = parse_name(text)
+        if name not in tensors:
             raise InvalidInputError(f"touched names {text!r}, which is no tensor of the state")
-        spec = layout.tensors[layout.index[path]]
-        if spec.role == "weights":
-            found[path] = _ranges(_rows(np.asarray(rows), spec.shape, text), math.prod(spec.shape[1:]))
+        shape = tensors[name]
+        found[name] = _ranges(_rows(np.asarray(rows), shape, text), math.prod(shape[1:]))
     return found
 
 

@@ -1,36 +1,35 @@
-"""Saving: one edge's objects, then one record, then one look at what was condemned meanwhile."""
+"""Saving: a staged state is written as an edge, committed by one record, and looked after once."""
 
 from __future__ import annotations
 
 import math
 import secrets
 import time
-from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any
+
+import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.format import keys
 from lcstore.format.hashing import hash_of
-from lcstore.format.labels import Labels
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
 from lcstore.format.strictjson import dumps
 from lcstore.graph.names import ROOT, NodeName
 from lcstore.index.catalog import Catalog
 from lcstore.index.commit import is_taken_away, put_record
-from lcstore.index.info import SaveInfo
+from lcstore.index.info import SaveInfo, phases
 from lcstore.index.standing import is_going
 from lcstore.state.layout import Layout
-from lcstore.state.names import Name
-from lcstore.state.tree import FlatState
+from lcstore.state.names import Name, format_name
 from lcstore.storage.backend import Backend
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.entries import flat_array
-from lcstore.write.saving import Pending, Saving
+from lcstore.write.commit import Commit, Place, prepare, put_tags
+from lcstore.write.edgewrite import EdgeWrite, Quality
+from lcstore.write.stage import Staged
 from lcstore.write.touched import ranges_of, union
 
 #: How often a state is saved anew when a collector takes what it stands on, or its own objects.
@@ -62,13 +61,13 @@ class Writer:
         self._foreign = False
         #: Whether the head was committed, and not yet looked at: a collector may have taken it away.
         self._doubtful = False
-        #: Paths that have shown values which no grid holds: exact until the next anchor.
-        self.exact: set[Name] = set()
+        #: Names of tensors that have shown values which no grid holds: exact until the next anchor.
+        self._exact: frozenset[Name] = frozenset()
         self._layouts: dict[int, tuple[Layout, str]] = {}
-        #: Ranges of elements that were said to have changed by saves that did not come about.
+        #: Ranges of elements that were said to have changed since the head, by saves that did not come about.
         self._touched: dict[Name, Array] = {}
         #: A commit that was left open.
-        self.pending: Pending | None = None
+        self._open: Commit | None = None
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self.sound = True
 
@@ -77,7 +76,7 @@ class Writer:
         self.settle()
         self.head, self.track = head, track
         self._foreign, self._doubtful = True, False
-        self.exact, self.sound, self._touched = set(), True, {}
+        self._exact, self.sound, self._touched = frozenset(), True, {}
 
     def distrust(self) -> None:
         """Build on nothing that was written before: the next save sets everything anew."""
@@ -92,18 +91,17 @@ class Writer:
         UnknownOutcomeError, StorageError
             It is still open.
         """
-        pending = self.pending
-        if pending is not None:
+        if self._open is not None:
             try:
-                put_record(self.backend, pending.key, pending.data)
+                self._open.put(self.backend)
             except UnknownOutcomeError:
                 raise
             except LcstoreError as error:
                 raise UnknownOutcomeError(
-                    "the last commit is still open: save again once the storage answers", key=pending.key
+                    "the last commit is still open: save again once the storage answers", key=self._open.key
                 ) from error
-            self.accept(pending)
-            self.pending = None
+            self.accept(self._open)
+            self._open = None
         if self._doubtful and self.head is not None:
             head = self.head
             base = self.catalog.graph.nodes.get(head.base)
@@ -111,17 +109,15 @@ class Writer:
             if gone or self._is_let_go(base, head.step):
                 self._disown(head)
 
-    def save(
-        self,
-        step: int,
-        flat: FlatState,
-        labels: Labels,
-        *,
-        exact: bool,
-        started: float,
-        touched: Mapping[str, Any] | None = None,
-    ) -> SaveInfo:
-        """Commit a state.
+    def save(self, staged: Staged, started: float) -> SaveInfo:
+        """Commit a state: write its edge, store the record, look around, and only then acknowledge.
+
+        Parameters
+        ----------
+        staged
+            The state.
+        started
+            When the save began, by `time.perf_counter`.
 
         Raises
         ------
@@ -133,23 +129,21 @@ class Writer:
         self.settle()
         if self.run is None:
             self.run = self.catalog.refresh().next_run()
-        flattened = time.perf_counter()
-        arrays = [flat_array(host.array) for _, host in flat.tensors]
-        saving = Saving(self, step, flat, arrays, labels, exact, touched or {})
         if self._foreign and self.head is not None and (not self.sound or self._is_going(self.head)):
             # What may be let go of is neither built upon nor named: soon nothing may tell what became of it.
             self.head = None
-        anchor = self.head is None or not self.sound
+        flattened = time.perf_counter()
+        base = self.head if self.sound else None
+        touched = self._note_touched(staged)
         for _ in range(_TRIES):
-            base = self.head if not anchor else None
-            info = saving.attempt(anchor, started, flattened)
-            assert self.head is not None
-            if not self._is_let_go(base, step):
-                return info
-            self._disown(self.head)
-            anchor = True
+            commit = self._attempt(staged, base, touched)
+            seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
+            if not self._is_let_go(base, staged.step):
+                return _info(commit, seconds)
+            self._disown(commit.name)
+            base = None
         raise LcstoreError(
-            "a collector keeps condemning what is being saved: stop it, and save again", step=step
+            "a collector keeps condemning what is being saved: stop it, and save again", step=staged.step
         )
 
     def change_policy(self, policy: Policy) -> None:
@@ -159,34 +153,24 @@ class Writer:
             self.track.rate.forget_budget()
         self.policy = policy
 
-    def moved(self, flat: FlatState) -> float:
+    def moved(self, staged: Staged) -> float:
         """Return how far a state is from the head, as `lcstore.track.motion.moved` does."""
-        if self.head is None or not self.sound or self.pending is not None:
+        if self.head is None or not self.sound or self._open is not None:
             return math.inf
-        return moved(self.track, {path: flat_array(host.array) for path, host in flat.tensors})
+        names = (name for name, _ in staged.flat.tensors)
+        return moved(self.track, dict(zip(names, staged.arrays, strict=True)))
 
-    def all_touched(self, touched: Mapping[str, Any], layout: Layout) -> dict[Name, Array]:
-        """Return the ranges that have changed since the last commit, of the tensors that `touched` names."""
-        now = ranges_of(touched, layout)
-        for path in now.keys() & self._touched.keys():
-            now[path] = union(now[path], self._touched[path])
-        self._touched = {**self._touched, **now}
-        return now
-
-    def skipped(
-        self, step: int, flat: FlatState, touched: Mapping[str, Any] | None, started: float
-    ) -> SaveInfo:
+    def skipped(self, staged: Staged, started: float) -> SaveInfo:
         """Return what is said of a state that is not saved, as it is about the head."""
         assert self.head is not None
-        assert self.track.layout is not None
-        self.all_touched(touched or {}, self.track.layout)
+        self._note_touched(staged)
         return SaveInfo(
-            step=step,
+            step=staged.step,
             node=self.head.node,
             base=None if self.head.base == ROOT else self.head.base,
             kind="skipped",
             exact=False,
-            bytes_raw=sum(host.array.nbytes for _, host in flat.tensors),
+            bytes_raw=staged.nbytes,
             bytes_stored=0,
             objects=0,
             error=None,
@@ -194,18 +178,58 @@ class Writer:
             seconds={"total": time.perf_counter() - started},
         )
 
-    def next_seq(self) -> int:
-        """Return the number of the next commit; every attempt takes one."""
-        self.seq += 1
-        return self.seq
-
-    def accept(self, pending: Pending) -> None:
+    def accept(self, commit: Commit) -> None:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
-        pending.draft.commit()
+        commit.write.accept()
         self._touched = {}
-        self.head = pending.name
+        self._exact = frozenset(commit.write.exact)
+        self.head = commit.name
         self.sound = self._doubtful = True
-        self.catalog.add(pending.name, pending.record)
+        self.catalog.add(commit.name, commit.record)
+
+    def _note_touched(self, staged: Staged) -> dict[Name, Array]:
+        """Return what changed of the named tensors since the head, and remember it until a save lands."""
+        shapes = {name: host.array.shape for name, host in staged.flat.tensors}
+        now = ranges_of(staged.touched, shapes)
+        for name in now.keys() & self._touched.keys():
+            now[name] = union(now[name], self._touched[name])
+        self._touched = {**self._touched, **now}
+        return now
+
+    def _attempt(self, staged: Staged, base: NodeName | None, touched: dict[Name, Array]) -> Commit:
+        """Write and commit a state once; on any failure the track is as it was."""
+        exact = frozenset[Name]() if base is None else self._exact
+        quality = Quality(self.policy, exact, touched)
+        write = EdgeWrite(staged, base, self.track, quality, self.backend, self.executor)
+        sound, self.sound = self.sound, False  # until the commit, or the way back, whatever interrupts
+        try:
+            write.write()
+            commit = self._prepare(write)
+            self._put(commit)
+        except BaseException:
+            self.sound = write.undo() and sound
+            raise
+        self.accept(commit)
+        return commit
+
+    def _prepare(self, write: EdgeWrite) -> Commit:
+        """Return the commit of an edge, with all that has to be stored before its record."""
+        assert self.run is not None
+        self.seq += 1  # every attempt takes a number
+        place = Place(self.run, self.run_id, self.seq, self.head)
+        commit = prepare(write, place, self._layout_hash(write.draft.layout, write))
+        put_tags(self.backend, commit)
+        return commit
+
+    def _put(self, commit: Commit) -> None:
+        commit.write.written.count(len(commit.data))
+        try:
+            commit.put(self.backend)
+        except UnknownOutcomeError:
+            # The track stays where it is: the next save writes this very record again.
+            self._open = commit
+            commit.write.leave_open()
+            raise
 
     def _is_let_go(self, base: NodeName | None, step: int) -> bool:
         """Say whether a collector takes away anything of the node just committed, or of what it stands on.
@@ -242,13 +266,34 @@ class Writer:
             ) from error
         self.head, self._foreign, self._doubtful = None, False, False
 
-    def layout_digest(self, layout: Layout) -> tuple[str, int]:
-        """Return the digest of a layout, stored if this handle has not yet done so, and the bytes written."""
+    def _layout_hash(self, layout: Layout, write: EdgeWrite) -> str:
+        """Return the hash of a layout, stored if this handle has not yet done so."""
         known = self._layouts.get(id(layout))
         if known is not None and known[0] is layout:
-            return known[1], 0
+            return known[1]
         data = dumps(layout.to_json())
         digest = hash_of(data)
-        self.backend.put(keys.layout_key(digest), data)
+        write.written.put_record(keys.layout_key(digest), data)
         self._layouts[id(layout)] = (layout, digest)
-        return digest, len(data)
+        return digest
+
+
+def _info(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
+    """Return what is said of a save."""
+    record, write = commit.record, commit.write
+    worst = write.worst
+    return SaveInfo(
+        step=record.step,
+        node=commit.name.node,
+        base=None if write.base is None else write.base.node,
+        kind="anchor" if write.base is None else "delta",
+        exact=bool(record.stats["exact"]),
+        bytes_raw=int(record.stats["bytes_raw"]),
+        bytes_stored=write.written.nbytes,
+        objects=write.written.objects,
+        error=record.stats.get("error"),
+        lag=float(write.lag) if np.isfinite(write.lag) else None,
+        seconds=seconds,
+        row_error=None if worst is None else worst[0],
+        row_error_at=None if worst is None else format_name(worst[1]),
+    )

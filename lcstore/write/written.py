@@ -53,10 +53,14 @@ class Written:
         key = keys.chunk_key(self.edge, qualified(self.part, chunk.pool), chunk.op, chunk.index)
         return self.put(key, chunk.data, chunk.pool, chunk.op)
 
-    def put_mark(self, key: str, data: bytes) -> None:
-        """Write a record about the node to come."""
+    def put_record(self, key: str, data: bytes) -> None:
+        """Write what belongs to the node to come and is no object of the edge: a mark, a layout."""
         self.backend.put(key, data)
-        self.extra += len(data)
+        self.count(len(data))
+
+    def count(self, nbytes: int) -> None:
+        """Count an object that is written elsewhere."""
+        self.extra += nbytes
         self.objects += 1
 
     def put_metadata(self, layout: Layout) -> None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import time
+import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +20,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import lcstore
+from lcstore.cli import answer
 from lcstore.cli.app import app
+from lcstore.cli.table import Table
 
 EVERY = ("ls", "show", "verify", "stats", "doctor")
 
@@ -82,13 +88,29 @@ def test_ls_shows_a_record_that_cannot_be_read(broken):
     assert ["problem" in state for state in states] == [False, True, False]
 
 
-def test_ls_of_very_many(saved, monkeypatch):
-    from lcstore.cli import output
-
-    monkeypatch.setattr(output, "_LONG", 2)
+def test_ls_has_one_line_for_each_state(saved):
     lines = call("ls", saved).stdout.splitlines()
     assert len(lines) == 4
     assert lines[0].split()[0] == "step"
+
+
+def test_ls_breaks_no_word_in_a_narrow_terminal(saved, monkeypatch):
+    monkeypatch.setattr(answer, "terminal_width", lambda: 80)
+    lines = call("ls", saved).stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = " ".join(lines).split()
+    assert words.count("delta") == 2
+    for word in ("anchor", "latest", "good", "stored", "metrics", "0.04762"):
+        assert word in words
+
+
+def test_long_tables_are_quick(monkeypatch):
+    table = Table("step", "", "kind", "stored", "tags", right=("step", "stored"))
+    for step in range(20_000):
+        table.row(step, "", "delta", "1.0 KiB", "")
+    began = time.perf_counter()
+    assert sum(1 for _ in table.lines(80)) == 20_001
+    assert time.perf_counter() - began < 5
 
 
 def test_ls_of_an_empty_store(tmp_path):
@@ -233,6 +255,17 @@ def test_help(command):
     assert "--json" in result.stdout
 
 
+@pytest.mark.parametrize("command", [*EVERY, "compact", "collect", "retire", "pin", "tag", "tune", "demo"])
+def test_help_flows_to_the_width_of_the_terminal(command, monkeypatch):
+    """A line of help that ends early ends a paragraph: the next word would not have fitted in."""
+    monkeypatch.setenv("COLUMNS", "80")
+    text = call(command, "--help").stdout.partition("╭")[0]
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = [line.split() for line in paragraph.strip().splitlines()]
+        for line, after in pairwise(lines):
+            assert len(" ".join([*line, after[0]])) > 78
+
+
 def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
     root = str(Path(lcstore.__file__).parents[1])
     return subprocess.run(
@@ -248,6 +281,20 @@ def test_exit_status_of_a_process(saved, broken):
     assert json.loads(good.stdout)["ok"]
     assert _python("-m", "lcstore.cli", "verify", broken).returncode == 1
     assert _python("-m", "lcstore.cli", "verify").returncode == 2
+
+
+@pytest.mark.filterwarnings("always::lcstore.errors.FallbackWarning")
+def test_a_warning_is_one_line_without_a_place_in_this_program(saved, monkeypatch):
+    def stats(self, on_progress):
+        warnings.warn("took another path", lcstore.errors.FallbackWarning, stacklevel=1)
+        return honest(self, on_progress)
+
+    honest = lcstore.Store.stats
+    monkeypatch.setattr(lcstore.Store, "stats", stats)
+    result = call("stats", saved, "--json")
+    assert result.exit_code == 0
+    assert result.stderr == "Warning: took another path\n"
+    assert json.loads(result.stdout)["states"] == 3
 
 
 def test_help_imports_nothing_heavy():

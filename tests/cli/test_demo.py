@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import lcstore
 from lcstore.cli.app import app
-from lcstore.cli.demo import command, network
-from lcstore.cli.demo import run as demo_run
+from lcstore.cli.commands import demo
+from lcstore.cli.demo import network
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("sklearn")
@@ -65,19 +65,19 @@ def test_a_place_that_dies_with_the_process_is_refused():
 
 
 def test_what_is_missing_is_said(monkeypatch):
-    monkeypatch.setattr(command.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(demo.importlib.util, "find_spec", lambda name: None)
     result = CliRunner().invoke(app, ["demo", *SMALL])
     assert result.exit_code == 1
     assert "pip install 'lcstore[demo]'" in result.stderr
 
 
 def test_an_error_in_the_training_process_is_told(tmp_path):
-    from lcstore.cli.demo.train import Training
+    from lcstore.cli.demo.training import Training
 
     (tmp_path / "file").write_text("")
     training = Training(str(tmp_path / "file" / "run"), 4, 2, 8, 0)
     with pytest.raises(lcstore.StorageError):
-        demo_run.run_demo(training, 2, lambda event: None)
+        demo.train(training, lambda *_: None)
 
 
 def test_the_gradient_is_the_slope_of_the_loss():
@@ -89,3 +89,11 @@ def test_the_gradient_is_the_slope_of_the_loss():
         moved = parameters | {name: value + 1e-6 * slopes[name]}
         rise = network.loss_of(moved, images, labels) - network.loss_of(parameters, images, labels)
         assert rise == pytest.approx(1e-6 * float((slopes[name] ** 2).sum()), rel=1e-3)
+
+
+def test_a_training_process_that_fails_is_not_taken_for_a_killed_one(tmp_path):
+    from lcstore.cli.demo.training import Training
+
+    training = Training(str(tmp_path / "run"), 4, 2, -1, 0)
+    with pytest.raises(lcstore.LcstoreError, match="failed, with exit code 1"):
+        demo.train(training, lambda *_: None)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from kit import Snapshot
+from kit.actors import alone, deterministic
 
 import lcstore
 from lcstore.format import keys
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Snapshot
-from lcstore.testing.actors import alone, deterministic
 
 
 def state(number: int) -> dict[str, Any]:

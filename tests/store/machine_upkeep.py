@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
+from kit.actors import alone, deterministic
 from machine import History, handles, nodes, seeds
 from machine_runs import CRASHES, DTYPES, KINDS, Handle, Known, checksums
 
@@ -16,7 +17,6 @@ import lcstore
 from lcstore import ConflictError, InvalidInputError, NotFoundError, StorageError
 from lcstore.maintain import compact as compacting
 from lcstore.maintain import retire as retiring
-from lcstore.testing.actors import alone, deterministic
 from lcstore.testing.faults import Crash
 from lcstore.write import writer
 

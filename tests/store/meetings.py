@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from crash_histories import opened, quick
+from kit import Outcome, Scene, Snapshot
 
 import lcstore
 from lcstore.format.marks import RetiredRecord
@@ -16,7 +17,6 @@ from lcstore.format.records import utc_now
 from lcstore.index.commit import put_record
 from lcstore.maintain.collect import Collector
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Outcome, Scene, Snapshot
 
 Play = Callable[[Any], Any]
 

@@ -8,19 +8,19 @@ import random
 import numpy as np
 import pytest
 from damaged import merge
+from kit.actors import alone, deterministic
 from states import same
 from story import CHUNK, Story, simple_paths
 
 import lcstore
 from lcstore.graph import choice, graph, lineage, routes, ways
-from lcstore.graph import layout as planning
+from lcstore.graph import plan as planning
 from lcstore.graph.names import EdgeRef
 from lcstore.graph.plan import Shortcut
 from lcstore.maintain import verdict
 from lcstore.maintain.compact import Compactor
 from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing.actors import alone, deterministic
 from lcstore.track.compose import Composer
 
 #: One that hides the bytes of such small states, as it does those of small edges anywhere; one that does not.

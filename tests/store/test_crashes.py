@@ -14,13 +14,14 @@ from typing import Any
 
 import pytest
 from crash_histories import PASTS, Memory, Past, opened, past_of, quick, state
+from kit import Snapshot
 
 import lcstore
 from lcstore import LcstoreError
 from lcstore.format import keys
 from lcstore.index.info import SaveInfo
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Crash, Fault, FaultBackend, Snapshot
+from lcstore.testing import Crash, Fault, FaultBackend
 
 #: A restore may get around what a fault damaged, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")

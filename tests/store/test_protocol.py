@@ -9,10 +9,10 @@ wrong bytes, and collecting goes on.
 from __future__ import annotations
 
 import pytest
+from kit import Exploration, Step, explore, replay
 from meetings import Meeting, at_work, collecting, compacting, pinning, reading, saving, start
 
 from lcstore import ConflictError, CorruptionError, NotFoundError
-from lcstore.testing import Exploration, Step, explore, replay
 from lcstore.write.written import Written
 
 

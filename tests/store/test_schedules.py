@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from crash_histories import opened
+from kit import Snapshot
 from meetings import start, state
 
 from lcstore import ConflictError, UnknownOutcomeError
@@ -16,7 +17,7 @@ from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import utc_now
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Crash, Fault, FaultBackend, Operation, Snapshot
+from lcstore.testing import Crash, Fault, FaultBackend, Operation
 
 
 class Meanwhile:

@@ -13,6 +13,7 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from lcstore.errors import (
     InvalidInputError,
@@ -253,6 +254,35 @@ def test_beside_and_rename_where_a_target_publishes_in_parts(tmp_path):
         backend.put("data/e/x", b"other bytes")
     assert backend.get("data/e/x") == b"same bytes"
     assert os.listdir(tmp_path / "data/e") == ["x"]
+
+
+class Copying(Renaming):
+    """A server of which fsspec knows no rename: it copies and deletes."""
+
+    mv = AbstractFileSystem.mv
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_target_that_renames_by_copying_is_only_read(tmp_path, wrapped):
+    fs = DirFileSystem(str(tmp_path), Copying()) if wrapped else Copying()
+    root = "" if wrapped else str(tmp_path)
+    (tmp_path / "x").write_bytes(b"x")
+    backend = FsspecBackend(fs, root)
+    assert backend.get("x") == b"x"
+    assert not backend.writable
+    for call in (lambda: backend.put("y", b"y"), lambda: backend.delete("x")):
+        with pytest.raises(InvalidInputError, match="copying and deleting"):
+            call()
+    assert os.listdir(tmp_path) == ["x"]
+
+
+def test_a_folder_of_a_bucket_is_written_as_the_bucket_is(root):
+    bucket = Flaky("s3")
+    backend = FsspecBackend(DirFileSystem(root, bucket), "run")
+    backend.put("x", b"x")
+    assert backend.durable
+    assert FsspecBackend(bucket, f"{root}/run").get("x") == b"x"
+    assert "mv" not in bucket.calls
 
 
 def test_a_directory_that_a_collector_removed_is_made_again(tmp_path):

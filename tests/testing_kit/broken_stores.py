@@ -25,6 +25,7 @@ from deletion import (
     lost_to_damaged_reads,
     meeting,
 )
+from kit import ScheduleError, StoreModel, explore, problems
 from runs import base, opened, record, state, straight
 
 from lcstore.errors import LcstoreError
@@ -33,7 +34,7 @@ from lcstore.maintain.collect import Collector
 from lcstore.storage import local
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import ScheduleError, StoreModel, every_point, explore, problems
+from lcstore.testing import every_point
 from lcstore.write import writer
 
 Look = Callable[[Path], list[str]]

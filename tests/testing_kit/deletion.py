@@ -6,6 +6,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
+from kit import Scene, StoreModel
+from kit.invariants import lost
 from runs import opened, state
 
 import lcstore
@@ -18,8 +20,7 @@ from lcstore.maintain.collect import Collector
 from lcstore.maintain.verdict import condemnable, judge
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Fault, FaultBackend, Scene, StoreModel
-from lcstore.testing.invariants import lost
+from lcstore.testing import Fault, FaultBackend
 
 Collect = Callable[[Backend], None]
 

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kit import Chronicle, Disk, StoreModel, power_loss, problems, refuses_to_go_on
+from kit.actors import alone, deterministic
 
 import lcstore
 from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Chronicle, Crash, Disk, StoreModel, power_loss, problems, refuses_to_go_on
-from lcstore.testing.actors import alone, deterministic
+from lcstore.testing import Crash
 
 #: The store's place below the top of the simulated disk; neither directory exists at first.
 PLACE = "runs/first"

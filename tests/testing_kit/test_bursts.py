@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from kit import Reluctant, check_store, seeded_plan
 from runs import base, opened, state
 
 import lcstore
 from lcstore.errors import StorageError, UnknownOutcomeError
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Fault, FaultBackend, Reluctant, check_store, seeded_plan
+from lcstore.testing import Fault, FaultBackend
 
 
 def refused(call):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from deletion import collector_of, forked, meeting
+from kit import Step, explore
 
 from lcstore.maintain.collect import Collector
-from lcstore.testing import Step, explore
 
 
 def plans_stay(one: Step, other: Step) -> bool:

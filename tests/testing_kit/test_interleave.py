@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kit import Scene, ScheduleError, Step, explore, replay
+from kit.races import Search, commute, lengthen, shorten
 
 from lcstore.errors import NotFoundError
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import Crash, FaultBackend, Scene, ScheduleError, Step, explore, replay
-from lcstore.testing.races import Search, commute, lengthen, shorten
+from lcstore.testing import Crash, FaultBackend
 
 KEYS = ["a/x", "a/y", "b/x"]
 OPERATIONS = [

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from kit import BrokenStoreError, Chronicle, Snapshot, StoreModel, check_store, problems, refuses_to_go_on
 from runs import base, opened, state
 
 from lcstore.format import keys
 from lcstore.storage.memory import MemoryBackend
-from lcstore.testing import (
-    BrokenStoreError,
-    Chronicle,
-    Snapshot,
-    StoreModel,
-    check_store,
-    problems,
-    refuses_to_go_on,
-)
 
 
 @pytest.fixture

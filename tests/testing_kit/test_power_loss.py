@@ -7,12 +7,13 @@ import sys
 from collections import Counter
 
 import pytest
+from kit import power_loss
 from runs import RUNS, Recorded, record
 
 from lcstore.errors import InvalidInputError
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
-from lcstore.testing import Crash, power_loss
+from lcstore.testing import Crash
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated on Linux only")
 

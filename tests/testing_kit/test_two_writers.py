@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kit import Scene, Step, check_store, explore
 from runs import Base, base, opened, state
-
-from lcstore.testing import Scene, Step, check_store, explore
 
 BASES = {"empty": base(0), "deep": base(2)}
 

@@ -35,11 +35,11 @@ def test_whole_ranges_take_few_globs():
 def test_every_tensor_is_in_one_group_and_its_globs_find_it_alone(sizes, most):
     groups = make_groups(sizes, most)
     assert len(groups) <= most
-    assert sorted(map(str, (p for g in groups for p in g.paths))) == sorted(map(str, sizes))
+    assert sorted(map(str, (p for g in groups for p in g.names))) == sorted(map(str, sizes))
     for group in groups:
-        assert group.elements == sum(sizes[path] for path in group.paths)
+        assert group.elements == sum(sizes[path] for path in group.names)
         found = {path for path in sizes if any(match(glob, path) for glob in group.globs)}
-        assert found == set(group.paths)
+        assert found == set(group.names)
 
 
 def test_depth_is_split_off_first_last_and_in_halves():
@@ -58,7 +58,7 @@ def test_depth_is_split_off_first_last_and_in_halves():
 def test_groups_of_the_user():
     sizes = {("m", name): 10 for name in ("a.weight", "b.weight", "c.weight")}
     groups = given_groups(sizes, ["m/a*", "m/[ab]*"], 3)
-    assert [group.paths for group in groups] == [(path,) for path in sizes]
+    assert [group.names for group in groups] == [(path,) for path in sizes]
     with pytest.raises(InvalidInputError, match="'m/x'"):
         given_groups(sizes, ["m/x"], 3)
     with pytest.raises(InvalidInputError, match="2 would do"):

@@ -1,1 +1,1 @@
-"""``lcstore demo``: a real training run that dies for real, and goes on from its store."""
+"""What ``lcstore demo`` trains, in one process that is killed and one that goes on."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
-from lcstore.cli.opening import opened, reading
-from lcstore.cli.output import Answer, answering, print_lines, print_rows, size
+from lcstore.cli.answer import Answer, answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.table import Table, size
 
 if TYPE_CHECKING:
     from lcstore.index.listing import Listed
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("step", "", "run", "kind", "stored", "ratio", "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")
 _NUMBERS = ("step", "run", "stored", "weights", "ratio", "error")
+_SPARE = ("created", "exact", "run", "error", "metrics", "ratio")
 
 
 def ls(
@@ -35,18 +37,15 @@ def ls(
     pairs: Pairs = None,
 ) -> None:
     """List the states of a store, by step."""
-    opening = storage_options(options, pairs)
-    with answering(url, as_json) as answer:
+    with answering(url, as_json, options, pairs) as answer:
         words = "reading records (--fast reads names only)"
-        with opened(answer, opening) as store, reading(answer, words) as on_progress:
+        with answer.store() as store, answer.progress(words) as on_progress:
             found = store.states(records=not fast, limit=limit, retired=retired, on_progress=on_progress)
             hidden = 0 if found else len(store.states(records=False, retired=True))
-        if as_json:
-            answer.document({"url": url, "states": [_as_json(state) for state in found]})
-        elif found:
-            _show(answer, found, _FAST if fast else _COLUMNS, nodes=retired)
-        else:
-            print_lines(answer, [_why_none(answer, hidden)])
+        # To bring a retired state back its node has to be named.
+        columns = (*(_FAST if fast else _COLUMNS), *["node"] * retired)
+        shown = _table(found, columns) if found else [_why_none(answer, hidden)]
+        answer.give({"url": url, "states": map(_facts, found)}, shown)
         broken = [state for state in found if state.problem is not None]
         if broken:
             first, count = broken[0].problem, len(broken)
@@ -62,7 +61,7 @@ def _why_none(answer: Answer, hidden: int) -> str:
     return f"{answer.url} is a store without a state yet: a training run has still to save into it"
 
 
-def _as_json(state: Listed) -> dict[str, Any]:
+def _facts(state: Listed) -> dict[str, Any]:
     info = state.info
     about: dict[str, Any] = {
         "step": state.step,
@@ -92,13 +91,13 @@ def _as_json(state: Listed) -> dict[str, Any]:
 
 
 def labels(state: Listed) -> dict[str, Any]:
-    """Return what was said of a state since it was saved, for ``--json``."""
+    """Return the tags, pins and marks that a state got since it was saved, for ``--json``."""
     pins = {"pinned": bool(state.pinned_by), "pinned_by": state.pinned_by}
     return {"tags": state.tags} | pins | {"retired": state.retired, "condemned": state.condemned}
 
 
 def marked(state: Listed) -> str:
-    """Return what is marked of a state, for people."""
+    """Return the marks of a state as text."""
     marks = {
         "latest": state.latest,
         "pinned": bool(state.pinned_by),
@@ -108,11 +107,12 @@ def marked(state: Listed) -> str:
     return ", ".join(mark for mark, true in marks.items() if true)
 
 
-def _show(answer: Answer, found: list[Listed], columns: tuple[str, ...], *, nodes: bool) -> None:
-    # To bring a retired state back its node has to be named.
-    columns = (*columns, "node") if nodes else columns
-    rows = [_cells(state) for state in found]
-    print_rows(answer, columns, [tuple(cells[name] for name in columns) for cells in rows], right=_NUMBERS)
+def _table(found: list[Listed], columns: tuple[str, ...]) -> Iterator[Table]:
+    shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns])
+    for state in found:
+        cells = _cells(state)
+        shown.row(*(cells[name] for name in columns))
+    yield shown
 
 
 def _cells(state: Listed) -> dict[str, object]:

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, TypeAlias, TypeVar
 
+from kit.races import Step
 from lcstore.errors import LcstoreError
 from lcstore.format import records
 from lcstore.storage.backend import Backend, Buffer, Names, as_view
 from lcstore.testing.faults import Crash, OperationName
-from lcstore.testing.races import Step
 
 R = TypeVar("R")
 

@@ -12,7 +12,7 @@
     found = explore(make)
     assert found.complete
 
-Every way means: one schedule of each class that can end differently (see :mod:`lcstore.testing.races`),
+Every way means: one schedule of each class that can end differently (see :mod:`kit.races`),
 given that operations are atomic and seen by all at once. What `check` looks at must be what the actors
 returned and what the backend holds; where it matters who was first, actors `say`, and ask what they `heard`.
 """
@@ -24,9 +24,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from kit.actors import Actor, Choose, Outcome, Stage, alone, deterministic
+from kit.races import Commutes, NotDeterministicError, Search, Step, commute, lengthen, shorten
 from lcstore.storage.backend import Backend
-from lcstore.testing.actors import Actor, Choose, Outcome, Stage, alone, deterministic
-from lcstore.testing.races import Commutes, NotDeterministicError, Search, Step, commute, lengthen, shorten
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 :func:`power_loss` watches what a module does to the files below one directory, while the files themselves are
 real. At any moment, or for any moment that has passed, :meth:`Disk.crash` makes a directory as it would be
-found had the power failed then: :mod:`lcstore.testing.survival` says what that may be. One recorded run so
-serves for thousands of power cuts.
+found had the power failed then: :mod:`kit.survival` says what that may be. One recorded run so serves for
+thousands of power cuts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+from kit.survival import TOP, Change, Inode, Tree, after_power_loss, without_power_loss
 from lcstore.errors import InvalidInputError
 from lcstore.storage import local
 from lcstore.testing.faults import Crash
-from lcstore.testing.survival import TOP, Change, Inode, Tree, after_power_loss, without_power_loss
 
 AnyPath = str | os.PathLike[str]
 
@@ -188,9 +188,9 @@ def _read(path: str, folder: Inode, tree: Tree, numbers: Iterator[Inode]) -> Non
         tree.folders[folder][entry.name] = inode
         if entry.is_dir(follow_symlinks=False):
             tree.folders[inode] = {}
-            _read(entry.name, inode, tree, numbers)
+            _read(entry.path, inode, tree, numbers)
         else:
-            tree.files[inode] = Path(entry.name).read_bytes()
+            tree.files[inode] = Path(entry.path).read_bytes()
 
 
 class _Watched:

@@ -5,21 +5,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
-from lcstore.cli.opening import reading_phases
-from lcstore.cli.output import Answer, answering, print_lines, row, size, table
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.table import Table, size
 from lcstore.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from lcstore.tune import Tuned
 
 _EVALUATIONS = 40
@@ -62,7 +60,6 @@ def tune(
     output: Annotated[
         Path | None, typer.Option("--output", metavar="FILE", help="Write the policy file (*.json) here.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the curve here.")] = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
@@ -72,29 +69,25 @@ def tune(
     The store holds states of your run, saved exactly or at high quality, as far apart as saves will be. The
     loss is yours: it is imported from MODULE (also from the current directory) and runs in this process.
     """
-    opening = storage_options(options, pairs)
     if output is not None and output.suffix != ".json":
         raise typer.BadParameter("--output: a policy file ends in .json, by which it is known")
-    for path in (output, svg):
-        if path is not None and not path.parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {path.parent} to write {path.name} to")
+    if output is not None and not output.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {output.parent} to write {output.name} to")
     function = _imported(loss)
-    with answering(url, as_json) as answer:
+    with answering(url, as_json, options, pairs) as answer:
+        from lcstore.format.policyfile import policy_to_json
         from lcstore.tune import Saved
         from lcstore.tune import tune as search
 
-        with reading_phases(as_json) as on_progress:
+        states = Saved(url, step, to=to, storage_options=answer.storage_options)
+        with answer.progress() as on_progress:
             found = search(
-                Saved(url, step, to=to, storage_options=opening), function, like=like, tolerance=tolerance,
-                evaluations=evaluations, most_error=most_error, groups=group, on_progress=on_progress,
+                states, function, like=like, tolerance=tolerance, evaluations=evaluations,
+                most_error=most_error, groups=group, on_progress=on_progress,
             )  # fmt: skip
-        _write(found, output, svg)
-        if as_json:
-            from lcstore.format.policyfile import policy_to_json
-
-            answer.document(found.to_json() | {"policy": policy_to_json(found.policy)})
-        else:
-            _print(answer, found, output, svg)
+        if output is not None:
+            _write(found, output)
+        answer.give(found.to_json(), _shown(found, output), policy=policy_to_json(found.policy))
 
 
 def _imported(name: str) -> Callable[[Any], float]:
@@ -116,63 +109,58 @@ def _imported(name: str) -> Callable[[Any], float]:
     return loss  # type: ignore[no-any-return]
 
 
-def _write(found: Tuned, output: Path | None, svg: Path | None) -> None:
+def _write(found: Tuned, output: Path) -> None:
     try:
-        if output is not None:
-            found.save(output)
-        if svg is not None:
-            svg.write_text(found.svg(), encoding="utf-8")
+        found.save(output)
     except OSError as error:
         raise InvalidInputError(f"{error.filename} cannot be written: {error.strerror}") from error
 
 
-def _print(answer: Answer, found: Tuned, output: Path | None, svg: Path | None) -> None:
-    for shown in (_groups(found), _policies(found), _curve(found)):
-        answer.console.print(shown)
-    lines = [
+def _shown(found: Tuned, output: Path | None) -> Iterator[Table | str]:
+    yield _groups(found)
+    yield _policies(found)
+    yield _curve(found)
+    yield (
         f"{found.gain:.2f} times fewer bytes of weights than the preset, within an expected increase of "
         f"{found.tolerance:.3g} (the loss is {found.loss:.5g}); {found.evaluations} evaluations."
-    ]
+    )
     if found.unread:
         globs = ", ".join(glob for one in found.unread for glob in one.globs)
-        lines.append(
+        yield (
             f"The loss does not see the errors of {globs}: they got the most. If it does not read them, "
             "leave them out by a rule in the policy file of --like that gives their role."
         )
-    if output is not None:
-        lines.append(f'Written: {output}. Use it: lcstore.open(url, policy="{output}")')
+    if output is None:
+        yield "To keep it: --output tuned.json"
     else:
-        lines.append("To keep it: --output tuned.json")
-    if svg is not None:
-        lines.append(f"Drawn: {svg}")
-    print_lines(answer, lines)
+        yield f'Written: {output}. Use it: lcstore.open(url, policy="{output}")'
 
 
 def _groups(found: Tuned) -> Table:
     right = ("tensors", "elements", "error", "increase alone")
-    shown = table("group", *right, right=right, title="What each group is given (errors in intervals)")
+    shown = Table("group", *right, right=right, title="What each group is given (errors in intervals)")
     for one in found.settings:
         alone = f"{one.alone.charged:.3g}"
-        row(shown, _globs(one.globs), one.tensors, f"{one.elements:,}", f"{one.error:g}", alone)
+        shown.row(_globs(one.globs), one.tensors, f"{one.elements:,}", f"{one.error:g}", alone)
     return shown
 
 
 def _policies(found: Tuned) -> Table:
     right = ("bytes per save", "expected increase", "restored - exact", "error", "weighted error")
-    shown = table("policy", *right, right=right, title=f"Measured on {found.states} states")
+    shown = Table("policy", *right, right=right, title=f"Measured on {found.states} states")
     for name, one in (("preset", found.preset), ("tuned", found.tuned)):
         losses = (f"{one.cost.charged:.3g}", f"{one.cost.increase:+.3g}")
-        row(shown, name, size(one.bytes_per_save), *losses, f"{one.error:.2f}", f"{one.weighted_error:.2f}")
+        shown.row(name, size(one.bytes_per_save), *losses, f"{one.error:.2f}", f"{one.weighted_error:.2f}")
     return shown
 
 
 def _curve(found: Tuned) -> Table:
     right = ("bytes per save", "expected increase: tuned", "one error for all")
-    shown = table(*right, right=right, title="Rate and quality, by the model")
+    shown = Table(*right, right=right, title="Rate and quality, by the model")
     for point in found.curve:
         same = _at(found, point.bytes_per_save)
         alike = "" if same is None else f"{same:.3g}"
-        row(shown, size(point.bytes_per_save), f"{point.increase:.3g}", alike)
+        shown.row(size(point.bytes_per_save), f"{point.increase:.3g}", alike)
     return shown
 
 

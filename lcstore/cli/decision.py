@@ -1,11 +1,11 @@
-"""What a retention policy decided, as people and programs read it. For `retire` and `compact`."""
+"""What a retention decided, as people read it; for `retire` and `compact`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from lcstore.cli.output import Answer, print_rows, table
+from lcstore.cli.table import Table
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import RetireReport
@@ -15,7 +15,7 @@ _EXACT = "exact"
 
 
 def counts(report: RetireReport) -> str:
-    """Return how many states stay and go."""
+    """Return how many states stay and go, as text."""
     whole = sum(one.what == _STATE for one in report.retired)
     exact = sum(one.what == _EXACT for one in report.retired)
     pools = len(report.retired) - whole - exact
@@ -24,8 +24,8 @@ def counts(report: RetireReport) -> str:
     return ", ".join(parts)
 
 
-def print_decision(answer: Answer, report: RetireReport) -> None:
-    """Print every state, by step: what keeps it, or why it goes."""
+def decision(report: RetireReport) -> Table | str:
+    """Return every state by step: what keeps it, or why it goes."""
     let_go = defaultdict(list)
     rows: list[tuple[int, str, str, str]] = []
     for one in report.retired:
@@ -36,8 +36,9 @@ def print_decision(answer: Answer, report: RetireReport) -> None:
             let_go[one.node].append(f"without {what} ({one.reason})")
     for step, (node, by) in zip(report.kept, report.kept_by.items(), strict=True):
         rows.append((step, node, "kept", "; ".join([*by, *let_go[node]])))
-    cells: list[tuple[object, ...]] = [(step, what, why, node) for step, node, what, why in sorted(rows)]
-    if cells:
-        print_rows(answer, ("step", "", "why", "node"), cells, right=("step",))
-    else:
-        answer.console.print(table("the store has no state yet"))
+    if not rows:
+        return "The store has no state yet."
+    shown = Table("step", "", "why", "node", right=("step",))
+    for step, node, what, why in sorted(rows):
+        shown.row(step, what, why, node)
+    return shown

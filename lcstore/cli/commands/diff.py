@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.arguments import AsJson, Options, Pairs, as_state, split_at, storage_options
-from lcstore.cli.opening import opened
-from lcstore.cli.output import Answer, answering, print_rows, row, table
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Glob, Options, Pairs, as_state, split_at
+from lcstore.cli.table import Table
 from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ def diff(
     second: Annotated[
         str, typer.Argument(metavar="URL@B", help="Another state, of any store; @B alone for the same one.")
     ],
-    glob: Annotated[
-        str | None, typer.Argument(metavar="[GLOB]", help="Only paths that match: 'model/**'.")
-    ] = None,
+    glob: Glob = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many tensors.")] = None,
     sort: Annotated[
         Sort, typer.Option("--sort", help="What the tensors are sorted by; the largest first.")
@@ -51,22 +50,18 @@ def diff(
     """Compare two states, tensor by tensor; the most changed first."""
     url, a = split_at(first)
     other, b = (url, _state(second)) if second.startswith("@") else split_at(second)
-    opening = storage_options(options, pairs)
-    with answering(url, as_json) as answer:
-        with opened(answer, opening) as store:
+    with answering(url, as_json, options, pairs) as answer:
+        with answer.store() as store:
             if other == url:
                 found = store.diff(a, b, glob)
             else:
                 answer.url = other
-                with opened(answer, opening) as another:
+                with answer.store() as another:
                     found = store.diff(a, b, glob, other=another)
         if glob is not None and not found.tensors and not found.values:
             raise NotFoundError(f"nothing in either state matches {glob!r}")
         shown = found.sorted(sort.value)[:limit]
-        if as_json:
-            answer.document(_document(found, shown))
-        else:
-            _print(answer, found, shown)
+        answer.give(_facts(found, shown), _tables(found, shown))
 
 
 def _state(text: str) -> int | str:
@@ -75,7 +70,7 @@ def _state(text: str) -> int | str:
     return as_state(text[1:])
 
 
-def _document(found: Diff, shown: list[TensorDiff]) -> dict[str, Any]:
+def _facts(found: Diff, shown: list[TensorDiff]) -> dict[str, Any]:
     from lcstore.state.tree import MISSING
 
     values = {
@@ -85,9 +80,9 @@ def _document(found: Diff, shown: list[TensorDiff]) -> dict[str, Any]:
         for path, pair in found.values.items()
     }
     return {
-        "a": asdict(found.a),
-        "b": asdict(found.b),
-        "tensors": [_numbers(one) for one in shown],
+        "a": found.a,
+        "b": found.b,
+        "tensors": map(_numbers, shown),
         "count": len(found),
         "total": _numbers(found.total),
         "values": values,
@@ -102,22 +97,22 @@ def _numbers(one: TensorDiff) -> dict[str, Any]:
     return about
 
 
-def _print(answer: Answer, found: Diff, shown: list[TensorDiff]) -> None:
+def _tables(found: Diff, shown: list[TensorDiff]) -> Iterator[Table | str]:
     a, b = found.a, found.b
     where = a.url if a.url == b.url else f"{a.url} to {b.url}"
-    answer.console.print(f"{where}, step {a.step} to {b.step}", markup=False, highlight=False)
-    rows: list[tuple[object, ...]] = [_cells(one) for one in shown]
+    yield f"{where}, step {a.step} to {b.step}"
+    table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm"))
+    for one in shown:
+        table.row(*_cells(one))
     if len(found) > 1:
         left = len(found) - len(shown)
-        rows.append(
-            (f"all {len(found)}" + (f" ({left} not shown)" if left else ""), *_cells(found.total)[1:])
-        )
-    print_rows(answer, _COLUMNS, rows, right=_NUMBERS)
+        table.row(f"all {len(found)}" + f" ({left} not shown)" * (left > 0), *_cells(found.total)[1:])
+    yield table
     if found.values:
-        values = table("value", "before", "after")
+        values = Table("value", "before", "after")
         for path, (before, after) in found.values.items():
-            row(values, path, _text(before), _text(after))
-        answer.console.print(values)
+            values.row(path, _text(before), _text(after))
+        yield values
 
 
 def _cells(one: TensorDiff) -> tuple[object, ...]:
@@ -130,7 +125,7 @@ def _cells(one: TensorDiff) -> tuple[object, ...]:
     return (one.path, *numbers, _both(one, _shape), _both(one, lambda side: side.dtype), note)
 
 
-def _both(one: TensorDiff, text: Any) -> str:
+def _both(one: TensorDiff, text: Callable[[Described], str]) -> str:
     texts = [text(side) for side in (one.before, one.after) if side is not None]
     return " to ".join(dict.fromkeys(texts))
 

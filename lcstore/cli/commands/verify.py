@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
-from lcstore.cli.output import Answer, answering, printable, progress, row, size, table
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.table import Table, size
 
 if TYPE_CHECKING:
     from lcstore.index.findings import Finding, Report
@@ -50,37 +49,16 @@ def verify(
     pairs: Pairs = None,
 ) -> None:
     """Look for damage. Changes nothing; exit status 1 if anything is damaged."""
-    opening = storage_options(options, pairs)
     part = _sample(sample)
-    with answering(url, as_json) as answer:
+    with answering(url, as_json, options, pairs) as answer:
         from lcstore.check.verify import verify as verify_store
-        from lcstore.storage.targets import open_backend
 
-        answer.next = f"lcstore doctor {answer.quoted}"
-        # Not through `lcstore.open`: it refuses a store whose own record is damaged.
-        backend = open_backend(url, opening)
-        with phases(as_json) as on_progress:
+        backend = answer.backend()
+        with answer.progress() as on_progress:
             report = verify_store(backend, level.value, on_progress, sample=part, max_seconds=max_seconds)
-        if as_json:
-            answer.document(asdict(report) | {"ok": report.ok})
-        else:
-            _print(answer, report)
+        answer.give(report, _shown(answer.quoted, report), ok=report.ok)
     if not report.ok:
         raise typer.Exit(1)
-
-
-@contextmanager
-def phases(quiet: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """Show a progress bar for each thing that is being done."""
-    with progress(quiet) as bar:
-        tasks = {}
-
-        def on_progress(phase: str, done: int, total: int) -> None:
-            if phase not in tasks:
-                tasks[phase] = bar.add_task(phase)
-            bar.update(tasks[phase], completed=done, total=total)
-
-        yield on_progress
 
 
 def _sample(text: str | None) -> tuple[int, int]:
@@ -95,27 +73,21 @@ def _sample(text: str | None) -> tuple[int, int]:
     raise typer.BadParameter("--sample takes N/T: 1/10 to 10/10, say")
 
 
-def print_findings(answer: Answer, findings: tuple[Finding, ...]) -> None:
-    """Print what was found, the gravest first."""
-    if not findings:
+def findings(found: tuple[Finding, ...]) -> Iterator[Table | str]:
+    """Yield what was found, the gravest first."""
+    if not found:
         return
-    shown = table("", "step", "object", "what", right=("step",))
-    for found in findings[:_MOST_SHOWN]:
-        row(shown, found.severity, found.step, found.key, found.message, style=_STYLES[found.severity])
-    answer.console.print(shown)
-    if len(findings) > _MOST_SHOWN:
-        answer.console.print(f"... and {len(findings) - _MOST_SHOWN} more: --json has them all")
+    shown = Table("", "step", "object", "what", right=("step",))
+    for one in found[:_MOST_SHOWN]:
+        shown.row(one.severity, one.step, one.key, one.message, style=_STYLES[one.severity])
+    yield shown
+    if len(found) > _MOST_SHOWN:
+        yield f"... and {len(found) - _MOST_SHOWN} more: --json has them all"
 
 
-def print_lines(answer: Answer, lines: list[str]) -> None:
-    """Print plain lines."""
-    for line in lines:
-        answer.console.print(printable(line), highlight=False, markup=False, soft_wrap=True)
-
-
-def _print(answer: Answer, report: Report) -> None:
-    print_findings(answer, report.findings)
-    print_lines(answer, _summary(answer.quoted, report))
+def _shown(url: str, report: Report) -> Iterator[Table | str]:
+    yield from findings(report.findings)
+    yield from _summary(url, report)
 
 
 def _summary(url: str, report: Report) -> list[str]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url, storage_options
-from lcstore.cli.output import Answer, answering, row, table
-from lcstore.cli.verify import LEVEL_HELP, Level, phases, print_findings, print_lines
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.commands.verify import LEVEL_HELP, Level, findings
+from lcstore.cli.table import Table
 
 if TYPE_CHECKING:
     from lcstore.check.repaired import RepairReport
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def repair(
     url: Url,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; without this it is only said.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this it is only shown.")] = False,
     level: Annotated[Level, typer.Option("--level", help=LEVEL_HELP)] = Level.checksum,
     as_json: AsJson = False,
     options: Options = None,
@@ -27,37 +28,30 @@ def repair(
 
     Stop the writers of a damaged run first. What is set aside is deleted by `collect` alone.
     """
-    opening = storage_options(options, pairs)
-    with answering(url, as_json) as answer:
+    with answering(url, as_json, options, pairs) as answer:
         from lcstore.check.repair import repair as repair_store
-        from lcstore.storage.targets import open_backend
 
-        answer.next = f"lcstore doctor {answer.quoted}"
-        # Not through `lcstore.open`: it refuses a store whose own record is damaged.
-        backend = open_backend(url, opening)
-        with phases(as_json) as on_progress:
+        backend = answer.backend()
+        with answer.progress() as on_progress:
             report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)
-        if as_json:
-            answer.document(asdict(report) | {"ok": report.ok})
-        else:
-            _print(answer, report)
+        answer.give(report, _shown(answer.quoted, report), ok=report.ok)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _print(answer: Answer, report: RepairReport) -> None:
+def _shown(url: str, report: RepairReport) -> Iterator[Table | str]:
     if report.lost:
-        shown = table("lost: step", "what", "known as", "because of", right=("lost: step",))
+        lost = Table("lost: step", "what", "known as", "because of", right=("lost: step",))
         for loss in report.lost:
-            row(shown, loss.step, loss.what, ", ".join(loss.names), loss.reason, style="red")
-        answer.console.print(shown)
+            lost.row(loss.step, loss.what, ", ".join(loss.names), loss.reason, style="red")
+        yield lost
     if report.actions:
-        shown = table("done" if not report.dry_run else "to do", "step", "object", "what", right=("step",))
+        deeds = Table("to do" if report.dry_run else "done", "step", "object", "what", right=("step",))
         for action in report.actions:
-            row(shown, action.deed, action.step, action.key, action.message)
-        answer.console.print(shown)
-    print_findings(answer, report.remaining)
-    print_lines(answer, _summary(answer.quoted, report))
+            deeds.row(action.deed, action.step, action.key, action.message)
+        yield deeds
+    yield from findings(report.remaining)
+    yield from _summary(url, report)
 
 
 def _summary(url: str, report: RepairReport) -> list[str]:

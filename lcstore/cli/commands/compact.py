@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.arguments import (
-    AsJson,
-    Grace,
-    Keep,
-    Options,
-    Pairs,
-    Url,
-    policy_of,
-    storage_options,
-    understood,
-)  # fmt: skip
-from lcstore.cli.collect import print_collection
-from lcstore.cli.opening import opened, reading_phases
-from lcstore.cli.output import Answer, answering, print_lines, row, size, table
-from lcstore.cli.retain import counts
+from lcstore.cli.answer import Answer, answering
+from lcstore.cli.arguments import AsJson, Grace, Keep, Options, Pairs, Url, retention_of, understood
+from lcstore.cli.commands.collect import collection
+from lcstore.cli.decision import counts
+from lcstore.cli.table import Table, size
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -49,7 +39,7 @@ def compact(
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Threads to merge with; one per core if not given.")
     ] = None,
-    collect: Annotated[bool, typer.Option("--collect", help="Then `lcstore collect --apply`.")] = False,
+    collect: Annotated[bool, typer.Option("--collect", help="Then run `lcstore collect --apply`.")] = False,
     grace: Grace = None,
     as_json: AsJson = False,
     options: Options = None,
@@ -57,21 +47,20 @@ def compact(
 ) -> None:
     """Add merged edges, so that every restore reads few, and states that were let go of can be deleted.
 
-    No state changes by a bit. With --keep, first let go of what the policy does not keep. The edges take
-    bytes of their own; what is not needed any more is deleted by collect. Whatever stops it, what is done is
-    of use, and the next run goes on.
+    No state changes by a bit. With --keep, first let go of what the retention does not keep. The edges take
+    bytes of their own; `lcstore collect` deletes what is not needed any more. A compaction may be stopped at
+    any time: what is done is of use, and the next one goes on.
     """
-    opening = storage_options(options, pairs)
-    policy = policy_of(keep)
+    retention = retention_of(keep)
     most = understood("--max-bytes", parse_bytes, max_bytes)
     longest = understood("--max-seconds", parse_seconds, max_seconds)
     wait = understood("--grace", parse_seconds, grace)
     if grace is not None and not collect:
         raise typer.BadParameter("--grace goes with --collect")
-    with answering(url, as_json) as answer, reading_phases(as_json) as on_progress:
-        with opened(answer, opening, writable=not dry_run, threads=workers) as store:
+    with answering(url, as_json, options, pairs) as answer, answer.progress() as on_progress:
+        with answer.store(writable=not dry_run, threads=workers) as store:
             report = store.compact(
-                keep=policy,
+                keep=retention,
                 dry_run=dry_run,
                 max_bytes=most,
                 max_seconds=longest,
@@ -81,36 +70,28 @@ def compact(
             collected = None
             if collect and not dry_run:
                 collected = store.collect(grace=wait, on_progress=on_progress)
-        if as_json:
-            gone = None if collected is None else asdict(collected)
-            answer.document(asdict(report) | {"collected": gone})
-            return
-        _print(answer, report)
-        if collected is not None:
-            print_collection(answer, collected)
-        else:
-            again = "" if policy is None else f" --keep {shlex.quote(str(policy))}"
-            print_lines(answer, _next(answer, report, again))
+        again = "" if retention is None else f" --keep {shlex.quote(str(retention))}"
+        then = _next(answer, report, again) if collected is None else collection(answer, collected)
+        answer.give(report, chain(_compaction(report), then), collected=collected)
 
 
-def _print(answer: Answer, report: CompactReport) -> None:
-    shown = table("compaction", "")
-    shown.show_header = False
-    row(shown, "edges", _edges(report))
-    row(shown, "to be written" if report.dry_run else "written", size(report.bytes_written))
-    row(shown, "bytes of weights, when collected", _change(size, report.bytes_before, report.bytes_after))
-    row(shown, "most edges for a restore", _change(str, report.longest_before, report.longest_after))
-    row(shown, "restoring the latest reads", _change(size, report.latest_before, report.latest_after))
+def _compaction(report: CompactReport) -> Iterator[Table | str]:
+    shown = Table("compaction", "", header=False)
+    shown.row("edges", _edges(report))
+    shown.row("to be written" if report.dry_run else "written", size(report.bytes_written))
+    shown.row("bytes of weights, when collected", _change(size, report.bytes_before, report.bytes_after))
+    shown.row("most edges for a restore", _change(str, report.longest_before, report.longest_after))
+    shown.row("restoring the latest reads", _change(size, report.latest_before, report.latest_after))
     if report.retired is not None:
-        row(shown, "retention", counts(report.retired))
-    row(shown, "took", f"{report.seconds:.1f} s")
-    answer.console.print(shown)
-    notes = report.retired.notes if report.retired is not None else ()
-    print_lines(answer, [f"Note: {note}" for note in notes])
+        shown.row("retention", counts(report.retired))
+    shown.row("took", f"{report.seconds:.1f} s")
+    yield shown
+    if report.retired is not None:
+        yield from (f"Note: {note}" for note in report.retired.notes)
     skipped = list(report.skipped.items())
-    print_lines(answer, [f"No edge to step {step}: {why}" for step, why in skipped[:_MOST_SHOWN]])
+    yield from (f"No edge to step {step}: {why}" for step, why in skipped[:_MOST_SHOWN])
     if len(skipped) > _MOST_SHOWN:
-        print_lines(answer, [f"... and {len(skipped) - _MOST_SHOWN} more: --json has them all"])
+        yield f"... and {len(skipped) - _MOST_SHOWN} more: --json has them all"
 
 
 def _edges(report: CompactReport) -> str:

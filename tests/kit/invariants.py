@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from kit.model import Snapshot, StoreModel
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.index.findings import Level
 from lcstore.storage.backend import Backend
 from lcstore.store.opening import open_store
 from lcstore.store.store import Store
-from lcstore.testing.model import Snapshot, StoreModel
 
 
 class BrokenStoreError(AssertionError):

@@ -1,0 +1,221 @@
+"""What commands share: the store that they open, progress, one answer, and errors as one line."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import typer
+
+from lcstore.cli.arguments import storage_options
+from lcstore.cli.table import Table, printable
+from lcstore.errors import LcstoreError, NotFoundError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from lcstore.storage.backend import Backend
+    from lcstore.store.store import Store
+
+#: What to run next, by kind of error.
+_NEXT = {
+    "not-found": "lcstore ls {url}",
+    "corruption": "lcstore verify {url}",
+    "truncated": "lcstore verify {url}",
+    "limit": "lcstore verify {url}",
+    "unsupported-format": "pip install --upgrade lcstore",
+    "storage": "lcstore doctor {url}",
+    "unknown-outcome": "lcstore doctor {url}",
+}
+_MOST_STORES = 5
+
+#: Called with what is being done, how much is done, and how much there is to do.
+OnProgress: TypeAlias = Callable[[str, int, int], None]
+
+
+class Answer:
+    """A command's dealings with its store and its user.
+
+    Attributes
+    ----------
+    url, storage_options
+        The target.
+    as_json
+        Whether the answer is one JSON document.
+    next
+        The command to run next if this one fails, where it is not the usual one for the error.
+    """
+
+    def __init__(self, url: str, as_json: bool, options: dict[str, Any]) -> None:
+        self.url = url
+        self.as_json = as_json
+        self.storage_options = options
+        self.next: str | None = None
+
+    @property
+    def quoted(self) -> str:
+        """The URL as a shell takes it."""
+        return shlex.quote(self.url)
+
+    @contextmanager
+    def store(self, *, writable: bool = False, threads: int | None = None) -> Iterator[Store]:
+        """Open the store, for reading unless it is to be `writable`; close it at the end."""
+        import lcstore
+
+        self.next = f"lcstore doctor {self.quoted}"
+        mode: Literal["r", "r+"] = "r+" if writable else "r"
+        try:
+            store = lcstore.open(self.url, mode, storage_options=self.storage_options, threads=threads)
+        except NotFoundError as error:
+            raise NotFoundError(f"{self.url}: {self._no_store()}") from error
+        self.next = None
+        with store:
+            yield store
+
+    def backend(self) -> Backend:
+        """Open the target alone, as `verify` and `repair` do: a damaged store cannot always be opened."""
+        from lcstore.storage.targets import open_backend
+
+        self.next = f"lcstore doctor {self.quoted}"
+        return open_backend(self.url, self.storage_options)
+
+    @contextmanager
+    def progress(self, words: str | None = None) -> Iterator[OnProgress]:
+        """Show a progress bar for each thing that is being done; with `words`, one bar for all of it."""
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = _console(sys.stderr)
+        bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+            console=console, transient=True, disable=self.as_json or not console.is_terminal,
+        )  # fmt: skip
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(phase: str, done: int, total: int) -> None:
+            name = words or phase
+            if name not in tasks:
+                tasks[name] = bar.add_task(name)
+            bar.update(tasks[name], completed=done, total=total)
+
+        with bar:
+            if words is not None:
+                tasks[words] = bar.add_task(words, total=None)
+            yield on_progress
+
+    def give(self, facts: Any, shown: Iterable[Table | str], **more: Any) -> None:
+        """Print the answer.
+
+        Parameters
+        ----------
+        facts, more
+            What ``--json`` prints as one document: a dict or a dataclass, and further entries.
+        shown
+            Tables and lines for people. It is not gone through where the answer is JSON.
+        """
+        if self.as_json:
+            print(json.dumps(plain(facts) | plain(more), indent=2))
+            return
+        after: Table | str = ""
+        for one in shown:
+            if after and (isinstance(one, Table) or isinstance(after, Table)):
+                print()
+            if isinstance(one, Table):
+                _print_table(one)
+            else:
+                print(printable(one))
+            after = one
+
+    def note(self, text: str) -> None:
+        """Print something besides the answer, on stderr."""
+        _styled(text, "yellow", sys.stderr)
+
+    def fail(self, error: LcstoreError) -> None:
+        """Show an error: one line on stderr, and the JSON document if one was asked for."""
+        step = self.next if self.next is not None else _NEXT.get(error.kind, "")
+        step = step.replace("{url}", self.quoted)
+        if self.as_json:
+            about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
+            self.give({"error": about | {"next": step or None}}, ())
+        hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
+        _styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
+
+    def _no_store(self) -> str:
+        """Return what there is instead: people name the folder of all runs by mistake."""
+        try:
+            below = sorted(str(found.parent) for found in Path(self.url).glob("*/lcstore.json"))
+        except OSError:
+            below = []
+        if not below:
+            return "there is no store here: check the URL (the first save of a training run makes one)"
+        self.next = f"lcstore ls {shlex.quote(below[0])}"
+        names = ", ".join(below[:_MOST_STORES]) + ", ..." * (len(below) > _MOST_STORES)
+        return f"there is no store here, but there are {len(below)} in it: {names}"
+
+
+@contextmanager
+def answering(
+    url: str, as_json: bool, options: str | None = None, pairs: list[str] | None = None
+) -> Iterator[Answer]:
+    """Give a command its `Answer`.
+
+    An `LcstoreError` becomes one line and exit status 1. A warning becomes one line: a line of this program
+    would say nothing to the user.
+    """
+    answer = Answer(url, as_json, storage_options(options, pairs))
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: answer.note(f"Warning: {message}")
+        try:
+            yield answer
+        except LcstoreError as error:
+            answer.fail(error)
+            raise typer.Exit(1) from None
+
+
+def terminal_width() -> int | None:
+    """Return how many characters go in a line of stdout; None where that is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _print_table(table: Table) -> None:
+    for text, style in table.lines(terminal_width()):
+        if style is None:
+            print(text)
+        else:
+            _styled(text, style, sys.stdout)
+
+
+def _styled(text: str, style: str, stream: Any) -> None:
+    """Print one line, whatever its length."""
+    _console(stream).print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _console(stream: Any) -> Console:
+    from rich.console import Console
+
+    # Made anew each time: tests, and callers of this as a library, put other streams in place.
+    return Console(file=stream)
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON can say it: what is no finite number is a text."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | Iterator):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return repr(value)

@@ -1,0 +1,80 @@
+"""``lcstore doctor``: is everything here that lcstore needs, and does a target keep its promises?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs
+from lcstore.cli.table import Table
+
+
+def doctor(
+    url: Annotated[
+        str | None,
+        typer.Argument(metavar="[URL]", help="Try this target; what it writes is deleted again."),
+    ] = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Show versions and what this machine can do; with a URL, what the target can."""
+    with answering(url or "", as_json, options, pairs) as answer:
+        from lcstore.cli.examine import machine, target, versions
+
+        answer.next = ""
+        about: dict[str, Any] = {"versions": versions(), "machine": machine()}
+        if url is not None:
+            with answer.progress("trying the target"):
+                about["target"] = target(url, answer.storage_options)
+        answer.give(about, _tables(about))
+        failed = not about["machine"]["codec"]["ok"] or not about.get("target", {}).get("ok", True)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _tables(about: dict[str, Any]) -> Iterator[Table | str]:
+    shown = Table("package", "version")
+    for name, version in about["versions"].items():
+        shown.row(name, version or "not installed", style=None if version else "dim")
+    yield shown
+    yield _machine(about["machine"])
+    if "target" in about:
+        yield from _target(about["target"])
+
+
+def _machine(here: dict[str, Any]) -> Table:
+    facts = Table("here", "")
+    facts.row("platform", here["platform"])
+    facts.row("cores", here["cores"])
+    cache = here["cache"]
+    state = f"{cache['kernels']} kernels in {cache['path']}" if cache["path"] else "none"
+    state += "" if cache["writable"] else ": not writable, so each start compiles anew"
+    facts.row("compiled kernels", state)
+    codec = here["codec"]
+    if codec["ok"]:
+        speeds = f"{codec['encode_gb_s']:.1f} GB/s in, {codec['decode_gb_s']:.1f} GB/s out, one thread"
+        facts.row("codec", f"good: {speeds}")
+    else:
+        facts.row("codec", f"broken: {codec['problem']}", style="red")
+    return facts
+
+
+def _target(target: dict[str, Any]) -> Iterator[Table | str]:
+    facts = Table("target", target["url"])
+    facts.row("store", target["store"], style="red" if target["problem"] else None)
+    facts.row("can be written", "yes" if target["writable"] else "no: it can only be read")
+    facts.row("durable when save returns", "yes" if target["durable"] else "as far as the target promises")
+    yield facts
+    if target["checks"]:
+        checks = Table("promise", "kept", "seconds", right=("seconds",))
+        for check in target["checks"]:
+            style = "red" if check["problem"] else None
+            checks.row(check["name"], check["problem"] or "yes", f"{check['seconds']:.2f}", style=style)
+        yield checks
+    good = "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
+    bad = "Not good: do not keep a store there, or ask its maintainers about what is red above."
+    yield good if target["ok"] else bad

@@ -1,0 +1,91 @@
+"""``lcstore pin``: keep a state, whatever a retention says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lcstore.cli.answer import Answer, answering
+from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of
+from lcstore.cli.table import Table
+from lcstore.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from lcstore.store.store import Store
+
+
+def pin(
+    target: Annotated[str, typer.Argument(metavar="URL[@STEP]", help="A state; a store to list pins.")],
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="WHO", help="Who pins. Each name has a pin of its own.")
+    ] = None,
+    delete: Annotated[
+        bool, typer.Option("--delete", help="Take the pins of the state away; with --by only that one.")
+    ] = False,
+    at: AtState = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Pin a state (URL@STEP), so that nothing retires it; take pins away (--delete), or list them (URL).
+
+    A retired state that is not collected yet is brought back by pinning its node: URL@NODE.
+    """
+    url, state = state_of(target, at)
+    if state is None and (by is not None or delete):
+        raise typer.BadParameter("name the state: URL@STEP, or URL@NODE for one that is retired")
+    with answering(url, as_json, options, pairs) as answer, answer.store(writable=state is not None) as store:
+        if state is None:
+            _list(answer, store)
+        elif delete:
+            _unpin(answer, store, state, by)
+        else:
+            _pin(answer, store, state, by or "")
+
+
+def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
+    info = store.info(state)
+    gone = info.node in _retired(store)
+    store.pin(info.node, by)
+    back = " It was retired, and is back." if gone else ""
+    said = f"Step {info.step} is pinned (node {info.node}): nothing retires it.{back}"
+    facts = {"url": answer.url, "step": info.step, "node": info.node}
+    answer.give(facts, [said], by=by, brought_back=gone)
+
+
+def _unpin(answer: Answer, store: Store, state: int | str, by: str | None) -> None:
+    info = store.info(state)
+    count = store.unpin(info.node, by)
+    if not count:
+        answer.next = f"lcstore pin {answer.quoted}"
+        raise NotFoundError("it is not pinned" + ("" if by is None else f" by {by!r}"), step=info.step)
+    gone = info.node in _retired(store)
+    again = " It had been retired, and is hidden again." if gone else ""
+    pins = "a pin" if count == 1 else f"{count} pins"
+    facts = {"url": answer.url, "step": info.step, "node": info.node}
+    answer.give(facts, [f"Taken from step {info.step}: {pins}.{again}"], deleted=count, retired=gone)
+
+
+def _retired(store: Store) -> set[str]:
+    return {state.node for state in store.states(records=False, retired=True) if state.retired}
+
+
+def _list(answer: Answer, store: Store) -> None:
+    pins = [
+        {"step": state.step, "by": by, "node": state.node}
+        for state in store.states(records=False)
+        for by in state.pinned_by
+    ]
+    answer.give({"url": answer.url, "pins": pins}, _shown(answer, pins))
+
+
+def _shown(answer: Answer, pins: list[dict[str, Any]]) -> Iterator[Table | str]:
+    if not pins:
+        yield f"There are no pins. To pin a state: lcstore pin {answer.quoted}@STEP"
+        return
+    table = Table("step", "by", "node", right=("step",))
+    for pin in pins:
+        table.row(*pin.values())
+    yield table

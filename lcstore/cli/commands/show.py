@@ -1,0 +1,105 @@
+"""``lcstore show``: one state, its tensors and its plain values."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, AtState, Glob, Options, Pairs, state_of
+from lcstore.cli.commands.ls import labels, marked
+from lcstore.cli.table import Table, size
+from lcstore.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from lcstore.index.info import StepInfo
+    from lcstore.index.listing import Listed
+
+#: Shape, dtype and role by name.
+Tensors: TypeAlias = dict[str, tuple[tuple[int, ...], str, str]]
+
+
+def show(
+    target: Annotated[
+        str, typer.Argument(metavar="URL[@STEP]", help="A store; a step of it, latest, a tag or a node's id.")
+    ],
+    glob: Glob = None,
+    at: AtState = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Show what one state holds; the latest, if no step is named."""
+    url, named = state_of(target, at)
+    with answering(url, as_json, options, pairs) as answer:
+        from lcstore.state.names import match, parse_name
+
+        with answer.store() as store:
+            info = store.info(named)
+            states = store.states(records=False, retired=True)
+            tensors, leaves = store.paths(info.node), store.leaves(info.node)
+        listed = next((state for state in states if state.node == info.node), None)
+        if glob is not None:
+            tensors = {path: about for path, about in tensors.items() if match(glob, parse_name(path))}
+            leaves = {path: value for path, value in leaves.items() if match(glob, parse_name(path))}
+            if not tensors and not leaves:
+                whole = info.node if listed is not None and listed.retired else info.step
+                answer.next = f"lcstore show {shlex.quote(f'{url}@{whole}')}"
+                raise NotFoundError(f"nothing at step {info.step} matches {glob!r}")
+        about = {
+            name: {"shape": shape, "dtype": dtype, "role": role}
+            for name, (shape, dtype, role) in tensors.items()
+        }
+        said = {} if listed is None else labels(listed)
+        facts = {"url": url, "ratio": _ratio(info), "tensors": about, "values": leaves} | said
+        answer.give(info, _shown(info, listed, tensors, leaves), **facts)
+
+
+def _ratio(info: StepInfo) -> float:
+    return info.bytes_raw / max(info.bytes_stored, 1)
+
+
+def _shown(
+    info: StepInfo, listed: Listed | None, tensors: Tensors, leaves: dict[str, object]
+) -> Iterator[Table]:
+    yield _about(info, listed)
+    if tensors:
+        shown = Table(
+            "tensor", "shape", "dtype", "kept as", "elements", right=("elements",), spare=["elements"]
+        )
+        for name, (shape, dtype, role) in tensors.items():
+            kept = role.replace("_", " ")
+            shown.row(name, "x".join(map(str, shape)) or "scalar", dtype, kept, f"{math.prod(shape):,}")
+        yield shown
+    if leaves:
+        values = Table("value", "type", "is")
+        for name, value in leaves.items():
+            text = repr(value)
+            values.row(name, type(value).__name__, text if len(text) <= 100 else f"{text[:97]}...")
+        yield values
+
+
+def _about(info: StepInfo, listed: Listed | None) -> Table:
+    about = Table("step", str(info.step))
+    about.row("node", info.node)
+    about.row("kind", info.kind if info.base is None else f"{info.kind} to {info.base}")
+    about.row("stored", f"{size(info.bytes_stored)} for {size(info.bytes_raw)}, {_ratio(info):.1f}x")
+    about.row("exact", "yes: every bit comes back" if info.exact else "no")
+    if info.error is not None:
+        about.row("error", f"{info.error:.2f} checkpoint intervals")
+    if info.row_error is not None:
+        about.row("worst row", f"off by {info.row_error:.1%} of its size, among those looked at")
+    about.row("run", f"{info.run} ({info.run_id}), commit {info.seq}")
+    about.row("created", info.created)
+    for name, values in (("metrics", info.metrics), ("metadata", info.metadata)):
+        if values:
+            about.row(name, ", ".join(f"{key} {value}" for key, value in values.items()))
+    if listed is not None and listed.tags:
+        about.row("tags", ", ".join(listed.tags))
+    if listed is not None and marked(listed):
+        about.row("marked", marked(listed))
+    return about

@@ -1,0 +1,84 @@
+"""``lcstore stats``: a store in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.table import Table, size
+from lcstore.errors import LcstoreError
+
+if TYPE_CHECKING:
+    from lcstore.maintain.compact import CompactReport
+    from lcstore.store.stats import Stats
+    from lcstore.store.store import Store
+
+_PLAN = ("planned", "bytes_written", "bytes_before", "bytes_after", "longest_before", "longest_after")
+
+
+def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pairs = None) -> None:
+    """Count what a store holds: states, bytes by kind and by pool, the ratio over all."""
+    with answering(url, as_json, options, pairs) as answer:
+        with answer.store() as store, answer.progress("reading records") as on_progress:
+            found = store.stats(on_progress)
+            planned = _planned(store)
+        plan = None if planned is None else {name: getattr(planned, name) for name in _PLAN}
+        answer.give(found, _tables(answer.quoted, found, planned), ratio=found.ratio, compaction=plan)
+        if found.unreadable:
+            key, why = next(iter(found.unreadable.items()))
+            count = len(found.unreadable)
+            answer.note(
+                f"{count} records could not be read, and are not counted; the first: {why} [object {key!r}]. "
+                f"Next: lcstore verify {answer.quoted}"
+            )
+            raise typer.Exit(1)
+
+
+def _planned(store: Store) -> CompactReport | None:
+    """Return what a compaction would do: it is planned from names alone. None where it cannot be planned."""
+    try:
+        return store.compact(dry_run=True)
+    except LcstoreError:
+        return None
+
+
+def _tables(url: str, found: Stats, planned: CompactReport | None) -> Iterator[Table]:
+    yield _facts(url, found, planned)
+    kinds = Table("stored", "bytes", "raw", "ratio", right=("bytes", "raw", "ratio"))
+    for kind, nbytes in found.bytes_stored.items():
+        raw = found.bytes_raw.get(kind)
+        if nbytes:
+            kinds.row(kind, size(nbytes), *((size(raw), f"{raw / nbytes:.1f}x") if raw else ("", "")))
+    yield kinds
+    pools = Table("pool", "bytes", right=("bytes",))
+    for pool, nbytes in found.pools.items():
+        pools.row(pool, size(nbytes))
+    yield pools
+
+
+def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
+    shown = Table("fact", "is", header=False)
+    shown.row("states", f"{found.states}, of {found.steps} steps, by {found.runs} runs")
+    shown.row("anchors, deltas", f"{found.anchors}, {found.deltas}")
+    if found.shortcuts:
+        shown.row("shortcuts", found.shortcuts)
+    shown.row("raw", size(found.bytes_raw["total"]))
+    shown.row("stored", size(found.bytes_stored["total"]))
+    shown.row("ratio, all counted", f"{found.ratio:.1f}x" if found.bytes_raw["total"] else "")
+    if found.orphans:
+        shown.row("of no record", f"{found.orphans} objects, {size(found.orphan_bytes)} (interrupted saves)")
+    if found.retired:
+        shown.row("retired", f"{found.retired} states: lcstore collect {url} says what may go")
+    if found.condemned:
+        freed = f"{found.condemned} objects, {size(found.condemned_bytes)}"
+        shown.row("condemned", f"{freed}: deleted by a collect after the grace")
+    if planned is not None and planned.planned:
+        more = planned.bytes_after - planned.bytes_before
+        what = f"{'take' if more > 0 else 'free'} about {size(abs(more))}, and " if more else ""
+        what += f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
+        shown.row("compaction", f"would {what}: lcstore compact {url}")
+    return shown

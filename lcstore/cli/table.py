@@ -1,0 +1,118 @@
+"""Tables of text, as wide as their words and no wider than the terminal: no word that fits is broken."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Final
+
+#: A longer word may be broken where there is no room for it: a node's id never is, a tensor's name may be.
+_LONGEST_WORD: Final = 48
+_GAP: Final = "  "
+
+
+class Table:
+    """Rows of cells under a header.
+
+    Parameters
+    ----------
+    columns
+        What the header says.
+    right
+        The columns of numbers: they stand at the right and are never folded.
+    spare
+        The columns that are left out of a narrow terminal, the first one first; empty ones go before them.
+    title
+        A line above.
+    header
+        Whether the header is shown.
+    """
+
+    def __init__(
+        self,
+        *columns: str,
+        right: Sequence[str] = (),
+        spare: Sequence[str] = (),
+        title: str | None = None,
+        header: bool = True,
+    ) -> None:
+        self.columns = columns
+        self.right = [name in right for name in columns]
+        self.spare = [columns.index(name) for name in spare]
+        self.title = title
+        self.header = header
+        self.rows: list[tuple[list[str], str | None]] = [(list(columns), "bold")] * header
+
+    def row(self, *cells: object, style: str | None = None) -> None:
+        """Add a row; no cell reaches the terminal's control codes."""
+        self.rows.append((["" if cell is None else printable(str(cell)) for cell in cells], style))
+
+    def lines(self, width: int | None = None) -> Iterator[tuple[str, str | None]]:
+        """Yield each line and its style, for a terminal of `width` characters (None: any number)."""
+        if self.title is not None:
+            yield self.title, None
+        widths = self._widths(width)
+        for cells, style in self.rows:
+            columns = [folded(cells[place], wide) for place, wide in widths.items()]
+            for parts in zip_longest(*columns, fillvalue=""):
+                padded = map(self._padded, parts, widths, widths.values())
+                yield _GAP.join(padded).rstrip(), style
+        missing = [self.columns[place] for place in self.spare if place not in widths and self._filled(place)]
+        if missing:
+            yield f"Not shown in so narrow a terminal: {', '.join(missing)}. --json has all.", "dim"
+
+    def _filled(self, place: int) -> bool:
+        return any(cells[place] for cells, _ in self.rows[self.header :])
+
+    def _padded(self, text: str, place: int, width: int) -> str:
+        return text.rjust(width) if self.right[place] else text.ljust(width)
+
+    def _widths(self, width: int | None) -> dict[int, int]:
+        """Return the columns that are shown, and the width of each."""
+        columns = list(zip(*(cells for cells, _ in self.rows), strict=True))
+        whole = [max(len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
+        widths = dict(enumerate(whole))
+        if width is None or _room(widths, width) >= 0:
+            return widths
+        empty = [place for place in widths if not self._filled(place)]
+        for place, cells in enumerate(columns):
+            if not self.right[place]:
+                longest = max(len(word) for cell in cells for word in cell.split() or [""])
+                widths[place] = min(longest, _LONGEST_WORD)
+        for place in dict.fromkeys([*empty, *self.spare]):
+            if _room(widths, width) < 0:
+                del widths[place]
+        # What room is left goes to the columns that miss the least; where none is, long words are broken.
+        for place in sorted(widths, key=lambda place: whole[place] - widths[place]):
+            widths[place] += min(whole[place] - widths[place], max(_room(widths, width), 0))
+        while _room(widths, width) < 0 and max(widths.values()) > 1:
+            widths[max(widths, key=lambda place: widths[place])] -= 1
+        return widths
+
+
+def _room(widths: dict[int, int], width: int) -> int:
+    """Return how many characters of a line are left; negative where they do not suffice."""
+    return width - sum(widths.values()) - len(_GAP) * (len(widths) - 1)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Return a text in lines of at most `width` characters, folded between words."""
+    if len(text) <= width and "\n" not in text:
+        return [text]
+    lines = (textwrap.wrap(line, max(width, 1), break_on_hyphens=False) or [""] for line in text.split("\n"))
+    return [part for line in lines for part in line]
+
+
+def printable(text: str) -> str:
+    """Return `text` without whatever could steer a terminal: it may come from a stranger's store."""
+    return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+
+
+def size(nbytes: float) -> str:
+    """Return a number of bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if nbytes < 1024 or unit == "TiB":
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1024
+    raise AssertionError

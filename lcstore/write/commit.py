@@ -1,0 +1,104 @@
+"""The commit: one record, made of an edge that is stored, and written last."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lcstore.errors import ConflictError
+from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody
+from lcstore.format.marks import TagRecord
+from lcstore.format.records import NodeRecord, node_id, utc_now
+from lcstore.graph.names import NodeName
+from lcstore.index.commit import put_record
+from lcstore.index.marked import next_seq
+from lcstore.storage.backend import Backend
+from lcstore.version import SOFTWARE
+from lcstore.write.edgewrite import EdgeWrite
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a commit stands among others.
+
+    Attributes
+    ----------
+    run, run_id, seq
+        Number and random name of the writing handle, and the number of this commit in it.
+    parent
+        The node that the handle stands on; None for the first of a store.
+    """
+
+    run: int
+    run_id: str
+    seq: int
+    parent: NodeName | None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A record that makes a state exist once it is stored. Writing its bytes again is always right."""
+
+    key: str
+    data: bytes
+    record: NodeRecord
+    name: NodeName
+    write: EdgeWrite
+
+    def put(self, backend: Backend) -> None:
+        """Store the record; errors as `put_record` raises them."""
+        put_record(backend, self.key, self.data)
+
+
+def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:
+    """Return the commit of an edge; nothing is stored.
+
+    Parameters
+    ----------
+    write
+        The edge, all objects of which are stored.
+    place
+        Where the commit stands.
+    layout
+        The stored layout's hash.
+
+    Raises
+    ------
+    ConflictError
+        The edge leads from another node than the one that the handle stands on.
+    """
+    if write.base is not None and write.base != place.parent:
+        raise ConflictError(
+            f"the edge leads from node {write.base.node}, and the handle stands on another: save again",
+            step=write.staged.step,
+        )
+    part = replace(write.part, layout=layout)
+    labels = write.staged.labels
+    record = NodeRecord(
+        step=write.staged.step,
+        run=place.run,
+        run_id=place.run_id,
+        seq=place.seq,
+        parent=place.parent.node if place.parent is not None else None,
+        created=utc_now(),
+        edge=EdgeBody(write.edge, write.base_id, (part,)),
+        metrics={str(k): float(v) for k, v in labels.metrics.items()},
+        metadata=dict(labels.metadata),
+        tags=tuple(labels.tags),
+        stats=write.stats,
+        software=SOFTWARE,
+    )
+    data = record.to_bytes()
+    name = record.name(node_id(data))
+    return Commit(keys.node_key(name), data, record, name, write)
+
+
+def put_tags(backend: Backend, commit: Commit) -> None:
+    """Set the tags of the node to come; a tag of a node that does not come to exist says nothing."""
+    tags = commit.write.staged.labels.tags
+    if not tags:
+        return
+    named = [keys.parse_tag_key(key) for key in backend.list(keys.NAMES)]
+    for tag in tags:
+        mark = TagRecord(tag, commit.name.node, next_seq(named, "tag", tag), commit.record.created)
+        commit.write.written.put_record(mark.key(), mark.to_bytes())

@@ -1,0 +1,192 @@
+"""Writing one edge: its chunks are coded and stored, and no record names them yet."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import time
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.format.bodies import PartBody
+from lcstore.graph.names import ROOT, NodeName
+from lcstore.state.layout import make_layout
+from lcstore.state.names import Name
+from lcstore.state.tree import FlatState
+from lcstore.storage.backend import Backend
+from lcstore.track.columns import EXACT, SET
+from lcstore.track.grid import exponent_of
+from lcstore.track.policy import Policy
+from lcstore.track.track import Track, largest
+from lcstore.write.entries import layout_entries
+from lcstore.write.parts import finish_part, run_jobs
+from lcstore.write.stage import Staged
+from lcstore.write.written import Written
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What decides how a state is coded.
+
+    Attributes
+    ----------
+    policy
+        The quality asked for.
+    exact
+        Names of tensors that have shown values which no grid holds. They are exact until the next anchor.
+    touched
+        By name, ranges of elements (``int64[r, 2]``) that have changed since the base, where that is known.
+    """
+
+    policy: Policy
+    exact: frozenset[Name]
+    touched: dict[Name, Array]
+
+
+class EdgeWrite:
+    """An edge on its way into the store: coded, stored, and not committed. Readers do not see it.
+
+    Coding moves the track to the new state. Until `accept` or `undo` this object holds the only claim on the
+    track: nothing else may be coded from it.
+
+    Parameters
+    ----------
+    staged
+        The state that the edge leads to.
+    base
+        The node that it leads from, on which `track` stands; None to set everything, on new grids.
+    track
+        What readers of `base` have. It is moved in place.
+    quality
+        Policy, and what is known of single tensors.
+    backend, executor
+        Where objects go; threads to code and store with.
+
+    Attributes
+    ----------
+    draft, written
+        What was decided and coded; the objects that were stored.
+    part
+        What the record says of them, but for the layout; whole once `write` has run.
+    exact
+        Names of tensors that are exact from now on, as no grid holds their values.
+    stats
+        What the record says for reports.
+    lag
+        How far the track is behind along the last update, in intervals (NaN where nothing moved).
+    worst
+        The largest relative error among the rows looked at, and the tensor; None where none were.
+    coded
+        When coding was done, by `time.perf_counter`.
+    """
+
+    def __init__(
+        self,
+        staged: Staged,
+        base: NodeName | None,
+        track: Track,
+        quality: Quality,
+        backend: Backend,
+        executor: Executor,
+    ) -> None:
+        self.staged = staged
+        self.base = base
+        self.exact = set(quality.exact)
+        self.part = PartBody()
+        self.stats: dict[str, int | float] = {}
+        self.lag = math.nan
+        self.worst: tuple[float, Name] | None = None
+        self.coded = math.nan
+        self._track = track
+        self._quality = quality
+        self._backend = backend
+        self._executor = executor
+        self._begin(set())
+
+    @property
+    def edge(self) -> str:
+        """The edge's id."""
+        return self.written.edge
+
+    @property
+    def base_id(self) -> str:
+        """The id of the base, or `ROOT`."""
+        return ROOT if self.base is None else self.base.node
+
+    def write(self) -> None:
+        """Code the state and store the edge's objects. After any failure, `undo` is what is left to do."""
+        reset: set[Name] = set()
+        while True:
+            if not self.draft.off_grid:
+                run_jobs(self.written, self.draft.jobs, self._executor)
+            if not self.draft.off_grid:
+                break
+            self.draft.roll_back()
+            self._off_grid(reset)
+            self._begin(reset)
+        self.coded = time.perf_counter()
+        error, self.lag = self.draft.tracking()
+        self.worst = self.draft.worst_row()
+        self.stats = {
+            "bytes_raw": self.staged.nbytes,
+            "tensors": len(self.staged.arrays),
+            "exact": int(self.staged.exact or self._comes_back_exactly()),
+        }
+        self.stats |= {"error": float(error)} if np.isfinite(error) else {}
+        self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}
+        leaves = self.staged.flat.leaves
+        self.part = finish_part(self.written, self.draft, leaves, exact=self.staged.exact)
+
+    def accept(self) -> None:
+        """Make what was coded the track's state: the edge is committed."""
+        self.draft.commit()
+
+    def undo(self) -> bool:
+        """Put the track back to the base; return whether that went well."""
+        self.draft.roll_back()
+        return not self.draft.astray
+
+    def leave_open(self) -> None:
+        """Forget the way back, and the state: whether the edge is committed will be found out later."""
+        self.draft.keep()
+        self.staged = replace(self.staged, flat=FlatState(), arrays=())
+
+    def _begin(self, reset: set[Name]) -> None:
+        """Decide what each tensor does. Nothing is ever written over, so each attempt is another edge."""
+        staged, track, quality = self.staged, self._track, self._quality
+        self.written = Written(self._backend, secrets.token_hex(16))
+        entries = layout_entries(staged.flat.tensors, quality.policy, self.exact)
+        anchor = self.base is None
+        layout = make_layout(staged.flat.structure, entries, track.layout, fresh=anchor)
+        tracked = {spec.name for spec in layout.tensors if spec.role == "weights"}
+        self.draft = track.draft(
+            layout,
+            staged.arrays,
+            quality.policy,
+            anchor=anchor,
+            exact=staged.exact,
+            reset=reset,
+            touched={name: ranges for name, ranges in quality.touched.items() if name in tracked},
+        )
+
+    def _off_grid(self, reset: set[Name]) -> None:
+        """Decide about tensors that did not fit their grids: a new grid if there is one, exact if not."""
+        for tensor in self.draft.off_grid:
+            spec = self.draft.layout.tensors[tensor]
+            fits = exponent_of(largest(self.staged.arrays[tensor], spec.dtype), spec.dtype) is not None
+            if not fits or spec.name in reset:
+                self.exact.add(spec.name)
+            reset.add(spec.name)
+
+    def _comes_back_exactly(self) -> bool:
+        """Return whether the edge alone gives back every bit."""
+        draft, arrays = self.draft, self.staged.arrays
+        return all(
+            spec.role == "plain"
+            or op == EXACT
+            or (op == SET and spec.role == "weights" and not array.view(np.uint8).any())
+            for spec, op, array in zip(draft.layout.tensors, draft.columns.op, arrays, strict=True)
+        )

@@ -1,0 +1,89 @@
+"""The steps of a save: staging copies, a written edge is unseen, a commit checks its base."""
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore.errors import ConflictError
+from lcstore.graph.names import ROOT
+from lcstore.storage.memory import MemoryBackend
+from lcstore.write.commit import Place, prepare
+from lcstore.write.edgewrite import EdgeWrite, Quality
+from lcstore.write.stage import stage
+
+
+def state(seed: int) -> dict:
+    rng = np.random.default_rng(seed)
+    return {"model": {"w": rng.normal(size=(64, 512)).astype(np.float32), "n": np.arange(5)}, "epoch": seed}
+
+
+@pytest.fixture
+def store():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, state(0))
+        yield store
+
+
+def edge_to(store, staged, *, anchor=False) -> EdgeWrite:
+    writer = store._writer
+    quality = Quality(writer.policy, frozenset(), {})
+    base = None if anchor else writer.head
+    return EdgeWrite(staged, base, writer.track, quality, writer.backend, writer.executor)
+
+
+def test_a_staged_copy_shares_nothing_with_the_state():
+    given = state(1)
+    kept, borrowed = stage(1, given), stage(1, given, copy=False)
+    given["model"]["w"][:] = 0
+    weights = state(1)["model"]["w"]
+    assert np.array_equal(kept.arrays[0].reshape(weights.shape), weights)
+    assert np.array_equal(kept.flat.tensors[0][1].array, weights)
+    assert not borrowed.arrays[0].any()
+
+
+def test_copies_of_transposed_and_empty_tensors_keep_their_shape():
+    given = {"a": np.arange(12.0).reshape(3, 4).T, "b": np.zeros((0, 3)), "c": np.float32(2)}
+    kept = stage(0, given)
+    for (_, host), flat, value in zip(kept.flat.tensors, kept.arrays, given.values(), strict=True):
+        assert np.array_equal(host.array, value)
+        assert np.array_equal(flat, np.ravel(value))
+
+
+def test_an_edge_that_is_written_and_not_committed_is_unseen_and_undone(store):
+    writer = store._writer
+    before = {name: pool.copy() for name, pool in writer.track.pools.items()}
+    write = edge_to(store, stage(1, state(1)))
+    write.write()
+    assert any((writer.track.pools[name] != pool).any() for name, pool in before.items())
+    with lcstore.open(store.backend, "r") as reader:
+        assert reader.steps() == [0]
+    assert write.undo()
+    assert all(np.array_equal(writer.track.pools[name], pool) for name, pool in before.items())
+    info = store.save(2, state(2))
+    assert info.kind == "delta"
+    with lcstore.open(store.backend, "r") as reader:
+        assert reader.restore(2)["epoch"] == 2
+        assert reader.verify(level="decode").ok
+
+
+def test_a_commit_refuses_another_head_than_its_base(store):
+    first = store._writer.head
+    write = edge_to(store, stage(1, state(1)))
+    write.write()
+    assert write.undo()
+    store.save(1, state(1))
+    place = Place(1, store._writer.run_id, 7, store._writer.head)
+    with pytest.raises(ConflictError, match=first.node):
+        prepare(write, place, "0" * 64)
+    assert prepare(write, Place(1, "0" * 8, 7, first), "0" * 64).record.edge.base == first.node
+
+
+def test_an_anchor_leads_from_the_root_whatever_the_handle_stands_on(store):
+    writer = store._writer
+    write = edge_to(store, stage(1, state(1)), anchor=True)
+    write.write()
+    made = prepare(write, Place(1, writer.run_id, 7, writer.head), "0" * 64)
+    assert made.record.edge.base == ROOT
+    assert made.record.parent == writer.head.node
+    assert write.undo()
+    assert store.save(2, state(2)).kind == "delta"
