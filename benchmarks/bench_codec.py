@@ -174,8 +174,8 @@ def phases(report: Report, raw: np.ndarray, made: Draft, repeats: int) -> None:
     watched = {
         "encode": (Draft, "code_deltas"),
         "  advance (quantize, move, digest)": (Advance, "over"),
-        "  choose a coder": (entropy, "_layout_packs"),
-        "  choose: tokens": (entropy, "_layout_runs"),
+        "  choose a coder": (entropy, "_try_packs"),
+        "  choose: tokens": (entropy, "_try_runs"),
         "  count and emit": (entropy, "_run_pack"),
         "  count and emit, tokens": (entropy, "_run_runs"),
         "  frame and crc": (frames, "build_frame"),

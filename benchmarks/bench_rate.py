@@ -24,7 +24,7 @@ from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
 
 #: By policy: the ratio that its deltas have to reach, and the mean error that they may have.
-BARS = {"high": (17.0, 0.35), "balanced": (40.0, 1.1), "small": (100.0, 2.2)}
+BARS = {"high": (16.5, 0.35), "balanced": (40.0, 1.1), "small": (100.0, 2.2)}
 SKIPPED = 4
 
 

@@ -13,7 +13,7 @@ from lcstore.arrays import Array
 from lcstore.format import keys
 from lcstore.format.records import EdgeRecord
 from lcstore.graph.names import ROOT, EdgeRef
-from lcstore.graph.routes import cheapest_routes
+from lcstore.graph.paths import cheapest_paths
 from lcstore.index.inventory import Inventory
 from lcstore.index.links import PASSES, SETS, LayoutView, Link, pick, shortcut_link
 from lcstore.track.columns import ARRAYS, EXACT, OWN
@@ -121,8 +121,8 @@ class Judge:
             link = self.store.link(ref) if around else None
             return graph.is_condemned(ref) or (link is not None and self.is_hurt(link))
 
-        routes = cheapest_routes(self.outgoing, graph.nodes, avoided)
-        last = {node: route.last for node, route in routes.items() if route.last is not None}
+        paths = cheapest_paths(self.outgoing, graph.nodes, avoided)
+        last = {node: path.last for node, path in paths.items() if path.last is not None}
         after: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         for ref in last.values():
             after[ref.base].append(ref)

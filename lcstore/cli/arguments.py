@@ -124,10 +124,10 @@ def understood(option: str, read: Callable[[str], T], text: str | None) -> T | N
 
 def retention_of(keeps: list[str] | None) -> Retention | None:
     """Return the retention that all ``--keep`` make together; None where there is none."""
-    from lcstore.retention.parse import parse_policy
+    from lcstore.retention.parse import parse_retention
 
     united: Retention | None = None
     for text in keeps or ():
-        one = understood("--keep", parse_policy, text)
+        one = understood("--keep", parse_retention, text)
         united = one if united is None or one is None else united | one
     return united

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.frame import Frame
+from lcstore.codec.tables import CodeTable
 from lcstore.errors import CorruptionError
-from lcstore.kernels import adaptive, bits, pack, quads, runs, wide
+from lcstore.kernels import bits, pack, runs, wide
+from lcstore.kernels.escapes import decode_escapes
 
+_NONE: Final = np.empty(0, np.int64)
 #: Elements of a span: levels of this many stay in the second-level cache.
 _SPAN = 1 << 18
 
@@ -30,7 +33,9 @@ class Span:
     values: Array
 
 
-_NONE = np.empty(0, np.int64)
+#: Decodes segments; is given their first element, how many they have, their rows of the directory and where
+#: their bytes begin.
+_Decoder: TypeAlias = Callable[[int, int, Array, int], Span]
 
 
 def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]:
@@ -39,14 +44,14 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
     Parameters
     ----------
     frame
-        A frame of levels (not an exact one).
+        A frame of levels (not one of planes or raw bytes).
     low, high
         Elements that are wanted; whole segments are given, so spans may begin before and end behind.
 
     Yields
     ------
     Span
-        `levels` as int8 (int64 of the wide and adaptive coders), with zero at `places`, whose levels are
+        `levels` as int8 (int64 of the wide coder), with zero at `places`, whose levels are
         `values`.
 
     Raises
@@ -55,14 +60,14 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
         A stream does not decode.
     """
     high = frame.count if high is None else high
-    if frame.coder == f.ZERO or high <= low:
+    if frame.table is None or high <= low:  # without codes every level is zero
         return
     segment = 1 << frame.segment
     segments = -(-frame.count // segment)
     directory = frame.directory.reshape(segments, -1)
     offsets = np.concatenate(([0], np.cumsum(directory.sum(axis=1, dtype=np.int64))))
-    decode = _adaptive_decoder(frame) if frame.coder == f.ADAPTIVE else _decoder(frame)
-    step = _SPAN // segment // (4 if frame.coder in (f.WIDE, f.ADAPTIVE) else 1)
+    decode = (_wide_decoder if frame.coder == f.WIDE else _narrow_decoder)(frame, frame.table)
+    step = _SPAN // segment // (4 if frame.coder == f.WIDE else 1)
     last = min(segments, -(-high // segment))
     for first in range(low // segment, last, step):
         end = min(first + step, last)
@@ -77,71 +82,44 @@ def _words(payload: memoryview) -> Array:
     return words
 
 
-def _adaptive_decoder(frame: Frame) -> Callable[[int, int, Array, int], Span]:
-    data = np.frombuffer(frame.payload, np.uint8)
-    room, columns = np.empty(_SPAN // 4, np.int64), np.empty(adaptive.SEGMENT, np.int64)
-    ends = frame.stretches[:, 0] + frame.stretches[:, 1]
+def _wide_decoder(frame: Frame, codes: CodeTable) -> _Decoder:
+    segment, words = 1 << frame.segment, _words(frame.payload)
+    table, sizes = codes.lookup(np.arange(256, dtype=np.uint8))
+    room = np.empty(_SPAN // 4, np.int64)
 
     def decode(start: int, count: int, directory: Array, at: int) -> Span:
         levels = room[:count]
-        near = frame.stretches[np.searchsorted(ends, start, side="right") :]
-        lengths = directory.reshape(-1)
-        _check(adaptive.decode_adaptive(data, at, lengths, near, start, levels, columns), start)
+        _check(wide.decode_wide(words, at, directory, table, sizes, levels, segment), start)
         return Span(start, levels, _NONE, _NONE)
 
     return decode
 
 
-def _decoder(frame: Frame) -> Callable[[int, int, Array, int], Span]:
+def _narrow_decoder(frame: Frame, codes: CodeTable) -> _Decoder:
     segment, words = 1 << frame.segment, _words(frame.payload)
-    if frame.coder == f.WIDE:
-        table, sizes = frame.tables[0].lookup(np.arange(256, dtype=np.uint8))
-        room = np.empty(_SPAN // 4, np.int64)
-
-        def decode_wide(start: int, count: int, directory: Array, at: int) -> Span:
-            levels = room[:count]
-            _check(wide.decode_wide(words, at, directory, table, sizes, levels, segment), start)
-            return Span(start, levels, _NONE, _NONE)
-
-        return decode_wide
+    tokens, per = frame.coder == f.RUNS, max(frame.per, 1)
+    values_of_symbols = np.arange(256, dtype=np.uint8) if tokens else _pack_values(frame.bits, per)
+    table, sizes = codes.lookup(values_of_symbols)
+    least = runs.LEAST if tokens else 1 << (frame.bits - 1)
     narrow = np.empty(_SPAN, np.int8)
     places, values = np.empty(_SPAN, np.int64), np.empty(_SPAN, np.int64)
-    if frame.coder == f.RUNS:
-        table, sizes = frame.tables[0].lookup(np.arange(256, dtype=np.uint8))
-        least = runs.LEAST
-    else:
-        table, sizes = _pack_lookup(frame)
-        least = 1 << (frame.bits - 1)
 
-    def decode_narrow(start: int, count: int, directory: Array, at: int) -> Span:
+    def decode(start: int, count: int, directory: Array, at: int) -> Span:
         levels = narrow[:count]
-        if frame.coder == f.RUNS:
+        if tokens:
             _check(runs.decode_runs(words, at, directory, table, sizes, levels, segment), start)
-        elif (frame.bits, frame.per) == f.QUADS:
-            packed = narrow[: -(-count // quads.GROUP) * quads.GROUP].view(table.dtype)
-            _check(quads.decode_quads(words, at, directory, table, sizes, packed, segment), start)
         else:
-            packed = narrow[: -(-count // frame.per) * frame.per].view(table.dtype)
-            _check(pack.decode_pack(words, at, directory, table, sizes, packed, segment // frame.per), start)
-        found = pack.decode_escapes(words, at, directory, levels, segment, least, places, values)
+            packed = narrow[: -(-count // per) * per].view(table.dtype)
+            _check(pack.decode_pack(words, at, directory, table, sizes, packed, segment // per), start)
+        found = decode_escapes(words, at, directory, levels, segment, least, places, values)
         _check(found, start)
         return Span(start, levels, places[:found], values[:found])
 
-    return decode_narrow
-
-
-def _pack_lookup(frame: Frame) -> tuple[Array, Array]:
-    """Give the look-up tables of the frame's tables, one behind the other."""
-    per = 2 if (frame.bits, frame.per) == f.QUADS else frame.per
-    values = _pack_values(frame.bits, per)
-    looked_up = [table.lookup(values) for table in frame.tables]
-    return np.concatenate([table for table, _ in looked_up]), np.concatenate(
-        [sizes for _, sizes in looked_up]
-    )
+    return decode
 
 
 def _pack_values(width: int, per: int) -> Array:
-    """Give the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
+    """Return the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
     symbols = np.arange(256)
     out = np.zeros((256, per), np.int8)
     for j in range(per):

@@ -14,17 +14,14 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache, write_tables
-from lcstore.kernels import huffman, pack, quads, runs, wide
+from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
+from lcstore.kernels import huffman, pack, runs, wide
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
 _PIECES, _PIECE = 64, 1 << 11
 #: Tokens are chosen only where they save this much: they are slower to decode than packed symbols.
 _TOKENS_MUST_SAVE = 0.025
-#: Quads are tried where all groups but one in so many have an even sum, and one level in four or more is not
-#: zero: elsewhere they save next to nothing.
-_ODD_AT_MOST, _ZEROS_AT_MOST = 32, 0.75
-#: So is the wide coder, by more. It is tried where escapes are this part of what the narrow ones take ...
+#: The wide coder must save this much. It is tried where escapes are this part of the narrow ones' bits ...
 _WIDE_MUST_SAVE, _ESCAPES_WEIGH = 0.015, 0.03
 #: ... and taken without a trial where more than one level in so many is escaped.
 _ESCAPED_AT_MOST = 32
@@ -75,10 +72,10 @@ def encode_levels(
         return Coded(f.ZERO)
     picked = _sample(levels)
     counts = count_pairs(picked)
-    layouts = [*_layout_packs(picked, counts, entropy), *_layout_runs(picked, counts[0], entropy)]
-    for layout in sorted(layouts, key=lambda p: p.cost(levels.size)):
-        run = _run_pack if layout.per else _run_runs
-        coded = run(levels, escapes, layout, cache)
+    trials = [*_try_packs(picked, counts, entropy), *_try_runs(picked, counts[0], entropy)]
+    for trial in sorted(trials, key=lambda p: p.cost(levels.size)):
+        run = _run_pack if trial.per else _run_runs
+        coded = run(levels, escapes, trial, cache)
         if coded is not None:
             return coded
     return None
@@ -102,7 +99,7 @@ class _Tokens:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _Trial:
     """A way to code a chunk, tried on `size` of its levels: the bits that they and the table would take.
 
     What was counted on the way is kept: it holds for the chunk where those levels are all of it.
@@ -122,7 +119,7 @@ class _Plan:
 
 
 def _sample(levels: Array) -> Array:
-    """Give the levels by which a coder is chosen: some pieces from all over, or all of them."""
+    """Return the levels by which a coder is chosen: some pieces from all over, or all of them."""
     if levels.size < 2 * _PIECES * _PIECE:
         return levels
     stride = levels.size // _PIECES
@@ -133,20 +130,17 @@ def _table(cache: TableCache | None, key: object, counts: Array) -> CodeTable:
     return cache.table(key, counts) if cache is not None else CodeTable.from_counts(counts)
 
 
-def _layout_packs(levels: Array, counts: tuple[Array, Array, Array], entropy: str) -> list[_Plan]:
+def _try_packs(levels: Array, counts: tuple[Array, Array, Array], entropy: str) -> list[_Trial]:
     if entropy == "runs":
         return []
     singles, threes, fours = counts
     if entropy == "symbol":
-        return [_layout_pack(levels, 8, 1, singles, singles)]
+        return [_try_pack(levels, 8, 1, singles, singles)]
     twos = _count_symbols(levels, 2, 4)
-    layouts = [
-        _layout_pack(levels, bits, per, of_packing, singles)
+    return [
+        _try_pack(levels, bits, per, of_packing, singles)
         for bits, per, of_packing in ((2, 4, twos), (3, 2, threes), (4, 2, fours), (8, 1, singles))
     ]
-    if _suits_quads(levels, singles):
-        layouts.append(_layout_quads(levels, singles))
-    return layouts
 
 
 def count_pairs(levels: Array) -> tuple[Array, Array, Array]:
@@ -167,32 +161,10 @@ def count_pairs(levels: Array) -> tuple[Array, Array, Array]:
     return singles, threes, fours
 
 
-def _suits_quads(levels: Array, singles: Array) -> bool:
-    groups = levels.size // quads.GROUP
-    dense = int(singles[0]) <= _ZEROS_AT_MOST * levels.size
-    return dense and groups - quads.even_groups(levels) <= groups // _ODD_AT_MOST
-
-
-def _layout_pack(levels: Array, bits: int, per: int, counts: Array, singles: Array) -> _Plan:
+def _try_pack(levels: Array, bits: int, per: int, counts: Array, singles: Array) -> _Trial:
     table = CodeTable.from_counts(counts)
     level_bits = table.bits(counts) + _escape_bits(singles, 1 << (bits - 1))
-    return _Plan(bits, per, levels.size, level_bits, table.symbols // 2, counts)
-
-
-def _layout_quads(levels: Array, singles: Array) -> _Plan:
-    counts = _count_quads(levels)
-    tables = [CodeTable.from_counts(part) for part in counts]
-    level_bits = sum(table.bits(part) for table, part in zip(tables, counts, strict=True))
-    level_bits += _escape_bits(singles, 1 << (quads.BITS - 1))
-    return _Plan(*f.QUADS, levels.size, level_bits, sum(t.symbols for t in tables) // 2, counts)
-
-
-def _count_quads(levels: Array) -> Array:
-    """Count the symbols of each of the three tables; one that none is of counts a symbol nevertheless."""
-    counts = np.zeros((quads.TABLES, SYMBOLS), np.int64)
-    quads.count(levels, counts.reshape(-1))
-    counts[~counts.any(axis=1), 0] = 1
-    return counts
+    return _Trial(bits, per, levels.size, level_bits, table.symbols // 2, counts)
 
 
 def _count_symbols(levels: Array, bits: int, per: int) -> Array:
@@ -204,20 +176,20 @@ def _count_symbols(levels: Array, bits: int, per: int) -> Array:
 
 
 def _escape_bits(singles: Array, least: int) -> float:
-    """Give the bits that the side streams take, from the counts of the single levels."""
+    """Return the bits that the side streams take, from the counts of the single levels."""
     return float(singles @ _bits_of_escapes(least))
 
 
 @lru_cache
 def _bits_of_escapes(least: int) -> Array:
-    """Give what each byte takes as an escaped level of magnitude `least` or more; 0 for smaller ones."""
+    """Return what each byte takes as an escaped level of magnitude `least` or more; 0 for smaller ones."""
     magnitudes = np.abs(np.arange(SYMBOLS).astype(np.uint8).view(np.int8).astype(np.int64))
     magnitudes[128] = 4096 + least  # an escape above 127: its size is not known here
     over = magnitudes - least
     return np.where(over >= 0, 2 * np.floor(np.log2(np.maximum(over, 0) + 1)) + 2, 0)
 
 
-def _layout_runs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
+def _try_runs(levels: Array, singles: Array, entropy: str) -> list[_Trial]:
     if entropy not in ("auto", "runs"):
         return []
     most = levels.size // 2 + 64 if entropy == "auto" else levels.size + levels.size // 4096 + 64
@@ -231,7 +203,7 @@ def _layout_runs(levels: Array, singles: Array, entropy: str) -> list[_Plan]:
     level_bits = table.bits(counts) + float(counts @ extra.astype(np.int64))
     level_bits += _escape_bits(singles, runs.LEAST)
     level_bits *= 1 + _TOKENS_MUST_SAVE
-    return [_Plan(0, 0, levels.size, level_bits, table.symbols // 2, counts, tokens)]
+    return [_Trial(0, 0, levels.size, level_bits, table.symbols // 2, counts, tokens)]
 
 
 def _tokenize(levels: Array, most: int) -> _Tokens | None:
@@ -242,52 +214,32 @@ def _tokenize(levels: Array, most: int) -> _Tokens | None:
     return None if used < 0 else _Tokens(symbols[:used], extras[:used], counts)
 
 
-def _run_pack(levels: Array, escapes: Array, layout: _Plan, cache: TableCache | None) -> Coded | None:
+def _run_pack(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | None) -> Coded | None:
     segments = -(-levels.size // (1 << f.SEGMENT))
-    streams = 4 if min(levels.size, 1 << f.SEGMENT) // layout.per >= f.FOUR_STREAMS_FROM else 1
+    streams = 4 if min(levels.size, 1 << f.SEGMENT) // trial.per >= f.FOUR_STREAMS_FROM else 1
     directory = np.zeros((segments, streams + 1), np.uint16)
     payload = np.empty(levels.size * 3 // 2 + escapes.size * 16 + 64 * segments + 64, np.uint8)
-    whole = layout.size == levels.size
-    room = (1 << f.SEGMENT, payload, directory)
-    if (layout.bits, layout.per) == f.QUADS:
-        counts = layout.counts if whole else _count_quads(levels)
-        table, used = _emit_quads(levels, escapes, streams, counts, cache, room)
-    else:
-        counts = layout.counts if whole else _count_symbols(levels, layout.bits, layout.per)
-        one = _table(cache, (layout.bits, layout.per), counts)
-        table = one.to_bytes()
-        used = pack.encode_pack(
-            levels, escapes, layout.bits, layout.per, streams, room[0], one.codes, room[1], room[2]
-        )
+    bits, per = trial.bits, trial.per
+    counts = trial.counts if trial.size == levels.size else _count_symbols(levels, bits, per)
+    table = _table(cache, (bits, per), counts)
+    used = pack.encode_pack(
+        levels, escapes, bits, per, streams, 1 << f.SEGMENT, table.codes, payload, directory
+    )
     if used < 0:
         return None
     return Coded(
         f.PACK,
-        layout.bits,
-        layout.per,
+        bits,
+        per,
         streams,
-        table=table,
+        table=table.to_bytes(),
         directory=directory.tobytes(),
         payload=[payload[:used].data],
     )
 
 
-def _emit_quads(
-    levels: Array,
-    escapes: Array,
-    streams: int,
-    counts: Array,
-    cache: TableCache | None,
-    room: tuple[int, Array, Array],
-) -> tuple[bytes, int]:
-    tables = [_table(cache, (f.QUADS, place), part) for place, part in enumerate(counts)]
-    codes = np.concatenate([table.codes for table in tables])
-    used = quads.encode_quads(levels, escapes, streams, room[0], codes, room[1], room[2])
-    return write_tables(tables), used
-
-
-def _run_runs(levels: Array, escapes: Array, layout: _Plan, cache: TableCache | None) -> Coded | None:
-    tokens = layout.tokens if layout.size == levels.size else None
+def _run_runs(levels: Array, escapes: Array, trial: _Trial, cache: TableCache | None) -> Coded | None:
+    tokens = trial.tokens if trial.size == levels.size else None
     if tokens is None:
         tokens = _tokenize(levels, levels.size // 2 + 4096)
     if tokens is None:
@@ -322,7 +274,7 @@ def _count_wide(levels: Array) -> Array:
 
 
 def _wide_bits(counts: Array, table: CodeTable) -> int:
-    """Give the bits that levels take whose symbols occur `counts` times."""
+    """Return the bits that levels take whose symbols occur `counts` times."""
     extra = np.maximum(np.arange(SYMBOLS) - 16, -4) // 4 + 2
     extra[:16] = 0
     return int(table.bits(counts)) + int(counts @ extra)

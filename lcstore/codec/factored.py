@@ -1,4 +1,7 @@
-"""Frames of second moments: matrices that are nearly a row's factor times a column's, and steps around."""
+"""Frames of second moments: levels around what is nearly a row's factor times a column's.
+
+This file has the bytes of such frames; `lcstore.kernels.factored` has the loops over their values.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ from lcstore.codec.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import factored as kernels
 
-#: Codes in an octave: steps are whole numbers of them, from 1 to 255.
+#: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
 CODES: Final = 1 << kernels.FINE
 #: The smallest of float16 would round to zero.
 DTYPES: Final = frozenset({"bfloat16", "float32", "float64"})
-#: A level is 0 up to this part of a step: a slightly wide zero costs little and saves bits.
+#: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits.
 _THRESHOLD: Final = 0.6
 #: A matrix of fewer rows or columns gains nothing from factors of columns; its rows are taken to be so long.
 _LEAST, _PLAIN_ROW = 8, 1024
@@ -32,6 +35,8 @@ _PER_COLUMN: Final = _LEAST - 2
 #: More zeros than one value in so many, beside others in their row and column, do not suit this scale.
 _ZEROS: Final = 2
 _PIECE: Final = struct.Struct("<QQQQII")
+#: Codes of one column that changes nothing.
+_NO_COLUMNS: Final = np.zeros(1, np.int16)
 _COUNT: Final = struct.Struct("<I")
 
 
@@ -60,7 +65,7 @@ class Part(NamedTuple):
 
 
 def encode_factored(
-    values: Array, parts: Sequence[Part], step: int, *, cache: TableCache | None = None
+    values: Array, parts: Sequence[Part], step_size: int, *, cache: TableCache | None = None
 ) -> bytes | None:
     """Code values that are not negative; zero stays zero, and nothing else becomes zero.
 
@@ -70,7 +75,7 @@ def encode_factored(
         ``float[n]``; zero outside of the parts.
     parts
         In rising order.
-    step
+    step_size
         Of the levels, in sixteenths of an octave: 1 to 255.
 
     Returns
@@ -85,7 +90,7 @@ def encode_factored(
     patterns = wide.view(f"i{wide.itemsize}")
     levels = np.zeros(values.size, np.int32)
     section = [_COUNT.pack(len(parts))]
-    threshold = max(1, round(_THRESHOLD * step))
+    threshold = max(1, round(_THRESHOLD * step_size))
     zeros = 0
     for whole in parts:
         part, plain = _suited(whole)
@@ -93,7 +98,9 @@ def encode_factored(
         factors = _fit(patterns[here], part, plain)
         if factors is None:
             return None
-        zeros += kernels.factored_levels(patterns[here], part.phase, *factors, step, threshold, levels[here])
+        zeros += kernels.factored_levels(
+            patterns[here], part.phase, *factors, step_size, threshold, levels[here]
+        )
         packed = [pack_scales(codes) for codes in factors]
         section += [_PIECE.pack(*part, *map(len, packed)), *packed]
     if zeros * _ZEROS > values.size:
@@ -105,12 +112,12 @@ def encode_factored(
         quantizer=f.FACTORED,
         scales=b"".join(section),
         block=f.BLOCK,
-        parameter=step,
+        parameter=step_size,
     )
 
 
 def _suited(part: Part) -> tuple[Part, bool]:
-    """Give the rows and columns that a part is coded by, and whether columns have no factors."""
+    """Return the rows and columns that a part is coded by, and whether columns have no factors."""
     if part.cols >= _LEAST and part.rows >= _LEAST:
         return part, False
     return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
@@ -145,10 +152,10 @@ class FactoredFiller:
         if frame.dtype.name not in DTYPES:
             raise CorruptionError(f"a factored frame cannot hold {frame.dtype}")
         if not frame.parameter:
-            raise CorruptionError("a factored frame's step is zero")
+            raise CorruptionError("a factored frame's step size is zero")
         self.dtype = frame.dtype
         self.wide = working_dtype(frame.dtype)
-        self.step = frame.parameter
+        self.step_size = frame.parameter
         self.matrices = _matrices(frame)
         self.starts = np.array([m.part.at for m in self.matrices], np.int64)
         self.ends = np.array([m.part.at + m.part.size for m in self.matrices], np.int64)
@@ -162,24 +169,26 @@ class FactoredFiller:
             low, high = max(part.at, start), min(part.at + part.size, start + levels.size)
             here = slice(low - start, high - start)
             first = part.phase + low - part.at
-            factors = matrix.rows, matrix.columns, self.step
+            factors = matrix.rows, matrix.columns, self.step_size
             self._check(kernels.factored_values(levels[here], first, *factors, patterns[here]))
         out[:] = values.astype(self.dtype, copy=False)
 
     def few(self, places: Array, levels: Array) -> Array:
-        """Give the values of scattered elements, in rising order."""
+        """Return the values of scattered elements, in rising order."""
         values = np.zeros(levels.size, self.wide)
         patterns = values.view(f"i{self.wide.itemsize}")
         for matrix in self._between(int(places[0]), int(places[-1]) + 1):
             part = matrix.part
             here = slice(*np.searchsorted(places, (part.at, part.at + part.size)))
             from_row = places[here] + (part.phase - part.at)
-            factors = matrix.rows, matrix.columns, self.step
-            self._check(kernels.factored_scattered(levels[here], from_row, *factors, patterns[here]))
+            # Each is a row of one column, whose code is its own centre.
+            codes = matrix.rows[from_row // part.cols].astype(np.int64) + matrix.columns[from_row % part.cols]
+            factors = codes, _NO_COLUMNS, self.step_size
+            self._check(kernels.factored_values(levels[here], 0, *factors, patterns[here]))
         return values.astype(self.dtype, copy=False)
 
     def _between(self, low: int, high: int) -> list[_Matrix]:
-        """Give the matrices that have any of the elements ``low:high``."""
+        """Return the matrices that have any of the elements ``low:high``."""
         return self.matrices[
             np.searchsorted(self.ends, low, "right") : np.searchsorted(self.starts, high, "left")
         ]

@@ -22,7 +22,7 @@ _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}
 #: float16 is computed in float32, where this pattern (65536) is the first that it does not hold.
 _INFINITY_OF_HALF = 0x47800000
 MOST_MANTISSA = 7
-#: log2 of a step must stay here, so that a step and its reciprocal are normal float64 numbers.
+#: log2 of a step size must stay here, so that a step size and its reciprocal are normal float64 numbers.
 MIN_EXPONENT, MAX_EXPONENT = -1022, 1000
 _Fill: TypeAlias = Callable[[Array, Array, int, Array], int]
 
@@ -33,7 +33,7 @@ def working_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def working(values: Array) -> Array:
-    """Give values in their `working_dtype`."""
+    """Return values in their `working_dtype`."""
     with np.errstate(invalid="ignore"):  # a NaN may be a signalling one
         return values.astype(working_dtype(values.dtype), copy=False)
 
@@ -69,7 +69,7 @@ class Filler:
             out[:] = self._narrow(values)
 
     def few(self, places: Array, levels: Array) -> Array:
-        """Give the values of scattered elements."""
+        """Return the values of scattered elements."""
         values = np.empty(levels.size, self.wide)
         self._fill(levels, self.scales[places >> self.block] if self.scales.size else self.scales, 1, values)
         return self._narrow(values)
@@ -104,9 +104,9 @@ def make_filler(frame: Frame) -> Filler:
 def _linear_fill(frame: Frame, scales: Array, integers: bool) -> tuple[_Fill, Array]:
     low, high = (0, f.MOST_STEP) if integers else (MIN_EXPONENT, MAX_EXPONENT)
     if scales.size and not low <= scales.min() <= scales.max() <= high:
-        raise CorruptionError("the frame's steps are out of range")
+        raise CorruptionError("the frame's step sizes are out of range")
     if integers and (scales & 63 == 63).any():
-        raise CorruptionError("the frame's steps are out of range")
+        raise CorruptionError("the frame's step sizes are out of range")
     if integers:
         return quantize.integer_values, scales
     return quantize.linear_values, np.ldexp(1.0, scales.astype(np.int64))

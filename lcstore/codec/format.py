@@ -16,7 +16,7 @@ HEADER: Final = struct.Struct("<3sBIQBBBBBBBBBBHIIIQ")
 CHECKED_FROM: Final = 8
 
 # Quantizers: how levels stand for values.
-EXACT: Final = 0
+LOSSLESS: Final = 0
 LINEAR: Final = 1
 EXPONENT: Final = 2
 LOG: Final = 3
@@ -29,13 +29,11 @@ RUNS: Final = 2
 WIDE: Final = 3
 PLANES: Final = 4
 RAW: Final = 5
-ADAPTIVE: Final = 6
 #: The coders that have a code table and streams.
 CODED: Final = (PACK, RUNS, WIDE)
 
-#: (bits per level, levels per symbol) of the pack coder. Quads are two symbols of a pair each.
-QUADS: Final = (4, 4)
-PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1), QUADS)
+#: (bits per level, levels per symbol) of the pack coder.
+PACKINGS: Final = ((2, 4), (3, 2), (4, 2), (8, 1))
 
 #: log2 of the elements in a segment of the pack and run coders, and of the wide coder.
 SEGMENT: Final = 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, Final, NotRequired, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 import google_crc32c
 import numpy as np
@@ -12,15 +12,10 @@ import numpy as np
 from lcstore import limits
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.adaptive import read_stretches
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
 from lcstore.codec.entropy import Coded
-from lcstore.codec.tables import CodeTable, read_tables
+from lcstore.codec.tables import CodeTable
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
-
-#: Bytes of a length in the directory, where they are not two.
-_WIDTHS: Final = {f.PLANES: 8, f.ADAPTIVE: 4}
-_NO_STRETCHES: Final = np.empty((0, 3), np.int64)
 
 
 def word_size(dtype: np.dtype[Any]) -> int:
@@ -43,10 +38,9 @@ class Frame:
     segment: int
     parameter: int
     scales: memoryview
-    tables: tuple[CodeTable, ...]
+    table: CodeTable | None
     directory: Array
     payload: memoryview
-    stretches: Array
 
     @property
     def blocks(self) -> int:
@@ -75,7 +69,7 @@ def build_frame(coded: Coded, **about: Unpack[About]) -> bytes:
 
 
 def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[bytes | memoryview]:
-    """Give a frame in pieces, for a frame that is a part of another: its bytes are copied only once."""
+    """Return a frame in pieces, for a frame that is a part of another: its bytes are copied only once."""
     scales, dtype = about["scales"], f.DTYPES.index(dtype_name(about["dtype"]))
     header = f.HEADER.pack(
         *(f.MAGIC, f.VERSION, 0, about["count"], dtype, about["quantizer"]),
@@ -91,7 +85,7 @@ def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[bytes | memoryvie
 
 
 def _readable(data: bytes | memoryview) -> Any:
-    """Give bytes as what the checksum takes: not a memoryview, and no copy."""
+    """Return bytes as what the checksum takes: not a memoryview, and no copy."""
     return np.frombuffer(data, np.uint8) if len(data) else b""
 
 
@@ -155,10 +149,9 @@ def parse_frame(
     directory, payload = _cut(sections, directory_bytes)
     frame = Frame(
         *(count, dtype, quantizer, coder, bits, per, streams, block, segment, parameter, scales),
-        _tables(table, coder, (bits, per)),
-        _directory(directory, _WIDTHS.get(coder, 2)),
+        CodeTable.from_bytes(table) if coder in f.CODED else None,
+        _directory(directory, 8 if coder == f.PLANES else 2),
         payload,
-        read_stretches(table, count) if coder == f.ADAPTIVE else _NO_STRETCHES,
     )
     _check_shape(frame, table_bytes)
     return frame
@@ -166,12 +159,6 @@ def parse_frame(
 
 def _cut(view: memoryview, size: int) -> tuple[memoryview, memoryview]:
     return view[:size], view[size:]
-
-
-def _tables(data: memoryview, coder: int, packing: tuple[int, int]) -> tuple[CodeTable, ...]:
-    if coder not in f.CODED:
-        return ()
-    return read_tables(data) if (coder, packing) == (f.PACK, f.QUADS) else (CodeTable.from_bytes(data),)
 
 
 def _directory(data: memoryview, width: int) -> Array:
@@ -193,10 +180,10 @@ def _check_count(count: int, expected: int | None, shorter: bool, itemsize: int,
 
 def _check_shape(frame: Frame, table_bytes: int) -> None:
     """Check that coder, parameters, directory and payload fit each other."""
-    quantized = frame.quantizer != f.EXACT
-    if frame.quantizer not in (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED):
+    quantized = frame.quantizer != f.LOSSLESS
+    if frame.quantizer not in (f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED):
         raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known: upgrade lcstore")
-    if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW, f.ADAPTIVE):
+    if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW):
         raise UnsupportedFormatError(f"coder {frame.coder} is not known: upgrade lcstore")
     if not f.MIN_BLOCK <= frame.block <= f.WIDE_SEGMENT:
         raise CorruptionError(f"the frame's blocks of 2**{frame.block} elements are not allowed")
@@ -205,9 +192,9 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
     if frame.segment != (f.WIDE_SEGMENT if frame.coder == f.WIDE else f.SEGMENT):
         raise CorruptionError(f"the frame's segments of 2**{frame.segment} elements are not allowed")
     if not quantized and len(frame.scales):
-        raise CorruptionError("an exact frame has scales that it must not have")
+        raise CorruptionError("a lossless frame has scales that it must not have")
     if frame.coder in (f.PLANES, f.RAW):
-        _check_exact(frame, quantized, table_bytes)
+        _check_lossless(frame, quantized, table_bytes)
         return
     if frame.coder == f.ZERO:
         if table_bytes or frame.directory.size or len(frame.payload):
@@ -215,19 +202,16 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
         return
     if frame.coder == f.PACK and ((frame.bits, frame.per) not in f.PACKINGS or frame.streams not in (1, 4)):
         raise CorruptionError("the frame's packing is not allowed")
-    if frame.coder == f.ADAPTIVE and (frame.quantizer != f.LINEAR or frame.dtype.kind != "i"):
-        raise CorruptionError("the frame's coder is for deltas of a grid alone")
     segments = -(-frame.count // (1 << frame.segment))
-    streams = 1 if frame.coder == f.ADAPTIVE else frame.streams + 1
-    if frame.directory.size != segments * streams:
+    if frame.directory.size != segments * (frame.streams + 1):
         raise CorruptionError(f"the frame's directory does not fit {segments} segments")
     if int(frame.directory.sum(dtype=np.int64)) != len(frame.payload):
         raise CorruptionError("the frame's directory does not add up to its payload")
 
 
-def _check_exact(frame: Frame, quantized: bool, table_bytes: int) -> None:
+def _check_lossless(frame: Frame, quantized: bool, table_bytes: int) -> None:
     if quantized or table_bytes:
-        raise CorruptionError("an exact frame has sections that it must not have")
+        raise CorruptionError("a lossless frame has sections that it must not have")
     if frame.coder == f.RAW:
         if frame.directory.size or len(frame.payload) != frame.count * frame.dtype.itemsize:
             raise CorruptionError("a raw frame's payload does not fit its elements")

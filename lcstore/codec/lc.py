@@ -14,14 +14,15 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec import values as v
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
-from lcstore.codec.exact import encode_exact
 from lcstore.codec.fill import working
 from lcstore.codec.frame import Frame, parse_frame
+from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.tables import TableCache
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.kernels import quantize
 
-_QUANTIZERS = ("linear", "exponent", "log", "exact")
+#: By quantizer: bits where none are given, the fewest and the most.
+_BITS = {"linear": (8, 1, 48), "exponent": (3, 1, 7), "log": (1, 0, 7), "lossless": (0, 0, 64)}
 _ENTROPIES = ("auto", "symbol", "pack", "runs")
 
 
@@ -29,28 +30,29 @@ class LCCodec(Codec):  # type: ignore[misc]
     """Lossy codec for floating-point arrays: quantize, promote the levels that matter, Huffman-code.
 
     Decoding needs no parameters: a frame says everything. Arrays that a setting cannot code as promised
-    (NaN, infinity, a bound finer than the dtype, integers of other widths) are stored exactly, never wrongly.
-    Instances are immutable and may be used by several threads.
+    (NaN, infinity, a bound finer than the dtype, integers of other widths) are stored without loss, never
+    wrongly. Instances are immutable and may be used by several threads.
 
     Parameters
     ----------
     quantizer
-        ``"linear"``: multiples of a power-of-two step. ``"exponent"``: buckets of equal sign and exponent,
-        the ``2**bits - 1`` largest kept, each decoded to the middle of its range, the rest to zero
+        ``"linear"``: multiples of a power-of-two step size. ``"exponent"``: buckets of equal sign and
+        exponent, the ``2**bits - 1`` largest kept, each decoded to the middle of its range, the rest to zero
         (LC-Checkpoint, ICML 2020). ``"log"``: values that are not negative, on a logarithmic scale.
-        ``"exact"``: lossless.
+        ``"lossless"``: every bit comes back.
     bits
-        ``linear``: bits that a typical value is to take, which sets the step where `step` is not given
-        (default 8). ``exponent``: bits of a bucket id, 1 to 7 (default 3). ``log``: mantissa bits kept, 0 to
+        ``linear``: bits that a typical value is to take, which sets the step size if none is given (default
+        8). ``exponent``: bits of a bucket id, 1 to 7 (default 3). ``log``: mantissa bits kept, 0 to
         7 (default 1).
-    step
-        ``linear``: the step; rounded down to a power of two.
+    step_size
+        ``linear``: the step size; rounded down to a power of two.
     max_error
-        ``linear``: every finite value comes back within this distance. Excludes `step` and `dead_zone`.
+        ``linear``: every finite value comes back within this distance. Excludes `step_size` and `dead_zone`.
     dead_zone
-        ``linear``: magnitude in steps from which a value is rounded away from zero, 0.5 (to nearest) to 1.
+        ``linear``: magnitude, in step sizes, from which a value is rounded away from zero: 0.5 (to nearest)
+        to 1.
     scale
-        ``linear`` without a step: ``"frame"`` for one step, ``"block"`` for one per 1,024 values.
+        ``linear`` without a step size: ``"frame"`` for one, ``"block"`` for one per 1,024 values.
     entropy
         ``"auto"``; ``"symbol"`` for one Huffman code per value, as in the paper; ``"pack"`` and ``"runs"``
         force a coder.
@@ -80,27 +82,29 @@ class LCCodec(Codec):  # type: ignore[misc]
         self,
         quantizer: str = "linear",
         bits: int | None = None,
-        step: float | None = None,
+        step_size: float | None = None,
         max_error: float | None = None,
         dead_zone: float = 0.5,
         scale: str = "frame",
         entropy: str | None = None,
         logical: str | None = None,
     ) -> None:
-        self.quantizer = _one_of("quantizer", quantizer, _QUANTIZERS)
+        self.quantizer = _one_of("quantizer", quantizer, tuple(_BITS))
         self.bits = _bits(quantizer, bits)
-        self.step = _positive("step", step)
+        self.step_size = _positive("step_size", step_size)
         self.max_error = _positive("max_error", max_error)
         self.dead_zone = float(dead_zone)
         self.scale = _one_of("scale", scale, ("frame", "block"))
         self.entropy = None if entropy is None else _one_of("entropy", entropy, _ENTROPIES)
         self.logical = logical
-        if quantizer != "linear" and (step is not None or max_error is not None):
-            raise InvalidInputError(f"step and max_error belong to quantizer 'linear', not {quantizer!r}")
-        if max_error is not None and (step is not None or dead_zone != 0.5):
-            raise InvalidInputError("max_error sets the step and the dead zone itself: give it alone")
+        if quantizer != "linear" and (step_size is not None or max_error is not None):
+            raise InvalidInputError(
+                f"step_size and max_error belong to quantizer 'linear', not {quantizer!r}"
+            )
+        if max_error is not None and (step_size is not None or dead_zone != 0.5):
+            raise InvalidInputError("max_error sets the step size and the dead zone itself: give it alone")
         if not 0.5 <= self.dead_zone <= 1:
-            raise InvalidInputError(f"dead_zone is {dead_zone}; it is 0.5 to 1 steps")
+            raise InvalidInputError(f"dead_zone is {dead_zone}; it is 0.5 to 1 step sizes")
         if logical is not None and logical not in DTYPE_NAMES:
             raise InvalidInputError(f"logical is {logical!r}; it is one of {', '.join(DTYPE_NAMES)}")
         self._prepare()
@@ -138,8 +142,8 @@ class LCCodec(Codec):  # type: ignore[misc]
             flat = flat.view(self._logical)
         frame = self._lossy(flat)
         if frame is None or len(frame) > flat.nbytes:
-            exact = encode_exact(flat)
-            frame = exact if frame is None or len(exact) < len(frame) else frame
+            lossless = encode_lossless(flat)
+            frame = lossless if frame is None or len(lossless) < len(frame) else frame
         return frame
 
     def decode(self, buf: Any, out: Any = None) -> Any:
@@ -178,8 +182,8 @@ class LCCodec(Codec):  # type: ignore[misc]
         return values
 
     def _lossy(self, flat: Array) -> bytes | None:
-        """Code as configured; None where only an exact frame keeps the promise."""
-        if self.quantizer == "exact" or not flat.size:
+        """Code as configured; None where only a lossless frame keeps the promise."""
+        if self.quantizer == "lossless" or not flat.size:
             return None
         if flat.dtype in (np.int32, np.int64):
             return v.encode_integers(flat, entropy=self.entropy or "auto", cache=self._cache)
@@ -201,15 +205,15 @@ class LCCodec(Codec):  # type: ignore[misc]
     def _exponents(self, flat: Array) -> Array:
         size = 1 << f.BLOCK
         blocks = -(-flat.size // size)
-        if self.step is not None:
-            return np.full(blocks, _floor_log2(self.step), np.int16)
+        if self.step_size is not None:
+            return np.full(blocks, _floor_log2(self.step_size), np.int16)
         if self.scale == "frame":
             return np.full(blocks, v.exponent_for(v.robust_scale(flat), self.bits), np.int16)
         scales = [v.robust_scale(flat[i * size : (i + 1) * size]) for i in range(blocks)]
         return np.array([v.exponent_for(scale, self.bits) for scale in scales], np.int16)
 
     def _bounded(self, flat: Array, bound: float) -> bytes | None:
-        """Code within the bound, and prove it: rounding to the dtype may cost more than half a step."""
+        """Code within the bound, and prove it: rounding to the dtype may cost more than half a step size."""
         exponent = _floor_log2(bound) + 1
         worst = np.zeros(1)
         for _ in range(3):
@@ -243,9 +247,7 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 
 def _bits(quantizer: str, bits: int | None) -> int:
-    default, low, high = {"linear": (8, 1, 48), "exponent": (3, 1, 7), "log": (1, 0, 7), "exact": (0, 0, 64)}[
-        quantizer
-    ]
+    default, low, high = _BITS[quantizer]
     value = default if bits is None else int(bits)
     if not low <= value <= high:
         raise InvalidInputError(f"bits is {bits}; quantizer {quantizer!r} takes {low} to {high}")

@@ -1,4 +1,7 @@
-"""The scales section of a frame: one 16-bit integer per block, as briefly as it can be said."""
+"""The scales section of a frame: one 16-bit integer per block, as briefly as it can be said.
+
+This file has its bytes; `lcstore.kernels.scales` has the loops over scales.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,22 @@ _Integers = TypeVar("_Integers", int, Array)
 
 
 def step_of(scale: _Integers) -> _Integers:
-    """Return the step that a scale of integers stands for: 1, 3, 5 or 7 times a power of two, its shift."""
+    """Return the step size that a scale of integers stands for: 1, 3, 5 or 7 times a power of two."""
     return (1 + (scale >> 6 << 1)) << shift_of(scale)
 
 
 def shift_of(scale: _Integers) -> _Integers:
-    """Return log2 of the power of two in the step of a scale."""
+    """Return log2 of the power of two in the step size of a scale."""
     return scale & 63
 
 
 def scale_of(odd: int, shift: int) -> int:
-    """Return the scale of the step ``odd * 2**shift``, for an odd number up to 7."""
+    """Return the scale of the step size ``odd * 2**shift``, for an odd number up to 7."""
     return (odd >> 1 << 6) + shift
 
 
 def steps_of(scales: Array) -> Array:
-    """Return the steps, ``int64``, of the scales of blocks, ``int16``."""
+    """Return the step sizes, ``int64``, of the scales of blocks, ``int16``."""
     return step_of(scales.astype(np.int64))
 
 

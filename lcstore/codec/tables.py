@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError
-from lcstore.kernels import huffman, quads
+from lcstore.kernels import huffman
 
 SYMBOLS = 256
 _ZEROS = 13
@@ -55,7 +54,7 @@ class CodeTable:
         return int(np.count_nonzero(self.lengths))
 
     def bits(self, counts: Array) -> float:
-        """Give the bits that `counts` symbols take; infinity where one has no code."""
+        """Return the bits that `counts` symbols take; infinity where one has no code."""
         bits = huffman.code_bits(counts, self.lengths)
         return float(bits) if bits >= 0 else math.inf
 
@@ -124,26 +123,6 @@ class CodeTable:
             raise CorruptionError("the code table has too many symbols")
         lengths = lengths[:SYMBOLS]
         return cls.from_lengths(np.array(lengths + [0] * (SYMBOLS - len(lengths)), np.uint8))
-
-
-def write_tables(tables: Sequence[CodeTable]) -> bytes:
-    """Write several tables, a byte that says its length before each."""
-    written = [table.to_bytes() for table in tables]
-    return b"".join(bytes([len(data)]) + data for data in written)
-
-
-def read_tables(data: memoryview) -> tuple[CodeTable, ...]:
-    """Read the tables of quads; `CorruptionError` unless there are as many as they need."""
-    tables: list[CodeTable] = []
-    while len(data):
-        size = 1 + data[0]
-        if len(data) < size or len(tables) == quads.TABLES:
-            raise CorruptionError("the code tables do not fit their section")
-        tables.append(CodeTable.from_bytes(data[1:size]))
-        data = data[size:]
-    if len(tables) != quads.TABLES:
-        raise CorruptionError(f"the frame has {len(tables)} code tables instead of {quads.TABLES}")
-    return tuple(tables)
 
 
 class TableCache:

@@ -12,16 +12,19 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.decode import Span, spans
 from lcstore.codec.entropy import encode_any, encode_levels
-from lcstore.codec.exact import decode_exact
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import MANTISSA, base_unit, log_top, make_filler, working, working_dtype
 from lcstore.codec.fill import MAX_EXPONENT as MAX_EXPONENT
 from lcstore.codec.fill import MIN_EXPONENT as MIN_EXPONENT
 from lcstore.codec.frame import Frame, build_frame
+from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.scales import pack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.kernels import quantize
+from lcstore.kernels.sums import common_steps, to_levels
 
+#: log2 of the largest step size of integers.
+_MOST_SHIFT = 62
 #: Values that a scale is estimated from, and how many of them must not be zero.
 _SAMPLE, _ENOUGH = 1 << 16, 1 << 8
 
@@ -35,21 +38,21 @@ def encode_linear(
     entropy: str = "auto",
     cache: TableCache | None = None,
 ) -> bytes | None:
-    """Code floats as multiples of a power-of-two step per block.
+    """Code floats as multiples of a power-of-two step size per block.
 
     Parameters
     ----------
     values
         ``float[n]``, contiguous.
     exponents
-        ``int16``, one per block of ``2**block`` elements: log2 of the step.
+        ``int16``, one per block of ``2**block`` elements: log2 of the step size.
     threshold
-        Magnitude, in steps, from which a value is rounded away from zero: 0.5 is to nearest.
+        Magnitude, in step sizes, from which a value is rounded away from zero: 0.5 is to nearest.
 
     Returns
     -------
     bytes or None
-        The frame; None where a value is not finite, too large for its step, or becomes infinite.
+        The frame; None where a value is not finite, too large for its step size, or becomes infinite.
     """
     levels = np.empty(values.size, np.int64)
     scales = np.ldexp(1.0, -exponents.astype(np.int64))
@@ -68,7 +71,7 @@ def encode_linear(
 
 
 def _stays_finite(levels: Array, exponents: Array, block: int, dtype: np.dtype[Any]) -> bool:
-    """Say whether every level comes back as a finite value: rounding up can leave the dtype's range."""
+    """Return whether every level comes back as a finite value: rounding up can leave the dtype's range."""
     if not levels.size:
         return True
     starts = np.arange(0, levels.size, block)
@@ -79,17 +82,18 @@ def _stays_finite(levels: Array, exponents: Array, block: int, dtype: np.dtype[A
 
 
 def encode_integers(values: Array, *, entropy: str = "auto", cache: TableCache | None = None) -> bytes | None:
-    """Code ``int32`` or ``int64`` values exactly, a common power of two per block taken out.
+    """Code ``int32`` or ``int64`` values without loss, a common power of two per block taken out.
 
     Returns
     -------
     bytes or None
         None where a value is too large for a level.
     """
-    blocks = -(-values.size // (1 << f.BLOCK))
-    shifts = np.zeros(blocks, np.int16)
-    quantize.common_shifts(values, 1 << f.BLOCK, shifts)
-    levels = values.astype(np.int64) >> np.repeat(shifts, 1 << f.BLOCK)[: values.size]
+    shifts = np.zeros(-(-values.size // (1 << f.BLOCK)), np.int16)
+    common_steps(values, 1 << f.BLOCK, shifts)
+    np.clip(shifts, 0, _MOST_SHIFT, out=shifts)
+    levels = values.astype(np.int64)
+    to_levels(levels, 1 << f.BLOCK, shifts)
     if levels.size and (levels.max() >= quantize.MOST or levels.min() <= -quantize.MOST):
         return None
     return build_frame(
@@ -189,7 +193,7 @@ def encode_exponent(
 
 
 def _promote(counts: Array, half: int, keep: int) -> Array:
-    """Give the `keep` used buckets of the largest exponents, positive before negative; no subnormals."""
+    """Return the `keep` used buckets of the largest exponents, positive before negative; no subnormals."""
     used = np.flatnonzero(counts)
     used = used[(used % half) != 0]
     order = np.lexsort((used // half, -(used % half)))
@@ -197,7 +201,7 @@ def _promote(counts: Array, half: int, keep: int) -> Array:
 
 
 def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
-    """Give elements ``low:high`` of a frame in their dtype.
+    """Return elements ``low:high`` of a frame in their dtype.
 
     Raises
     ------
@@ -205,8 +209,8 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
         The frame does not decode.
     """
     high = frame.count if high is None else high
-    if frame.quantizer == f.EXACT:
-        return decode_exact(frame)[low:high]
+    if frame.quantizer == f.LOSSLESS:
+        return decode_lossless(frame)[low:high]
     fill = FactoredFiller(frame) if frame.quantizer == f.FACTORED else make_filler(frame)
     first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
     out = np.zeros(max(high - first, 0), frame.dtype)
@@ -222,7 +226,7 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
 
 
 def _zero_spans(frame: Frame, first: int, high: int) -> Iterator[Span]:
-    """Give levels of zero: on logarithmic scales they stand for more than zero."""
+    """Yield levels of zero: on logarithmic scales they stand for more than zero."""
     if frame.quantizer in (f.LOG, f.FACTORED):
         for start in range(first, high, 1 << f.SEGMENT):
             levels = np.zeros(min(high - start, 1 << f.SEGMENT), np.int8)
@@ -241,7 +245,7 @@ def robust_scale(values: Array) -> float:
 
 
 def _sizes(values: Array) -> Array:
-    """Give the magnitudes of the values that are neither zero nor infinite, cut to what a step can be."""
+    """Return the magnitudes of finite values that are not zero, cut to what a step size can be."""
     wide = working(values)
     sizes: Array = np.abs(wide[np.isfinite(wide) & (wide != 0)].astype(np.float64))
     np.minimum(sizes, 2.0**MAX_EXPONENT, out=sizes)
@@ -249,9 +253,9 @@ def _sizes(values: Array) -> Array:
 
 
 def exponent_for(scale: float, bits: float) -> int:
-    """Give log2 of the step at which normal values of deviation `scale` take about `bits` bits.
+    """Return log2 of the step size at which normal values of deviation `scale` take about `bits` bits.
 
-    Their entropy is ``log2(scale / step * sqrt(2 pi e))``.
+    Their entropy is ``log2(scale / step_size * sqrt(2 pi e))``.
     """
     if scale <= 0:
         return 0

@@ -41,11 +41,11 @@ class LCZarrCodec(ArrayBytesCodec):  # type: ignore[misc,unused-ignore]
         return cls(dict(data.get("configuration") or {}))
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the codec's Zarr metadata."""
+        """Return the codec's Zarr metadata."""
         return {"name": LCCodec.codec_id, "configuration": dict(self.configuration)}
 
     def validate(self, **_parameters: Any) -> None:
-        """Accept any array: what cannot be coded with loss is stored exactly."""
+        """Accept any array: what cannot be coded as configured is stored without loss."""
 
     def compute_encoded_size(self, input_byte_length: int, _chunk_spec: Any) -> int:
         """Refuse: the size depends on the values."""

@@ -17,7 +17,7 @@ def array_metadata(pool: PoolSpec, op: Op) -> bytes:
     integers = op in INTEGERS
     codec: dict[str, Any] = {"name": "lcstore.lc"}
     if op == "exact":
-        codec["configuration"] = {"quantizer": "exact"}
+        codec["configuration"] = {"quantizer": "lossless"}
     else:
         codec["configuration"] = {}
     if not integers and pool.storage_dtype != pool.dtype:

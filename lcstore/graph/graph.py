@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable
-from heapq import heappop, heappush
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
-from lcstore.graph.routes import START, Route, better, cheapest_routes, extend
+from lcstore.graph.paths import Path, cheapest_paths, path_between
 
 
 class Graph:
     """Nodes and edges, by name only.
 
     Adding (`add`, `add_edge`) changes the graph in place; callers that share one between threads lock it.
-    Routes are found for all nodes at once when first asked for, and kept up to date as a run goes on.
+    Paths are found for all nodes at once when first asked for, and kept up to date as a run goes on.
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class Graph:
         self.hidden: set[str] = set()
         self.condemned_nodes: set[str] = set()
         self.condemned_edges: set[str] = set()
-        self._routes: dict[str, Route] | None = None
+        self._paths: dict[str, Path] | None = None
         for node in nodes:
             self.add(node)
         for edge in edges:
@@ -78,8 +77,8 @@ class Graph:
             self._show(node)
         if node.node in self._incoming or node.node in self._outgoing:
             # Edges that were waiting for this node come alive with it.
-            self._routes = None
-        self._link(EdgeRef(node.base, node.node, None, node.nbytes))
+            self._paths = None
+        self._link(node.ref)
 
     def add_edge(self, edge: EdgeName) -> None:
         """Add an edge that maintenance made."""
@@ -90,7 +89,13 @@ class Graph:
             raise CorruptionError(f"two different names claim edge {edge.edge}")
         _check_size(edge.nbytes, edge.edge)
         self.edges[edge.edge] = edge
-        self._link(EdgeRef(edge.base, edge.target, edge.edge, edge.nbytes))
+        self._link(edge.ref)
+
+    def has_edge(self, edge: EdgeRef) -> bool:
+        """Return whether an edge is there."""
+        if edge.edge is not None:
+            return edge.edge in self.edges
+        return edge.target in self.nodes and self.nodes[edge.target].base == edge.base
 
     def hide(self, node: str) -> None:
         """Leave a node out of `latest`, `steps` and `revisions`: it was retired. Paths may still use it."""
@@ -104,16 +109,16 @@ class Graph:
     def condemn(self, *, node: str | None = None, edge: str | None = None) -> None:
         """Note that the own edge of a node, or an edge that maintenance made, may be gone.
 
-        Paths go over such edges only where there is no other way.
+        Paths go over such edges only where there is no other path.
         """
         if node is not None:
             self.condemned_nodes.add(node)
         if edge is not None:
             self.condemned_edges.add(edge)
-        self._routes = None
+        self._paths = None
 
     def is_condemned(self, edge: EdgeRef) -> bool:
-        """Say whether an edge may be gone."""
+        """Return whether an edge may be gone."""
         if edge.edge is None:
             return edge.target in self.condemned_nodes
         return edge.edge in self.condemned_edges
@@ -124,20 +129,28 @@ class Graph:
             if latest is None or latest.order < node.order:
                 self._latest[run] = node
 
+    def refs(self) -> list[EdgeRef]:
+        """Return all edges between nodes that are there and from the root, those of nodes first."""
+        # Copies, made at once: other threads may add to the graph.
+        nodes, edges = list(self.nodes.values()), list(self.edges.values())
+        there = {ROOT, *(name.node for name in nodes)}
+        found = [name.ref for name in nodes] + [name.ref for name in edges]
+        return [edge for edge in found if edge.base in there and edge.target in there]
+
     def _link(self, edge: EdgeRef) -> None:
         self._outgoing[edge.base].append(edge)
         self._incoming[edge.target].append(edge)
-        base = self._routes.get(edge.base) if self._routes is not None else None
-        if self._routes is None or base is None or edge.target not in self.nodes:
+        base = self._paths.get(edge.base) if self._paths is not None else None
+        if self._paths is None or base is None or edge.target not in self.nodes:
             return
-        route = extend(base, edge, self.is_condemned(edge))
-        if not better(route, self._routes.get(edge.target)):
+        path = base.extend(edge, self.is_condemned(edge))
+        if not path.better(self._paths.get(edge.target)):
             return
         if edge.target in self._outgoing:
-            # Others go on from the target, and theirs may change: find all routes anew when next asked.
-            self._routes = None
+            # Others go on from the target, and theirs may change: find all paths anew when next asked.
+            self._paths = None
         else:
-            self._routes[edge.target] = route
+            self._paths[edge.target] = path
 
     def latest(self, run: str | int | None = None) -> NodeName | None:
         """Return the latest node: the greatest (run, seq, id), whatever its step.
@@ -200,58 +213,37 @@ class Graph:
         if node not in self.nodes:
             raise NotFoundError(f"there is no node {node}")
         if base != ROOT:
-            return self._path_between(base, node)
-        routes = self._all_routes()
-        if node not in routes:
+            between = path_between(base, node, self._incoming, self.nodes, self.is_condemned)
+            if between is None:
+                raise CorruptionError(f"nothing leads from node {base} to node {node}")
+            return between
+        paths = self._all_paths()
+        if node not in paths:
             raise CorruptionError(self._why_unreachable(node))
         path = []
-        last = routes[node].last
-        while last is not None:
+        while (last := paths[node].last) is not None:
             path.append(last)
-            last = routes[last.base].last
+            node = last.base
         path.reverse()
-        return path
-
-    def _path_between(self, base: str, node: str) -> list[EdgeRef]:
-        """Search backwards: what lies between two nodes is mostly far less than what lies behind them."""
-        routes = {node: START}
-        heap = [(START.weight, node)]
-        while heap:
-            weight, at = heappop(heap)
-            if at == base:
-                break
-            if weight != routes[at].weight:
-                continue
-            for edge in self._incoming.get(at, ()):
-                if edge.base not in self.nodes:
-                    continue
-                new = extend(routes[at], edge, self.is_condemned(edge))
-                if better(new, routes.get(edge.base)):
-                    routes[edge.base] = new
-                    heappush(heap, (new.weight, edge.base))
-        if base not in routes:
-            raise CorruptionError(f"nothing leads from node {base} to node {node}")
-        path = []
-        while (last := routes[base].last) is not None:
-            path.append(last)
-            base = last.target
         return path
 
     def path_bytes(self, node: str) -> int:
         """Return how many bytes the path to `node` has to read; errors as for `path`."""
-        if node not in self.nodes or node not in self._all_routes():
-            self.path(node)
-        return self._all_routes()[node].nbytes
+        return self._path_to(node).nbytes
 
     def is_in_danger(self, node: str) -> bool:
-        """Say whether only condemned edges lead to a node; errors as for `path`."""
-        self.path_bytes(node)
-        return self._all_routes()[node].condemned > 0
+        """Return whether only condemned edges lead to a node; errors as for `path`."""
+        return self._path_to(node).condemned > 0
 
-    def _all_routes(self) -> dict[str, Route]:
-        if self._routes is None:
-            self._routes = cheapest_routes(self._outgoing, self.nodes, self.is_condemned)
-        return self._routes
+    def _path_to(self, node: str) -> Path:
+        if node not in self.nodes or node not in self._all_paths():
+            self.path(node)
+        return self._all_paths()[node]
+
+    def _all_paths(self) -> dict[str, Path]:
+        if self._paths is None:
+            self._paths = cheapest_paths(self._outgoing, self.nodes, self.is_condemned)
+        return self._paths
 
     def _why_unreachable(self, node: str) -> str:
         above = self.ancestors(node)
@@ -266,25 +258,30 @@ class Graph:
 
     def ancestors(self, node: str) -> set[str]:
         """Return the nodes from which any edges lead to `node`, itself and the root left out."""
-        return self._reach(node, upward=True)
+        return self._reach([node], upward=True) - {node}
 
     def descendants(self, node: str) -> set[str]:
         """Return the nodes to which any edges lead from `node` (or from `ROOT`), itself left out."""
-        return self._reach(node, upward=False)
+        return self._reach([node], upward=False) - {node}
 
-    def _reach(self, start: str, *, upward: bool) -> set[str]:
-        if start not in self.nodes and start != ROOT:
-            raise NotFoundError(f"there is no node {start}")
+    def edges_above(self, nodes: Iterable[str]) -> set[EdgeRef]:
+        """Return all edges to some nodes and to whatever lies above them, from missing nodes too."""
+        return {edge for node in self._reach(nodes, upward=True) for edge in self._incoming[node]}
+
+    def _reach(self, starts: Iterable[str], *, upward: bool) -> set[str]:
+        """Return what edges lead to (or from, `upward`), the starts included."""
         links = self._incoming if upward else self._outgoing
-        found = {start}
-        queue = deque([start])
-        while queue:
-            for edge in links.get(queue.popleft(), ()):
+        found = set(starts)
+        for start in found:
+            if start not in self.nodes and start != ROOT:
+                raise NotFoundError(f"there is no node {start}")
+        stack = list(found)
+        while stack:
+            for edge in links.get(stack.pop(), ()):
                 other = edge.base if upward else edge.target
                 if other in self.nodes and other not in found:
                     found.add(other)
-                    queue.append(other)
-        found.discard(start)
+                    stack.append(other)
         return found
 
 

@@ -11,6 +11,9 @@ from typing import Final
 #: The base of an anchor: the empty state.
 ROOT: Final = "root"
 
+#: The id of an edge that is only planned.
+PLANNED: Final = ""
+
 #: What an edge costs besides its bytes: about what a bucket reads in the time of one round trip.
 EDGE_COST: Final = 1 << 18
 
@@ -48,6 +51,11 @@ class NodeName:
         """What decides which of two nodes is later. Not the step: a run that was rolled back is later."""
         return (self.run, self.seq, self.node)
 
+    @property
+    def ref(self) -> EdgeRef:
+        """Its own edge, as paths name it."""
+        return EdgeRef(self.base, self.node, None, self.nbytes)
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeName:
@@ -58,15 +66,43 @@ class EdgeName:
     edge: str
     nbytes: int
 
+    @property
+    def ref(self) -> EdgeRef:
+        """The edge, as paths name it."""
+        return EdgeRef(self.base, self.target, self.edge, self.nbytes)
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeRef:
-    """One edge of a path. `edge` is None for the edge that the target was saved with."""
+    """One edge of a path.
+
+    Attributes
+    ----------
+    base, target
+        Ids of nodes, or `ROOT`.
+    edge
+        The edge's id; None for the edge that the target was saved with.
+    nbytes
+        Bytes that every path over the edge reads.
+    backward
+        Whether the path goes from the target to the base.
+    """
 
     base: str
     target: str
     edge: str | None
     nbytes: int
+    backward: bool = False
+
+    @property
+    def end(self) -> str:
+        """Where a path over it comes to."""
+        return self.base if self.backward else self.target
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the edge is only planned."""
+        return self.edge == PLANNED
 
     @property
     def rank(self) -> tuple[str, str]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
-from lcstore.graph.choice import Choice, readings_of
+from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
-from lcstore.graph.lineage import Lineage, Link, lineage_of
 from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.newest import edges_for_newest
+from lcstore.graph.paths import Path, cheapest_paths, path_between
 from lcstore.graph.sizes import Sizes
+from lcstore.graph.tree import Tree
 
 #: How often a plan is looked at again with its own edges in place; twice nearly always does.
 ROUNDS: Final = 8
@@ -28,13 +32,17 @@ class Shortcut:
     nbytes
         About how many bytes it will have.
     span
-        How many edges lie on the line from one to the other.
+        How many edges lie on the branch from one to the other.
+    inputs
+        The edges to be summed, in order. Those that the same plan makes earlier are named as planned. Where
+        none are named, it is what leads there when the edge is made.
     """
 
     base: str
     target: str
     nbytes: int
     span: int
+    inputs: tuple[EdgeRef, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -104,26 +112,26 @@ def plan(
     ValueError
         `elements` or `drift` is out of its range.
     """
-    line = lineage_of(graph, Sizes(elements, drift))
-    line.partial = _places(line, partial)
-    places = _places(line, kept)
-    before = readings_of(enumerate(line.links))
-    stored_before = sum(link.nbytes for links in line.links for link in links)
-    after, uses = _try(line, places)
+    branches = Branches(graph, graph.refs(), Sizes(elements, drift))
+    wanted = set(kept) & branches.links.keys() - {ROOT}
+    there = {edge for links in branches.links.values() for edge in links}
+    frees = _try(branches, wanted, partial)
     if max_bytes is not None:
-        _withdraw(line, after.unmade() - _affordable(after.unmade(), uses, max_bytes))
-        after = Choice(line, places, planning=False)
-    read = after.readings()
-    newest = max(places, key=line.order, default=0)
+        for edge in frees.keys() - _affordable(frees, max_bytes):
+            branches.links[edge.target].remove(edge)
+    needs, _ = _choose(branches, wanted, partial)
+    made = {edge for edge in needs if edge.is_planned}
+    before, after = _paths(there, branches), _paths(needs, branches)
+    newest = max(wanted, key=lambda node: graph.nodes[node].order, default=ROOT)
     return Plan(
-        shortcuts=tuple(_shortcuts(line, after.unmade())),
-        stored_before=stored_before,
-        stored_after=sum(link.nbytes for links in after.links.values() for link in links),
-        written=sum(link.nbytes for link in after.unmade()),
-        edges_before=max((before[place].edges for place in places if place in before), default=0),
-        edges_after=max((read[place].edges for place in places if place in read), default=0),
+        shortcuts=tuple(_shortcuts(graph, branches, made)),
+        stored_before=sum(edge.nbytes for edge in there),
+        stored_after=sum(edge.nbytes for edge in needs),
+        written=sum(edge.nbytes for edge in made),
+        edges_before=max((before[node].edges for node in wanted & before.keys()), default=0),
+        edges_after=max((after[node].edges for node in wanted & after.keys()), default=0),
         newest_before=before[newest].nbytes if newest in before else 0,
-        newest_after=read[newest].nbytes if newest in read else 0,
+        newest_after=after[newest].nbytes if newest in after else 0,
     )
 
 
@@ -150,108 +158,83 @@ def needed(graph: Graph, kept: Collection[str], elements: int, *, drift: float =
         `elements` or `drift` is out of its range.
     """
     sizes = Sizes(elements, drift)
-    found = _needed(graph, kept, sizes)
-    while True:
+    edges, found = set(graph.refs()), _needed(graph, graph.refs(), kept, sizes)
+    while found != edges:
         # Sizes are estimated from edges that may go, so a choice may come out otherwise without those.
-        left = _needed(_without_others(graph, found, kept), kept, sizes)
-        if left == found:
-            return found
-        found = left
+        edges, found = found, _needed(graph, found, kept, sizes)
+    return frozenset(found)
 
 
-def _needed(graph: Graph, kept: Collection[str], sizes: Sizes) -> frozenset[EdgeRef]:
-    line = lineage_of(graph, sizes)
-    places = _places(line, kept)
-    choice = Choice(line, places, planning=False)
-    edges = {link.edge for links in choice.links.values() for link in links}
-    for place in places - choice.links.keys():
-        edges.update(graph.path(line.name(place)))
-    lost = {node for node in kept if node in graph and node not in line.places}
-    return frozenset(edges | _above(graph, lost))
+def _needed(graph: Graph, edges: Iterable[EdgeRef], kept: Collection[str], sizes: Sizes) -> set[EdgeRef]:
+    """Return which of some edges are needed."""
+    branches = Branches(graph, edges, sizes)
+    there = set(kept) & graph.nodes.keys()
+    wanted = there & branches.links.keys()
+    needs, left_out = _choose(branches, wanted)
+    needs.update(edge for node in left_out for edge in graph.path(node))
+    return needs | graph.edges_above(there - wanted)
 
 
-def _without_others(graph: Graph, edges: AbstractSet[EdgeRef], kept: Iterable[str]) -> Graph:
-    """Return what is left of a graph once all other edges are deleted."""
-    nodes = {*kept, *(ref.base for ref in edges), *(ref.target for ref in edges)} & graph.nodes.keys()
-    made = [graph.edges[ref.edge] for ref in edges if ref.edge is not None]
-    left = Graph((graph.nodes[node] for node in sorted(nodes)), sorted(made, key=lambda name: name.edge))
-    left.condemned_nodes = nodes - {ref.target for ref in edges if ref.edge is None}
-    left.condemned_nodes |= nodes & graph.condemned_nodes
-    left.condemned_edges = {name.edge for name in made} & graph.condemned_edges
-    return left
+def _choose(
+    branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str] = frozenset()
+) -> tuple[set[EdgeRef], AbstractSet[str]]:
+    """Return the edges that are needed of those that count, and the kept nodes that none of these lead to."""
+    tree = Tree(branches, kept, partial, planning=False)
+    return tree.edges() | edges_for_newest(tree), kept - tree.needed
 
 
-def _places(line: Lineage, kept: Iterable[str]) -> set[int]:
-    return {line.places[node] for node in kept if node in line.places and node != ROOT}
-
-
-#: Of an edge to be made: whether it is pressing, and the bytes of others that it makes needless.
-_Use: TypeAlias = tuple[bool, float]
-
-
-def _try(line: Lineage, places: set[int]) -> tuple[Choice, dict[Link, _Use]]:
-    """Add the edges to be made to the lineage, until no more are wanted.
+def _try(branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str]) -> dict[EdgeRef, float]:
+    """Add the edges to be made to those that count, until no more are wanted.
 
     An edge may be of use to other nodes than the one that it is made for, so what a later plan would see is
     looked at now.
+
+    Returns
+    -------
+    dict
+        By edge: the bytes of others that it makes needless; infinite for what newest nodes need, and for
+        anchors.
     """
-    uses: dict[Link, _Use] = {}
+    frees: dict[EdgeRef, float] = {}
     for _ in range(ROUNDS):
-        choice = Choice(line, places, planning=True)
-        new = choice.unmade() - uses.keys()
+        tree = Tree(branches, kept, partial, planning=True)
+        merges = {edge for edge in tree.edges() if edge.base != ROOT}
+        new = {edge for edge in tree.edges() | edges_for_newest(tree) if edge.is_planned} - frees.keys()
+        for edge in sorted(new, key=lambda edge: (edge.target, edge.base)):
+            frees[edge] = tree.frees[edge.target] if edge in merges else math.inf
+            branches.links[edge.target].append(edge)
         if not new:
-            return choice, uses
-        for link in sorted(new, key=lambda link: (link.edge.target, link.edge.base)):
-            place = line.places[link.edge.target]
-            pressing = link.base == 0 or link in choice.pressing
-            uses[link] = pressing, choice.arrangement.freed.get(place, 0.0)
-            line.links[place].append(link)
-    return Choice(line, places, planning=False), uses
+            break
+    return frees
 
 
-def _withdraw(line: Lineage, links: AbstractSet[Link]) -> None:
-    for link in links:
-        line.links[line.places[link.edge.target]].remove(link)
-
-
-def _affordable(made: AbstractSet[Link], uses: Mapping[Link, _Use], max_bytes: int) -> set[Link]:
-    """Return the edges to be made that fit, the most useful first."""
-
-    def rank(link: Link) -> tuple[bool, float, str, str]:
-        pressing, freed = uses[link]
-        return not pressing, -freed / max(link.nbytes, 1), link.edge.target, link.edge.base
-
-    taken, left = set(), max_bytes
-    for link in sorted(made, key=rank):
-        if link.nbytes <= left:
-            taken.add(link)
-            left -= link.nbytes
+def _affordable(frees: Mapping[EdgeRef, float], max_bytes: int) -> set[EdgeRef]:
+    """Return the edges that fit, the most useful first."""
+    taken = set()
+    for edge in sorted(frees, key=lambda edge: (-frees[edge] / max(edge.nbytes, 1), edge.target, edge.base)):
+        if edge.nbytes <= max_bytes:
+            taken.add(edge)
+            max_bytes -= edge.nbytes
     return taken
 
 
-def _shortcuts(line: Lineage, made: Iterable[Link]) -> list[Shortcut]:
-    found = []
-    for link in made:
-        span = line.merges(link.base, line.places[link.edge.target])
-        found.append(Shortcut(link.edge.base, link.edge.target, link.nbytes, span))
-    return sorted(found, key=lambda shortcut: (shortcut.span, shortcut.target, shortcut.base))
+def _paths(edges: Iterable[EdgeRef], branches: Branches) -> dict[str, Path]:
+    """Return the cheapest paths over some edges."""
+    outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+    for edge in edges:
+        outgoing[edge.base].append(edge)
+    return cheapest_paths(outgoing, branches.links)
 
 
-def _above(graph: Graph, nodes: AbstractSet[str]) -> set[EdgeRef]:
-    """Return all edges to some nodes and to whatever lies above them."""
-    if not nodes:
-        return set()
-    incoming: dict[str, list[EdgeRef]] = {}
-    for name in graph.nodes.values():
-        incoming.setdefault(name.node, []).append(EdgeRef(name.base, name.node, None, name.nbytes))
-    for made in graph.edges.values():
-        incoming.setdefault(made.target, []).append(EdgeRef(made.base, made.target, made.edge, made.nbytes))
-    found: set[EdgeRef] = set()
-    seen, stack = set(nodes), list(nodes)
-    while stack:
-        for edge in incoming.get(stack.pop(), ()):
-            found.add(edge)
-            if edge.base in graph and edge.base not in seen:
-                seen.add(edge.base)
-                stack.append(edge.base)
-    return found
+def _shortcuts(graph: Graph, branches: Branches, made: Iterable[EdgeRef]) -> Iterator[Shortcut]:
+    """Give the edges to be made, short merges first."""
+    incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+    for edge in graph.refs():
+        incoming[edge.target].append(edge)
+    for span, edge in sorted(
+        ((branches.span(edge.base, edge.target), edge) for edge in made),
+        key=lambda item: (item[0], item[1].target, item[1].base),
+    ):
+        inputs = path_between(edge.base, edge.target, incoming, branches.links, graph.is_condemned)
+        yield Shortcut(edge.base, edge.target, edge.nbytes, span, tuple(inputs or ()))
+        incoming[edge.target].append(edge)

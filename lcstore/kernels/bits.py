@@ -14,18 +14,21 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.kernels.ints import leading_zeros
 from lcstore.kernels.jit import kernel
+from lcstore.kernels.status import SPACE
 
 _1 = np.uint64(1)
+_3 = np.uint64(3)
 _6 = np.uint64(6)
+_7 = np.uint64(7)
+_16 = np.uint64(16)
 _56 = np.uint64(56)
 _63 = np.uint64(63)
+_LOW = np.uint64(0xFFFF)
 #: What brings the lowest bits of all bytes together in the top one.
 _GATHER = np.uint64(0x0102040810204080)
-#: Bits behind the leading one of an Elias-gamma code that is put in one go, with its sign.
-_MOST_AT_ONCE = np.uint64(30)
 
-#: Elements in a segment at most; directory entries are 16 bits because of it.
-MAX_SEGMENT = 1 << 16
+#: Elements in a segment at most, and bytes of a stream: directory entries have 16 bits.
+MAX_SEGMENT, MAX_STREAM = 1 << 16, (1 << 16) - 1
 #: Zero bytes that must follow a payload: the longest stream a damaged one can turn into is all of a segment's
 #: codes at 12 + 62 bits.
 PADDING = MAX_SEGMENT * 10 + 64
@@ -56,7 +59,7 @@ def copy(source: Array, size: Any, target: Array, at: Any) -> None:
 
 @kernel(inline=True)
 def mask_of(flags: Array, at: Any) -> Any:
-    """Give one bit for each byte of eight words from `at` on, whose bytes are all 0 or 1."""
+    """Return one bit for each byte of eight words from `at` on, whose bytes are all 0 or 1."""
     mask = np.uint64(0)
     for k in range(8):
         mask |= ((flags[at + k] * _GATHER) >> _56) << np.uint64(8 * k)
@@ -65,7 +68,7 @@ def mask_of(flags: Array, at: Any) -> Any:
 
 @kernel(inline=True, checked=True)
 def window(words: Array, position: np.uint64) -> np.uint64:
-    """Give the 64 bits from `position`."""
+    """Return the 64 bits from `position`."""
     i = position >> _6
     r = position & _63
     return np.uint64((words[i] >> r) | ((words[i + _1] << _1) << (_63 - r)))
@@ -78,35 +81,34 @@ def bit_length(value: np.uint64) -> np.uint64:
 
 
 @kernel(inline=True)
-def put_escape(
-    words: Array, acc: np.uint64, used: np.uint64, at: np.uint64, level: Any, least: int
+def put_code(
+    words: Array, acc: np.uint64, used: np.uint64, at: np.uint64, code: Any, extra: np.uint64, bits: np.uint64
 ) -> tuple[np.uint64, np.uint64, np.uint64]:
-    """Append an escaped level: its sign, then ``abs(level) - least`` as an Elias-gamma code of one more."""
-    size = np.uint64(abs(level) - least) + _1
-    n = bit_length(size) - _1
-    sign, rest = np.uint64(level < 0), size & ((_1 << n) - _1)
-    if n <= _MOST_AT_ONCE:
-        value = sign | (((rest << _1) | _1) << (n + _1))
-        return put(words, acc, used, at, value, n + n + np.uint64(2))
-    acc, used, at = put(words, acc, used, at, sign, n + _1)
-    acc, used, at = put(words, acc, used, at, _1, _1)
-    return put(words, acc, used, at, rest, n)
+    """Append a code as from `assign_codes`, and behind it `bits` (at most 62) bits of `extra`."""
+    value, size = np.uint64(code) & _LOW, np.uint64(code) >> _16
+    if size + bits > _63:
+        acc, used, at = put(words, acc, used, at, value, size)
+        return put(words, acc, used, at, extra, bits)
+    return put(words, acc, used, at, value | (extra << size), size + bits)
+
+
+@kernel(inline=True)
+def finish(words: Array, acc: np.uint64, used: np.uint64, at: np.uint64) -> np.int64:
+    """End a stream; give its bytes."""
+    words[at] = acc
+    return np.int64((at << _3) + ((used + _7) >> _3))
+
+
+@kernel(inline=True)
+def lay(words: Array, size: Any, payload: Array, at: Any) -> Any:
+    """Copy a stream of `size` bytes to the payload, from byte `at` on; give where it ends, or `SPACE`."""
+    if size < 0 or size > MAX_STREAM or at + size > payload.size:
+        return np.int64(SPACE)
+    copy(words.view(np.uint8), size, payload, at)
+    return np.int64(at + size)
 
 
 @kernel(inline=True, checked=True)
-def take_escape(words: Array, position: np.uint64, least: int) -> tuple[np.int64, np.uint64]:
-    """Read an escaped level; give it and the next position. A level of 0 says that it is malformed."""
-    negative = window(words, position) & _1
-    position += _1
-    n = np.uint64(0)
-    look = window(words, position)
-    while n < np.uint64(62) and (look & _1) == 0:
-        look >>= _1
-        n += _1
-    if n >= np.uint64(62):
-        return np.int64(0), position
-    position += n + _1
-    rest = window(words, position) & ((_1 << n) - _1)
-    position += n
-    size = np.int64((rest | (_1 << n)) - _1) + least
-    return (-size if negative else size), position
+def at_end(position: np.uint64, end: Any) -> Any:
+    """Return whether a stream that was read up to the bit `position` ends within the byte before `end`."""
+    return (position + _7) >> _3 == np.uint64(end)

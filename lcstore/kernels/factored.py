@@ -1,8 +1,10 @@
 """Values on a logarithmic scale around a row's factor times a column's, as second moments nearly are.
 
+This file has the loops; `lcstore.codec.factored` has the bytes of their frames.
+
 A value's code is its bit pattern cut to `FINE` bits of mantissa: a logarithm that every machine agrees on.
 The centre of an element of a matrix is its row's code plus its column's, but no more than the last code there
-is; its level says how many steps its own code is from there.
+is; its level says how many step sizes its own code is from there.
 
 Codes, and sums of a few, are integers below 2**24: loops compute with them in float32, exactly, and so
 several at a time.
@@ -91,9 +93,9 @@ def column_sums(patterns: Array, phase: int, rows: Array, sums: Array, counts: A
 
 @kernel
 def factored_levels(
-    patterns: Array, phase: int, rows: Array, columns: Array, step: int, threshold: int, levels: Array
+    patterns: Array, phase: int, rows: Array, columns: Array, step_size: int, threshold: int, levels: Array
 ) -> int:
-    """Fill the level of each value: how many steps its code is from its centre.
+    """Fill the level of each value: how many step sizes its code is from its centre.
 
     Parameters
     ----------
@@ -101,8 +103,8 @@ def factored_levels(
         As in `row_codes`.
     rows, columns
         ``int16``: codes.
-    step, threshold
-        Codes in a step, and from which difference on a level is not 0, in the same unit.
+    step_size, threshold
+        Codes in a step size, and from which difference on a level is not 0, in the same unit.
     levels
         ``int32[n]``, filled. A value of zero gets one that leads to a code of 0 or less; any other gets one
         that leads to a code above 0, and to one that there is.
@@ -115,8 +117,8 @@ def factored_levels(
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
     cols, zeros = columns.size, 0
-    wide, inverse = np.float32(step), _1 / np.float32(step)
-    rounding = np.float32(step - threshold) + _HALF  # half a code keeps the quotient away from integers
+    wide, inverse = np.float32(step_size), _1 / np.float32(step_size)
+    rounding = np.float32(step_size - threshold) + _HALF  # half a code keeps the quotient away from integers
     for row in range(rows.size):
         low = max(row * cols - phase, 0)
         part = patterns[low : (row + 1) * cols - phase]
@@ -139,7 +141,9 @@ def factored_levels(
 
 
 @kernel
-def factored_values(levels: Array, start: int, rows: Array, columns: Array, step: int, out: Array) -> int:
+def factored_values(
+    levels: Array, start: int, rows: Array, columns: Array, step_size: int, out: Array
+) -> int:
     """Fill ``int32`` or ``int64`` `out` with the bit patterns that levels stand for, the middle of a code.
 
     Parameters
@@ -148,7 +152,7 @@ def factored_values(levels: Array, start: int, rows: Array, columns: Array, step
         Of neighbours in a matrix.
     start
         Place of the first, counted from the beginning of the first row of `rows`.
-    rows, columns, step
+    rows, columns, step_size
         As in `factored_levels`.
 
     Returns
@@ -160,7 +164,7 @@ def factored_values(levels: Array, start: int, rows: Array, columns: Array, step
     drop = DROP_4 if out.itemsize == 4 else DROP_8
     last = np.float32(LAST_4 if out.itemsize == 4 else LAST_8)
     half = np.int64(1) << (drop - 1)
-    cols, wide, most = columns.size, np.float32(step), np.float32(MOST)
+    cols, wide, most = columns.size, np.float32(step_size), np.float32(MOST)
     bad: np.bool_ = np.bool_(False)
     for row in range(start // cols, min((start + levels.size - 1) // cols + 1, rows.size)):
         low = max(row * cols - start, 0)
@@ -175,28 +179,3 @@ def factored_values(levels: Array, start: int, rows: Array, columns: Array, step
             pattern = (kind(np.int32(code)) << drop) | half
             to[i] = kind(pattern) if code > _0 else kind(0)
     return RANGE if bad else OK
-
-
-@kernel(checked=True)
-def factored_scattered(
-    levels: Array, places: Array, rows: Array, columns: Array, step: int, out: Array
-) -> int:
-    """As `factored_values`, for elements at ``int64`` `places`, counted like its `start`."""
-    kind = out.dtype.type
-    drop = DROP_4 if out.itemsize == 4 else DROP_8
-    last = LAST_4 if out.itemsize == 4 else LAST_8
-    half = np.int64(1) << (drop - 1)
-    cols = columns.size
-    bad = 0
-    for i in range(levels.size):
-        level = np.int64(levels[i])
-        if level < -MOST or level > MOST:
-            bad += 1
-            level = np.int64(0)
-        code = np.int64(rows[places[i] // cols]) + np.int64(columns[places[i] % cols])
-        code = min(code, np.int64(last)) + level * step
-        if code > last:
-            bad += 1
-            code = np.int64(0)
-        out[i] = kind((code << drop) + half) if code > 0 else kind(0)
-    return RANGE if bad > 0 else OK

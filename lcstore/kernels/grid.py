@@ -30,7 +30,7 @@ def _add(levels: Array, factor: Any, track: Array, kind: Any) -> None:
 
 @kernel
 def add_levels(levels: Array, scales: Array, block: int, sign: int, track: Array) -> int:
-    """Add levels times their steps to the track.
+    """Add levels times their step sizes to the track.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def to_grid(values: Array, inverse: float, limit: float, track: Array) -> int:
 
 @kernel
 def is_at(values: Array, inverse: float, limit: float, track: Array) -> bool:
-    """Say whether ``rint(values * 2**-g)`` is the track; reads no further than the run where it is not.
+    """Return whether ``rint(values * 2**-g)`` is the track; reads no further than the run where it is not.
 
     What is not finite, or beyond `limit` on the grid, is not.
     """
@@ -93,7 +93,7 @@ def is_at(values: Array, inverse: float, limit: float, track: Array) -> bool:
 
 @kernel
 def from_grid(track: Array, scale: float, out: Array) -> int:
-    """Give the values that the track stands for, rounded once to the dtype of `out` (float32 or float64)."""
+    """Fill the values that the track stands for, rounded once to the dtype of `out` (float32 or float64)."""
     for i in range(track.size):
         out[i] = out.dtype.type(np.float64(track[i]) * scale)
     return OK
@@ -101,7 +101,7 @@ def from_grid(track: Array, scale: float, out: Array) -> int:
 
 @kernel
 def from_grid_bfloat16(track: Array, scale: float, out: Array) -> int:
-    """Give the values as bfloat16 bit patterns (``uint16``), rounded once, to nearest with ties to even."""
+    """Fill the values as bfloat16 bit patterns (``uint16``), rounded once, to nearest with ties to even."""
     buffer = np.empty(1, np.float64)
     bits = buffer.view(np.uint64)
     single = np.empty(1, np.float32)

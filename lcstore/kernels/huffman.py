@@ -118,7 +118,7 @@ def entropy(counts: Array, out: Array) -> int:
 
 @kernel
 def assign_codes(lengths: Array, codes: Array) -> int:
-    """Give each symbol its canonical code, in the order of (length, symbol), bits reversed.
+    """Assign each symbol its canonical code, in the order of (length, symbol), bits reversed.
 
     Parameters
     ----------

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import take_escape, window
-from lcstore.kernels.emit import any_past, emit_segment
+from lcstore.kernels.bits import at_end, finish, lay, put, window
+from lcstore.kernels.escapes import any_past, encode_escapes
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.jit import kernel
-from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
+from lcstore.kernels.status import LENGTH, OK, SPACE
 
-_7 = np.uint64(7)
 _3 = np.uint64(3)
+_16 = np.uint64(16)
+_LOW = np.uint64(0xFFFF)
 _MASK = np.uint64((1 << MAX_BITS) - 1)
-#: Levels that are searched for escapes at a time.
-_LOOK = 256
+#: Levels that are searched for one that is not zero at a time.
 _SPAN = 1 << 16
 
 
@@ -82,11 +82,30 @@ def pack(levels: Array, bits: int, per: int, symbols: Array) -> int:
 
 @kernel
 def any_level(levels: Array) -> int:
-    """Say whether any of the ``int8`` `levels` is not zero: 1 or 0."""
+    """Return whether any of the ``int8`` `levels` is not zero: 1 or 0."""
     for low in range(0, levels.size, _SPAN):
         if any_past(levels[low : low + _SPAN], np.int8(0)):
             return 1
     return 0
+
+
+@kernel(inline=True)
+def _emit(symbols: Array, codes: Array, words: Array) -> Any:
+    """Write the codes of `symbols`; give the number of bytes."""
+    acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
+    fours = symbols.size // 4
+    for i in range(fours):
+        a, b = np.uint64(codes[symbols[4 * i]]), np.uint64(codes[symbols[4 * i + 1]])
+        c, d = np.uint64(codes[symbols[4 * i + 2]]), np.uint64(codes[symbols[4 * i + 3]])
+        first, third = a >> _16, c >> _16
+        half = first + (b >> _16)
+        low = (a & _LOW) | ((b & _LOW) << first)
+        high = (c & _LOW) | ((d & _LOW) << third)
+        acc, used, at = put(words, acc, used, at, low | (high << half), half + third + (d >> _16))
+    for i in range(4 * fours, symbols.size):
+        a = np.uint64(codes[symbols[i]])
+        acc, used, at = put(words, acc, used, at, a & _LOW, a >> _16)
+    return finish(words, acc, used, at)
 
 
 @kernel
@@ -127,20 +146,22 @@ def encode_pack(
     """
     symbols = np.empty((segment + per - 1) // per, np.uint8)
     words = np.empty(symbols.size * 2 + 16, np.uint64)
-    most = (1 << (bits - 1)) - 1
-    at = 0
-    taken = 0
+    at, taken = np.int64(0), 0
     for s in range(directory.shape[0]):
         part = levels[s * segment : (s + 1) * segment]
         count = (part.size + per - 1) // per
         pack(part, bits, per, symbols[:count])
         each = (count + streams - 1) // streams
-        at, taken = emit_segment(
-            *(symbols[:count], each, codes, part, escapes, taken, most, words, payload, at, directory[s])
-        )
-        if at < 0:
-            return at
-    return at
+        for j in range(streams + 1):
+            if j < streams:
+                size = _emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
+            else:
+                size, taken = encode_escapes(part, escapes, taken, (1 << (bits - 1)) - 1, words)
+            at = lay(words, size, payload, at)
+            if at < 0:
+                return SPACE
+            directory[s, j] = size
+    return int(at)
 
 
 @kernel(inline=True, checked=True)
@@ -196,12 +217,6 @@ def _decode4(
     return p0, p1, p2, p3
 
 
-@kernel(inline=True, checked=True)
-def at_end(position: np.uint64, end: Any) -> Any:
-    """Say whether a stream that was read up to the bit `position` ends within the byte before `end`."""
-    return (position + _7) >> _3 == np.uint64(end)
-
-
 @kernel(checked=True)
 def decode_pack(
     words: Array,
@@ -254,64 +269,3 @@ def decode_pack(
                 return LENGTH
             start = e0 + directory[s, 1]
     return OK
-
-
-@kernel(checked=True)
-def decode_escapes(
-    words: Array,
-    start: int,
-    directory: Array,
-    levels: Array,
-    segment: int,
-    least: int,
-    places: Array,
-    values: Array,
-) -> int:
-    """Read the side streams of some segments and set the escaped places of `levels` to zero.
-
-    Parameters
-    ----------
-    words, start, directory
-        As for the coder of the segments.
-    levels
-        ``int8``: -128 where a level is escaped.
-    segment, least
-        Elements per segment, smallest magnitude of an escaped level.
-    places, values
-        ``int64[m]``: index into `levels` and level of each escape; filled.
-
-    Returns
-    -------
-    int
-        Number of escapes, or `LENGTH`, `SYMBOL` or `SPACE`.
-    """
-    streams = directory.shape[1] - 1
-    found = 0
-    for s in range(directory.shape[0]):
-        for j in range(streams):
-            start += directory[s, j]
-        position = np.uint64(start) << _3
-        end = start + directory[s, streams]
-        part = levels[s * segment : (s + 1) * segment]
-        for low in range(0, part.size, _LOOK):
-            some = part[low : low + _LOOK]
-            if not any_past(some, np.int8(127)):
-                continue
-            for i in range(some.size):
-                if some[i] != -128:
-                    continue
-                level, position = take_escape(words, position, least)
-                if level == 0:
-                    return SYMBOL
-                if position > np.uint64(end) << _3:
-                    return LENGTH
-                if found >= places.size:
-                    return SPACE
-                some[i] = 0
-                places[found] = s * segment + low + i
-                values[found] = level
-                found += 1
-        if not at_end(position, end):
-            return LENGTH
-        start = end
-    return found

@@ -19,18 +19,19 @@ MOST = 1 << 61
 
 @kernel
 def linear_levels(values: Array, scales: Array, block: int, rounding: float, levels: Array) -> int:
-    """Round values to multiples of their block's step.
+    """Round values to multiples of their block's step size.
 
     Parameters
     ----------
     values
         ``float32[n]`` or ``float64[n]``.
     scales
-        ``float64``, one per block: 1 / step, a power of two.
+        ``float64``, one per block: 1 / step size, a power of two.
     block
         Elements per block.
     rounding
-        Part of a step added to the magnitude before it is cut: 0.5 rounds to nearest, less widens the zero.
+        Part of a step size added to the magnitude before it is cut: 0.5 rounds to nearest, less widens the
+        zero.
     levels
         ``int64[n]``, filled.
 
@@ -54,51 +55,26 @@ def linear_levels(values: Array, scales: Array, block: int, rounding: float, lev
 
 
 @kernel
-def linear_values(levels: Array, steps: Array, block: int, out: Array) -> int:
-    """Fill ``float32`` or ``float64`` `out` with ``level * step``, rounded once; a step per block."""
+def linear_values(levels: Array, sizes: Array, block: int, out: Array) -> int:
+    """Fill ``float32`` or ``float64`` `out` with ``level * step_size``, rounded once; one per block."""
     kind = out.dtype.type
-    for b in range(steps.size):
-        step = steps[b]
+    for b in range(sizes.size):
+        step_size = sizes[b]
         part, to = levels[b * block : (b + 1) * block], out[b * block : (b + 1) * block]
         for i in range(part.size):
-            to[i] = kind(np.float64(part[i]) * step)
+            to[i] = kind(np.float64(part[i]) * step_size)
     return OK
 
 
 @kernel
 def integer_values(levels: Array, scales: Array, block: int, out: Array) -> int:
-    """Fill ``int32`` or ``int64`` `out` with levels times their steps; `scales` as ``int16`` per block."""
+    """Fill ``int32`` or ``int64`` `out` with levels times their step sizes; an ``int16`` scale a block."""
     kind = out.dtype.type
     for b in range(scales.size):
-        step = step_of(scales[b])
+        step_size = step_of(scales[b])
         part, to = levels[b * block : (b + 1) * block], out[b * block : (b + 1) * block]
         for i in range(part.size):
-            to[i] = kind(np.int64(part[i]) * step)
-    return OK
-
-
-@kernel
-def common_shifts(values: Array, block: int, shifts: Array) -> int:
-    """Find how many low bits are zero in every integer of a block (at most 62; 0 for a block of zeros).
-
-    Parameters
-    ----------
-    values
-        ``int32[n]`` or ``int64[n]``.
-    block
-        Elements per block.
-    shifts
-        ``int16``, one per block; filled.
-    """
-    for b in range(shifts.size):
-        every = np.int64(0)
-        for i in range(b * block, min((b + 1) * block, values.size)):
-            every |= np.int64(values[i])
-        shift = 0
-        while every != 0 and shift < 62 and every & 1 == 0:
-            every >>= 1
-            shift += 1
-        shifts[b] = shift
+            to[i] = kind(np.int64(part[i]) * step_size)
     return OK
 
 
@@ -202,7 +178,7 @@ def bucket_statistics(patterns: Array, mantissa: int, counts: Array, lows: Array
 
 @kernel
 def bucket_levels(patterns: Array, mantissa: int, ids: Array, levels: Array) -> int:
-    """Give each value the id of its bucket: ``levels[i] = ids[sign and exponent]``; ``int8`` both."""
+    """Fill the id of the bucket of each value: ``levels[i] = ids[sign and exponent]``; ``int8`` both."""
     for i in range(patterns.size):
         levels[i] = ids[np.int64(np.uint64(patterns[i]) >> np.uint64(mantissa))]
     return OK

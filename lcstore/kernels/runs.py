@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import bit_length, copy, mask_of, put, put_escape, window
+from lcstore.kernels.bits import at_end, bit_length, finish, lay, mask_of, put_code, window
+from lcstore.kernels.escapes import put_escape
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.ints import bit_count, trailing_zeros
 from lcstore.kernels.jit import kernel
@@ -25,12 +26,8 @@ LEVELS = 5
 LEAST = 3
 
 _MASK = np.uint64((1 << MAX_BITS) - 1)
-_LOW = np.uint64(0xFFFF)
 _1 = np.uint64(1)
 _3 = np.uint64(3)
-_7 = np.uint64(7)
-_8 = np.uint64(8)
-_16 = np.uint64(16)
 _TOP = np.uint64(1 << 63)
 #: Levels that are searched at a time for those that are not zero, and how many are found at a time.
 _LOOK = 1024
@@ -41,7 +38,7 @@ _SHORT = 256
 
 @kernel(inline=True)
 def _run_class(run: Any) -> tuple[Any, Any]:
-    """Give the class of a run and the number of its extra bits."""
+    """Return the class of a run and the number of its extra bits."""
     if run < 16:
         return run, 0
     e = np.int64(bit_length(np.uint64(run))) - 1
@@ -61,7 +58,7 @@ def _short_runs(symbols: Array, masks: Array) -> None:
 
 @kernel(inline=True)
 def _token(run: Any, level: Any, classes: Array, starts: Array, masks: Array) -> tuple[Any, Any]:
-    """Give the symbol of a run and the level behind it, and what its extra bits hold."""
+    """Return the symbol of a run and the level behind it, and what its extra bits hold."""
     kind = classes[np.uint8(level)]
     if run < _SHORT:
         return np.uint8(starts[run] + kind), np.uint32(run & np.int64(masks[run]))
@@ -192,16 +189,13 @@ def encode_runs(
     int
         Bytes of `payload` used, or `SPACE`.
     """
-    bits, steps = np.empty(256, np.uint8), np.zeros(256, np.int64)
+    bits, ahead = np.empty(256, np.uint8), np.zeros(256, np.int64)
     extra_bits(bits)
     for symbol in range(CLASSES * LEVELS):
-        steps[symbol] = _run_base(symbol // LEVELS, np.int64(bits[symbol])) + 1
-    words = np.empty(2 * segment // 4 + 64, np.uint64)
-    side = np.empty(segment // 2 + 64, np.uint64)
-    source, side_source = words.view(np.uint8), side.view(np.uint8)
+        ahead[symbol] = _run_base(symbol // LEVELS, np.int64(bits[symbol])) + 1
+    words, side = np.empty(2 * segment // 4 + 64, np.uint64), np.empty(segment // 2 + 64, np.uint64)
     at = np.int64(0)
-    token = 0
-    taken = 0
+    token, taken = 0, 0
     for s in range(counts.size):
         acc, used, to = np.uint64(0), np.uint64(0), np.uint64(0)
         side_acc, side_used, side_to = np.uint64(0), np.uint64(0), np.uint64(0)
@@ -210,13 +204,9 @@ def encode_runs(
             if np.int64(to) + 4 > words.size or np.int64(side_to) + 4 > side.size:
                 return SPACE
             symbol = symbols[t]
-            code = np.uint64(codes[symbol])
             n = np.uint64(bits[symbol])
-            value = (code & _LOW) | (np.uint64(extras[t]) << (code >> _16))
-            acc, used, to = put(words, acc, used, to, value, (code >> _16) + n)
-            if symbol == END:
-                break
-            place += steps[symbol] + np.int64(extras[t])
+            acc, used, to = put_code(words, acc, used, to, codes[symbol], np.uint64(extras[t]), n)
+            place += ahead[symbol] + np.int64(extras[t])
             if symbol % np.uint8(LEVELS) == LEVELS - 1:
                 level = np.int64(levels[place - 1])
                 if level == -128:
@@ -224,24 +214,19 @@ def encode_runs(
                     taken += 1
                 side_acc, side_used, side_to = put_escape(side, side_acc, side_used, side_to, level, LEAST)
         token += counts[s]
-        words[to] = acc
-        side[side_to] = side_acc
-        size = np.int64(to * _8 + ((used + _7) >> _3))
-        side_size = np.int64(side_to * _8 + ((side_used + _7) >> _3))
-        if size > 65535 or side_size > 65535 or at + size + side_size > payload.size:
+        directory[s, 0] = size = finish(words, acc, used, to)
+        directory[s, 1] = side_size = finish(side, side_acc, side_used, side_to)
+        at = lay(words, size, payload, at)
+        if at >= 0:
+            at = lay(side, side_size, payload, at)
+        if at < 0:
             return SPACE
-        copy(source, size, payload, at)
-        at += size
-        copy(side_source, side_size, payload, at)
-        at += side_size
-        directory[s, 0] = size
-        directory[s, 1] = side_size
     return int(at)
 
 
 @kernel(inline=True)
 def _run_base(kind: Any, bits: Any) -> Any:
-    """Give the shortest run of a class that has `bits` extra bits."""
+    """Return the shortest run of a class that has `bits` extra bits."""
     if kind < 16:
         return kind
     if kind < 32:
@@ -287,10 +272,10 @@ def decode_runs(
     for s in range(directory.shape[0]):
         out = levels[s * segment : (s + 1) * segment]
         out[:] = 0
-        end = np.uint64(start + directory[s, 0]) << _3
-        position = np.uint64(start) << _3
+        end = start + np.int64(directory[s, 0])
+        position, stop = np.uint64(start) << _3, np.uint64(end) << _3
         place = 0
-        while position < end and place < out.size:
+        while position < stop and place < out.size:
             look = window(words, position)
             code = look & _MASK
             symbol = table[code]
@@ -307,7 +292,7 @@ def decode_runs(
                 return SYMBOL
             out[place] = value[symbol]
             place += 1
-        if (position + _7) >> _3 != end >> _3 or (place < out.size and directory[s, 0] != 0):
+        if not at_end(position, end) or (place < out.size and directory[s, 0] != 0):
             return LENGTH
-        start = int(start + np.int64(directory[s, 0]) + np.int64(directory[s, 1]))
+        start = int(end + np.int64(directory[s, 1]))
     return OK

@@ -53,7 +53,7 @@ def _rms(values: Array) -> float:
 
 @kernel
 def root_mean_square(values: Array, out: Array) -> int:
-    """Give the root mean square of ``float64[n]`` `values`; 0 for nothing. Squares do not overflow or vanish.
+    """Find the root mean square of ``float64[n]`` `values`; 0 for nothing. Squares do not overflow or vanish.
 
     Parameters
     ----------

@@ -1,4 +1,7 @@
-"""Scales of blocks: the steps that they stand for, and runs of equal ones."""
+"""Loops over scales of blocks: the step sizes that they stand for, and runs of equal ones.
+
+`lcstore.codec.scales` has their bytes.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from lcstore.kernels.jit import kernel
 
 @kernel(inline=True)
 def step_of(scale: Any) -> np.int64:
-    """Give the step that an integer frame's scale stands for: an odd number up to 7 times a power of two."""
+    """Return the step size of an integer frame's scale: an odd number up to 7 times a power of two."""
     code = np.int64(scale)
     return np.int64((np.int64(1) + ((code >> 6) << 1)) << (code & 63))
 

@@ -1,4 +1,4 @@
-"""Sums of deltas: the coarsest steps that they are whole multiples of, and there and back between the two."""
+"""Sums of deltas: the coarsest step sizes that they are whole multiples of, and levels on these."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lcstore.kernels.ints import shift_right
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import OK
 
-#: The step of a block that holds nothing but zeros.
+#: The step size of a block that holds nothing but zeros.
 NO_STEP = -1
 #: Integers that are looked at before one that is no multiple ends the search.
 _LOOK = 1024
@@ -17,7 +17,7 @@ _LOOK = 1024
 
 @kernel(inline=True)
 def _every_bit(values: Array) -> np.int64:
-    """Give the bits that are set in any of `values`."""
+    """Return the bits that are set in any of `values`."""
     kind = values.dtype.type
     every = kind(0)
     for i in range(values.size):
@@ -90,7 +90,7 @@ def to_levels(sums: Array, block: int, steps: Array) -> int:
 
 @kernel
 def from_levels(levels: Array, block: int, steps: Array) -> int:
-    """Take back what `to_levels` did with the same steps."""
+    """Take back what `to_levels` did with the same step sizes."""
     for b in range(steps.size):
         if steps[b] != 0:
             _multiply(levels[b * block : (b + 1) * block], np.int64(steps[b]))

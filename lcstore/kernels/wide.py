@@ -1,4 +1,4 @@
-"""One symbol per level, for levels of any size: the coder of fine steps.
+"""One symbol per level, for levels of any size: the coder of fine step sizes.
 
 The level is folded to `z`: 0, -1, 1, -2, 2 become 0, 1, 2, 3, 4.
 Below 16 a symbol each; above, four symbols an octave and the rest of `z` in extra bits behind the code.
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.bits import bit_length, copy, put, window
+from lcstore.kernels.bits import at_end, bit_length, finish, lay, put_code, window
 from lcstore.kernels.huffman import MAX_BITS
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
@@ -23,19 +23,15 @@ SYMBOLS = 252
 SEGMENT = 1 << 12
 
 _MASK = np.uint64((1 << MAX_BITS) - 1)
-_LOW = np.uint64(0xFFFF)
 _1 = np.uint64(1)
 _3 = np.uint64(3)
-_7 = np.uint64(7)
-_8 = np.uint64(8)
 _16 = np.uint64(16)
-_63 = np.uint64(63)
 _64 = np.uint64(64)
 
 
 @kernel(inline=True)
 def _split(level: np.int64) -> tuple[Any, np.uint64, np.uint64]:
-    """Give symbol, extra bits and their number."""
+    """Return symbol, extra bits and their number."""
     z = np.uint64(level << 1) ^ np.uint64(level >> 63)
     if z < _16:
         return np.int64(z), np.uint64(0), np.uint64(0)
@@ -71,34 +67,25 @@ def encode_wide(levels: Array, segment: int, codes: Array, payload: Array, direc
         Bytes of `payload` used, or `SPACE`.
     """
     words = np.empty(segment * 10 // 8 + 16, np.uint64)
-    source = words.view(np.uint8)
     at = np.int64(0)
     for s in range(directory.shape[0]):
         acc, used, to = np.uint64(0), np.uint64(0), np.uint64(0)
         part = levels[s * segment : (s + 1) * segment]
         for i in range(part.size):
             symbol, extra, n = _split(np.int64(part[i]))
-            code = np.uint64(codes[symbol])
-            size = code >> _16
-            if size + n > _63:
-                acc, used, to = put(words, acc, used, to, code & _LOW, size)
-                acc, used, to = put(words, acc, used, to, extra, n)
-            else:
-                acc, used, to = put(words, acc, used, to, (code & _LOW) | (extra << size), size + n)
-        words[to] = acc
-        length = np.int64(to * _8 + ((used + _7) >> _3))
-        if length > 65535 or at + length > payload.size:
+            acc, used, to = put_code(words, acc, used, to, codes[symbol], extra, n)
+        size = finish(words, acc, used, to)
+        at = lay(words, size, payload, at)
+        if at < 0:
             return SPACE
-        copy(source, length, payload, at)
-        directory[s, 0] = length
+        directory[s, 0] = size
         directory[s, 1] = 0
-        at += length
     return int(at)
 
 
 @kernel
 def narrow_levels(levels: Array, narrow: Array, escapes: Array) -> int:
-    """Give levels as the narrow coders take them: small ones as they are, the others in a list.
+    """Fill levels as the narrow coders take them: small ones as they are, the others in a list.
 
     Parameters
     ----------
@@ -179,8 +166,6 @@ def decode_wide(
             position += size + n
             out[i] = np.int64(z >> _1) ^ -np.int64(z & _1)
         start = int(start + np.int64(directory[s, 0]))
-        if (position + _7) >> _3 != np.uint64(start):
-            return LENGTH
-        if directory[s, 1] != 0:
+        if not at_end(position, start) or directory[s, 1] != 0:
             return LENGTH
     return OK

@@ -17,7 +17,7 @@ from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT
+from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.index.catalog import Catalog
@@ -64,7 +64,7 @@ class CompactReport:
     seconds
         Wall time.
     retired
-        What the retention policy let go of, where one was given.
+        What the retention let go of, where one was given.
     """
 
     url: str
@@ -93,8 +93,6 @@ class Compactor:
         The store, and threads to merge with.
     max_bytes, max_seconds
         Stop before this much is written or this time has passed. What is done stays of use.
-    smaller
-        Take time to write fewer bytes, which take longer to read.
     """
 
     def __init__(
@@ -106,7 +104,6 @@ class Compactor:
         *,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
-        smaller: bool = False,
         on_progress: OnProgress | None = None,
     ) -> None:
         self.backend = backend
@@ -115,9 +112,9 @@ class Compactor:
         self.executor = executor
         self.max_bytes = max_bytes
         self.max_seconds = max_seconds
-        self.smaller = smaller
         self.on_progress = on_progress
         self.written = 0
+        self.made: dict[tuple[str, str], EdgeRef] = {}
         self.skipped: dict[int, str] = {}
 
     def run(self, *, dry_run: bool, retired: RetireReport | None = None) -> CompactReport:
@@ -227,10 +224,10 @@ class Compactor:
         if shortcut.target not in graph.nodes or shortcut.target in graph.hidden:
             return None
         try:
-            path = graph.path(shortcut.target, shortcut.base)
+            inputs = self._inputs(shortcut)
         except (CorruptionError, NotFoundError):
             return None
-        return [(ref, graph.is_condemned(ref)) for ref in path]
+        return [(ref, graph.is_condemned(ref)) for ref in inputs]
 
     def _add(self, shortcut: Shortcut) -> bool:
         """Add one edge; say whether it stays."""
@@ -253,14 +250,22 @@ class Compactor:
         parts = shortcut_parts(node.layout, merger.columns, written.listed())
         return self._commit(shortcut, EdgeBody(edge, shortcut.base, parts))
 
+    def _inputs(self, shortcut: Shortcut) -> list[EdgeRef]:
+        """Return the edges to sum: those that are named; where one is not there, what leads there now."""
+        graph = self.catalog.graph
+        found = [self.made.get((ref.base, ref.target), ref) for ref in shortcut.inputs]
+        if found and all(graph.has_edge(ref) and not graph.is_condemned(ref) for ref in found):
+            return found
+        return graph.path(shortcut.target, shortcut.base)
+
     def _merger(self, shortcut: Shortcut) -> Merger:
         node = self.reader.node(self.catalog.name(shortcut.target))
-        edges = self.reader.edges(self.catalog.graph.path(shortcut.target, shortcut.base))
+        edges = self.reader.edges(self._inputs(shortcut))
         base = None
         if shortcut.base != ROOT:
             below = self.reader.node(self.catalog.name(shortcut.base))
             base = below.layout, below.columns
-        return Merger(edges, node.layout, node.columns, base, smaller=self.smaller)
+        return Merger(edges, node.layout, node.columns, base)
 
     def _merge(self, job: MergeJob, room: Semaphore, written: Written) -> None:
         """Merge a chunk, write it, and read back what was written."""
@@ -285,4 +290,5 @@ class Compactor:
             put_record(self.backend, mark.key(), mark.to_bytes())
             return False
         self.catalog.add_edge(record)
+        self.made[shortcut.base, shortcut.target] = record.name.ref
         return True

@@ -1,4 +1,4 @@
-"""Letting go of states, of exact values and of pools: decided by a policy, made so by records."""
+"""Letting go of states, of exact values and of pools: decided by a rule, made so by records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Retired:
 
 @dataclass(frozen=True)
 class RetireReport:
-    """What a retention policy decided.
+    """What a retention rule decided.
 
     Attributes
     ----------
@@ -77,23 +77,23 @@ def retire_by(
     backend: Backend,
     catalog: Catalog,
     executor: Executor,
-    policy: Retention,
+    rule: Retention,
     *,
     dry_run: bool,
     on_progress: OnProgress | None = None,
 ) -> RetireReport:
-    """Let go of what a retention policy does not keep.
+    """Let go of what a retention rule does not keep.
 
     Raises
     ------
     InvalidInputError
-        The policy names no state to keep.
+        The rule names no state to keep.
     CorruptionError
         A record cannot be read: nothing is decided about states of which not all is known.
     """
     catalog.refresh(full=True)
     records = _records(backend, catalog, on_progress)
-    decision = decide(policy, _candidates(catalog, records))
+    decision = decide(rule, _candidates(catalog, records))
     notes = list(decision.notes)
     going = sorted(_going(catalog, records, decision, notes), key=lambda one: (one.step, one.node, one.what))
     if not dry_run:

@@ -13,8 +13,8 @@ from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format.labels import At, check_at
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, NodeName
-from lcstore.graph.ways import Leg, Ways
+from lcstore.graph.names import ROOT, EdgeRef, NodeName
+from lcstore.graph.paths import TwoWayPaths
 from lcstore.index.catalog import Catalog
 from lcstore.read.reader import Node, Reader
 from lcstore.state.tree import MISSING
@@ -81,7 +81,7 @@ class Walker:
         self._reader = reader
         self._cursor = Cursor()
         self._node: str | None = None
-        self._ways = Ways(reader.catalog.graph)
+        self._paths = two_way(reader.catalog.graph)
         self._next: tuple[str, Trip] | None = None
 
     @property
@@ -92,7 +92,7 @@ class Walker:
     def forget(self) -> None:
         """Go on from the root, along paths as they are now: something has changed."""
         self._leave()
-        self._ways = Ways(self._reader.catalog.graph)
+        self._paths = two_way(self._reader.catalog.graph)
 
     def _leave(self) -> None:
         self._cursor.forget()
@@ -175,21 +175,19 @@ class Walker:
         expected, self._next = self._next, None
         if expected is not None and expected[0] == node.name.node and expected[1].wanted == sorted(wanted):
             return expected[1]
-        legs = self._legs(node.name.node)
-        edges = self._reader.edges([leg.edge for leg in legs])
+        path = self._path(node.name.node)
+        edges = self._reader.edges(path)
         passages = [
-            Passage(_ahead(edge, self._reader.executor), leg.back)
-            for edge, leg in zip(edges, legs, strict=True)
+            Passage(_ahead(edge, self._reader.executor), ref.backward)
+            for edge, ref in zip(edges, path, strict=True)
         ]
-        start = None if legs and legs[0].edge.base == ROOT else self._cursor.held
+        start = None if path and path[0].base == ROOT else self._cursor.held
         return Trip(passages, self._cursor.view(node.layout), wanted, start)
 
-    def _legs(self, node: str) -> list[Leg]:
-        """Return the legs to a node; the cheapest path to it where nothing is held."""
-        legs = self._ways.find(self._node, node) if self._node is not None else None
-        if legs is None:
-            return [Leg(edge, False) for edge in self._reader.catalog.path(node)]
-        return legs
+    def _path(self, node: str) -> list[EdgeRef]:
+        """Return the path to a node from the one that is held; from the root where nothing is."""
+        path = self._paths.find(self._node, node) if self._node is not None else None
+        return self._reader.catalog.path(node) if path is None else path
 
     def _route(self, node: Node, lost: list[int]) -> Route:
         """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
@@ -202,6 +200,11 @@ class Walker:
                 return route
             length *= 4
         return Route(self._reader.edges(path), node.layout, lost)
+
+
+def two_way(graph: Graph) -> TwoWayPaths:
+    """Return paths over the edges that are there now, and not condemned."""
+    return TwoWayPaths(ref for ref in graph.refs() if not graph.is_condemned(ref))
 
 
 def carried(node: Node, wanted: Sequence[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""What every retention policy is, and how policies go together."""
+"""What every retention rule is, and how rules go together."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lcstore.retention.candidates import Candidate
 
 
 class Retention:
-    """A retention policy. Policies go together with ``|``; see `lcstore.retention.decide`.
+    """A retention rule. Rules go together with ``|``; see `lcstore.retention.decide`.
 
-    ``str`` gives the text that `parse_policy` turns into an equal policy.
+    ``str`` gives the text that `parse_retention` turns into an equal rule.
     """
 
     __slots__ = ()
 
     @property
     def parts(self) -> tuple[Retention, ...]:
-        """The policies that this one unites; itself where it is a single one."""
+        """The rules that this one unites; itself where it is a single one."""
         return (self,)
 
     def __or__(self, other: object) -> Retention:
@@ -32,7 +32,7 @@ class Retention:
     def arguments(self) -> list[str]:
         """Return the arguments as they are written; what has its default is left out."""
         texts = []
-        for spec in fields(self):  # type: ignore[arg-type]  # every policy below is a dataclass
+        for spec in fields(self):  # type: ignore[arg-type]  # every rule below is a dataclass
             value = getattr(self, spec.name)
             if spec.default is MISSING:
                 texts.append(repr(value))
@@ -48,7 +48,7 @@ class Retention:
 
 
 class Keep(Retention):
-    """A policy that names states to keep."""
+    """A rule that names states to keep."""
 
     __slots__ = ()
 
@@ -66,37 +66,37 @@ class Keep(Retention):
         raise NotImplementedError
 
     def lacking(self, candidates: Sequence[Candidate]) -> str | None:
-        """Return what the candidates lack, if this policy can name none for lack of data."""
+        """Return what the candidates lack, if this rule can name none for lack of data."""
         return None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Union(Retention):
-    """Several policies; made by ``|``."""
+    """Several rules; made by ``|``."""
 
     members: tuple[Retention, ...]
 
     @property
     def parts(self) -> tuple[Retention, ...]:
-        """The policies that this one unites."""
+        """The rules that this one unites."""
         return self.members
 
     def __str__(self) -> str:
         return " | ".join(map(str, self.members))
 
 
-def keeps_of(policy: Retention) -> tuple[Keep, ...]:
-    """Return the parts of a policy that name states to keep."""
-    return tuple(part for part in policy.parts if isinstance(part, Keep))
+def keeps_of(rule: Retention) -> tuple[Keep, ...]:
+    """Return the parts of a rule that name states to keep."""
+    return tuple(part for part in rule.parts if isinstance(part, Keep))
 
 
-def check_keeps(owner: str, policy: object) -> Retention:
-    """Return `policy`, or raise `InvalidInputError` unless all of it names states to keep."""
-    if not isinstance(policy, Retention) or len(keeps_of(policy)) != len(policy.parts):
+def check_keeps(owner: str, rule: object) -> Retention:
+    """Return `rule`, or raise `InvalidInputError` unless all of it names states to keep."""
+    if not isinstance(rule, Retention) or len(keeps_of(rule)) != len(rule.parts):
         raise InvalidInputError(
-            f"{owner} takes policies that name states to keep, such as LatestN(1), not {policy!r:.200}"
+            f"{owner} takes rules that name states to keep, such as LatestN(1), not {rule!r:.200}"
         )
-    return policy
+    return rule
 
 
 def check_count(owner: str, what: str, value: object, least: int = 1) -> int:

@@ -1,4 +1,4 @@
-"""What a retention policy knows of a committed state."""
+"""What a retention rule knows of a committed state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lcstore.errors import InvalidInputError
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A committed state that a retention policy decides about.
+    """A committed state that a retention rule decides about.
 
     Attributes
     ----------

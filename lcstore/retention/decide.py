@@ -1,20 +1,19 @@
-"""Retention policies, and what they decide. Pure: no I/O, no clock.
+"""Retention rules, and what they decide. Pure: no I/O, no clock.
 
-A policy is any of these, united with ``|``:
+A rule is any of these, united with ``|``:
 
-- **Keep-policies** name states to keep: `LatestN`, `EveryNSteps`, `EveryNSeconds`, `BestN`, `LogSpaced`,
+- **Rules that keep** name states to keep: `LatestN`, `EveryNSteps`, `EveryNSeconds`, `BestN`, `LogSpaced`,
   `Budget`, `Tagged`, `Pinned`. A state that any of them names is kept.
 - **Modifiers** take something away from states that are kept, and never keep or drop one: `Strip` (tensors),
   `Exact` (exact values). Several `Strip` add up. A state keeps its exact value if any `Exact` names it.
 
-Without a keep-policy every state is kept, and only the modifiers act. Without `Exact` no exact value is let
-go.
+Where no rule keeps, every state is kept, and only the modifiers act. Without `Exact` every exact value stays.
 
-Always, whatever the policy says:
+Always, whatever the rule says:
 
 - the latest state of every run is kept and not stripped;
 - a pinned state is kept, not stripped, and keeps its exact value;
-- keep-policies that together name no state at all are an error, not an order to drop everything.
+- where the rules that keep name no state at all, that is an error, not an order to drop everything.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from lcstore.retention.base import Keep, Retention, keeps_of
 from lcstore.retention.candidates import Candidate, in_order, tips
 from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
 from lcstore.retention.modify import Exact, Strip
-from lcstore.retention.parse import parse_policy
+from lcstore.retention.parse import parse_retention
 from lcstore.retention.spaced import LogSpaced
 
 __all__ = [
@@ -45,13 +44,13 @@ __all__ = [
     "Strip",
     "Tagged",
     "decide",
-    "parse_policy",
+    "parse_retention",
 ]
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a policy decides about some states.
+    """What a rule decides about some states.
 
     Attributes
     ----------
@@ -64,9 +63,9 @@ class Decision:
     stripped
         Kept nodes with the globs of the tensors that are let go there.
     kept_by
-        For each kept node what keeps it: policies, ``"pinned"``, ``"latest of its run"``.
+        For each kept node what keeps it: rules, ``"pinned"``, ``"latest of its run"``.
     notes
-        What the user may want to know, such as a policy that names no state.
+        What the user may want to know, such as a rule that names no state.
     """
 
     kept: frozenset[str]
@@ -77,36 +76,36 @@ class Decision:
     notes: tuple[str, ...] = ()
 
 
-def decide(policy: Retention, candidates: Iterable[Candidate]) -> Decision:
-    """Return what `policy` keeps, strips and lets go of.
+def decide(rule: Retention, candidates: Iterable[Candidate]) -> Decision:
+    """Return what `rule` keeps, strips and lets go of.
 
     Deciding again about the survivors lets nothing more go.
 
     Parameters
     ----------
-    policy
-        One policy, or several united with ``|``.
+    rule
+        A single one, or several united with ``|``.
     candidates
         The states that are kept so far, in any order. Nothing is decided about others.
 
     Raises
     ------
     InvalidInputError
-        The keep-policies name no state at all, or a modifier's inner policies name none because no state has
+        The rules that keep name no state at all, or a modifier's inner rules name none because no state has
         the metric; a node is there twice.
     """
     items = in_order(candidates)
     if not items:
         return Decision(frozenset())
     notes: list[str] = []
-    kept_by = _kept_by(keeps_of(policy), items, notes)
-    reason = f"not kept by {' | '.join(map(str, keeps_of(policy)))}"
+    kept_by = _kept_by(keeps_of(rule), items, notes)
+    reason = f"not kept by {' | '.join(map(str, keeps_of(rule)))}"
     kept = [item for item in items if item.node in kept_by]
     return Decision(
         kept=frozenset(kept_by),
         retired={item.node: reason for item in items if item.node not in kept_by},
-        exact_let_go=_let_go(policy, items, kept, notes),
-        stripped=_stripped(policy, items, kept, notes),
+        exact_let_go=_let_go(rule, items, kept, notes),
+        stripped=_stripped(rule, items, kept, notes),
         kept_by=kept_by,
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -121,16 +120,16 @@ def _kept_by(
         for node in _named([part], items, notes):
             found[node].append(str(part))
     if keeps and not any(found.values()):
-        raise InvalidInputError(f"the policy names no state to keep: {'; '.join(notes)}")
+        raise InvalidInputError(f"the rule names no state to keep: {'; '.join(notes)}")
     for item in items:
         found[item.node] += ["pinned"] * item.pinned + ["latest of its run"] * (item.node in latest)
     return {node: tuple(by) for node, by in found.items() if by or not keeps}
 
 
 def _let_go(
-    policy: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
+    rule: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
 ) -> dict[str, str]:
-    exacts = [part for part in policy.parts if isinstance(part, Exact)]
+    exacts = [part for part in rule.parts if isinstance(part, Exact)]
     if not exacts:
         return {}
     named = {node for part in exacts for node in _inner(part, part.inner, items, notes)}
@@ -139,11 +138,11 @@ def _let_go(
 
 
 def _stripped(
-    policy: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
+    rule: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
 ) -> dict[str, tuple[str, ...]]:
     latest = tips(items)
     found: dict[str, list[str]] = {}
-    for part in policy.parts:
+    for part in rule.parts:
         if isinstance(part, Strip):
             spared = _inner(part, part.after, items, notes) | latest
             for item in kept:
@@ -152,9 +151,9 @@ def _stripped(
     return {node: tuple(dict.fromkeys(globs)) for node, globs in found.items()}
 
 
-def _inner(owner: Retention, policy: Retention, items: Sequence[Candidate], notes: list[str]) -> set[str]:
-    """Return what the policies inside a modifier name. Naming none is well unless data is missing."""
-    keeps = keeps_of(policy)
+def _inner(owner: Retention, rule: Retention, items: Sequence[Candidate], notes: list[str]) -> set[str]:
+    """Return what the rules inside a modifier name. Naming none is well unless data is missing."""
+    keeps = keeps_of(rule)
     named = _named(keeps, items, notes)
     if not named:
         lacks = [lack for part in keeps if (lack := part.lacking(items))]

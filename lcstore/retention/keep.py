@@ -1,4 +1,4 @@
-"""The policies that name states to keep, by place, step, time, metric, size or name."""
+"""The rules that name states to keep, by place, step, time, metric, size or name."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class BestN(Keep):
         return {order[-1] for _, order in heapq.nlargest(self.n, ranked)}
 
     def lacking(self, candidates: Sequence[Candidate]) -> str | None:
-        """Tell that no state has the metric, and which metrics there are."""
+        """Return that no state has the metric, and which metrics there are."""
         values = [item.metrics[self.metric] for item in candidates if self.metric in item.metrics]
         if values:
             nan = all(map(math.isnan, values))
@@ -140,7 +140,7 @@ class Budget(Keep):
     """Keep as many of the latest commits as fit into so many stored bytes; at least the latest.
 
     Counted are an anchor of the oldest of them and the edges of the others. Where the size of an anchor is
-    not known, the largest edge stands in for it. What is kept for other reasons (other policies, pins, the
+    not known, the largest edge stands in for it. What is kept for other reasons (other rules, pins, the
     latest state of every run, shortcuts made by compaction) is not counted.
 
     Parameters

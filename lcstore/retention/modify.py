@@ -1,4 +1,4 @@
-"""The policies that take something away from the states that are kept; they keep or drop none themselves."""
+"""The rules that take something away from the states that are kept; they keep or drop none themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Strip(Retention):
     glob
         Of paths of tensors, as in ``restore(keys=...)``.
     after
-        Policies that name states to keep, united with ``|``.
+        Rules that name states to keep, united with ``|``.
     """
 
     glob: str

@@ -1,6 +1,6 @@
-"""Retention policies as text, for the command line and configuration files.
+"""Retention rules as text, for the command line and configuration files.
 
-Two spellings, united with ``|`` in any mixture: the one that ``str(policy)`` gives, read as literals and
+Two spellings, united with ``|`` in any mixture: the one that ``str(rule)`` gives, read as literals and
 never evaluated, and a short one of words and colons.
 
 =================================  ==========================================
@@ -31,8 +31,8 @@ from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, La
 from lcstore.retention.modify import Exact, Strip
 from lcstore.retention.spaced import LogSpaced
 
-#: Longer than any policy that people write, and short enough for Python's parser.
-MAX_POLICY_CHARS: Final = 10_000
+#: Longer than any rule that people write, and short enough for Python's parser.
+MAX_RETENTION_CHARS: Final = 10_000
 
 _CLASSES: Final[dict[str, Callable[..., Retention]]] = {
     "LatestN": LatestN,
@@ -54,8 +54,8 @@ _SHORT: Final = re.compile(r"([a-z]+)(?::(.*))?", re.DOTALL)
 _QUOTED_OR_MARK: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()|]""", re.DOTALL)
 
 
-def parse_policy(text: str) -> Retention:
-    """Return the policy that `text` describes.
+def parse_retention(text: str) -> Retention:
+    """Return the rule that `text` describes.
 
     Parameters
     ----------
@@ -68,13 +68,15 @@ def parse_policy(text: str) -> Retention:
         It describes none; the message names what is known.
     """
     if not isinstance(text, str) or not text.strip():
-        raise InvalidInputError(f"a retention policy is a text such as 'latest:3', not {text!r:.100}")
-    if len(text) > MAX_POLICY_CHARS:
-        raise InvalidInputError(f"{len(text)} characters are no retention policy: {MAX_POLICY_CHARS} at most")
-    policies = [_part(part.strip()) for part in _split(text)]
-    whole = policies[0]
-    for policy in policies[1:]:
-        whole |= policy
+        raise InvalidInputError(f"a retention rule is a text such as 'latest:3', not {text!r:.100}")
+    if len(text) > MAX_RETENTION_CHARS:
+        raise InvalidInputError(
+            f"{len(text)} characters are no retention rule: {MAX_RETENTION_CHARS} at most"
+        )
+    rules = [_part(part.strip()) for part in _split(text)]
+    whole = rules[0]
+    for rule in rules[1:]:
+        whole |= rule
     return whole
 
 
@@ -96,28 +98,28 @@ def _part(text: str) -> Retention:
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InvalidInputError(f"cannot read the retention policy {text!r:.200}; {_known()}") from None
-    return _policy(tree, text)
+        raise InvalidInputError(f"cannot read the retention rule {text!r:.200}; {_known()}") from None
+    return _rule(tree, text)
 
 
-def _policy(tree: ast.expr, text: str) -> Retention:
+def _rule(tree: ast.expr, text: str) -> Retention:
     # A long union leans to the left: it is walked, not recursed into.
     right: list[ast.expr] = []
     while isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.BitOr):
         right.append(tree.right)
         tree = tree.left
-    policy = _call(tree, text)
+    rule = _call(tree, text)
     for other in reversed(right):
-        policy |= _policy(other, text)
-    return policy
+        rule |= _rule(other, text)
+    return rule
 
 
 def _call(tree: ast.expr, text: str) -> Retention:
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name):
-        raise InvalidInputError(f"{_source(tree, text)} is no retention policy; {_known()}")
+        raise InvalidInputError(f"{_source(tree, text)} is no retention rule; {_known()}")
     make = _CLASSES.get(tree.func.id)
     if make is None:
-        raise InvalidInputError(f"unknown retention policy {tree.func.id!r:.100}; {_known()}")
+        raise InvalidInputError(f"unknown retention rule {tree.func.id!r:.100}; {_known()}")
     if any(keyword.arg is None for keyword in tree.keywords):
         raise InvalidInputError(f"{_source(tree, text)}: arguments are written out, without **")
     arguments = [_argument(argument, text) for argument in tree.args]
@@ -126,11 +128,11 @@ def _call(tree: ast.expr, text: str) -> Retention:
 
 def _argument(tree: ast.expr, text: str) -> object:
     if isinstance(tree, ast.Call | ast.BinOp):
-        return _policy(tree, text)
+        return _rule(tree, text)
     try:
         return ast.literal_eval(tree)
     except (ValueError, TypeError, RecursionError, MemoryError):
-        raise InvalidInputError(f"{_source(tree, text)} is neither a number, a text nor a policy") from None
+        raise InvalidInputError(f"{_source(tree, text)} is neither a number, a text nor a rule") from None
 
 
 def _make(make: Callable[..., Retention], arguments: list[Any], named: dict[str, Any]) -> Retention:
@@ -152,11 +154,11 @@ def _short(word: str, arguments: list[str], text: str) -> Retention:
 def _short_keep(word: str, arguments: list[str], text: str) -> Retention:
     read = _SHORT_KEEPS.get(word)
     if read is None:
-        raise InvalidInputError(f"cannot read the retention policy {text!r:.200}; {_known()}")
+        raise InvalidInputError(f"cannot read the retention rule {text!r:.200}; {_known()}")
     try:
         inspect.signature(read).bind(*arguments)
     except TypeError:
-        raise InvalidInputError(f"cannot read the retention policy {text!r:.200}; {_known()}") from None
+        raise InvalidInputError(f"cannot read the retention rule {text!r:.200}; {_known()}") from None
     return read(*arguments)
 
 

@@ -85,30 +85,30 @@ class Upkeep(Handle):
     def retain(
         self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None
     ) -> RetireReport:
-        """Let go of all that a retention policy does not keep; see `lcstore.retention.decide`.
+        """Let go of all that a retention rule does not keep; see `lcstore.retention.decide`.
 
         Parameters
         ----------
         keep
-            A policy, or its text: ``LatestN(3) | EveryNSteps(1000)``.
+            A rule, or its text: ``LatestN(3) | EveryNSteps(1000)``.
         dry_run
             Only say what would be let go.
 
         Raises
         ------
         InvalidInputError
-            The policy names no state to keep.
+            The rule names no state to keep.
         CorruptionError
             A record cannot be read: nothing is decided about states of which not all is known.
         """
-        from lcstore.retention.parse import parse_policy
+        from lcstore.retention.parse import parse_retention
 
         self._check_open() if dry_run else self._check_writable()
         return retire_by(
             self._backend,
             self._catalog,
             self._executor,
-            parse_policy(keep) if isinstance(keep, str) else keep,
+            parse_retention(keep) if isinstance(keep, str) else keep,
             dry_run=dry_run,
             on_progress=on_progress,
         )
@@ -120,7 +120,6 @@ class Upkeep(Handle):
         dry_run: bool = False,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
-        smaller: bool = False,
         on_progress: OnProgress | None = None,
     ) -> CompactReport:
         """Add merged edges, so that every state is quick to restore, and retired ones need not stay.
@@ -131,15 +130,12 @@ class Upkeep(Handle):
         Parameters
         ----------
         keep
-            A retention policy, applied first, as by `retain`.
+            A retention rule, applied first, as by `retain`.
         dry_run
             Only say what would be done.
         max_bytes, max_seconds
             Stop before more is written, or this time has passed. Whatever is done is of use, and the next
             compaction goes on.
-        smaller
-            Code the edges added for size: up to 30 % fewer bytes, and ten times slower to merge and to
-            restore over. The values are the same.
         on_progress
             Called with what is being done, how much of it is done, and how much there is.
         """
@@ -154,7 +150,6 @@ class Upkeep(Handle):
             self._executor,
             max_bytes=max_bytes,
             max_seconds=max_seconds,
-            smaller=smaller,
             on_progress=on_progress,
         )
         return compactor.run(dry_run=dry_run, retired=retired)

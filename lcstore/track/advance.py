@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ from lcstore.arrays import Array
 from lcstore.codec.scales import steps_of
 from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import add_levels
-from lcstore.kernels.parts import advance_parts
 from lcstore.kernels.status import RANGE
 from lcstore.state.layout import ALIGN, TensorSpec
 from lcstore.track import grid
@@ -72,13 +71,14 @@ class Advance:
         for part, step in self._stepped(piece):
             here = slice(part.at // self.block, -(-(part.at + part.size) // self.block))
             self._out[:] = 0
+            touched = self._touched(part)
             if isinstance(step, BlockSteps):
                 of_blocks = np.repeat(step.scales(part.first, part.size), step.block // self.block)
                 self.scales[here] = of_blocks[: self.scales[here].size]
-                escaped = self._several(part, step)
+                escaped = self._move(step.parts(part.first, part.size, touched), step.steps, part)
             else:
                 self.scales[here] = step.scale
-                escaped = self._one(part, step)
+                escaped = self._move(_whole(part.size, touched), (step,), part)
             if escaped == RANGE:
                 return False
             self.escaped = escaped
@@ -123,37 +123,16 @@ class Advance:
             part = Piece(piece.tensor, piece.first + begin, piece.at + begin, end - begin)
             yield part, step.finer(int(octaves[low]))
 
-    def _one(self, piece: Piece, step: Step) -> int:
-        state, inverse, limit = self._on_grid(piece)
-        kind = state.dtype.type
-        by = kernels.Quantizer(inverse, limit, step.units, kind(step.gain), kind(step.rounding), step.even)
-        where = slice(piece.at, piece.at + piece.size)
-        arguments = (
-            state,
-            self.track[where],
-            self.levels[where],
-            self.escapes,
-            self.escaped,
-            by,
-            self._begins + piece.first,
-            self._out,
-        )
-        ranges = self._touched(piece)
-        if ranges is None:
-            return int(kernels.advance(*arguments))
-        return int(kernels.advance_ranges(ranges, *arguments))
-
-    def _several(self, piece: Piece, steps: BlockSteps) -> int:
+    def _move(self, parts: Array, steps: Sequence[Step], piece: Piece) -> int:
+        """Move parts of a piece, each by the step size at its place in `steps`; give what `advance` gives."""
         state, inverse, limit = self._on_grid(piece)
         where = slice(piece.at, piece.at + piece.size)
-        parts, which = steps.parts(piece.first, piece.size, self._touched(piece))
         return int(
-            advance_parts(
+            kernels.advance(
                 parts,
-                np.array([step.units for step in steps.steps], np.int64)[which],
-                np.array([step.gain for step in steps.steps], state.dtype)[which],
-                np.array([step.rounding for step in steps.steps], state.dtype)[which],
-                np.array([step.even for step in steps.steps], bool)[which],
+                np.array([step.units for step in steps], np.int64),
+                np.array([step.gain for step in steps], state.dtype),
+                np.array([step.rounding for step in steps], state.dtype),
                 state,
                 self.track[where],
                 self.levels[where],
@@ -182,3 +161,11 @@ class Advance:
         low, high = np.searchsorted(ranges[:, 1], piece.first, "right"), piece.first + piece.size
         here: Array = ranges[low : np.searchsorted(ranges[:, 0], high)] - piece.first
         return here
+
+
+def _whole(size: int, ranges: Array | None) -> Array:
+    """Return ranges of a piece of `size` elements, or all of it, as parts on the first step size."""
+    if ranges is None:
+        return np.array([[0, size, 0]])
+    within = np.clip(ranges, 0, size)
+    return np.column_stack((within, np.zeros(len(within), np.int64)))

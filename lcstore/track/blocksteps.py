@@ -44,7 +44,7 @@ class BlockSteps:
         found: Array = scales[self._within(first, size)]
         return found
 
-    def parts(self, first: int, size: int, ranges: Array | None) -> tuple[Array, Array]:
+    def parts(self, first: int, size: int, ranges: Array | None) -> Array:
         """Cut a piece of a tensor where its step changes.
 
         Parameters
@@ -56,8 +56,8 @@ class BlockSteps:
 
         Returns
         -------
-        tuple
-            ``int64[p, 2]``, first element and the one behind the last of each part, and where its step is in
+        Array
+            ``int64[p, 3]``: first element of each part, the one behind the last, and where its step is in
             `steps`.
         """
         which = self._within(first, size)
@@ -69,7 +69,7 @@ class BlockSteps:
         if ranges is not None:
             begun = np.searchsorted(ranges[:, 0], starts, "right")
             parts = parts[begun > np.searchsorted(ranges[:, 1], starts, "right")]
-        return parts, which[parts[:, 0] // self.block]
+        return np.column_stack((parts, which[parts[:, 0] // self.block]))
 
     def _within(self, first: int, size: int) -> Array:
         return self.which[first // self.block : -(-(first + size) // self.block)]

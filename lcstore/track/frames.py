@@ -11,9 +11,9 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.decode import spans
 from lcstore.codec.entropy import encode_levels, encode_wide
-from lcstore.codec.exact import encode_exact
 from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
+from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.scales import pack_scales, steps_of, unpack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, encode_linear, encode_log
@@ -114,7 +114,7 @@ def frame_of_values(
         frame = encode_factored(values, parts, step, cache=cache)
         if frame is None:
             frame = encode_log(values, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
-    return frame if frame is not None else encode_exact(values)
+    return frame if frame is not None else encode_lossless(values)
 
 
 def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:

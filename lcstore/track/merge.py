@@ -6,7 +6,6 @@ the target's own edge sets is not repeated; the shortcut leaves it to that edge 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
@@ -15,7 +14,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.exact import encode_exact
+from lcstore.codec.lossless import encode_lossless
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns, OpName
@@ -50,9 +49,6 @@ class Merger:
     base
         Layout and columns of the node that the path begins at; None where it begins at the root: then the
         merged edge is an anchor.
-    smaller
-        Code sums with the odds that their rows and columns teach, where that is smaller: it takes long, as
-        does reading them.
 
     Attributes
     ----------
@@ -71,11 +67,8 @@ class Merger:
         layout: Layout,
         columns: Columns,
         base: tuple[Layout, Columns] | None = None,
-        *,
-        smaller: bool = False,
     ) -> None:
         self.layout = layout
-        self._rows = [math.prod(spec.shape[1:]) for spec in layout.tensors] if smaller else None
         count = len(layout.tensors)
         sets = (columns.op == SET) | (columns.op == EXACT) | (columns.op == SET_GRID)
         rest = np.flatnonzero(~sets)
@@ -157,7 +150,7 @@ class Merger:
             values = sums[piece.at : piece.at + piece.size]
             digest_integers(self.layout.tensors[piece.tensor], values, piece.first, total)
             self._add_digest(piece.tensor, total)
-        data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}", self._rows)
+        data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}")
         with self._lock:
             for tensor, step in steps.items():
                 self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
@@ -173,7 +166,7 @@ class Merger:
             self._add_digest(piece.tensor, total)
         if not values.view(np.uint8).any():
             return []
-        data = encode_exact(values)
+        data = encode_lossless(values)
         back = values_of_frame(data, values.size, values.dtype)
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")

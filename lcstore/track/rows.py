@@ -37,8 +37,6 @@ NEAR: Final = 0.75
 #: ``t**2 / 3``, give or take ``SPREAD * t**2 / sqrt(n)``, five standard deviations. Of up to five
 #: elements all may be off by the whole of `t`.
 SPREAD: Final = 1.5
-#: What making four levels even moves the one that is moved further than its threshold, in steps, at most.
-_MOVED: Final = 0.55
 #: The worst error is looked for in the tensors whose turn it is and in so many that come nearest to the
 #: bound: in so many elements of the smallest rows of each, and of other rows in turn.
 ENDANGERED: Final = 2
@@ -218,11 +216,7 @@ def worst(step: Step, width: int) -> float:
     Deltas of more than a step are off by a part of themselves besides where thresholds lie further apart
     than a step: a row that changes by more than its own size within a save may be off by a tenth of that.
     """
-    square = step.threshold**2
-    if step.even:
-        moved = (step.threshold + _MOVED) ** 2
-        square = (3 * square + moved) / 4 if width >= 4 else moved
-    return math.sqrt(square * min(1.0, 1 / 3 + SPREAD / math.sqrt(width)))
+    return step.threshold * math.sqrt(min(1.0, 1 / 3 + SPREAD / math.sqrt(width)))
 
 
 def _rows_of(ranges: Array, width: int) -> Array:

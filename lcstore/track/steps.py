@@ -32,12 +32,10 @@ NEAREST_MISS: Final = 0.03
 PER_OCTAVE: Final = 0.54
 #: By tracking error: step over update scale, threshold, and distance of further thresholds, in steps. They
 #: are near the best in a closed loop of normal updates, and interpolated in between. Thresholds are a little
-#: lower, as the last hundredths of the bytes are bought with a track that lags behind. Below `FINE`, levels
-#: are made even four by four.
+#: lower, as the last hundredths of the bytes are bought with a track that lags behind.
 BEST: Final = (
-    (0.1, 0.302, 0.515, 1.01),
-    (0.35, 1.01, 0.565, 1.1),
-    (FINE, 1.57, 0.7, 1.1),
+    (0.1, 0.346, 0.515, 1.01),
+    (0.35, 1.15, 0.565, 1.1),
     (FINE, 1.77, 0.68, 1.03),
     (0.7, 2.08, 0.7, 1.0),
     (1.0, 2.98, 0.7, 1.0),
@@ -59,9 +57,9 @@ TREND: Final = (
 #: are always rounded down add up). None makes up for a step that is finer than wanted (the track would lag
 #: behind, and its error grow by more than the bytes fall), so the step is kept as closely as at fine errors.
 A_TREND: Final = 0.25
-#: Variance of what a lattice leaves, for a step of 1 and a threshold of 1/2, and what a threshold off that
-#: adds, by its square: of single levels, and of levels made even four by four.
-LEFT, LEFT_EVEN = (1 / 12, 0.72), (0.11, 0.4)
+#: Variance of what rounding leaves, for a step of 1 and a threshold of 1/2, and what a threshold off that
+#: adds, by its square.
+LEFT, OFF = 1 / 12, 0.72
 
 
 @dataclass(frozen=True)
@@ -76,14 +74,11 @@ class Step:
         From where on a delta is not zero, in steps.
     width
         Distance of the thresholds behind it, in steps.
-    even
-        Whether the sum of each four levels is made even.
     """
 
     scale: int
     threshold: float = LEAST_THRESHOLD
     width: float = 1.0
-    even: bool = False
 
     @cached_property
     def units(self) -> int:
@@ -146,8 +141,7 @@ def best(error: float, trend: float = 0.0) -> tuple[float, float, float]:
     ratio, threshold, width = _of_noise(error)
     lower = min(threshold, _threshold_of(trend))
     part = min(1.0, trend / A_TREND)
-    left, off = LEFT_EVEN if error < FINE else LEFT
-    before, after = (left + off * (at - LEAST_THRESHOLD) ** 2 for at in (threshold, lower))
+    before, after = (LEFT + OFF * (at - LEAST_THRESHOLD) ** 2 for at in (threshold, lower))
     of_noise, of_trend = ratio * math.sqrt(before / after), error / math.sqrt(after)
     ratio = math.pow(of_noise, 1 - part) * math.pow(of_trend, part)
     return ratio, lower, width + part * (1 - width)
@@ -220,4 +214,4 @@ def choose_step(
     if scale is None or not -coarsest <= wanted - log2_of(scale) <= finest or shift_of(scale) > most:
         scale = nearest(wanted, most)
     threshold += PER_OCTAVE * (1 - min(1.0, trend / A_TREND)) * (wanted - log2_of(scale))
-    return Step(scale, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), width, error < FINE)
+    return Step(scale, max(LEAST_THRESHOLD, min(MOST_THRESHOLD, threshold)), width)

@@ -9,8 +9,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.adaptive import encode_adaptive
-from lcstore.codec.entropy import Coded, encode_any
+from lcstore.codec.entropy import encode_any
 from lcstore.codec.frame import build_frame
 from lcstore.codec.scales import pack_scales
 from lcstore.errors import CorruptionError
@@ -19,16 +18,12 @@ from lcstore.state.layout import ALIGN
 from lcstore.track.frames import apply_delta
 from lcstore.track.poolmap import Piece
 
-#: The adaptive coder is taken where it saves this much: it is a tenth as fast to decode, or less.
-_MUST_SAVE = 0.02
 #: Elements of the small blocks that tell rows with steps of their own apart, and bits of a block's step.
 _SMALL: Final = 1 << f.MIN_BLOCK
 _SCALE_BITS: Final = 8
 
 
-def frame_of_sums(
-    sums: Array, pieces: Sequence[Piece], what: str, rows: Sequence[int] | None = None
-) -> tuple[bytes | None, dict[int, int]]:
+def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[bytes | None, dict[int, int]]:
     """Make the frame of a chunk of sums.
 
     Parameters
@@ -41,8 +36,6 @@ def frame_of_sums(
         keep theirs.
     what
         Names the sums, for messages.
-    rows
-        By tensor the length of a row: try the adaptive coder too, which is slow and may be smaller.
 
     Returns
     -------
@@ -65,7 +58,7 @@ def frame_of_sums(
     finest = _share(steps, block, pieces, apart)
     kernels.to_levels(sums, block, steps)
     odd = {p.at: _take_out(sums, steps, block, p, finest) for p in pieces if p.at not in apart}
-    coded = _code(sums, pieces, rows)
+    coded = encode_any(sums)  # without a cache of tables: equal sums make equal frames, whoever merges
     for piece in pieces:
         sums[piece.at : piece.at + piece.size] *= odd.get(piece.at, 1)
     kernels.from_levels(sums, block, steps & 63)
@@ -81,15 +74,6 @@ def frame_of_sums(
     if not _takes_back(data, sums):
         raise CorruptionError(f"the frame made of {what} does not decode to the sum")
     return data, finest
-
-
-def _code(levels: Array, pieces: Sequence[Piece], rows: Sequence[int] | None) -> Coded:
-    coded = encode_any(levels)  # without a cache of tables: equal sums make equal frames, whoever merges
-    if rows is None:
-        return coded
-    size = len(coded.table) + len(coded.directory) + sum(map(len, coded.payload))
-    stretches = np.array([(p.at, p.size, rows[p.tensor]) for p in pieces], np.int64)
-    return encode_adaptive(levels, stretches, int((1 - _MUST_SAVE) * size)) or coded
 
 
 def _pays(sums: Array, steps: Array, piece: Piece) -> bool:

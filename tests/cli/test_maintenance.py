@@ -132,16 +132,6 @@ def test_compact_keeps_to_its_budget(run):
     assert "The time ran out" in call("compact", run, "--max-seconds", "0s").stdout
 
 
-def test_compacting_for_size_writes_less_and_changes_no_state(run, tmp_path):
-    other = str(tmp_path / "other")
-    shutil.copytree(run, other)
-    large, small = document("compact", run), document("compact", other, "--smaller")
-    assert (small["planned"], small["added"]) == (large["planned"], large["added"])
-    assert small["bytes_written"] <= large["bytes_written"]
-    assert call("verify", other, "--level", "restore").exit_code == 0
-    assert document("compact", other, "--dry-run")["planned"] == 0
-
-
 def test_compact_and_collect_in_one(run, slow):
     done = document("compact", run, "--keep", KEEP, "--collect")
     assert done["collected"]["deleted_bytes"] > 0

@@ -8,8 +8,8 @@ import numpy as np
 FLOATS = [np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32), np.dtype(np.float64)]
 SETTINGS = [
     {},
-    {"step": 0.25},
-    {"step": 2.0**-40},
+    {"step_size": 0.25},
+    {"step_size": 2.0**-40},
     {"max_error": 1e-3},
     {"bits": 3, "scale": "block"},
     {"dead_zone": 0.9},
@@ -19,7 +19,7 @@ SETTINGS = [
     {"quantizer": "exponent", "bits": 7, "entropy": "auto"},
     {"quantizer": "log", "bits": 0},
     {"quantizer": "log", "bits": 7},
-    {"quantizer": "exact"},
+    {"quantizer": "lossless"},
 ]
 
 

@@ -10,10 +10,7 @@ import numpy as np
 
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
-from lcstore.codec.adaptive import encode_adaptive
 from lcstore.codec.factored import Part, encode_factored
-from lcstore.codec.frame import build_frame
-from lcstore.codec.scales import pack_scales
 
 _FIXED = "<QBBBBBBBBBBH"
 
@@ -101,30 +98,6 @@ def _factored(values: np.ndarray, parts: list[Part], step: int) -> bytes:
     return frame
 
 
-def _quads(rng: np.random.Generator, size: int) -> bytes:
-    """Give a frame of levels that sum up to even numbers four by four, with an escape among them."""
-    levels = np.rint(rng.normal(size=size)).astype(np.int32).reshape(-1, 4)
-    levels[:, 3] += levels.sum(axis=1) & 1
-    levels[5] = (3, 200, 4, -9)
-    return LCCodec(entropy="pack").encode(levels.reshape(-1))
-
-
-def stretches(*every: tuple[int, int, int]) -> bytes:
-    """Write the table section of an adaptive frame: elements skipped, elements, length of a row."""
-    return struct.pack(f"<{3 * len(every)}I", *(number for one in every for number in one))
-
-
-def _adaptive(rng: np.random.Generator) -> bytes:
-    levels = np.rint(rng.standard_t(2, 600) * 0.7).astype(np.int32)
-    levels[5], levels[:3], levels[400:410] = -(1 << 29), 0, 0
-    rows = np.array([[3, 397, 20], [410, 190, 1]])
-    coded = encode_adaptive(levels, rows, 1 << 12)
-    assert coded is not None
-    scales = pack_scales(np.array([7], np.int16))
-    about = {"dtype": np.dtype(np.int32), "quantizer": f.LINEAR, "block": f.BLOCK}
-    return build_frame(coded, count=600, scales=scales, **about)
-
-
 def samples(size: int = 300) -> dict[str, bytes]:
     """Give a small frame of each coder and quantizer."""
     rng = np.random.default_rng(11)
@@ -138,21 +111,19 @@ def samples(size: int = 300) -> dict[str, bytes]:
     squares[size - 40 : size - 10] = 0
     words = rng.integers(0, 1 << 10, size).astype(np.uint16)
     return {
-        "zero": LCCodec(step=1.0).encode(np.zeros(size, np.float32)),
-        "pack": LCCodec(step=0.5, entropy="pack").encode(normal),
-        "escapes": LCCodec(step=0.25, entropy="pack").encode(far),
-        "quads": _quads(rng, 20 * size),
-        "symbol": LCCodec(step=0.01, entropy="symbol").encode(normal),
-        "runs": LCCodec(step=0.5, entropy="runs").encode(sparse),
-        "wide": LCCodec(step=2.0**-20).encode(normal),
+        "zero": LCCodec(step_size=1.0).encode(np.zeros(size, np.float32)),
+        "pack": LCCodec(step_size=0.5, entropy="pack").encode(normal),
+        "escapes": LCCodec(step_size=0.25, entropy="pack").encode(far),
+        "symbol": LCCodec(step_size=0.01, entropy="symbol").encode(normal),
+        "runs": LCCodec(step_size=0.5, entropy="runs").encode(sparse),
+        "wide": LCCodec(step_size=2.0**-20).encode(normal),
         "blocks": LCCodec(scale="block", bits=4).encode(np.concatenate((normal, *[normal * 8] * 20))),
-        "adaptive": _adaptive(rng),
         "exponent": LCCodec("exponent", bits=3).encode(normal),
         "log": LCCodec("log", bits=1).encode(np.abs(normal)),
         "factored": _factored(squares, parts, 16),
         "fine": _factored(squares.astype(np.float64), parts, 1),
         "integers": LCCodec().encode(words.astype(np.int32)),
-        "planes": LCCodec("exact").encode(words),
-        "bytes": LCCodec("exact").encode((words & 3).astype(np.uint8)),
-        "raw": LCCodec("exact").encode(rng.integers(0, 256, 200).astype(np.uint8)),
+        "planes": LCCodec("lossless").encode(words),
+        "bytes": LCCodec("lossless").encode((words & 3).astype(np.uint8)),
+        "raw": LCCodec("lossless").encode(rng.integers(0, 256, 200).astype(np.uint8)),
     }

@@ -5,17 +5,13 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from frame_builder import matrices, matrix, nibbles, one_code, samples, stretches, take_apart
+from frame_builder import matrices, matrix, nibbles, one_code, samples, take_apart
 
 from lcstore.codec import format as f
 from lcstore.codec.tables import CodeTable
 
 SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
-QUADS = take_apart(SAMPLES["quads"])
-ADAPTIVE = take_apart(SAMPLES["adaptive"])
-#: Its levels are zero whatever its stretches say: nothing but them is wrong where they lie.
-QUIET = ADAPTIVE.but(directory=bytes(4), payload=b"")
 ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
 PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
 FACTORED = take_apart(SAMPLES["factored"])
@@ -33,7 +29,7 @@ def table(*symbols):
 
 
 def plane(frame):
-    """Wrap one frame as both planes of an exact frame of uint16."""
+    """Wrap one frame as both planes of a lossless frame of uint16."""
     data = frame.to_bytes()
     return PLANES.but(
         count=frame.count,
@@ -131,65 +127,6 @@ def factored():
     return frames
 
 
-def adaptive():
-    """Give frames of the adaptive coder that lie."""
-    size, most, segment = len(ADAPTIVE.payload), (1 << 32) - 1, 1 << 16
-    lengths = {
-        "no length of a stream": b"",
-        "half a length of a stream": ADAPTIVE.directory[:2],
-        "lengths of two streams": ADAPTIVE.directory + bytes(4),
-        "a stream of 4 GiB": struct.pack("<I", most),
-        "a stream shorter than the payload": struct.pack("<I", size - 1),
-        "a stream longer than the payload": struct.pack("<I", size + 1),
-    }
-    tables = {
-        "no stretches": b"",
-        "half a stretch": ADAPTIVE.table[:-1],
-        "a stretch and a number": ADAPTIVE.table + bytes(4),
-        "a stretch of nothing": stretches((0, 0, 0)),
-        "a stretch of nothing with rows": stretches((0, 0, 1)),
-        "rows of nothing": stretches((0, 600, 0)),
-        "rows longer than their stretch": stretches((0, 300, 301)),
-        "rows of 4 billion": stretches((0, 600, most)),
-        "a stretch that ends behind the frame": stretches((1, 600, 10)),
-        "a stretch that begins behind the frame": stretches((601, 1, 1)),
-        "stretches of 4 billion": stretches(*[(most, most, 1)] * 50),
-        "a second stretch behind the frame": stretches((0, 600, 10), (0, 1, 1)),
-    }
-    streams = {
-        "a stream with a zero to spare": ADAPTIVE.payload + b"\0",
-        "a stream with bytes to spare": ADAPTIVE.payload + b"\1" * 9,
-        "a stream of ones without an end": b"\xff" * 200,
-    }
-    long = ADAPTIVE.but(count=2 * segment, table=stretches((0, 2 * segment, 65_537)))
-    other = {
-        "rows longer than a segment": long.but(directory=bytes(8), payload=b""),
-        "the end of a stream in the next": ADAPTIVE.but(
-            count=2 * segment,
-            table=stretches((0, 2 * segment, 1)),
-            directory=struct.pack("<2I", 1, size - 1),
-        ),
-        "streams of an adaptive frame": ADAPTIVE.but(streams=4),
-        "an adaptive packing": ADAPTIVE.but(bits=4, per=2),
-        "short segments of an adaptive frame": ADAPTIVE.but(segment=f.WIDE_SEGMENT),
-        "adaptive floats": ADAPTIVE.but(dtype=0),
-        "adaptive logarithms": ADAPTIVE.but(quantizer=f.LOG, dtype=0),
-        "adaptive buckets": ADAPTIVE.but(quantizer=f.EXPONENT, dtype=0, scales=bytes(4)),
-        "adaptive bytes": ADAPTIVE.but(quantizer=f.EXACT, dtype=INT8, scales=b""),
-        "a plane of adaptive bytes": plane(ADAPTIVE.but(quantizer=f.EXACT, dtype=UINT8, scales=b"")),
-    }
-    return {
-        **{name: ADAPTIVE.but(directory=data) for name, data in lengths.items()},
-        **{name: ADAPTIVE.but(table=data) for name, data in tables.items()},
-        **{f"{name}, all zero": QUIET.but(table=data) for name, data in tables.items()},
-        **{
-            name: ADAPTIVE.but(payload=data, directory=struct.pack("<I", len(data)))
-            for name, data in streams.items()
-        },
-        **other,
-    }
-
-
 FRAMES = {
     # what a frame claims
     "2^60 elements": ZERO.but(count=1 << 60),
@@ -201,7 +138,7 @@ FRAMES = {
     "one element too many": PACK.but(count=PACK.count + 70_000),
     "a bad dtype": ZERO.but(dtype=len(f.DTYPES)),
     "a bad quantizer": ZERO.but(quantizer=5),
-    "a bad coder": ZERO.but(coder=7),
+    "a bad coder": ZERO.but(coder=6),
     "a reserved byte": ZERO.but(reserved=1),
     "an unknown feature": ZERO.but(features=1 << 15),
     "a later version": ZERO.but(version=1),
@@ -229,15 +166,6 @@ FRAMES = {
     "a repeat cut off": PACK.but(table=nibbles(1, 14)),
     "a table too long": PACK.but(table=TWO + bytes(200)),
     "a table of 4 MiB": PACK.but(table=TWO + bytes(4 << 20)),
-    "quads without a table": QUADS.but(table=b""),
-    "quads of two tables": QUADS.but(table=(bytes([len(TWO)]) + TWO) * 2),
-    "quads of four tables": QUADS.but(table=(bytes([len(TWO)]) + TWO) * 4),
-    "quads whose last table is cut off": QUADS.but(table=QUADS.table[:-1]),
-    "quads whose first table is said to be short": QUADS.but(
-        table=bytes([QUADS.table[0] - 1]) + QUADS.table[1:]
-    ),
-    "quads with an under-full code": QUADS.but(table=(bytes([len(UNDER_FULL)]) + UNDER_FULL) * 3),
-    "quads with one table": QUADS.but(table=TWO),
     "symbols past the last": PACK.but(table=nibbles(13, 15, 15, 1, 1)),
     "a table of nothing but zeros": PACK.but(table=nibbles(13, 15, 15)),
     # coders
@@ -342,18 +270,17 @@ FRAMES = {
     "integers in buckets": EXPONENT.but(dtype=INT32),
     # matrices of second moments
     **factored(),
-    **adaptive(),
-    # exact frames
+    # lossless frames
     "planes of a quantizer": PLANES.but(quantizer=f.LINEAR),
     "raw floats of a quantizer": RAW.but(quantizer=f.LOG),
-    "exact frames with scales": BYTES.but(scales=b"\0\0\0"),
+    "lossless frames with scales": BYTES.but(scales=b"\0\0\0"),
     "planes with a table": PLANES.but(table=TWO),
     "an exact float that is packed": BYTES.but(dtype=FLOAT16),
     "raw floats of which half of one is missing": RAW.but(
         dtype=FLOAT16, count=RAW.count // 2, payload=RAW.payload[:-1]
     ),
     "raw floats with a directory": RAW.but(dtype=FLOAT16, count=RAW.count // 2, directory=bytes(16)),
-    "zeros of wide values with a turn": ZERO.but(quantizer=f.EXACT, scales=b"", parameter=3),
+    "zeros of wide values with a turn": ZERO.but(quantizer=f.LOSSLESS, scales=b"", parameter=3),
     "one plane of two": PLANES.but(directory=PLANES.directory[:8], payload=PLANES.payload[:8]),
     "four planes of two": PLANES.but(directory=PLANES.directory + bytes(16)),
     "planes that are longer than the payload": PLANES.but(directory=struct.pack("<2Q", 1 << 40, 5)),
@@ -369,12 +296,12 @@ FRAMES = {
     "planes of 2^40 elements": plane(RAW.but(count=4, payload=b"abcd")).but(count=1 << 40),
     "planes of other dtypes": plane(RAW.but(count=4, payload=b"abcd", dtype=INT8)),
     "planes of levels": plane(ZERO.but(count=4)),
-    "planes of wide levels": plane(WIDE.but(quantizer=f.EXACT, dtype=UINT8, scales=b"")),
+    "planes of wide levels": plane(WIDE.but(quantizer=f.LOSSLESS, dtype=UINT8, scales=b"")),
     "a plane with a broken checksum": PLANES.but(payload=PLANES.payload[:-1] + b"\xfe"),
     "an escape that is not a byte": PACK.but(
         count=4,
         dtype=UINT8,
-        quantizer=f.EXACT,
+        quantizer=f.LOSSLESS,
         bits=2,
         per=4,
         streams=1,

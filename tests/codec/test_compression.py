@@ -47,17 +47,6 @@ def test_levels_take_little_more_than_their_entropy(kind, spread):
         assert bits_per_level(encode_any(levels), levels.size) <= 1.05 * least
 
 
-@pytest.mark.parametrize("spread", [0.5, 0.8, 1.1, 1.5])
-def test_sums_that_are_even_four_by_four_save_what_that_says(spread):
-    levels = draw("normal", spread).reshape(-1, 4)
-    levels[:, 3] += levels.sum(axis=1) & 1
-    flat = levels.reshape(-1)
-    coded = encode_any(flat)
-    least = entropy(levels @ np.array([1, 64, 4096, 1 << 18])) / 4
-    assert least < entropy(flat) - 0.15
-    assert bits_per_level(coded, flat.size) <= 1.03 * least
-
-
 @pytest.mark.parametrize("spread", [4, 10, 30, 1000, 1e6])
 def test_fine_levels_take_little_more_than_their_entropy(spread):
     levels = draw("normal", spread)

@@ -12,10 +12,7 @@ import pytest
 from lcstore import limits
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
-from lcstore.codec.adaptive import encode_adaptive
 from lcstore.codec.factored import Part, encode_factored
-from lcstore.codec.frame import build_frame
-from lcstore.codec.scales import pack_scales
 from lcstore.kernels import bits, factored
 
 DOC = Path(__file__).parents[2] / "docs" / "format" / "frame.md"
@@ -48,7 +45,7 @@ def test_the_example_decodes(example):
 
 
 def test_the_example_is_what_is_written(example):
-    assert LCCodec(step=0.5, entropy="runs").encode(wanted()) == example
+    assert LCCodec(step_size=0.5, entropy="runs").encode(wanted()) == example
 
 
 def moments():
@@ -64,18 +61,8 @@ def test_the_factored_example_is_what_is_written_and_what_comes_back(examples):
     np.testing.assert_array_equal(back == 0, moments().reshape(8, 8) == 0)
 
 
-def test_the_adaptive_example_is_what_is_written_and_what_comes_back(examples):
-    levels = np.zeros(24, np.int32)
-    levels[[10, 11, 18, 19]] = 3, -1, 2, -1
-    coded = encode_adaptive(levels, np.array([[8, 16, 8]]), 100)
-    scales = pack_scales(np.array([4], np.int16))
-    about = {"dtype": levels.dtype, "quantizer": f.LINEAR, "block": f.BLOCK}
-    assert build_frame(coded, count=24, scales=scales, **about) == examples[2]
-    np.testing.assert_array_equal(LCCodec().decode(examples[2]), 16 * levels)
-
-
 def test_the_tables_of_the_examples_hold_their_bytes(text, examples):
-    assert len(examples) == 3
+    assert len(examples) == 2
     for table, example in zip(text.split("| bytes | meaning |")[1:], examples, strict=True):
         rows = table.split("\n\n")[0]
         cells = [row.split("|")[1] for row in rows.splitlines() if "`" in row]
@@ -97,13 +84,13 @@ def test_the_header_is_as_documented(text):
 def test_the_codes_are_as_documented(text):
     listed = dict(re.findall(r"(\d+) `((?:float|bfloat|u?int|bool|complex)\w*)`", text))
     assert [listed[str(i)] for i in range(len(listed))] == list(f.DTYPES)
-    assert "0 exact, 1 linear, 2 exponent, 3 logarithmic, 4 factored" in text
-    assert (f.EXACT, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED) == (0, 1, 2, 3, 4)
+    assert "0 lossless, 1 linear, 2 exponent, 3 logarithmic, 4 factored" in text
+    assert (f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED) == (0, 1, 2, 3, 4)
     lasts = f"The last code is {factored.LAST_4} or {factored.LAST_8}"
     assert lasts in text
     assert (factored.DROP_4, factored.DROP_8, factored.MOST, factored.EMPTY) == (19, 48, 1 << 17, -32768)
-    assert "0 zero, 1 pack, 2 runs, 3 wide, 4 planes, 5 raw, 6 adaptive" in text
-    assert (f.ZERO, f.PACK, f.RUNS, f.WIDE, f.PLANES, f.RAW, f.ADAPTIVE) == (0, 1, 2, 3, 4, 5, 6)
+    assert "0 zero, 1 pack, 2 runs, 3 wide, 4 planes, 5 raw |" in text
+    assert (f.ZERO, f.PACK, f.RUNS, f.WIDE, f.PLANES, f.RAW) == (0, 1, 2, 3, 4, 5)
     assert f"{bits.PADDING:,} zero bytes" in text
     assert (limits.MAX_FRAME_ELEMENTS, limits.MAX_UNSTATED_BYTES >> 20) == (1 << 40, 128)
     assert limits.MAX_UNSTATED_EXPANSION == 4096

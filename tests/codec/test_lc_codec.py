@@ -28,10 +28,10 @@ def test_exact_gives_every_bit_of_every_dtype_back(name, size):
     if name == "bool":
         raw &= 1
     values = raw.view(dtype)
-    back = there_and_back(LCCodec("exact"), values)
+    back = there_and_back(LCCodec("lossless"), values)
     assert_same_bits(back, values)
     assert back.flags.writeable
-    assert len(LCCodec("exact").encode(values)) <= values.nbytes + f.HEADER.size
+    assert len(LCCodec("lossless").encode(values)) <= values.nbytes + f.HEADER.size
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
@@ -78,9 +78,9 @@ def test_finite_values_never_come_back_infinite(dtype, settings):
 
 def test_rounding_up_past_the_largest_value_is_not_done():
     values = np.full(100, 65504, np.float16)
-    assert_same_bits(there_and_back(LCCodec(step=64.0), values), values)
+    assert_same_bits(there_and_back(LCCodec(step_size=64.0), values), values)
     values = np.full(100, np.finfo(np.float32).max)
-    assert_same_bits(there_and_back(LCCodec(step=2.0**110), values), values)
+    assert_same_bits(there_and_back(LCCodec(step_size=2.0**110), values), values)
 
 
 # how close it comes back
@@ -128,8 +128,8 @@ def test_max_error_saves_what_it_may(dtype):
     st.sampled_from([0.5, 0.6, 0.8, 1.0]),
 )
 def test_values_below_the_dead_zone_are_zero_and_others_are_near(values, zone):
-    back = there_and_back(LCCodec(step=0.5, dead_zone=zone), values).astype(np.float64)
-    if take_apart(LCCodec(step=0.5, dead_zone=zone).encode(values)).quantizer == f.EXACT:
+    back = there_and_back(LCCodec(step_size=0.5, dead_zone=zone), values).astype(np.float64)
+    if take_apart(LCCodec(step_size=0.5, dead_zone=zone).encode(values)).quantizer == f.LOSSLESS:
         return
     assert np.all(back[np.abs(values) < zone * 0.5] == 0)
     assert np.all(np.abs(back - values) <= max(zone, 0.5) * 0.5)
@@ -139,7 +139,7 @@ def test_values_below_the_dead_zone_are_zero_and_others_are_near(values, zone):
 @pytest.mark.parametrize("step", [0.3, 0.25, 0.4999])
 def test_a_step_is_rounded_down_to_a_power_of_two(step):
     values = np.random.default_rng(0).normal(size=1000).astype(np.float32)
-    np.testing.assert_array_equal(there_and_back(LCCodec(step=step), values), np.rint(values * 4) / 4)
+    np.testing.assert_array_equal(there_and_back(LCCodec(step_size=step), values), np.rint(values * 4) / 4)
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -182,7 +182,7 @@ def test_negative_zero_comes_back_as_a_zero():
     values = np.array([-0.0, 0.0, 1.0] * 100, np.float32)
     for settings in SETTINGS:
         np.testing.assert_array_equal(there_and_back(LCCodec(**settings), values)[:2], [0, 0])
-    assert_same_bits(there_and_back(LCCodec("exact"), values), values)
+    assert_same_bits(there_and_back(LCCodec("lossless"), values), values)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -229,3 +229,20 @@ def test_any_array_goes_there_and_back(settings, pair):
     assert (back.dtype, back.size) == (values.dtype, values.size)
     if not np.isfinite(values.astype(np.float64)).all():
         assert_same_bits(back, values)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("shift", [0, 5, 30])
+def test_what_all_integers_of_a_block_are_multiples_of_costs_nothing(dtype, shift):
+    values = np.random.default_rng(4).integers(-2, 2, 5000).astype(dtype)
+    values[:1024], values[2048] = 0, 0
+    plain, shifted = LCCodec().encode(values), LCCodec().encode(values << shift)
+    np.testing.assert_array_equal(LCCodec().decode(shifted), values << shift)
+    assert len(shifted) <= len(plain) + 16
+
+
+def test_the_largest_common_factors_of_integers_come_back():
+    least = np.iinfo(np.int64).min
+    for values in ([least], [least, 0], [least, 1 << 62], [1 << 62, -(1 << 62)], [0, 0]):
+        array = np.array(values, np.int64)
+        np.testing.assert_array_equal(LCCodec().decode(LCCodec().encode(array)), array)

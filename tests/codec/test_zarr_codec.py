@@ -56,7 +56,7 @@ def test_a_v2_compressor_keeps_its_bound(values, order):
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bool", "float64", "complex64"])
 def test_a_v2_compressor_takes_other_dtypes(dtype):
     values = (np.arange(np.prod(SHAPE)) % 100).reshape(SHAPE).astype(dtype)
-    array = create(dtype=dtype, zarr_format=2, compressors=LCCodec("exact"), filters=None)
+    array = create(dtype=dtype, zarr_format=2, compressors=LCCodec("lossless"), filters=None)
     array[:] = values
     np.testing.assert_array_equal(reopened(array)[:], values)
 
@@ -73,7 +73,7 @@ def test_a_v2_filter_before_another_compressor(values, order):
     from numcodecs import Zstd
 
     array = create(
-        dtype="float32", zarr_format=2, filters=[LCCodec(step=2.0**-7)], compressors=Zstd(), order=order
+        dtype="float32", zarr_format=2, filters=[LCCodec(step_size=2.0**-7)], compressors=Zstd(), order=order
     )
     array[:] = values
     assert np.abs(reopened(array)[:] - values).max() <= 2.0**-8
@@ -111,7 +111,7 @@ def test_a_v3_serializer_keeps_its_bound(values, by):
 def test_a_v3_serializer_takes_other_dtypes(dtype, order):
     values = (np.arange(np.prod(SHAPE)) % 100).reshape(SHAPE).astype(dtype)
     array = create(
-        dtype=dtype, serializer=LCZarrCodec(quantizer="exact"), compressors=None, config={"order": order}
+        dtype=dtype, serializer=LCZarrCodec(quantizer="lossless"), compressors=None, config={"order": order}
     )
     array[:] = np.asarray(values, order="F")
     np.testing.assert_array_equal(reopened(array)[:], values)
@@ -124,7 +124,7 @@ def test_a_v3_serializer_inside_shards(values):
         chunks=(8, 10),
         shards=(32, 20),
         dtype="float32",
-        serializer=LCZarrCodec(step=2.0**-7),
+        serializer=LCZarrCodec(step_size=2.0**-7),
         compressors=None,
     )
     array[:] = values
@@ -141,7 +141,7 @@ def test_a_v3_serializer_before_another_compressor_and_after_a_transpose(values)
     array = create(
         dtype="float32",
         filters=[TransposeCodec(order=(1, 0))],
-        serializer=LCZarrCodec(step=2.0**-7),
+        serializer=LCZarrCodec(step_size=2.0**-7),
         compressors=[ZstdCodec()],
     )
     array[:] = values
@@ -160,7 +160,11 @@ def test_v3_bfloat16_through_its_bits(values):
 
 def test_v3_arrays_of_no_dimensions():
     array = zarr.create_array(
-        store=MemoryStore(), shape=(), dtype="float64", serializer=LCZarrCodec(step=0.5), compressors=None
+        store=MemoryStore(),
+        shape=(),
+        dtype="float64",
+        serializer=LCZarrCodec(step_size=0.5),
+        compressors=None,
     )
     array[...] = 2.5
     assert reopened(array)[()] == 2.5
@@ -179,7 +183,7 @@ def chunk_key(array):
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "other dtype", "too many"])
 def test_damage_to_a_chunk_is_an_error(values, damage):
-    array = create(dtype="float32", serializer=LCZarrCodec(step=0.01), compressors=None)
+    array = create(dtype="float32", serializer=LCZarrCodec(step_size=0.01), compressors=None)
     array[:] = values
     key = chunk_key(array)
     data = bytearray(array.store._store_dict[key].to_bytes())
@@ -196,12 +200,12 @@ def test_damage_to_a_chunk_is_an_error(values, damage):
 
 
 def test_the_v3_codec_is_a_value():
-    codec = LCZarrCodec({"step": 0.5})
-    assert codec == LCZarrCodec(step=0.5) == LCZarrCodec.from_dict(codec.to_dict())
-    assert hash(codec) == hash(LCZarrCodec(step=0.5))
-    assert codec != LCZarrCodec(step=0.25)
+    codec = LCZarrCodec({"step_size": 0.5})
+    assert codec == LCZarrCodec(step_size=0.5) == LCZarrCodec.from_dict(codec.to_dict())
+    assert hash(codec) == hash(LCZarrCodec(step_size=0.5))
+    assert codec != LCZarrCodec(step_size=0.25)
     with pytest.raises(InvalidInputError):
-        LCZarrCodec(step=-1.0)
+        LCZarrCodec(step_size=-1.0)
 
 
 # found by name, as an installed package is
@@ -218,11 +222,11 @@ wanted = np.load(sys.argv[1] + "/values.npy")
 assert np.abs(v2 - wanted).max() <= 0.01 and np.abs(v3 - wanted).max() <= 0.01
 made = zarr.create_array(
     store=zarr.storage.MemoryStore(), shape=(4,), dtype="float32", compressors=None,
-    serializer={"name": "lcstore.lc", "configuration": {"step": 0.5}},
+    serializer={"name": "lcstore.lc", "configuration": {"step_size": 0.5}},
 )
 made[:] = np.float32([0.4, 1.1, -2.6, 0])
 assert made[:].tolist() == [0.5, 1.0, -2.5, 0.0]
-assert numcodecs.get_codec({"id": "lcstore.lc", "step": 0.5}).step == 0.5
+assert numcodecs.get_codec({"id": "lcstore.lc", "step_size": 0.5}).step_size == 0.5
 print("found")
 """
 

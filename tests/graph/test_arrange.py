@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 import random
 
 import pytest
@@ -118,7 +119,8 @@ def test_a_condemned_anchor_is_made_again():
     ids = history.chain(4)
     history.gone = {ids[0]}
     made = history.plan(set(ids))
-    assert made.shortcuts == (Shortcut(ROOT, ids[0], ANCHOR, 1),)
+    lost = EdgeRef(ROOT, ids[0], None, ANCHOR)
+    assert made.shortcuts == (Shortcut(ROOT, ids[0], ANCHOR, 1, (lost,)),)
     history.carry_out(made)
     assert all(edge != EdgeRef(ROOT, ids[0], None, ANCHOR) for edge in history.needed(set(ids)))
 
@@ -321,6 +323,21 @@ def trees(draw):
         ids += history.chain(draw(st.integers(1, 40)), base)
     first, second = draw(st.integers(1, 12)), draw(st.integers(1, 12))
     return history, {i for n, i in enumerate(ids) if n % first == 0}, second
+
+
+@given(trees())
+def test_a_shortcut_names_what_it_sums_from_what_is_there_or_made_before(tree):
+    history, kept, _ = tree
+    there, made = set(history.graph().refs()), set()
+    for shortcut in history.plan(kept).shortcuts:
+        at = shortcut.base
+        for edge in shortcut.inputs:
+            assert edge.base == at
+            assert edge in there or (edge.is_planned and (edge.base, edge.target) in made)
+            at = edge.target
+        assert at == shortcut.target
+        made.add((shortcut.base, shortcut.target))
+        assert pickle.loads(pickle.dumps(shortcut)) == shortcut  # plain data, for other machines
 
 
 def settle(history, kept):

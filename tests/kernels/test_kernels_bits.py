@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lcstore.kernels import bits, planes
+from lcstore.kernels import bits, escapes, planes
 from lcstore.kernels.digest import digest, digest_runs
 from lcstore.state.shards import Shard
 
@@ -61,20 +61,20 @@ def test_escapes_are_written_and_read_back(levels, least):
     acc = used = at = u64(0)
     twin = twins.BitWriter()
     for level in levels:
-        acc, used, at = map(u64, bits.put_escape(words, acc, used, at, level, least))
+        acc, used, at = map(u64, escapes.put_escape(words, acc, used, at, level, least))
         twins.put_escape(twin, level, least)
     words[int(at)] = acc
     data = twin.to_bytes()
     assert words.tobytes()[: len(data)] == data
     position, reader, padded = u64(0), twins.BitReader(data), twins.words_of(data)
     for level in levels:
-        found, position = bits.take_escape(padded, u64(position), least)
+        found, position = escapes.take_escape(padded, u64(position), least)
         assert int(found) == level == twins.take_escape(reader, least)
     assert int(position) == twin.size
 
 
 def test_an_escape_without_an_end_is_malformed():
-    assert int(bits.take_escape(np.zeros(8, np.uint64), u64(0), 3)[0]) == 0
+    assert int(escapes.take_escape(np.zeros(8, np.uint64), u64(0), 3)[0]) == 0
 
 
 @given(

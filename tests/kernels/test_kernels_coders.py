@@ -8,7 +8,8 @@ import twins
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lcstore.kernels import huffman, pack, quads, runs, wide
+from lcstore.kernels import escapes as escapes_of
+from lcstore.kernels import huffman, pack, runs, wide
 from lcstore.kernels.status import LENGTH, SPACE, SYMBOL
 
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
@@ -99,71 +100,9 @@ def test_pack_streams_are_their_twin_and_come_back(seed, size, spread, zeros, pa
         pack.decode_pack(words, 0, directory, table, code_sizes, room.view(table.dtype), segment // per) == 0
     )
     back, places, values = room[:size], np.zeros(size, np.int64), np.zeros(size, np.int64)
-    found = pack.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
+    found = escapes_of.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
     assert found == np.count_nonzero(np.abs(levels) >= 1 << (bits - 1))
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
-
-
-def codes_of_quads(levels):
-    """Give codes of the three tables one behind the other, the twin's books, and look-up tables."""
-    found = twins.quads(levels)
-    made = [code_for(np.array([s for t, s in found if t == table], np.int64)) for table in range(3)]
-    looked_up = [tables(codes, pack_values(4, 2)) for codes, _ in made]
-    codes = np.concatenate([codes for codes, _ in made])
-    table, code_sizes = (np.concatenate(parts) for parts in zip(*looked_up, strict=True))
-    return codes, [book for _, book in made], table, code_sizes
-
-
-@given(
-    seed=seeds,
-    size=sizes,
-    spread=st.sampled_from([0.3, 3.0, 60.0]),
-    zeros=st.sampled_from([0.0, 0.9]),
-    streams=st.sampled_from([1, 4]),
-    segment=st.sampled_from([8, 64, 256]),
-)
-def test_quads_are_their_twin_and_come_back(seed, size, spread, zeros, streams, segment):
-    levels, narrow, escapes = some_levels(seed, size, spread, zeros)
-    codes, books, table, code_sizes = codes_of_quads(narrow)
-    payload = np.zeros(16 * size + 64, np.uint8)
-    directory = np.zeros((-(-size // segment), streams + 1), np.uint16)
-    used = quads.encode_quads(narrow, escapes, streams, segment, codes, payload, directory)
-    wanted, wanted_directory = twins.encode_quads(narrow, escapes, streams, segment, books)
-    np.testing.assert_array_equal(directory, wanted_directory)
-    assert payload[:used].tobytes() == wanted
-    counts = np.zeros(768, np.int64)
-    quads.count(narrow, counts)
-    symbols = [256 * table + symbol for table, symbol in twins.quads(narrow)]
-    np.testing.assert_array_equal(counts, np.bincount(symbols, minlength=768))
-    room = np.zeros(-(-size // 4) * 4, np.int8)
-    words = twins.words_of(wanted)
-    assert quads.decode_quads(words, 0, directory, table, code_sizes, room.view(np.uint16), segment) == 0
-    back, places, values = room[:size], np.zeros(size, np.int64), np.zeros(size, np.int64)
-    found = pack.decode_escapes(words, 0, directory, back, segment, 8, places, values)
-    assert found == np.count_nonzero(np.abs(levels) >= 8)
-    np.testing.assert_array_equal(restored(back, places, values, found), levels)
-
-
-@given(st.lists(st.integers(-128, 127), max_size=70))
-def test_even_groups_are_counted(levels):
-    whole = np.array(levels, np.int8)[: len(levels) // 4 * 4].reshape(-1, 4)
-    assert quads.even_groups(np.array(levels, np.int8)) == np.sum(whole.sum(axis=1, dtype=int) % 2 == 0)
-
-
-def test_quads_say_what_is_wrong():
-    _, narrow, escapes = some_levels(1, 300, 3.0, 0.0)
-    codes, _, table, code_sizes = codes_of_quads(narrow)
-    payload, directory = np.zeros(4000, np.uint8), np.zeros((2, 5), np.uint16)
-    used = quads.encode_quads(narrow, escapes, 4, 256, codes, payload, directory)
-    words, packed = twins.words_of(payload[:used]), np.zeros(300, np.int8).view(np.uint16)
-    assert quads.encode_quads(narrow, escapes, 4, 256, codes, payload[: used - 1], directory.copy()) == SPACE
-    for j in range(4):
-        wrong = directory.copy()
-        wrong[0, j] += 1
-        assert quads.decode_quads(words, 0, wrong, table, code_sizes, packed, 256) == LENGTH
-    assert quads.decode_quads(words, 0, directory, table[:-1], code_sizes, packed, 256) == LENGTH
-    assert quads.decode_quads(words, 0, directory, table, code_sizes, packed[:-1], 256) == LENGTH
-    assert quads.decode_quads(words, 0, directory, table, code_sizes, packed, 256) == 0
 
 
 @pytest.mark.parametrize("room", [0, 1, 5])
@@ -191,9 +130,9 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     packed = np.zeros(300, np.int8)
     assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
     room = np.zeros(300, np.int64)
-    assert pack.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
+    assert escapes_of.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
     assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
-    assert pack.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
+    assert escapes_of.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
 
 
 @given(
@@ -248,7 +187,7 @@ def test_run_streams_are_their_twin_and_come_back(seed, size, spread, zeros, seg
     table, code_sizes = tables(codes, np.arange(256, dtype=np.uint8))
     assert runs.decode_runs(words, 0, directory, table, code_sizes, back, segment) == 0
     places, values = np.zeros(size, np.int64), np.zeros(size, np.int64)
-    found = pack.decode_escapes(words, 0, directory, back, segment, runs.LEAST, places, values)
+    found = escapes_of.decode_escapes(words, 0, directory, back, segment, runs.LEAST, places, values)
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
 
 

@@ -115,7 +115,9 @@ def test_any_levels_are_values_or_refused_as_the_twin_does(dtype, narrow, shape,
     status, patterns = twins.factored_values(levels, places, rows, columns, step, dtype)
     out, apart = np.zeros(size, dtype), np.zeros(size, dtype)
     assert factored.factored_values(levels, start, rows, columns, step, out) == status
-    assert factored.factored_scattered(levels, places, rows, columns, step, apart) == status
+    centres = rows[places // cols].astype(np.int64) + columns[places % cols]
+    alone = np.zeros(1, np.int16)
+    assert factored.factored_values(levels, 0, centres, alone, step, apart) == status
     if status == OK:
         np.testing.assert_array_equal(out, patterns)
         np.testing.assert_array_equal(apart, patterns)
@@ -152,10 +154,3 @@ def test_the_quotient_is_exact_for_every_difference_of_codes(dtype, step):
             wanted = (np.abs(differences) + step - threshold) // step * np.sign(differences)
             wanted = np.minimum(np.maximum(wanted, -((centre - 1) // step)), (last - centre) // step)
             np.testing.assert_array_equal(levels, wanted)
-
-
-def test_places_outside_of_the_rows_are_noticed():
-    rows, columns, out = np.zeros(2, np.int16), np.zeros(3, np.int16), np.zeros(1, np.int32)
-    for place in (6, 1 << 40):
-        with pytest.raises(IndexError):
-            factored.factored_scattered(np.zeros(1, np.int8), np.array([place]), rows, columns, 1, out)

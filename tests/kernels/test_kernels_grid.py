@@ -29,13 +29,16 @@ def a_state(rng, size, kind, spread, outliers, special):
     return state, track
 
 
-def run_advance(state, track, room, scale, zone, start, inverse=1.0, limit=None, escaped=0, even=False):
+def run_advance(state, track, room, scale, zone, start, inverse=1.0, limit=None, escaped=0):
     track, levels = track.copy(), np.zeros(state.size, np.int8)
     escapes, out = np.zeros(room, np.int64), np.zeros(1, np.uint64)
     kind = state.dtype.type
     step = twins.step_of(scale)
-    by = fused.Quantizer(kind(inverse), kind(limit), step, kind(1 / step), kind(1 - zone), even)
-    result = fused.advance(state, track, levels, escapes, escaped, by, start, out)
+    parts = np.array([[0, state.size, 0]])
+    steps = np.array([step]), np.array([1 / step], kind), np.array([1 - zone], kind)
+    result = fused.advance(
+        parts, *steps, state, track, levels, escapes, escaped, kind(inverse), kind(limit), start, out
+    )
     return result, track, levels, escapes, out
 
 
@@ -50,59 +53,19 @@ def run_advance(state, track, room, scale, zone, start, inverse=1.0, limit=None,
     zone=st.floats(0.5, 1),
     room=st.sampled_from([0, 1, 1024, 5000]),
     start=st.sampled_from([0, 5, 1 << 33]),
-    even=st.booleans(),
 )
-def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, scale, zone, room, start, even):
+def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, scale, zone, room, start):
     state, track = a_state(np.random.default_rng(seed), size, kind, spread, outliers, special)
     limit = float(1 << kind[2])
-    result, moved, levels, escapes, out = run_advance(
-        state, track, room, scale, zone, start, limit=limit, even=even
-    )
+    result, moved, levels, escapes, out = run_advance(state, track, room, scale, zone, start, limit=limit)
     step = twins.step_of(scale)
-    wanted = twins.advance(state, track, room, 0, kind[0](1), limit, step, 1 / step, 1 - zone, start, even)
+    wanted = twins.advance(state, track, room, 0, kind[0](1), limit, step, 1 / step, 1 - zone, start)
     assert result == wanted[0]
     np.testing.assert_array_equal(moved, wanted[1])
     np.testing.assert_array_equal(levels, wanted[2])
     if result >= 0:
         assert escapes[:result].tolist() == wanted[3]
     assert int(out[0]) == wanted[4]
-
-
-@given(
-    seed=st.integers(0, 1 << 30),
-    size=st.sampled_from([0, 1, 1025, 4000]),
-    kind=st.sampled_from(KINDS),
-    spread=st.sampled_from([0.6, 40.0, 5e4]),
-    outliers=st.sampled_from([0, 5]),
-    special=st.sampled_from([None, None, np.nan]),
-    room=st.sampled_from([1024, 5000]),
-    even=st.booleans(),
-    cuts=st.lists(st.integers(0, 4000), max_size=8),
-)
-def test_ranges_are_coded_as_if_each_were_alone_and_the_rest_is_left(
-    seed, size, kind, spread, outliers, special, room, even, cuts
-):
-    state, track = a_state(np.random.default_rng(seed), size, kind, spread, outliers, special)
-    cuts = sorted({min(cut, size) for cut in cuts})
-    ranges = np.array(cuts[: len(cuts) // 2 * 2], np.int64).reshape(-1, 2)
-    limit, step, real = float(1 << kind[2]), twins.step_of(3), kind[0]
-    moved, levels = track.copy(), np.zeros(size, np.int8)
-    escapes, out = np.zeros(room, np.int64), np.zeros(1, np.uint64)
-    by = fused.Quantizer(real(1), real(limit), step, real(1 / step), real(0.4), even)
-    result = fused.advance_ranges(ranges, state, moved, levels, escapes, 0, by, 77, out)
-    wanted = twins.advance_ranges(
-        ranges.tolist(), state, track, room, 0, kind[0](1), limit, step, 1 / step, 0.4, 77, even
-    )
-    assert result == wanted[0]
-    np.testing.assert_array_equal(moved, wanted[1])
-    np.testing.assert_array_equal(levels, wanted[2])
-    assert int(out[0]) == wanted[4]
-    if result >= 0:
-        assert escapes[:result].tolist() == wanted[3]
-        outside = np.ones(size, bool)
-        for low, high in ranges:
-            outside[low:high] = False
-        assert not levels[outside].any()
 
 
 @given(
@@ -112,12 +75,11 @@ def test_ranges_are_coded_as_if_each_were_alone_and_the_rest_is_left(
     outliers=st.sampled_from([0, 3]),
     special=st.sampled_from([None, np.nan]),
     scale=st.sampled_from([0, 1, 7, 12, 64, 70, 131, 196]),
-    even=st.booleans(),
 )
-def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, special, scale, even):
+def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, special, scale):
     state, track = a_state(np.random.default_rng(seed), 3000, kind, spread, outliers, special)
     result, moved, levels, escapes, out = run_advance(
-        state, track, 4096, scale, 0.5, 0, limit=float(1 << kind[2]), even=even
+        state, track, 4096, scale, 0.5, 0, limit=float(1 << kind[2])
     )
     far = np.flatnonzero(levels == fused.ESCAPE)
     assert result == grid.RANGE or result == far.size
@@ -144,17 +106,6 @@ def test_the_error_left_is_below_the_dead_zone(seed, size, zone, scale):
     step = twins.step_of(scale)
     _, moved, *_ = run_advance(state, track, size, scale, zone, 0, limit=2.0**58)
     assert np.all(np.abs(state.astype(np.int64) - moved) <= max(zone, 0.5) * step)
-
-
-@given(st.integers(0, 1 << 30), st.integers(0, 3000), st.sampled_from([1, 5, 66, 136]))
-def test_even_levels_are_even_and_leave_about_a_step_at_most(seed, size, scale):
-    step = twins.step_of(scale)
-    state, track = a_state(np.random.default_rng(seed), size, KINDS[1], 2.0 * step, 0, None)
-    result, moved, levels, *_ = run_advance(state, track, size, scale, 0.5, 0, limit=2.0**58, even=True)
-    assert result == 0
-    sums = levels[: size // 4 * 4].reshape(-1, 4).sum(axis=1, dtype=np.int64)
-    assert not (sums & 1).any()
-    assert np.all(np.abs(state.astype(np.int64) - moved) <= step)
 
 
 def test_a_grid_below_one_uses_the_states_own_precision():

@@ -54,18 +54,6 @@ def test_linear_and_integer_values_are_their_twins(levels, exponents):
 
 
 @given(
-    st.sampled_from([np.int32, np.int64]).flatmap(lambda t: npst.arrays(t, SIZES)),
-    st.lists(st.integers(0, 31), min_size=4, max_size=4),
-)
-def test_common_shifts_are_their_twin(values, shifts):
-    for b, shift in enumerate(shifts):
-        values[b * 32 : (b + 1) * 32] <<= values.dtype.type(shift)
-    found = np.zeros(-(-values.size // 32), np.int16)
-    quantize.common_shifts(values, 32, found)
-    np.testing.assert_array_equal(found, twins.common_shifts(values, 32))
-
-
-@given(
     FLOATS.flatmap(lambda t: floats(t, min_value=0)), st.integers(0, 7), st.sampled_from([None, -1.0, np.nan])
 )
 def test_log_levels_are_their_twin_and_come_back(values, kept, special):

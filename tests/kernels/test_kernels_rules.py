@@ -81,7 +81,7 @@ def test_what_reads_stored_bytes_checks_every_index():
         "_decode4",
         "take_escape",
     } <= decoders
-    decoders |= {"table_values", "factored_scattered"}
+    decoders |= {"table_values"}
     assert {name for name in decoders if not KERNELS[name][1].get("checked")} == set()
 
 

@@ -6,9 +6,7 @@ shares a trick with its kernel.
 
 from __future__ import annotations
 
-import functools
 import math
-import operator
 
 import numpy as np
 
@@ -118,25 +116,7 @@ def far_level_of(difference, step, gain, rounding, kind):
     return level if difference >= 0 else -level
 
 
-def evened(coded, differences, gain, rounding, kind):
-    """Make the sum of each four levels even: the one whose neighbour is nearest goes there."""
-    coded = list(coded)
-    for low in range(0, len(coded) // 4 * 4, 4):
-        if sum(coded[low : low + 4]) % 2 == 0:
-            continue
-        costs = []
-        for difference in differences[low : low + 4]:
-            size = kind(abs(kind(kind(difference) * kind(gain))) + kind(rounding))
-            part = kind(size - kind(int(size)))
-            inward = int(size) != 0 and part < 0.5
-            costs.append((int((part if inward else kind(kind(1) - part)) * kind(128)), inward))
-        place = min(range(4), key=lambda j: costs[j][0])
-        away = 1 if differences[low + place] >= 0 else -1
-        coded[low + place] += -away if costs[place][1] else away
-    return coded
-
-
-def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rounding, start, even=False):
+def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rounding, start):
     """Give (result, track, levels, escapes, digest); the track as far as it moved."""
     track, levels, escapes = track.copy(), np.zeros(state.size, np.int8), []
     total = 0
@@ -152,8 +132,6 @@ def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rou
             if escaped + len(escapes) + high - low > escapes_room:
                 return SPACE, track, levels, escapes, total
             coded = [far_level_of(d, step, gain, rounding, state.dtype.type) for d in differences]
-        elif even and functools.reduce(operator.or_, map(abs, coded)) < 127:
-            coded = evened(coded, differences, gain, rounding, state.dtype.type)
         for i, level in enumerate(coded):
             far = abs(level) > 127
             levels[low + i] = -128 if far else level
@@ -166,28 +144,13 @@ def advance(state, track, escapes_room, escaped, inverse, limit, step, gain, rou
     return escaped + len(escapes), track, levels, escapes, total
 
 
-def advance_ranges(ranges, state, track, room, escaped, inverse, limit, step, gain, rounding, start, even):
-    """Give (result, track, levels, escapes, digest) for ranges alone."""
+def advance_parts(parts, steps, state, track, room, inverse, limit, rounding, start):
+    """Give (result, track, levels, escapes, digest) for parts, each on its own step size."""
     track, levels, escapes, total = track.copy(), np.zeros(state.size, np.int8), [], 0
-    for low, high in ranges:
+    for low, high, which in parts:
         result, moved, coded, more, digest = advance(
-            state[low:high], track[low:high], room, escaped + len(escapes), inverse, limit, step, gain,
-            rounding, start + low, even,
-        )  # fmt: skip
-        track[low:high], levels[low:high] = moved, coded
-        escapes, total = escapes + more, (total + digest) & MASK64
-        if result < 0:
-            return result, track, levels, escapes, total
-    return escaped + len(escapes), track, levels, escapes, total
-
-
-def advance_parts(cut, units, evens, state, track, room, inverse, limit, rounding, start):
-    """Give (result, track, levels, escapes, digest) for parts, each on its own step."""
-    track, levels, escapes, total = track.copy(), np.zeros(state.size, np.int8), [], 0
-    for (low, high), unit, even in zip(cut, units.tolist(), evens.tolist(), strict=True):
-        result, moved, coded, more, digest = advance(
-            state[low:high], track[low:high], room, len(escapes), inverse, limit, unit, 1 / unit,
-            rounding, start + low, even,
+            state[low:high], track[low:high], room, len(escapes), inverse, limit, steps[which],
+            1 / steps[which], rounding, start + low,
         )  # fmt: skip
         track[low:high], levels[low:high] = moved, coded
         escapes, total = escapes + more, (total + digest) & MASK64
@@ -313,37 +276,6 @@ def pack(levels, bits, per):
             symbol |= field << (bits * j)
         symbols.append(symbol)
     return np.array(symbols, np.uint8)
-
-
-def quads(levels):
-    """Give (table, symbol) of each pair; groups of four, filled up with zeros."""
-    pairs = pack([*levels, *[0] * (-len(levels) % 4)], 4, 2)
-    out = []
-    for first, second in zip(pairs[0::2].tolist(), pairs[1::2].tolist(), strict=True):
-        out += [(0, first), (1 + (first + (first >> 4)) % 2, second)]
-    return out
-
-
-def encode_quads(levels, escapes, streams, segment, books):
-    """Give payload and directory."""
-    payload, directory, escapes = b"", [], list(escapes)
-    for low in range(0, len(levels), segment):
-        part, row = levels[low : low + segment], []
-        symbols = quads(part)
-        each = 2 * -(-len(symbols) // 2 // streams)
-        for j in range(streams):
-            writer = BitWriter()
-            for table, symbol in symbols[j * each : (j + 1) * each]:
-                writer.put(*books[table][symbol])
-            payload += writer.to_bytes()
-            row.append(len(writer.to_bytes()))
-        side = BitWriter()
-        for level in part:
-            if abs(int(level)) > 7:
-                put_escape(side, escapes.pop(0) if level == -128 else int(level), 8)
-        payload += side.to_bytes()
-        directory.append([*row, len(side.to_bytes())])
-    return payload, np.array(directory, np.uint16).reshape(-1, streams + 1)
 
 
 def split_streams(symbols, streams):
@@ -472,14 +404,6 @@ def linear_values(levels, steps, block, dtype):
 
 def integer_values(levels, scales, block, dtype):
     return wrap([int(v) * step_of(int(scales[i // block])) for i, v in enumerate(levels)], dtype)
-
-
-def common_shifts(values, block):
-    shifts = []
-    for low in range(0, values.size, block):
-        every = int(np.bitwise_or.reduce(values[low : low + block].astype(np.int64)))
-        shifts.append(min((every & -every).bit_length() - 1, 62) if every else 0)
-    return np.array(shifts, np.int16)
 
 
 def log_levels(patterns, drop, top, block):

@@ -1,4 +1,4 @@
-"""Candidates and policies for the tests of retention."""
+"""Candidates and rules for the tests of retention."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def histories(draw, max_size=30):
 
 counts = st.integers(1, 8)
 words = st.sampled_from(METRICS) | st.text(min_size=1, max_size=8)
-#: Policies whose choice in each group is the first or the best: what they let go they never want again.
+#: Rules whose choice in each group is the first or the best: what they let go they never want again.
 choosers = st.one_of(
     st.builds(LatestN, counts),
     st.builds(EveryNSteps, st.integers(1, 20), st.integers(0, 20)),
@@ -90,4 +90,4 @@ def united(parts):
 modifiers = st.builds(Strip, st.sampled_from(["optim/**", "a|b/*", "x"]), united(keeps)) | st.builds(
     Exact, united(keeps)
 )
-policies = united(keeps | modifiers)
+rules = united(keeps | modifiers)

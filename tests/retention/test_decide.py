@@ -1,4 +1,4 @@
-"""What each retention policy keeps, what a union means, and what is kept whatever a policy says."""
+"""What each retention rule keeps, what a union means, and what is kept whatever a rule says."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from lcstore.retention.decide import (
 )
 
 
-def kept_steps(policy, candidates):
-    return steps_of(decide(policy, candidates).kept, candidates)
+def kept_steps(rule, candidates):
+    return steps_of(decide(rule, candidates).kept, candidates)
 
 
 def changed(candidates, **by_node):
@@ -83,10 +83,10 @@ def test_best_takes_the_later_of_equals_and_never_nan():
     assert kept_steps(BestN(1, "loss"), with_loss(float("inf"), float("-inf"), 0.0)) == [1, 2]
 
 
-@pytest.mark.parametrize("policy", [BestN(2, "los"), BestN(1, "los") | Tagged("gold") | Exact(LatestN(1))])
-def test_a_metric_that_nobody_has_is_an_error_that_lists_those_there_are(policy):
+@pytest.mark.parametrize("rule", [BestN(2, "los"), BestN(1, "los") | Tagged("gold") | Exact(LatestN(1))])
+def test_a_metric_that_nobody_has_is_an_error_that_lists_those_there_are(rule):
     with pytest.raises(InvalidInputError, match=r"no state has the metric 'los'.* are: 'loss'"):
-        decide(policy, with_loss(1.0, 2.0))
+        decide(rule, with_loss(1.0, 2.0))
 
 
 def test_a_metric_that_is_always_nan_is_an_error():
@@ -94,13 +94,13 @@ def test_a_metric_that_is_always_nan_is_an_error():
         decide(BestN(2, "loss"), with_loss(float("nan"), None))
 
 
-@pytest.mark.parametrize("policy", [Strip("x/**", after=BestN(1, "los")), Exact(BestN(1, "los"))])
-def test_a_modifier_without_data_takes_nothing_away(policy):
+@pytest.mark.parametrize("rule", [Strip("x/**", after=BestN(1, "los")), Exact(BestN(1, "los"))])
+def test_a_modifier_without_data_takes_nothing_away(rule):
     with pytest.raises(InvalidInputError, match=r"would spare nothing.*'los'"):
-        decide(LatestN(3) | policy, with_loss(1.0, 2.0))
+        decide(LatestN(3) | rule, with_loss(1.0, 2.0))
 
 
-def test_a_metric_still_missing_beside_other_policies_is_a_note():
+def test_a_metric_still_missing_beside_other_rules_is_a_note():
     decision = decide(LatestN(1) | BestN(2, "loss"), saves(1, 2))
     assert decision.kept == {"1.2"}
     assert decision.notes == (
@@ -108,12 +108,10 @@ def test_a_metric_still_missing_beside_other_policies_is_a_note():
     )
 
 
-@pytest.mark.parametrize(
-    "policy", [Pinned(), Tagged("gold"), EveryNSteps(10, offset=99), Pinned() | Tagged()]
-)
-def test_a_policy_that_names_nothing_does_not_drop_everything(policy):
+@pytest.mark.parametrize("rule", [Pinned(), Tagged("gold"), EveryNSteps(10, offset=99), Pinned() | Tagged()])
+def test_a_rule_that_names_nothing_does_not_drop_everything(rule):
     with pytest.raises(InvalidInputError, match="names no state to keep"):
-        decide(policy, saves(1, 2, 3))
+        decide(rule, saves(1, 2, 3))
 
 
 def test_tags_and_pins():
@@ -172,8 +170,8 @@ def test_modifiers_alone_keep_every_state():
 
 
 def test_strips_add_up_and_exacts_unite():
-    policy = LatestN(3) | Strip("a/**", after=LatestN(1)) | Strip("b/**", after=LatestN(2))
-    decision = decide(policy | Exact(EveryNSteps(100)) | Exact(LatestN(1)), saves(0, 1, 2, 3, 4))
+    rule = LatestN(3) | Strip("a/**", after=LatestN(1)) | Strip("b/**", after=LatestN(2))
+    decision = decide(rule | Exact(EveryNSteps(100)) | Exact(LatestN(1)), saves(0, 1, 2, 3, 4))
     assert decision.kept == {"1.2", "1.3", "1.4"}
     assert decision.stripped == {"1.2": ("a/**", "b/**"), "1.3": ("a/**",)}
     assert set(decision.exact_let_go) == {"1.2", "1.3"}
@@ -234,7 +232,7 @@ def test_bad_arguments(make, arguments):
         make(*arguments)
 
 
-def test_a_policy_unites_with_policies_only():
+def test_a_rule_unites_with_rules_only():
     with pytest.raises(TypeError):
         _ = LatestN(1) | "best:1:loss"
 

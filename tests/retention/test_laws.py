@@ -10,23 +10,23 @@ from fractions import Fraction
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from retained import choosers, histories, keeps, policies, saves, steps_of, united
+from retained import choosers, histories, keeps, rules, saves, steps_of, united
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.candidates import in_order, tips
 from lcstore.retention.decide import EveryNSeconds, EveryNSteps, LogSpaced, decide
 
 
-def decision_of(policy, candidates):
+def decision_of(rule, candidates):
     try:
-        return decide(policy, candidates)
+        return decide(rule, candidates)
     except InvalidInputError:  # it names no state
         assume(False)
 
 
-@given(policies, histories())
-def test_every_state_is_kept_or_retired_with_a_reason_and_safety_holds(policy, candidates):
-    decision = decision_of(policy, candidates)
+@given(rules, histories())
+def test_every_state_is_kept_or_retired_with_a_reason_and_safety_holds(rule, candidates):
+    decision = decision_of(rule, candidates)
     nodes = {item.node for item in candidates}
     assert decision.kept | set(decision.retired) == nodes
     assert not decision.kept & set(decision.retired)
@@ -40,18 +40,18 @@ def test_every_state_is_kept_or_retired_with_a_reason_and_safety_holds(policy, c
     assert set(decision.kept_by) == decision.kept
 
 
-@given(policies, histories(), st.randoms())
-def test_the_order_in_which_candidates_are_listed_is_nothing(policy, candidates, rng):
-    decision = decision_of(policy, candidates)
+@given(rules, histories(), st.randoms())
+def test_the_order_in_which_candidates_are_listed_is_nothing(rule, candidates, rng):
+    decision = decision_of(rule, candidates)
     rng.shuffle(candidates)
-    assert decide(policy, candidates) == decision
+    assert decide(rule, candidates) == decision
 
 
-@given(policies, histories())
-def test_deciding_again_lets_nothing_more_go(policy, candidates):
-    first = decision_of(policy, candidates)
+@given(rules, histories())
+def test_deciding_again_lets_nothing_more_go(rule, candidates):
+    first = decision_of(rule, candidates)
     survivors = [item for item in candidates if item.node in first.kept]
-    again = decide(policy, survivors)
+    again = decide(rule, survivors)
     assert again.kept == first.kept
     assert set(again.exact_let_go) <= set(first.exact_let_go)
     assert all(set(globs) <= set(first.stripped.get(node, ())) for node, globs in again.stripped.items())
@@ -68,21 +68,21 @@ def test_a_union_keeps_what_its_parts_keep(a, b, candidates):
 
 
 @given(keeps, histories(), st.data())
-def test_what_is_named_stays_named_when_others_go(policy, candidates, data):
-    named = policy.named(in_order(candidates)) if candidates else set()
+def test_what_is_named_stays_named_when_others_go(rule, candidates, data):
+    named = rule.named(in_order(candidates)) if candidates else set()
     rest = [item for item in candidates if data.draw(st.booleans())]
     if rest:
-        assert named & {item.node for item in rest} <= policy.named(in_order(rest))
+        assert named & {item.node for item in rest} <= rule.named(in_order(rest))
 
 
 @given(choosers, histories())
-def test_thinning_as_it_goes_names_what_thinning_the_whole_history_names(policy, candidates):
+def test_thinning_as_it_goes_names_what_thinning_the_whole_history_names(rule, candidates):
     survivors = []
     for at, new in enumerate(candidates):
         seen = in_order(candidates[: at + 1])
         survivors = in_order([*survivors, new])
-        named = policy.named(survivors)
-        assert named == policy.named(seen)
+        named = rule.named(survivors)
+        assert named == rule.named(seen)
         survivors = [item for item in survivors if item.node in named | tips(seen)]
 
 
@@ -90,21 +90,21 @@ def test_thinning_as_it_goes_names_what_thinning_the_whole_history_names(policy,
     st.builds(EveryNSteps, st.integers(1, 30), st.integers(0, 30)),
     st.lists(st.integers(0, 200), min_size=1, unique=True).map(sorted),
 )
-def test_every_n_steps_never_drops_what_it_kept(policy, steps):
+def test_every_n_steps_never_drops_what_it_kept(rule, steps):
     items = saves(*steps)
     for size in range(1, len(items)):
-        assert policy.named(items[:size]) <= policy.named(items[: size + 1])
+        assert rule.named(items[:size]) <= rule.named(items[: size + 1])
 
 
 @given(
     st.builds(EveryNSeconds, st.floats(0.1, 100)),
     st.lists(st.floats(-1000, 1000), min_size=1),
 )
-def test_every_n_seconds_never_drops_what_it_kept_whatever_the_clock_does(policy, times):
+def test_every_n_seconds_never_drops_what_it_kept_whatever_the_clock_does(rule, times):
     pairs = zip(saves(*range(len(times))), times, strict=True)
     items = [dataclasses.replace(item, created=time) for item, time in pairs]
     for size in range(1, len(items)):
-        assert policy.named(items[:size]) <= policy.named(items[: size + 1])
+        assert rule.named(items[:size]) <= rule.named(items[: size + 1])
 
 
 step_lists = st.lists(st.integers(1, 40), min_size=1, max_size=200).map(

@@ -1,4 +1,4 @@
-"""Policies as text: the same policy comes back, and nothing in a text is ever run."""
+"""Rules as text: the same rule comes back, and nothing in a text is ever run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from retained import policies, words
+from retained import rules, words
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.decide import (
@@ -23,7 +23,7 @@ from lcstore.retention.decide import (
     Pinned,
     Strip,
     Tagged,
-    parse_policy,
+    parse_retention,
 )
 from lcstore.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 
@@ -34,17 +34,17 @@ named_by_text = (
 )
 
 
-@given(policies | named_by_text)
-def test_the_text_of_a_policy_gives_it_back(policy):
-    assert parse_policy(str(policy)) == policy
-    assert str(parse_policy(str(policy))) == str(policy) == repr(policy)
-    assert hash(parse_policy(str(policy))) == hash(policy)
-    assert pickle.loads(pickle.dumps(policy)) == copy.copy(policy) == policy
+@given(rules | named_by_text)
+def test_the_text_of_a_rule_gives_it_back(rule):
+    assert parse_retention(str(rule)) == rule
+    assert str(parse_retention(str(rule))) == str(rule) == repr(rule)
+    assert hash(parse_retention(str(rule))) == hash(rule)
+    assert pickle.loads(pickle.dumps(rule)) == copy.copy(rule) == rule
 
 
 def test_texts():
-    policy = LatestN(3) | EveryNSteps(1000) | BestN(2, "loss") | Strip("optim/**", after=LatestN(2))
-    assert str(policy) == (
+    rule = LatestN(3) | EveryNSteps(1000) | BestN(2, "loss") | Strip("optim/**", after=LatestN(2))
+    assert str(rule) == (
         "LatestN(3) | EveryNSteps(1000) | BestN(2, 'loss') | Strip('optim/**', after=LatestN(2))"
     )
     assert str(EveryNSeconds(21600)) == "EveryNSeconds('6h')"
@@ -54,7 +54,7 @@ def test_texts():
 
 
 @pytest.mark.parametrize(
-    ("text", "policy"),
+    ("text", "rule"),
     [
         ("latest:3", LatestN(3)),
         ("every:1000", EveryNSteps(1000)),
@@ -77,8 +77,8 @@ def test_texts():
         ('Strip(glob="it\'s|/*", after=LatestN(n=2))', Strip("it's|/*", LatestN(2))),
     ],
 )
-def test_both_spellings(text, policy):
-    assert parse_policy(text) == policy
+def test_both_spellings(text, rule):
+    assert parse_retention(text) == rule
 
 
 @pytest.mark.parametrize(
@@ -96,32 +96,32 @@ def test_both_spellings(text, policy):
         ("LatestN()", r"LatestN\(n\): missing"), ("LatestN(3, 4)", "too many"),
         ("LatestN(m=3)", r"LatestN\(n\)"),
         ("LatestN(**{'n': 3})", r"without \*\*"), ("LatestN(*[3])", "neither"), ("LatestN(-1)", "1 or more"),
-        ("LatestN", "is no retention policy"), ("3", "is no retention policy"),
+        ("LatestN", "is no retention rule"), ("3", "is no retention rule"),
         ("LatestN(3) & Pinned()", "is no"),
-        ("LatestN(3) or Pinned()", "is no retention policy"), ("LatestN(n)", "neither a number"),
-        ("LatestN(1 + 2)", "is no retention policy"), ("BestN(1, f'{exit()}')", "neither"),
-        ("__import__('os').system('true')", "is no retention policy"), ("(lambda: LatestN(1))()", "is no"),
+        ("LatestN(3) or Pinned()", "is no retention rule"), ("LatestN(n)", "neither a number"),
+        ("LatestN(1 + 2)", "is no retention rule"), ("BestN(1, f'{exit()}')", "neither"),
+        ("__import__('os').system('true')", "is no retention rule"), ("(lambda: LatestN(1))()", "is no"),
         ("Exact(Exact(LatestN(1)))", "name states to keep"), ("Exact(3)", "name states to keep"),
         ("BestN(1, LatestN(1))", "is a text"), ("LatestN(" + "(" * 500 + "1", "cannot read"),
         ("LatestN(" + "-" * 9000 + "1)", "cannot read|neither"),
         ("LatestN(" + "9" * 5000 + ")", "cannot read"),
     ],
 )  # fmt: skip
-def test_what_is_no_policy(text, message):
+def test_what_is_no_rule(text, message):
     with pytest.raises(InvalidInputError, match=message):
-        parse_policy(text)
+        parse_retention(text)
 
 
 @given(st.text(alphabet="LatestN(3)|BestN ,'\"=*[]{}.:-\\optimexact12\n", max_size=40) | st.text(max_size=20))
-def test_any_text_is_a_policy_or_a_clear_error(text):
+def test_any_text_is_a_rule_or_a_clear_error(text):
     with contextlib.suppress(InvalidInputError):
-        assert parse_policy(str(parse_policy(text))) == parse_policy(text)
+        assert parse_retention(str(parse_retention(text))) == parse_retention(text)
 
 
 def test_long_unions():
     text = " | ".join(f"LatestN({n})" for n in range(1, 600))
-    assert str(parse_policy(text)) == text
-    assert len(parse_policy(f"Exact({text})").inner.parts) == 599
+    assert str(parse_retention(text)) == text
+    assert len(parse_retention(f"Exact({text})").inner.parts) == 599
 
 
 @given(st.integers(1, (1 << 63) - 1) | st.integers(1, 10**6).map(lambda n: n * 1000))

@@ -222,13 +222,13 @@ class Kept(History):
     # Maintenance --------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.kept())
-    @rule(which=handles, max_bytes=budgets, smaller=st.booleans())
-    def compact(self, which, max_bytes, smaller):
+    @rule(which=handles, max_bytes=budgets)
+    def compact(self, which, max_bytes):
         before = len(self.backend.list(""))
         store = self.handle(which).store
         if not store.compact(dry_run=True, max_bytes=max_bytes).planned:
             assert len(self.backend.list("")) == before
-        report = store.compact(max_bytes=max_bytes, smaller=smaller)
+        report = store.compact(max_bytes=max_bytes)
         assert report.added == report.planned
         assert not report.skipped
 

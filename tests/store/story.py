@@ -248,7 +248,7 @@ class Story:
 
     def compact(self) -> None:
         most = self.chance.choice([None, None, 4000, 40_000])
-        self.store.compact(max_bytes=most, smaller=self.chance.choice([False, True]))
+        self.store.compact(max_bytes=most)
         self.check(6, 4)
 
     def collect(self) -> None:

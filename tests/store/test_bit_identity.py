@@ -13,9 +13,7 @@ from states import same
 from story import CHUNK, Story, simple_paths
 
 import lcstore
-from lcstore.graph import choice, graph, lineage, routes, ways
-from lcstore.graph import plan as planning
-from lcstore.graph.names import EdgeRef
+from lcstore.graph import newest, paths
 from lcstore.graph.plan import Shortcut
 from lcstore.maintain import verdict
 from lcstore.maintain.compact import Compactor
@@ -29,9 +27,8 @@ EDGE_COSTS = (1 << 18, 200)
 
 @pytest.fixture(params=EDGE_COSTS)
 def edge_cost(request, monkeypatch):
-    for module in (choice, graph, lineage, planning, routes, ways):
-        if hasattr(module, "EDGE_COST"):
-            monkeypatch.setattr(module, "EDGE_COST", request.param)
+    for module in (newest, paths):
+        monkeypatch.setattr(module, "EDGE_COST", request.param)
     monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype: CHUNK)
     # What is planned depends on the names of nodes: without chance a seed tells the same story every time.
     with deterministic(), alone():
@@ -135,9 +132,9 @@ def test_a_way_that_no_state_needs_is_closed_though_it_stores_no_weights(monkeyp
         states = {step: store.restore(step) for step in (0, last, 100)}
         for step in names.keys() - states.keys():
             store.retire(step)
-        ways = [EdgeRef(n.base, n.node, None, n.nbytes) for step, n in names.items() if step != last]
+        own = [name.ref for step, name in names.items() if step != last]
         made = store._catalog.graph.edges[shortcut]
-        tree = frozenset([*ways, EdgeRef(made.base, made.target, made.edge, made.nbytes)])
+        tree = frozenset([*own, made.ref])
         monkeypatch.setattr(verdict, "needed", lambda *_: tree)
         assert store.collect().deleted_objects
         graph = store._catalog.refresh(full=True)

@@ -49,7 +49,6 @@ class History:
     """Nodes with their own edges, from one anchor on."""
 
     policy: str = "balanced"
-    smaller: bool = False
     segments: list[Segment] = field(default_factory=list)
     track: Track = field(default_factory=Track)
 
@@ -99,7 +98,7 @@ class History:
         own = self.segments[path[-1].target].edge
         base = None if path[0].base == ROOT else self.segments[path[0].base].edge
         at = None if base is None else (base.layout, base.columns)
-        return Merger([s.edge for s in path], own.layout, own.columns, at, smaller=self.smaller)
+        return Merger([s.edge for s in path], own.layout, own.columns, at)
 
     def shortcut(self, path: list[Segment]) -> Segment:
         """Merge a path to one segment, as a reader would find it."""

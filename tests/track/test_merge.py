@@ -14,8 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore import CorruptionError, UnsupportedFormatError
-from lcstore.codec import format as f
-from lcstore.codec.frame import parse_frame
 from lcstore.state.layout import ALIGN
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.track.merge import bytes_per_job
@@ -29,7 +27,6 @@ def merged_at_random(rng: np.random.Generator, history: History, last: int) -> l
     for _ in range(int(rng.integers(1, 5))):
         low = int(rng.integers(len(path)))
         high = int(rng.integers(low, len(path))) + 1
-        history.smaller = bool(rng.random() < 0.5)
         path[low:high] = [history.shortcut(path[low:high])]
     return path
 
@@ -54,7 +51,6 @@ def test_an_anchor_merged_from_the_root_stands_alone(seed):
 @given(seeds)
 def test_merging_is_associative(seed):
     rng, history = np.random.default_rng(seed), random_history(seed)
-    history.smaller = bool(rng.random() < 0.5)
     low, high = sorted(int(n) for n in rng.integers(0, len(history.segments) + 1, 2))
     path = history.segments[low:high]
     if not path:
@@ -202,44 +198,6 @@ def test_several_chunks_side_by_side_are_the_same_bytes():
     assert {(c.pool, c.op, c.index): c.data for c in made} == one_by_one.chunks
 
 
-def lively(rows: int = 300, cols: int = 700, saves: int = 6) -> History:
-    """Give a history of matrices whose rows and columns move more or less."""
-    rng, history = np.random.default_rng(3), History()
-    pace = np.exp(rng.normal(size=(rows, 1)) + rng.normal(size=(1, cols))).astype(np.float32)
-    state = {"w0": rng.normal(size=(rows, cols)).astype(np.float32), "w1": np.ones(50, np.float64)}
-    for _ in range(saves):
-        history.save(dict(state))
-        moved = (0.001 * pace * rng.normal(size=pace.shape)).astype(np.float32)
-        state = {"w0": state["w0"] + moved, "w1": state["w1"] + 0.01 * rng.normal(size=50)}
-    return history
-
-
-def test_merging_for_size_writes_fewer_bytes_of_the_same_values():
-    history = lively()
-    large = history.shortcut(history.segments[1:])
-    history.smaller = True
-    small = history.shortcut(history.segments[1:])
-    assert small.edge.columns.to_bytes() == large.edge.columns.to_bytes()
-    assert large.chunks.keys() == small.chunks.keys()
-    sizes = [sum(map(len, shortcut.chunks.values())) for shortcut in (small, large)]
-    assert sizes[0] < 0.85 * sizes[1]
-    coders = {key[0]: parse_frame(data).coder for key, data in small.chunks.items()}
-    assert f.ADAPTIVE in coders.values()
-    path = [history.segments[0], small]
-    assert same_bits(history.values(path), history.values(history.segments))
-    history.smaller = False
-    assert history.shortcut([small]).chunks == large.chunks
-
-
-def test_merging_for_size_keeps_the_quick_coder_where_it_is_as_small():
-    history = simple(saves=4, shape=(500, 400))
-    quick = history.shortcut(history.segments[1:])
-    history.smaller = True
-    small = history.shortcut(history.segments[1:])
-    sizes = [sum(map(len, shortcut.chunks.values())) for shortcut in (small, quick)]
-    assert small.chunks == quick.chunks or sizes[0] <= 0.98 * sizes[1] + 48
-
-
 def test_whoever_leaves_out_a_chunk_cannot_prove_the_merge():
     history = simple(saves=4, shape=(1500, 1000))
     merging = history.merger(history.segments[1:])
@@ -249,7 +207,7 @@ def test_whoever_leaves_out_a_chunk_cannot_prove_the_merge():
         merging.prove()
 
 
-@pytest.mark.parametrize("made", ["lcstore.track.sums.encode_any", "lcstore.track.merge.encode_exact"])
+@pytest.mark.parametrize("made", ["lcstore.track.sums.encode_any", "lcstore.track.merge.encode_lossless"])
 def test_a_frame_that_does_not_decode_to_the_sum_is_not_given_out(monkeypatch, made):
     history = simple(e0=lambda i: np.array([7.5 if i else 1.5]))
     module, name = made.rsplit(".", 1)

@@ -54,9 +54,12 @@ def test_a_trend_is_followed_closely_for_no_more_bytes(policy, monkeypatch):
     assert 0.85 <= error / PRESETS[policy].error <= 1.05
     monkeypatch.setattr(Rate, "trend", lambda self, path, change, moved: 0.0)
     error_before, lag_before, size_before = follow(policy, 0.7)
-    assert lag < 0.4 * lag_before
+    # At fine errors zeros are hardly wider than other levels: there is less to win, and a little to pay.
+    fine = policy == "high"
+    assert lag < (0.65 if fine else 0.4) * lag_before
+    assert lag < 0.16 * error
     # A hundredth of an error costs about half a hundredth of the bytes, here at the least.
-    assert size / size_before < (error_before / error) ** 0.5
+    assert size / size_before < (1.005 if fine else 1) * (error_before / error) ** 0.5
 
 
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.7, 1.0])

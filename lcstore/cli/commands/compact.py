@@ -32,10 +32,6 @@ def compact(
     max_seconds: Annotated[
         str | None, typer.Option("--max-seconds", metavar="TIME", help="Begin nothing after this time: 2h.")
     ] = None,
-    smaller: Annotated[
-        bool,
-        typer.Option("--smaller", help="Code for size: fewer bytes, slower to merge and to restore over."),
-    ] = False,
     workers: Annotated[
         int | None, typer.Option("--workers", min=1, help="Threads to merge with; one per core if not given.")
     ] = None,
@@ -64,7 +60,6 @@ def compact(
                 dry_run=dry_run,
                 max_bytes=most,
                 max_seconds=longest,
-                smaller=smaller,
                 on_progress=on_progress,
             )
             collected = None

@@ -1,28 +1,34 @@
-"""Ways between nodes: the cheapest there is, back over edges included, and never over condemned ones."""
+"""Paths between nodes in either direction: the cheapest there is, and never over condemned edges."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import EDGE_COST, ROOT, EdgeName, NodeName
-from lcstore.graph.ways import Leg, Ways
+from lcstore.graph.names import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
+from lcstore.graph.paths import TwoWayPaths
 
 
 def node(number: int, base: int, nbytes: int = 0) -> NodeName:
     return NodeName(number, 1, "r", number, f"n{number}", f"n{base}" if base >= 0 else ROOT, nbytes)
 
 
-def check(legs: list[Leg], start: str, end: str) -> int:
-    """Follow a way; return what it costs."""
-    at = ROOT if legs and legs[0].edge.base == ROOT else start
-    for edge, back in legs:
-        assert at == (edge.target if back else edge.base)
-        assert not (back and edge.base == ROOT)
-        at = edge.base if back else edge.target
+def two_way(graph: Graph) -> TwoWayPaths:
+    return TwoWayPaths(edge for edge in graph.refs() if not graph.is_condemned(edge))
+
+
+def check(path: list[EdgeRef], start: str, end: str) -> int:
+    """Follow a path; return what it costs."""
+    at = ROOT if path and path[0].base == ROOT else start
+    for edge in path:
+        assert at == (edge.target if edge.backward else edge.base)
+        assert not (edge.backward and edge.base == ROOT)
+        at = edge.end
     assert at == end
-    return sum(leg.edge.nbytes + EDGE_COST for leg in legs)
+    return sum(edge.nbytes + EDGE_COST for edge in path)
 
 
 def least(graph: Graph, start: str, end: str) -> int | None:
@@ -59,32 +65,32 @@ def graphs(draw: st.DrawFn) -> Graph:
 
 
 @given(graphs(), st.data())
-def test_a_way_is_the_cheapest(graph, data):
+def test_a_path_is_the_cheapest(graph, data):
     names = st.sampled_from(list(graph.nodes))
     start, end = data.draw(names), data.draw(names)
-    legs, cost = Ways(graph).find(start, end), least(graph, start, end)
-    assert (legs is None) == (cost is None)
-    if legs is not None:
-        assert check(legs, start, end) == cost
-        assert not any(graph.is_condemned(leg.edge) for leg in legs)
+    path, cost = two_way(graph).find(start, end), least(graph, start, end)
+    assert (path is None) == (cost is None)
+    if path is not None:
+        assert check(path, start, end) == cost
+        assert not any(graph.is_condemned(replace(edge, backward=False)) for edge in path)
 
 
 def test_neighbours_are_one_edge_apart_in_either_direction():
-    ways = Ways(Graph(node(i, i - 1) for i in range(50)))
-    assert [leg.back for leg in ways.find("n20", "n21") or ()] == [False]
-    assert [leg.back for leg in ways.find("n21", "n20") or ()] == [True]
-    assert ways.find("n7", "n7") == []
+    paths = two_way(Graph(node(i, i - 1) for i in range(50)))
+    assert [edge.backward for edge in paths.find("n20", "n21") or ()] == [False]
+    assert [edge.backward for edge in paths.find("n21", "n20") or ()] == [True]
+    assert paths.find("n7", "n7") == []
 
 
-def test_between_lines_that_share_nothing_a_way_begins_at_the_root():
-    ways = Ways(Graph([node(0, -1), node(1, 0), node(2, -1), node(3, 2)]))
-    legs = ways.find("n1", "n3")
-    assert legs is not None
-    assert [leg.edge.target for leg in legs] == ["n2", "n3"]
-    assert [leg.back for leg in ways.find("n1", "n0") or ()] in ([True], [False])
+def test_between_branches_that_share_nothing_a_path_begins_at_the_root():
+    paths = two_way(Graph([node(0, -1), node(1, 0), node(2, -1), node(3, 2)]))
+    path = paths.find("n1", "n3")
+    assert path is not None
+    assert [edge.target for edge in path] == ["n2", "n3"]
+    assert [edge.backward for edge in paths.find("n1", "n0") or ()] in ([True], [False])
 
 
-def test_there_may_be_no_way():
+def test_there_may_be_no_path():
     graph = Graph([node(0, -1), node(1, 0)])
     graph.condemn(node="n1")
-    assert Ways(graph).find("n0", "n1") is None
+    assert two_way(graph).find("n0", "n1") is None

@@ -1,4 +1,4 @@
-"""Exact frames: byte planes, each coded by itself where that saves something. Any dtype, any bits."""
+"""Lossless frames: byte planes, each coded by itself where that saves something. Any dtype, any bits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MUST_SAVE = 0.02
 _SAMPLE = 1 << 18
 
 
-def encode_exact(array: Array) -> bytes:
+def encode_lossless(array: Array) -> bytes:
     """Code `array` (contiguous, one dimension) so that every bit comes back."""
     words = _words(array)
     if not words.size or not words.any():
@@ -48,8 +48,8 @@ def encode_exact(array: Array) -> bytes:
     return _frame(Coded(f.PLANES, directory=directory, payload=pieces), array, turn)
 
 
-def decode_exact(frame: Frame) -> Array:
-    """Give the array of an exact frame, in one dimension.
+def decode_lossless(frame: Frame) -> Array:
+    """Return the array of a lossless frame, in one dimension.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def decode_exact(frame: Frame) -> Array:
         return np.zeros(frame.count, frame.dtype)
     if frame.coder != f.PLANES:
         if frame.coder != f.RAW and frame.dtype.itemsize != 1:
-            raise CorruptionError("an exact frame of wide values must be raw or hold planes")
+            raise CorruptionError("a lossless frame of wide values must be raw or hold planes")
         data = _decode_plane(frame)
         # Raw bytes lie in the frame: whoever gave it may write over them.
         return (data.copy() if frame.coder == f.RAW else data).view(frame.dtype)
@@ -70,7 +70,7 @@ def decode_exact(frame: Frame) -> Array:
     at = 0
     for index, length in enumerate(frame.directory.tolist()):
         plane = parse_frame(frame.payload[at : at + length], expected=words.size)
-        if plane.dtype != _BYTE or plane.quantizer != f.EXACT or plane.coder == f.PLANES:
+        if plane.dtype != _BYTE or plane.quantizer != f.LOSSLESS or plane.coder == f.PLANES:
             raise CorruptionError("a plane of the frame is not one of bytes")
         planes.join_plane(_decode_plane(plane), index, words)
         at += length
@@ -91,7 +91,7 @@ def _about(array: Array, parameter: int) -> About:
     return {
         "count": array.size,
         "dtype": array.dtype,
-        "quantizer": f.EXACT,
+        "quantizer": f.LOSSLESS,
         "scales": b"",
         "block": f.BLOCK,
         "parameter": parameter,

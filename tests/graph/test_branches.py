@@ -1,4 +1,4 @@
-"""Estimates of merged edges, and lines of descent."""
+"""Estimates of merged edges, and branches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
-from lcstore.graph.lineage import lineage_of
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.graph.sizes import Sizes
 
@@ -72,14 +72,17 @@ def node(name, base, seq, nbytes=1000):
     return NodeName(0, 1, "r", seq, name, base, nbytes)
 
 
-def lines(graph):
-    line = lineage_of(graph, Sizes(ELEMENTS))
-    return {line.name(place): line.name(line.parent[place]) for place in range(1, len(line.nodes))}
+def branches(graph, elements=ELEMENTS):
+    return Branches(graph, graph.refs(), Sizes(elements))
+
+
+def parents(graph):
+    return {node: place.parent for node, place in branches(graph).places.items() if node != ROOT}
 
 
 def test_a_node_descends_from_the_base_of_its_own_edge():
     nodes = [node("a", ROOT, 0), node("b", "a", 1), node("c", "b", 2)]
-    assert lines(Graph(nodes, [EdgeName("c", "a", "e", 1)])) == {"a": ROOT, "b": "a", "c": "b"}
+    assert parents(Graph(nodes, [EdgeName("c", "a", "e", 1)])) == {"a": ROOT, "b": "a", "c": "b"}
 
 
 def test_where_that_edge_is_gone_it_descends_from_the_nearest_other_base():
@@ -87,31 +90,42 @@ def test_where_that_edge_is_gone_it_descends_from_the_nearest_other_base():
     edges = [EdgeName("d", ROOT, "e0", 1), EdgeName("d", "a", "e1", 1), EdgeName("d", "b", "e2", 1)]
     graph = Graph(nodes, edges)
     graph.condemn(node="d")
-    assert lines(graph)["d"] == "b"
+    assert parents(graph)["d"] == "b"
     graph.condemn(edge="e2")
-    assert lines(graph)["d"] == "a"
+    assert parents(graph)["d"] == "a"
     without = Graph([n for n in nodes if n.node != "c"], edges[:2])
-    assert lines(without)["d"] == "a"
+    assert parents(without)["d"] == "a"
 
 
 def test_circles_and_missing_bases_have_no_place():
     nodes = [node("a", "b", 0), node("b", "a", 1), node("c", "c", 2), node("d", "gone", 3)]
-    assert lines(Graph(nodes)) == {}
-    assert lines(Graph(nodes, [EdgeName("b", ROOT, "e", 1)])) == {"b": ROOT, "a": "b"}
+    assert parents(Graph(nodes)) == {}
+    assert parents(Graph(nodes, [EdgeName("b", ROOT, "e", 1)])) == {"b": ROOT, "a": "b"}
 
 
-def test_a_line_remembers_how_far_it_is_from_its_anchor():
-    nodes = [node("a", ROOT, 0, 9000), node("b", "a", 1), node("c", "b", 2), node("f", "a", 3)]
-    line = lineage_of(Graph(nodes), Sizes(ELEMENTS))
-    a, b, c, f = (line.places[name] for name in "abcf")
-    assert (line.length[c], line.total[c], line.first[c], line.anchor[c]) == (2, 2000, a, 9000)
-    assert line.descends(c, a)
-    assert line.descends(c, b)
-    assert not line.descends(f, b)
-    assert not line.descends(a, c)
-    assert line.merged(b, c) == 1000
-    assert 1000 < line.merged(a, c) < 2000
+def test_every_node_comes_behind_its_bases_whatever_their_numbers_are():
+    """A handle that began earlier may go on from what one that began later saved."""
+    nodes = [NodeName(0, 2, "r2", 0, "a", ROOT, 9), NodeName(1, 1, "r1", 0, "b", "a", 9)]
+    nodes += [NodeName(2, 2, "r2", 1, "c", "b", 9), NodeName(3, 1, "r1", 1, "d", "c", 9)]
+    assert branches(Graph(nodes, [EdgeName("d", "a", "e", 1)])).nodes == ["a", "b", "c", "d"]
+
+
+def test_what_only_condemned_edges_lead_to_is_not_sound_and_stands_on_none():
+    graph = Graph([node("a", ROOT, 0), node("b", "a", 1), node("c", "b", 2)], [EdgeName("c", "a", "e", 1)])
+    graph.condemn(node="b")
+    found = branches(graph)
+    assert [found.places[name].sound for name in "abc"] == [True, False, True]
+    assert found.links["b"] == []
+    assert [edge.edge for edge in found.links["c"]] == ["e"]  # not over b
+
+
+def test_a_branch_remembers_how_far_it_is_from_its_anchor():
+    nodes = [node("a", ROOT, 0, 9000), node("b", "a", 1), node("c", "b", 2)]
+    found = branches(Graph(nodes))
+    assert (found.places["c"].length, found.places["c"].anchor) == (3, 9000)
+    assert found.merged("b", "c") == 1000
+    assert 1000 < found.merged("a", "c") < 2000
     # An anchor that is made holds integers of the grid: the first one may have been smaller.
-    assert line.merged(0, c) == max(9000, ELEMENTS * 26 // 8)
-    assert lineage_of(Graph(nodes), Sizes(100)).merged(0, c) == 9000
-    assert (line.merges(0, c), line.merges(a, c)) == (3, 2)
+    assert found.merged(ROOT, "c") == max(9000, ELEMENTS * 26 // 8)
+    assert branches(Graph(nodes), 100).merged(ROOT, "c") == 9000
+    assert (found.span(ROOT, "c"), found.span("a", "c")) == (3, 2)
