@@ -22,12 +22,13 @@ from benchmarks.bench_size import coder_of, entropy_bits, levels_of
 from benchmarks.inputs import block, draft, gpt, weights
 from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
+from lcstore.track.algebra import Held
 from lcstore.track.columns import Columns
 from lcstore.track.draft import Chunk
 from lcstore.track.edge import Edge
 from lcstore.track.merge import Merger
+from lcstore.track.path import Path
 from lcstore.track.policy import Policy, policy_of
-from lcstore.track.route import Route
 from lcstore.track.track import Track
 
 #: Deltas merged, and saves after the anchor before the first of them.
@@ -141,12 +142,11 @@ def speed(report: Report, saves: Trace, elements: int, rounds: int) -> None:
     spent: list[float] = []
 
     def decode_and_sum() -> None:
-        route = Route(edges[-DELTAS:], layout, every, base.layout)
-        for pool, lies in route.maps.items():
-            for chunk in lies.chunks_of(set(every)):
-                low, high = lies.bounds(chunk)
-                held = [piece.tensor for piece in lies.pieces(chunk)]
-                route.compose(pool, chunk, held, np.zeros(high - low, np.int32))
+        start = Held(base.layout, np.ones(len(base.layout.tensors), bool))
+        path = Path(edges[-DELTAS:], layout, every, start)
+        for pool, chunk, pieces in path.chunks():
+            low, high = layout.maps[pool].bounds(chunk)
+            path.apply(pool, chunk, pieces, np.zeros(high - low, np.int32))
 
     def merge() -> None:
         began = time.perf_counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,8 +16,7 @@ from lcstore.format.records import EdgeRecord
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.paths import cheapest_paths
 from lcstore.index.inventory import Inventory
-from lcstore.index.links import PASSES, SETS, LayoutView, Link, pick, shortcut_link
-from lcstore.track.columns import ARRAYS, EXACT, OWN
+from lcstore.index.links import Link, shortcut_link
 
 #: In the place of a cause: no path leads to the node.
 NO_PATH: Final = "no path"
@@ -89,8 +89,7 @@ class Judge:
     def __init__(self, store: Inventory, damage: Damage) -> None:
         self.store = store
         self.damage = damage
-        self._places: dict[tuple[int, int], Array] = {}
-        self._hurt: dict[tuple[str, keys.Op], Array] = {}
+        self._touched: dict[tuple[str, keys.Op], Array] = {}
         self.incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         self.outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         for ref in store.refs():
@@ -165,15 +164,10 @@ class Judge:
             return base
         if base is None and not self.is_hurt(link) and not self.is_hurt(own):
             return None
-        ops = link.columns.op
-        passes = np.isin(ops, PASSES)
-        here = passes & link.view.weights & self.hurt(link, "add")
-        here |= self.hurt_sets(link) | ((ops == OWN) & self.hurt_sets(own))
-        here |= self.damage.tensors.get(link.id, False)
-        before = np.zeros(ops.size, bool)
+        here = self.hurt(link) | (link.effect.owned & self.hurt(own))
+        before = np.zeros_like(here)
         if base is not None and base.tensors is not None:
-            places = self.places(link.view, self.store.own[ref.base].view)
-            before = passes & pick(base.tensors, places)
+            before = link.effect.carry(base.tensors, self.store.own[ref.base].layout, False)
         if not (here | before).any():
             return None
         if base is not None and before.any():
@@ -208,14 +202,14 @@ class Judge:
         lost = next((ref.key for ref in record.leaves_objects if ref.key in hurt), None)
         if lost is not None:
             return Harm(None, lost)
-        gone = own.view.within(marks.stripped.get(node, ()) if stripped is None else stripped)
+        gone = own.layout.within(marks.stripped.get(node, ()) if stripped is None else stripped)
         keeps = node not in marks.inexact if exact is None else exact
         exactly = self.exact_of(node) if keeps else np.zeros_like(gone)
-        bad = exactly & ~gone & self.hurt(own, "exact")
+        bad = exactly & ~gone & self.touched(own, "exact")
         cause = self._cause(own)
         tracked = ~exactly & ~gone
         if tracked.any() and self.sets_all(own, tracked):
-            bad |= tracked & self.hurt_sets(own)
+            bad |= tracked & self.hurt(own)
         elif tracked.any() and state is not None:
             if state.tensors is None:
                 return state
@@ -227,14 +221,13 @@ class Judge:
         """Return which tensors of a node were saved with their exact value: ``bool``, per tensor."""
         own = self.store.own[node]
         whole = self.store.records[node].exact is not None
-        out: Array = own.view.lossy & (whole | (own.columns.op == EXACT))
+        out: Array = own.layout.lossy & (whole | own.effect.holds("exact"))
         return out
 
     @staticmethod
     def sets_all(own: Link, tensors: Array | None = None) -> bool:
         """Say whether an own edge sets all (or some) tensors, so that no path is needed for them."""
-        ops = own.columns.op if tensors is None else own.columns.op[tensors]
-        return bool(np.isin(ops, SETS).all())
+        return bool(own.effect.sets[slice(None) if tensors is None else tensors].all())
 
     def reach(self, link: Link, tensors: Array) -> bool:
         """Say whether any kept state may need some tensors of the target of an edge, over any path."""
@@ -247,15 +240,14 @@ class Judge:
                 continue
             bad = wrong[node]
             if node not in self.store.graph.hidden:
-                gone = own.view.within(self.store.marks.stripped.get(node, ()))
+                gone = own.layout.within(self.store.marks.stripped.get(node, ()))
                 if (bad & ~gone).any():
                     return True
             for ref in self.outgoing[node]:
                 out = self.store.link(ref)
                 if out is None:
                     continue
-                places = self.places(out.view, own.view)
-                on = np.isin(out.columns.op, PASSES) & pick(bad, places)
+                on = out.effect.carry(bad, own.layout, False)
                 known = wrong.get(ref.target)
                 if on.any() and (known is None or (on & ~known).any()):
                     wrong[ref.target] = on if known is None else on | known
@@ -264,32 +256,22 @@ class Judge:
 
     # Of one edge ----------------------------------------------------------------------------------------
 
-    def places(self, view: LayoutView, base: LayoutView) -> Array:
-        """Return where the layout of a base has the tensors of a layout: -1 where not there."""
-        known = self._places.get((id(view), id(base)))
-        if known is None:
-            known = self._places[id(view), id(base)] = view.places(base)
-        return known
-
-    def hurt(self, link: Link, array: keys.Op) -> Array:
+    def touched(self, link: Link, array: keys.Op) -> Array:
         """Return the tensors of which an array of an edge has a damaged chunk: ``bool``, per tensor."""
-        known = self._hurt.get((link.id, array))
+        known = self._touched.get((link.id, array))
         if known is None:
-            known = np.zeros(link.columns.op.size, bool)
+            known = np.zeros(len(link.layout.tensors), bool)
             for key in self.damage.objects.get(link.id, ()):
                 name = keys.parse_data_key(key)
                 if name.op == array and name.pool is not None and name.chunk is not None:
-                    known |= link.view.touched(name.pool, name.chunk)
-            self._hurt[link.id, array] = known
+                    known |= link.layout.touched(name.pool, name.chunk)
+            self._touched[link.id, array] = known
         return known
 
-    def hurt_sets(self, link: Link) -> Array:
-        """Return the tensors that an edge sets, and sets wrong: ``bool``, per tensor."""
-        ops = link.columns.op
-        stored = np.zeros(ops.size, bool)
-        for op in SETS:
-            stored |= (ops == op) & self.hurt(link, ARRAYS[op])
-        out: Array = stored | (np.isin(ops, SETS) & self.damage.tensors.get(link.id, False))
+    def hurt(self, link: Link) -> Array:
+        """Return the tensors that an edge itself leads to a wrong value: ``bool``, per tensor."""
+        spoiled = link.effect.spoiled(partial(self.touched, link))
+        out: Array = spoiled | self.damage.tensors.get(link.id, False)
         return out
 
     def is_hurt(self, link: Link) -> bool:

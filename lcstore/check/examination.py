@@ -104,7 +104,7 @@ class Examination:
                 self.findings.add(severity, "layout", where, message, step=record.step)
             return
         try:
-            link = own_link(node, record, store.view(record.layout))
+            link = own_link(node, record, store.layouts[record.layout])
             for part in record.edge.parts:
                 if part.leaves_object is None:
                     check_leaves(part.leaves, store.stored_layouts[part.layout or ""], key)
@@ -181,7 +181,7 @@ class Examination:
             target = need.node or store.edges[need.edge].target
             behind = {target} | (store.graph.descendants(target) if target in store.graph.nodes else set())
             return "error" if behind & set(store.kept) else "info"
-        return "error" if self.judge.reach(link, link.view.touched(name.pool, name.chunk)) else "info"
+        return "error" if self.judge.reach(link, link.layout.touched(name.pool, name.chunk)) else "info"
 
     def _objects(self) -> None:
         for key, problem in self.looked.problems.items():

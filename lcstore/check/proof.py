@@ -7,40 +7,16 @@ So where every edge is proved alone, every path to a node composes to the same v
 from __future__ import annotations
 
 from collections.abc import Mapping
-from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
-from lcstore.errors import CorruptionError
-from lcstore.format import keys
 from lcstore.graph.names import ROOT
-from lcstore.index.links import OP_OF, PASSES, SETS, LayoutView, Link, pick
-from lcstore.track import grid
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN
-from lcstore.track.compose import composed_dtype
-from lcstore.track.digests import digest_integers, digest_values
-from lcstore.track.frames import apply_delta, values_of_frame
-from lcstore.track.poolmap import Piece
-
-
-def decode(view: LayoutView, pool: str, array: keys.Op, chunk: int, data: bytes) -> Array:
-    """Decode a chunk completely: integers of the grid, or values.
-
-    Raises
-    ------
-    CorruptionError
-        It is no frame of such a chunk.
-    """
-    spec, lies = view.layout.pools[pool], view.maps[pool]
-    low, high = lies.bounds(chunk)
-    if array in keys.INTEGERS:
-        out = np.zeros(high - low, composed_dtype(spec))
-        apply_delta(data, out)
-        return out
-    return values_of_frame(data, high - low, dtype_from_name(spec.dtype))
+from lcstore.index.links import Link
+from lcstore.track.algebra import ArrayName
+from lcstore.track.digests import Digests
+from lcstore.track.edge import composed_dtype, to_track
 
 
 class Sums:
@@ -54,10 +30,14 @@ class Sums:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.found = np.zeros(link.columns.op.size, np.uint64)
-        self._lock = Lock()
+        self._digests = Digests(link.layout)
 
-    def take(self, pool: str, array: keys.Op, chunk: int, values: Array) -> None:
+    @property
+    def found(self) -> Array:
+        """The digests: ``uint64``, per tensor."""
+        return self._digests.found
+
+    def take(self, pool: str, array: ArrayName, chunk: int, values: Array) -> None:
         """Add a decoded chunk.
 
         Raises
@@ -65,27 +45,16 @@ class Sums:
         CorruptionError
             A value does not fit its grid.
         """
-        ops = self.link.columns.op
-        wanted = np.isin(ops, PASSES) if array == "add" else ops == OP_OF[array]
-        for piece in self.link.view.maps[pool].pieces(chunk):
-            if not wanted[piece.tensor]:
-                continue
-            total = np.zeros(1, np.uint64)
-            self._digest(piece, values[piece.at : piece.at + piece.size], total)
-            with self._lock:
-                self.found[piece.tensor : piece.tensor + 1] += total
-
-    def _digest(self, piece: Piece, values: Array, total: Array) -> None:
-        spec = self.link.view.layout.tensors[piece.tensor]
-        if spec.role != "weights":
-            digest_values(spec, values, piece.first, total)
-            return
-        if self.link.columns.op[piece.tensor] == EXACT:
-            integers = np.zeros(values.size, grid.track_dtype(spec.dtype))
-            if not grid.to_grid(values, int(self.link.columns.grid[piece.tensor]), integers, spec.dtype):
-                raise CorruptionError(f"tensor {spec.name!r} does not fit its grid")
-            values = integers
-        digest_integers(spec, values, piece.first, total)
+        link = self.link
+        # Readers add a chunk as a whole: of what is not added to, it has to hold zeros.
+        wanted = link.effect.passes if array == "add" else link.effect.holds(array)
+        dtype = composed_dtype(link.layout.pools[pool])
+        for piece in link.layout.maps[pool].pieces(chunk):
+            if wanted[piece.tensor]:
+                track = np.empty(piece.size, dtype)
+                here = values[piece.at : piece.at + piece.size]
+                to_track(link.layout, link.columns, piece.tensor, here, track)
+                self._digests.add(piece, track)
 
 
 class Proof(NamedTuple):
@@ -114,25 +83,24 @@ def prove(sums: Sums, known: Array, own: Mapping[str, Link]) -> Proof | None:
         The edges that nodes were saved with: an edge whose base is not there any more cannot be used, and of
         it only what it sets is proved.
     """
-    link, ops = sums.link, sums.link.columns.op
-    weights = link.view.weights
-    passes, wanted = np.isin(ops, PASSES), link.columns.digest.copy()
-    wrong = np.isin(ops, SETS) & (sums.found != wanted)
-    wrong |= (ops == ADD) & ~weights
+    link, effect = sums.link, sums.link.effect
     base = own.get(link.base)
+    wrong = effect.sets & (sums.found != link.columns.digest)
     if base is not None:
-        places = link.view.places(base.view)
-        wanted -= pick(base.columns.digest, places)
-        moved = (sums.found != wanted) | (places < 0) | ((ops == KEEP) & (wanted != 0))
-        moved |= weights & (link.columns.grid != pick(base.columns.grid, places))
-        wrong |= passes & moved
+        wanted = effect.digests(link.columns.digest, (base.layout, base.columns.digest))
+        led = sums.found == wanted
+        led &= ~link.layout.weights | (effect.carry(base.columns.grid, base.layout, 0) == link.columns.grid)
+        led &= effect.adds | (wanted == 0)
+        led &= effect.carry(np.ones(len(base.layout.tensors), bool), base.layout, False)
+        wrong |= effect.passes & ~led
     elif link.base == ROOT:
-        wrong |= passes
-    wrong &= known & (ops != OWN)
+        wrong |= effect.passes
+    wrong |= ~effect.sets & ~effect.passes
+    wrong &= known & ~effect.owned
     if not wrong.any():
         return None
     tensor = int(np.flatnonzero(wrong)[0])
-    path = link.view.layout.tensors[tensor].name
-    if passes[tensor]:
-        return Proof(wrong, f"it does not lead tensor {path!r} from the digest of its base to that committed")
-    return Proof(wrong, f"the value that it sets tensor {path!r} to does not have the digest committed")
+    name = link.layout.tensors[tensor].name
+    if effect.sets[tensor]:
+        return Proof(wrong, f"the value that it sets tensor {name!r} to does not have the digest committed")
+    return Proof(wrong, f"it does not lead tensor {name!r} from the digest of its base to that committed")

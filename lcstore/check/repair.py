@@ -171,7 +171,7 @@ class _Repair:
         if name.pool is None or name.op is None:
             return GROUP
         link = self.store.links.get(need.edge)
-        spec = link.view.layout.pools.get(name.pool) if link is not None else None
+        spec = link.layout.pools.get(name.pool) if link is not None else None
         return None if spec is None else array_metadata(spec, name.op)
 
     def _condemn_edges(self) -> None:
@@ -298,7 +298,7 @@ class _Repair:
             columns = own.columns
             steps = np.zeros_like(columns.shift)
             same = Columns(np.full_like(columns.op, OWN), columns.grid, steps, columns.digest, columns.scale)
-            body = EdgeBody(secrets.token_hex(16), ROOT, shortcut_parts(own.view.layout, same))
+            body = EdgeBody(secrets.token_hex(16), ROOT, shortcut_parts(own.layout, same))
             record = EdgeRecord(node, body, utc_now(), {}, SOFTWARE)
             key = keys.edge_key(record.name)
             self.backend.put(key, record.to_bytes())
@@ -350,11 +350,11 @@ def _pools(own: Link, harm: State) -> set[str] | None:
         return set()
     if harm.tensors is None:
         return None
-    return {stem_of(own.view.layout.tensors[t].pool) for t in np.flatnonzero(harm.tensors).tolist()}
+    return {stem_of(own.layout.tensors[t].pool) for t in np.flatnonzero(harm.tensors).tolist()}
 
 
 def _paths(own: Link, pool: str) -> tuple[str, ...]:
-    return tuple(format_name(spec.name) for spec in own.view.layout.tensors if stem_of(spec.pool) == pool)
+    return tuple(format_name(spec.name) for spec in own.layout.tensors if stem_of(spec.pool) == pool)
 
 
 def _closing(link: Link | None) -> str:

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.check.proof import Proof, Sums, decode, prove
+from lcstore.check.proof import Proof, Sums, prove
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, TruncatedError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
@@ -27,6 +27,7 @@ from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
+from lcstore.track.edge import decode
 
 #: Objects are read in pieces of this many bytes, by so many threads: memory stays small whatever their size.
 _PIECE: Final = 32 << 20
@@ -222,11 +223,13 @@ class Scrutiny:
         link = self._link_of(need)
         if link is None or name.pool is None or name.op is None or name.chunk is None:
             return  # its record does not fit its layout, which is told of the record
-        if name.pool not in link.view.layout.pools:
+        pool = link.layout.pools.get(name.pool)
+        if pool is None:
             raise CorruptionError(f"it is of pool {name.pool!r}, unknown to its layout")
-        if name.chunk * link.view.layout.pools[name.pool].chunk >= link.view.layout.pools[name.pool].size:
+        size = min(pool.chunk, pool.size - name.chunk * pool.chunk)
+        if size <= 0:
             raise CorruptionError(f"it lies past the end of pool {name.pool!r}")
-        values = decode(link.view, name.pool, name.op, name.chunk, data)
+        values = decode(pool, name.op, data, size)
         sums = self._sums.get(need.edge)
         if sums is not None and not need.exact:
             sums.take(name.pool, name.op, name.chunk, values)
@@ -265,7 +268,7 @@ class Scrutiny:
         for key in unseen:
             name = keys.parse_data_key(key)
             if name.pool is not None and name.chunk is not None:
-                known &= ~link.view.touched(name.pool, name.chunk)
+                known &= ~link.layout.touched(name.pool, name.chunk)
         return known
 
 

@@ -16,7 +16,7 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef
 from lcstore.index.catalog import read_store_record
 from lcstore.index.findings import Findings
-from lcstore.index.links import LayoutView, Link
+from lcstore.index.links import Link
 from lcstore.index.marked import Marks, bearers, marks_of
 from lcstore.index.parts import edge_reader, node_reader
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
@@ -78,7 +78,6 @@ class Inventory:
         self.named: tuple[keys.TagName, ...] = ()
         self.unreadable: dict[str, LcstoreError] = {}
         self._condemned: set[tuple[str, str]] = set()
-        self._views: dict[str, LayoutView] = {}
 
     @property
     def kept(self) -> list[str]:
@@ -115,12 +114,6 @@ class Inventory:
     def links(self) -> dict[str, Link]:
         """The edges that can be used, by id."""
         return {link.id: link for link in self.own.values()} | self.shortcuts
-
-    def view(self, layout: str) -> LayoutView:
-        """Return the view of a layout that could be read."""
-        if layout not in self._views:
-            self._views[layout] = LayoutView(self.layouts[layout])
-        return self._views[layout]
 
     def link(self, ref: EdgeRef) -> Link | None:
         """Return an edge of the graph; None where its records cannot be used."""

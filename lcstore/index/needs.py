@@ -13,15 +13,16 @@ from lcstore.format import keys
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.index.census import Census, Stored
 from lcstore.state.layout import Layout
-from lcstore.state.specs import stem_of
-from lcstore.track.columns import ARRAYS, EXACT, OWN, SET, SET_GRID
+from lcstore.state.specs import role_of, stem_of
+from lcstore.track.algebra import Effect, array_of
 
 #: An array of an edge, of all its parts: the edge's id, pool, op.
 Needed: TypeAlias = tuple[str, str, keys.Op]
 
 #: No edge sets the tensor: it is new in a layout that no edge of the path speaks of.
 _NOWHERE: Final = -1
-_SETS: Final = (SET, EXACT, SET_GRID)
+#: More than any operation: where a value begins is said in one number.
+_OPS: Final = 8
 
 
 def needed_arrays(
@@ -59,7 +60,6 @@ class _Needs:
         self.found: set[Needed] = set()
         self._number: dict[str, int] = {}
         self._seen: set[tuple[str, bytes]] = set()
-        self._places: dict[tuple[str, str], np.ndarray] = {}
         self._pools: dict[str, tuple[list[str], np.ndarray]] = {}
 
     def run(self, tree: Iterable[EdgeRef]) -> set[Needed]:
@@ -82,21 +82,17 @@ class _Needs:
         return self.found
 
     def _pass(self, own: Stored, edge: Stored, base_layout: str, base: np.ndarray) -> np.ndarray:
-        """Return where each tensor of a node begins: number of an edge, times 8, and that edge's op."""
-        count = len(self.layout(own.layout).tensors)
-        ops, own_ops = (np.frombuffer(stored.ops, np.uint8).astype(np.int64) for stored in (edge, own))
-        if len(ops) != count or len(own_ops) != count:
+        """Return where each tensor of a node begins: `_OPS` times the number of an edge, and its op."""
+        layout = self.layout(own.layout)
+        ops, own_ops = (np.frombuffer(stored.ops, np.uint8) for stored in (edge, own))
+        if len(ops) != len(layout.tensors) or len(own_ops) != len(layout.tensors):
             raise CorruptionError(f"the columns of edge {edge.edge} do not fit its layout")
-        begins = np.full(count, _NOWHERE, np.int64)
-        if base_layout == own.layout:
-            begins[:] = base
-        elif base_layout:
-            there = self._places_in(own.layout, base_layout)
-            begins[there >= 0] = base[there[there >= 0]]
-        here = np.isin(ops, _SETS)
-        begins[here] = 8 * self._edge(edge.edge) + ops[here]
-        left = ops == OWN
-        begins[left] = 8 * self._edge(own.edge) + own_ops[left]
+        effect = Effect.of(layout, ops, own_ops)
+        begins = np.full(len(ops), _NOWHERE, np.int64)
+        if base_layout:
+            begins = effect.carry(base, self.layout(base_layout), _NOWHERE)
+        holder = np.where(effect.owned, self._edge(own.edge), self._edge(edge.edge))
+        begins[effect.sets] = (_OPS * holder + effect.op)[effect.sets]
         return begins
 
     def _edge(self, edge: str) -> int:
@@ -104,12 +100,6 @@ class _Needs:
             self._number[edge] = len(self.edges)
             self.edges.append(edge)
         return self._number[edge]
-
-    def _places_in(self, layout: str, base: str) -> np.ndarray:
-        """Return where the tensors of a layout are in the layout of the base; -1 where they are not."""
-        if (layout, base) not in self._places:
-            self._places[layout, base] = self.layout(layout).places_in(self.layout(base))
-        return self._places[layout, base]
 
     def _need(self, node: str, digest: str, begins: np.ndarray) -> None:
         if digest not in self._pools:
@@ -124,5 +114,7 @@ class _Needs:
             begin, pool = divmod(code, len(names))
             if begin < 0 or names[pool] in stripped:
                 continue
-            if begin % 8 in _SETS:
-                self.found.add((self.edges[begin // 8], names[pool], ARRAYS[begin % 8]))
+            weights = role_of(names[pool]) == "weights"
+            array = array_of(begin % _OPS, weights)
+            if array is not None:
+                self.found.add((self.edges[begin // _OPS], names[pool], array))

@@ -182,7 +182,7 @@ class Compactor:
             return True
         return any(
             (keys.parse_data_key(key).edge, keys.array_scope(pool, op)) in condemned
-            for key, pool, op in merger.route.arrays()
+            for key, pool, op in merger.path.sources()
         )
 
     def _elements(self, graph: Graph) -> int:

@@ -27,15 +27,17 @@ from lcstore.state.join import leaf_places
 from lcstore.state.layout import Layout
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.names import format_name
+from lcstore.state.poolmap import PoolMap
 from lcstore.state.shards import Box, overlap, within
 from lcstore.state.specs import stem_of
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
-from lcstore.track.columns import EXACT, Columns, OpName
-from lcstore.track.compose import Composer, Edge
+from lcstore.track.algebra import ArrayName, sets
+from lcstore.track.columns import EXACT, Columns
+from lcstore.track.compose import Composer
+from lcstore.track.edge import Edge
 from lcstore.track.frames import values_of_frame
-from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.track import pool_dtype
 
 
@@ -190,7 +192,7 @@ class Reader:
 
     def _edges(self, node: Node, wanted: Sequence[int]) -> list[Edge]:
         own = self._edge(node)
-        if all(node.columns.op[t] >= 2 for t in wanted):
+        if sets(node.columns.op[list(wanted)]).all():
             return [own]  # the node's own edge sets all of them: nothing before it matters
         return self.edges(self.catalog.path(node.name.node))
 
@@ -240,9 +242,8 @@ class Reader:
             t: np.zeros(node.layout.tensors[t].size, dtype_from_name(node.layout.tensors[t].dtype))
             for t in wanted
         }
-        maps = pool_maps(node.layout)
         jobs = []
-        for name, tensors in maps.items():
+        for name, tensors in node.layout.maps.items():
             mine = {t for t in wanted if node.layout.tensors[t].pool == name}
             for chunk in tensors.chunks_of(mine):
                 if window is None or tensors.holds(chunk, wanted[0], window):
@@ -277,11 +278,11 @@ class _Fetch:
         self.edge = edge.id
         self.refs = {ref.key: ref for ref in (*edge.objects, *more)}
 
-    def locate(self, pool: str, op: OpName, chunk: int) -> str:
+    def locate(self, pool: str, op: ArrayName, chunk: int) -> str:
         """Return the key of a chunk."""
         return keys.chunk_key(self.edge, pool, op, chunk)
 
-    def __call__(self, pool: str, op: OpName, chunk: int) -> bytes | None:
+    def __call__(self, pool: str, op: ArrayName, chunk: int) -> bytes | None:
         ref = self.refs.get(self.locate(pool, op, chunk))
         return None if ref is None else fetch_object(self.backend, ref)
 

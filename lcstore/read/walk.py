@@ -7,8 +7,6 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-import numpy as np
-
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format.labels import At, check_at
@@ -19,10 +17,10 @@ from lcstore.index.catalog import Catalog
 from lcstore.read.reader import Node, Reader
 from lcstore.state.tree import MISSING
 from lcstore.storage.jobs import run_all
-from lcstore.track.columns import EXACT, SET, SET_GRID, OpName
-from lcstore.track.cursor import Cursor, Passage, Trip, begins_all
+from lcstore.track.algebra import ArrayName, sets
+from lcstore.track.compose import Composer
 from lcstore.track.edge import Edge, Fetch
-from lcstore.track.route import Route
+from lcstore.track.path import Path
 
 T = TypeVar("T")
 
@@ -75,19 +73,20 @@ class Walker:
     ----------
     reader
         Reads records, edges and exact values.
+
+    Attributes
+    ----------
+    edges_applied
+        How many edges were added, taken back or composed for tensors of weights so far.
     """
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._cursor = Cursor()
+        self.edges_applied = 0
+        self._held: Composer | None = None
         self._node: str | None = None
         self._paths = two_way(reader.catalog.graph)
-        self._next: tuple[str, Trip] | None = None
-
-    @property
-    def edges_applied(self) -> int:
-        """How many edges were added, taken back or composed for tensors of weights so far."""
-        return self._cursor.edges_applied
+        self._next: tuple[str, Composer] | None = None
 
     def forget(self) -> None:
         """Go on from the root, along paths as they are now: something has changed."""
@@ -95,8 +94,7 @@ class Walker:
         self._paths = two_way(self._reader.catalog.graph)
 
     def _leave(self) -> None:
-        self._cursor.forget()
-        self._node = self._next = None
+        self._held = self._node = self._next = None
 
     def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
         """Return flat values of tensors, by their place among the whole ones, as `Reader.values` does.
@@ -116,8 +114,8 @@ class Walker:
         out = self._reader.stored(node, kept) if kept else {}
         try:
             with node.named():
-                self._go(node, carried(node, wanted))
-                out |= zip(tracked, self._reader.executor.map(self._cursor.values, tracked), strict=True)
+                composer = self._go(node, carried(node, wanted))
+                out |= zip(tracked, self._reader.executor.map(composer.values, tracked), strict=True)
         except BaseException:
             self._leave()
             raise
@@ -153,53 +151,53 @@ class Walker:
             wanted = node.layout.stored(choose(node))
             if all(self._reader.keeps_exact(node, t) for t in wanted):
                 return
-            trip = self._trip(node, carried(node, wanted))
+            composer = self._composer(node, carried(node, wanted))
         except LcstoreError:
             return
-        if trip.passages:
-            for edge, pool, op, chunk in trip.fetches(0):
+        if composer.path.edges:
+            for edge, pool, array, chunk in composer.path.fetches(0):
                 assert isinstance(edge.fetch, _Ahead)
-                edge.fetch.ask(pool, op, chunk)
-        self._next = (names[0].node, trip)
+                edge.fetch.ask(pool, array, chunk)
+        self._next = (names[0].node, composer)
 
-    def _go(self, node: Node, wanted: Sequence[int]) -> None:
-        trip = self._trip(node, wanted)
-        lost = self._route(node, trip.lost) if trip.lost else None
-        jobs = self._cursor.go(trip, lost, node.columns)
-        run_all(self._reader.executor, jobs)
-        self._cursor.arrive(trip)
-        self._node = node.name.node
+    def _go(self, node: Node, wanted: Sequence[int]) -> Composer:
+        """Hold the tracks of a node."""
+        composer = self._composer(node, wanted)
+        lost = composer.path.lost
+        if lost:
+            composer.compose_anew(self._anew(node, lost))
+        self._held = None
+        self.edges_applied += composer.edges_applied
+        run_all(self._reader.executor, composer.jobs())
+        self._held, self._node = composer, node.name.node
+        return composer
 
-    def _trip(self, node: Node, wanted: Sequence[int]) -> Trip:
-        """Return the way to a node, the expected one if it is that."""
+    def _composer(self, node: Node, wanted: Sequence[int]) -> Composer:
+        """Return what goes from what is held to a node: the expected one if it is that."""
         expected, self._next = self._next, None
-        if expected is not None and expected[0] == node.name.node and expected[1].wanted == sorted(wanted):
+        same = expected is not None and expected[0] == node.name.node
+        if expected is not None and same and expected[1].path.wanted.tolist() == sorted(wanted):
             return expected[1]
         path = self._path(node.name.node)
-        edges = self._reader.edges(path)
-        passages = [
-            Passage(_ahead(edge, self._reader.executor), ref.backward)
-            for edge, ref in zip(edges, path, strict=True)
-        ]
-        start = None if path and path[0].base == ROOT else self._cursor.held
-        return Trip(passages, self._cursor.view(node.layout), wanted, start)
+        read, executor = self._reader.edges(path), self._reader.executor
+        edges = [_ahead(edge, executor, back=ref.backward) for edge, ref in zip(read, path, strict=True)]
+        start = None if path and path[0].base == ROOT else self._held
+        return Composer(edges, node.layout, node.columns, wanted, start=start)
 
     def _path(self, node: str) -> list[EdgeRef]:
         """Return the path to a node from the one that is held; from the root where nothing is."""
         path = self._paths.find(self._node, node) if self._node is not None else None
         return self._reader.catalog.path(node) if path is None else path
 
-    def _route(self, node: Node, lost: list[int]) -> Route:
+    def _anew(self, node: Node, lost: list[int]) -> Path:
         """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
         path = self._reader.catalog.path(node.name.node)
         length = 1
-        while length < len(path):
-            # That of the node itself stands for a base which has everything: what it sets is further back.
-            route = Route(self._reader.edges(path[-length:]), node.layout, lost, node.layout)
-            if begins_all(route, lost):
-                return route
+        while True:
+            found = Path(self._reader.edges(path[-length:]), node.layout, lost)
+            if not found.lost or length >= len(path):
+                return found
             length *= 4
-        return Route(self._reader.edges(path), node.layout, lost)
 
 
 def two_way(graph: Graph) -> TwoWayPaths:
@@ -209,8 +207,8 @@ def two_way(graph: Graph) -> TwoWayPaths:
 
 def carried(node: Node, wanted: Sequence[int]) -> list[int]:
     """Return the tensors whose track is worth having at a node: not those that it sets and gives exactly."""
-    sets = np.isin(node.columns.op, (SET, EXACT, SET_GRID))
-    return [t for t in wanted if not (sets[t] and Reader.keeps_exact(node, t))]
+    its_own = sets(node.columns.op)
+    return [t for t in wanted if not (its_own[t] and Reader.keeps_exact(node, t))]
 
 
 class _Ahead:
@@ -221,19 +219,20 @@ class _Ahead:
         self._executor = executor
         self._asked: dict[tuple[str, str, int], Future[bytes | None]] = {}
 
-    def ask(self, pool: str, op: OpName, chunk: int) -> None:
+    def ask(self, pool: str, array: ArrayName, chunk: int) -> None:
         """Begin to get a chunk."""
-        self._asked[pool, op, chunk] = self._executor.submit(self._fetch, pool, op, chunk)
+        self._asked[pool, array, chunk] = self._executor.submit(self._fetch, pool, array, chunk)
 
-    def __call__(self, pool: str, op: OpName, chunk: int) -> bytes | None:
-        asked = self._asked.pop((pool, op, chunk), None)
+    def __call__(self, pool: str, array: ArrayName, chunk: int) -> bytes | None:
+        asked = self._asked.pop((pool, array, chunk), None)
         # Waiting here is safe: jobs begin in the order in which they came, so it is at work or done.
-        return asked.result() if asked is not None else self._fetch(pool, op, chunk)
+        return asked.result() if asked is not None else self._fetch(pool, array, chunk)
 
 
-def _ahead(edge: Edge, executor: Executor) -> Edge:
+def _ahead(edge: Edge, executor: Executor, *, back: bool) -> Edge:
+    """Return an edge as it is gone over, of which chunks can be asked for before they are needed."""
     own = None if edge.own is None else replace(edge.own, fetch=_Ahead(edge.own.fetch, executor))
-    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own)
+    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own, back=back)
 
 
 class Walk(Iterator[tuple[int, T]]):

@@ -8,10 +8,11 @@ that both have a tensor have it at the same place, and their pools can be added 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
+from weakref import ref
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import Framework
 from lcstore.state.layoutjson import read_layout, write_layout
 from lcstore.state.names import Name
+from lcstore.state.poolmap import PoolMap
 from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.shards import Shard
 from lcstore.state.specs import (
@@ -33,6 +35,7 @@ from lcstore.state.specs import (
     check_shape,
     chunk_elements,
     pool_align,
+    stem_of,
 )
 from lcstore.state.tree import structure_names
 
@@ -132,8 +135,34 @@ class Layout:
         return {spec.name: place for place, spec in enumerate(self.wholes)}
 
     @cached_property
-    def _places(self) -> dict[Any, int]:
-        return {spec.place: place for place, spec in enumerate(self.tensors)}
+    def maps(self) -> dict[str, PoolMap]:
+        """The tensors of each pool in the order in which they lie, by the pool's name."""
+        members: dict[str, list[int]] = {name: [] for name in self.pools}
+        for place, spec in enumerate(self.tensors):
+            members[spec.pool].append(place)
+        return {name: PoolMap(pool, self.tensors, members[name]) for name, pool in self.pools.items()}
+
+    @cached_property
+    def weights(self) -> Array:
+        """Which tensors are weights: ``bool``, per tensor."""
+        return np.array([spec.role == "weights" for spec in self.tensors], bool)
+
+    @cached_property
+    def lossy(self) -> Array:
+        """Which tensors may have an exact value besides their track: ``bool``, per tensor."""
+        roles = ("weights", "first_moment", "second_moment")
+        return np.array([spec.role in roles for spec in self.tensors], bool)
+
+    def within(self, pools: Container[str]) -> Array:
+        """Return which tensors lie in pools of these names, of whatever part: ``bool``, per tensor."""
+        return np.array([stem_of(spec.pool) in pools for spec in self.tensors], bool)
+
+    def touched(self, pool: str, chunk: int) -> Array:
+        """Return which tensors a chunk holds a piece of: ``bool``, per tensor; none of an unknown pool."""
+        out = np.zeros(len(self.tensors), bool)
+        if pool in self.maps:
+            out[[piece.tensor for piece in self.maps[pool].pieces(chunk)]] = True
+        return out
 
     def places_in(self, base: Layout) -> Array:
         """Return which of `base.tensors` each of `tensors` goes on from: ``int64``, -1 where none.
@@ -141,14 +170,26 @@ class Layout:
         Such a tensor lies where it lay, with the same shape, in a pool that is no smaller than before: one
         that is smaller was laid out afresh.
         """
-        if base is self:
-            return np.arange(len(self.tensors))
-        afresh = {name for name, pool in base.pools.items() if self._size(name) < pool.size}
-        found = (-1 if s.pool in afresh else base._places.get(s.place, -1) for s in self.tensors)
-        return np.fromiter(found, np.int64, len(self.tensors))
+        known = self._known_places.get(id(base))
+        if known is not None and known[0]() is base:
+            return known[1]
+        sizes = {name: pool.size for name, pool in self.pools.items()}
+        afresh = {name for name, pool in base.pools.items() if sizes.get(name, 0) < pool.size}
+        found = (-1 if s.pool in afresh else base._by_place.get(s.place, -1) for s in self.tensors)
+        places = np.fromiter(found, np.int64, len(self.tensors))
+        for gone in [key for key, (held, _) in list(self._known_places.items()) if held() is None]:
+            self._known_places.pop(gone, None)
+        self._known_places[id(base)] = ref(base), places
+        return places
 
-    def _size(self, pool: str) -> int:
-        return self.pools[pool].size if pool in self.pools else 0
+    @cached_property
+    def _by_place(self) -> dict[Any, int]:
+        return {spec.place: place for place, spec in enumerate(self.tensors)}
+
+    @cached_property
+    def _known_places(self) -> dict[int, tuple[ref[Layout], Array]]:
+        """Answers of `places_in`, which is asked once for each edge of a path."""
+        return {}
 
     @cached_property
     def entries(self) -> list[Entry]:

@@ -131,7 +131,7 @@ class PoolSpec:
     @property
     def role(self) -> Role:
         """The role of every tensor in the pool."""
-        return POOL_ROLES[self.stem.partition("-")[0]]
+        return role_of(self.name)
 
     @property
     def align(self) -> int:
@@ -147,6 +147,11 @@ class PoolSpec:
     def storage_dtype(self) -> str:
         """Name of the dtype that Zarr sees: ``"uint16"`` for bfloat16."""
         return str(storage_dtype(self.dtype))
+
+
+def role_of(pool: str) -> Role:
+    """Return the role of every tensor in a pool of this name."""
+    return POOL_ROLES[stem_of(pool).partition("-")[0]]
 
 
 def is_optimizer_pool(stem: str) -> bool:

@@ -14,10 +14,10 @@ from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import add_levels
 from lcstore.kernels.status import RANGE
 from lcstore.state.layout import ALIGN, TensorSpec
+from lcstore.state.poolmap import Piece
 from lcstore.track import grid
 from lcstore.track.blocksteps import BlockSteps
-from lcstore.track.digests import digest_integers, first_position
-from lcstore.track.poolmap import Piece
+from lcstore.track.digests import digest_of, first_position
 from lcstore.track.steps import Step
 
 if TYPE_CHECKING:
@@ -91,10 +91,7 @@ class Advance:
 
     def _track_digest(self, spec: TensorSpec, piece: Piece) -> np.uint64:
         """Return the digest of the track of a piece of a shard that the fused pass has none of."""
-        total = np.zeros(1, np.uint64)
-        digest_integers(spec, self.track[piece.at : piece.at + piece.size], piece.first, total)
-        found: np.uint64 = total[0]
-        return found
+        return digest_of(spec, self.track[piece.at : piece.at + piece.size], piece.first)
 
     def undo(self) -> None:
         """Move the track back by all levels that are there, which are used up."""

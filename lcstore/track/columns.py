@@ -28,8 +28,6 @@ OWN: Final = 5
 #: Grid exponent of a tensor that has none: it was all zero, or is not tracked on a grid.
 NO_GRID: Final = -32768
 
-#: The array of an edge that holds what an operation says of a tensor.
-ARRAYS: Final[dict[int, OpName]] = {ADD: "add", SET: "set", EXACT: "exact", SET_GRID: "grid"}
 
 _FIELDS: Final = (("op", "<u1"), ("grid", "<i2"), ("shift", "<u1"), ("digest", "<u8"), ("scale", "<f4"))
 

@@ -8,16 +8,15 @@ from functools import partial
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
-from lcstore.state.layout import Layout, PoolSpec
+from lcstore.state.layout import Layout
+from lcstore.state.poolmap import Piece
 from lcstore.track import grid
+from lcstore.track.algebra import LOST, Held
 from lcstore.track.columns import NO_GRID, Columns
-from lcstore.track.digests import digest_integers, digest_values
-from lcstore.track.edge import Edge, Fetch
-from lcstore.track.route import Route
-
-__all__ = ["Composer", "Edge", "Fetch", "composed_dtype"]
+from lcstore.track.digests import digest_of
+from lcstore.track.edge import Edge, Span, composed_dtype
+from lcstore.track.path import Path
 
 
 class Composer:
@@ -26,18 +25,27 @@ class Composer:
     Parameters
     ----------
     edges
-        From the root to the node.
+        From the root, or from the node whose tracks `start` holds, to the node.
     layout, columns
         The node's own.
     wanted
         Tensors of the layout.
     window
         Compose only these elements, first and behind the last, of the one wanted tensor.
+    start
+        Composed before, all of it: the tracks that the path begins with. They are handed over with `jobs`.
+
+    Attributes
+    ----------
+    path
+        The edges.
+    pools
+        By name, what is composed: integers of the grid, or values. At least as long as the pool.
 
     Raises
     ------
     CorruptionError
-        Nothing on the path sets a wanted tensor.
+        An edge says of a tensor what cannot be.
     """
 
     def __init__(
@@ -47,51 +55,91 @@ class Composer:
         columns: Columns,
         wanted: Iterable[int],
         *,
-        window: tuple[int, int] | None = None,
+        window: Span | None = None,
+        start: Composer | None = None,
     ) -> None:
         self.layout = layout
         self.columns = columns
         self.window = window
-        self.wanted = sorted(wanted)
-        self.route = Route(edges, layout, self.wanted)
+        self.path = Path(edges, layout, wanted, None if start is None else start._held())
         self.pools: dict[str, Array] = {}
-        self._by_pool: dict[str, set[int]] = {}
-        for tensor in self.wanted:
-            self._by_pool.setdefault(layout.tensors[tensor].pool, set()).add(tensor)
-        for name in self._by_pool:
-            spec = layout.pools[name]
-            self.pools[name] = np.zeros(spec.size, composed_dtype(spec))
+        self._start = start
+        self._anew: Path | None = None
+
+    def _held(self) -> Held:
+        tensors = np.zeros(len(self.layout.tensors), bool)
+        tensors[self.path.wanted] = True
+        return Held(self.layout, tensors)
+
+    @property
+    def edges_applied(self) -> int:
+        """How many edges are added, taken back or composed for tensors of weights."""
+        return self.path.length + (self._anew.length if self._anew is not None else 0)
+
+    def compose_anew(self, path: Path) -> None:
+        """Compose tensors that are lost on the path along another one to the same node.
+
+        Raises
+        ------
+        CorruptionError
+            Nothing on it sets one of them.
+        """
+        path.check()
+        self._anew = path
 
     def jobs(self) -> list[Callable[[], None]]:
-        """List the jobs, one per chunk that holds a wanted tensor; they may run side by side."""
+        """List the jobs, one per chunk that holds a wanted tensor; they may run side by side.
+
+        Raises
+        ------
+        CorruptionError
+            Nothing leads to a wanted tensor.
+        """
+        if self._anew is None:
+            self.path.check()
+        before, self._start = self._start.pools if self._start is not None else {}, None
+        for name in {self.layout.tensors[t].pool for t in self.path.wanted.tolist()}:
+            self.pools[name] = self._room(name, before.pop(name, None))
         return [
-            partial(self._compose, name, chunk)
-            for name, tensors in self._by_pool.items()
-            for chunk in self.route.maps[name].chunks_of(tensors)
-            if self._touches(name, chunk)
+            partial(self._compose, pool, chunk, pieces)
+            for pool, chunk, pieces in self.path.chunks()
+            if self._touches(pool, chunk)
         ]
 
-    def _touches(self, pool: str, chunk: int) -> bool:
-        """Say whether a chunk holds anything of the window."""
-        if self.window is None:
-            return True
-        offset = self.layout.tensors[self.wanted[0]].offset
-        low, high = self.route.maps[pool].bounds(chunk)
-        return low < offset + self.window[1] and offset + self.window[0] < high
+    def _room(self, name: str, held: Array | None) -> Array:
+        """Return room for a pool, with what is held of it: on the way it may be longer than in the end."""
+        pools = [edge.layout.pools[name] for edge in self.path.edges if name in edge.layout.pools]
+        size = max(pool.size for pool in (self.layout.pools[name], *pools))
+        if held is None:
+            return np.zeros(size, composed_dtype(self.layout.pools[name]))
+        return np.concatenate((held, np.zeros(size - held.size, held.dtype))) if held.size < size else held
 
-    def _part(self, pool: str, chunk: int) -> tuple[int, int] | None:
+    def _touches(self, pool: str, chunk: int) -> bool:
+        """Return whether a chunk holds anything of the window."""
+        span = self._span(pool, chunk)
+        return span is None or span[0] < span[1]
+
+    def _span(self, pool: str, chunk: int) -> Span | None:
         """Return the elements of a chunk that the window needs; None without one."""
         if self.window is None:
             return None
-        low, high = self.route.maps[pool].bounds(chunk)
-        first, last = (self.layout.tensors[self.wanted[0]].offset - low + end for end in self.window)
-        return max(0, min(first, high - low)), max(0, min(last, high - low))
+        low, high = self.layout.maps[pool].bounds(chunk)
+        begin, end = (self.layout.tensors[self.path.wanted[0]].offset - low + at for at in self.window)
+        return max(0, begin), min(end, high - low)
 
-    def _compose(self, pool: str, chunk: int) -> None:
-        lies = self.route.maps[pool]
-        tensors = [p.tensor for p in lies.pieces(chunk) if p.tensor in self._by_pool[pool]]
-        out = self.pools[pool][slice(*lies.bounds(chunk))]
-        self.route.compose(pool, chunk, tensors, out, self._part(pool, chunk))
+    def _compose(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> None:
+        spec = self.layout.pools[pool]
+        out = self.pools[pool][chunk * spec.chunk : (chunk + 1) * spec.chunk]
+        self.path.apply(pool, chunk, pieces, out, self._span(pool, chunk))
+        lost = [piece for piece in pieces if self.path.begins[piece.tensor] == LOST]
+        if self._anew is None or not lost:
+            return
+        # Apart, for what is composed adds to its neighbours in the chunk as well.
+        composed = np.zeros(out.size, out.dtype)
+        self._anew.apply(pool, chunk, lost, composed)
+        for piece in lost:
+            here = slice(piece.at, piece.at + piece.size)
+            out[here] = composed[here]
 
     def values(self, tensor: int) -> Array:
         """Return the flat track value of a wanted tensor, in its dtype, once the jobs have run.
@@ -105,7 +153,7 @@ class Composer:
         """
         spec = self.layout.tensors[tensor]
         low, high = self.window or (0, spec.size)
-        held = self.pools[spec.pool][spec.offset + low : spec.offset + high]
+        held = self._track(tensor)[low:high]
         if self.window is None:
             self.prove(tensor)
         if spec.role != "weights":
@@ -118,16 +166,9 @@ class Composer:
     def prove(self, tensor: int) -> None:
         """Check the digest of a wanted tensor."""
         spec = self.layout.tensors[tensor]
-        held = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
-        total = np.zeros(1, np.uint64)
-        if spec.role == "weights":
-            digest_integers(spec, held, 0, total)
-        else:
-            digest_values(spec, held, 0, total)
-        if total[0] != self.columns.digest[tensor]:
+        if digest_of(spec, self._track(tensor)) != self.columns.digest[tensor]:
             raise CorruptionError(f"the digest of tensor {spec.name!r} is not the one committed")
 
-
-def composed_dtype(pool: PoolSpec) -> np.dtype:
-    """Return what a pool is composed in: the integers of its grid, or the values themselves."""
-    return grid.track_dtype(pool.dtype) if pool.role == "weights" else dtype_from_name(pool.dtype)
+    def _track(self, tensor: int) -> Array:
+        spec = self.layout.tensors[tensor]
+        return self.pools[spec.pool][spec.offset : spec.offset + spec.size]

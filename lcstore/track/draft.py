@@ -20,14 +20,14 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
 from lcstore.state.layout import ALIGN, Layout
 from lcstore.state.names import Name
+from lcstore.state.poolmap import Piece, PoolMap
 from lcstore.track import grid, samples
 from lcstore.track.advance import Advance
 from lcstore.track.blocksteps import BlockSteps
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns, OpName
-from lcstore.track.digests import digest_integers, digest_values
+from lcstore.track.digests import digest_of
 from lcstore.track.frames import apply_delta, frame_of_levels, frame_of_values, gather, values_of_frame
 from lcstore.track.policy import Policy
-from lcstore.track.poolmap import Piece, PoolMap
 from lcstore.track.rate import Rate
 from lcstore.track.steps import Step
 
@@ -247,14 +247,10 @@ class Draft:
             with self._lock:
                 self.off_grid.add(piece.tensor)
             return
-        total = np.zeros(1, np.uint64)
-        digest_integers(self.layout.tensors[piece.tensor], out, piece.first, total)
-        self._add_digest(piece.tensor, total[0])
+        self._add_digest(piece.tensor, digest_of(self.layout.tensors[piece.tensor], out, piece.first))
 
     def _digest_values(self, piece: Piece, values: Array) -> None:
-        total = np.zeros(1, np.uint64)
-        digest_values(self.layout.tensors[piece.tensor], values, piece.first, total)
-        self._add_digest(piece.tensor, total[0])
+        self._add_digest(piece.tensor, digest_of(self.layout.tensors[piece.tensor], values, piece.first))
 
     def _to_replace(self, piece: Piece, pool: str, low: int) -> Array:
         """Give the piece's place in the pool, to be overwritten; what was there is kept for the way back."""

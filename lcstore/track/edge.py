@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -13,89 +14,140 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.state.layout import Layout
+from lcstore.state.poolmap import Piece
+from lcstore.state.specs import PoolSpec
 from lcstore.track import grid
-from lcstore.track.columns import EXACT, SET, SET_GRID, Columns, OpName
+from lcstore.track.algebra import ArrayName, Effect, array_of
+from lcstore.track.columns import EXACT, Columns
 from lcstore.track.frames import apply_delta, values_of_frame
-from lcstore.track.poolmap import Piece
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).
-Fetch: TypeAlias = Callable[[str, OpName, int], bytes | None]
+Fetch: TypeAlias = Callable[[str, ArrayName, int], bytes | None]
+#: First element of a chunk that is needed, and the one behind the last.
+Span: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Edge:
-    """One edge of a path: what it says of the tensors of its layout, and how to get its chunks."""
+    """One edge of a path: what it says of the tensors of its target's layout, and how to get its chunks."""
 
     layout: Layout
     columns: Columns
     fetch: Fetch
     #: Names a chunk, for messages.
-    locate: Callable[[str, OpName, int], str]
+    locate: Callable[[str, ArrayName, int], str]
     #: Of a shortcut: the own edge of its target, which has the same layout. Needed where columns say `OWN`.
     own: Edge | None = None
+    #: Whether the path leads over it from its target to its base.
+    back: bool = False
+
+    @cached_property
+    def effect(self) -> Effect:
+        """What it does along the path."""
+        effect = Effect.of(self.layout, self.columns.op, None if self.own is None else self.own.columns.op)
+        return effect.back() if self.back else effect
+
+    def size_of(self, pool: str, chunk: int) -> int:
+        """Return how many elements a chunk has here; a pool that grew since had fewer, or none."""
+        spec = self.layout.pools.get(pool)
+        return max(0, min(spec.chunk, spec.size - chunk * spec.chunk)) if spec is not None else 0
+
+    def setters(self, pieces: Sequence[Piece]) -> list[tuple[Edge, list[Piece]]]:
+        """Divide pieces of a chunk that the edge sets by who holds them: itself, or the target's own edge."""
+        owned = self.effect.owned
+        divided = (
+            (self, [piece for piece in pieces if not owned[piece.tensor]]),
+            (self.own, [piece for piece in pieces if owned[piece.tensor]]),
+        )
+        return [(edge, some) for edge, some in divided if edge is not None and some]
+
+    def array_of(self, piece: Piece) -> ArrayName | None:
+        """Return which of its arrays holds a piece; None where nothing is stored of it."""
+        return array_of(int(self.columns.op[piece.tensor]), bool(self.layout.weights[piece.tensor]))
+
+    def arrays_of(self, pieces: Iterable[Piece]) -> set[ArrayName]:
+        """Return which of its arrays hold pieces."""
+        return {array for piece in pieces if (array := self.array_of(piece)) is not None}
+
+    def add(self, pool: str, chunk: int, out: Array, span: Span) -> None:
+        """Add to a chunk what the edge adds, or take it back: at least within `span`."""
+        data = self.fetch(pool, "add", chunk)
+        if data is None:
+            return
+        size = self.size_of(pool, chunk)
+        with self.named(pool, "add", chunk):
+            apply_delta(data, out[:size], self.effect.sign, (min(span[0], size), min(span[1], size)))
+
+    def fill(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Array, span: Span) -> None:
+        """Fill pieces of a chunk that the edge itself sets, at least within `span`."""
+        held = {array: self._values(pool, array, chunk, span) for array in self.arrays_of(pieces)}
+        for piece in pieces:
+            here = slice(piece.at, piece.at + piece.size)
+            array = self.array_of(piece)
+            values = None if array is None else held[array]
+            if values is None:
+                out[here] = 0
+            else:
+                to_track(self.layout, self.columns, piece.tensor, values[here], out[here])
+
+    def _values(self, pool: str, array: ArrayName, chunk: int, span: Span) -> Array | None:
+        """Return what a chunk of one array holds; None where it is all zero."""
+        data = self.fetch(pool, array, chunk)
+        if data is None:
+            return None
+        size = self.size_of(pool, chunk)
+        with self.named(pool, array, chunk):
+            within = min(span[0], size), min(span[1], size)
+            return decode(self.layout.pools[pool], array, data, size, within)
 
     @contextmanager
-    def named(self, pool: str, op: OpName, chunk: int) -> Iterator[None]:
+    def named(self, pool: str, array: ArrayName, chunk: int) -> Iterator[None]:
         """Name the chunk in errors about its content."""
         try:
             yield
         except LcstoreError as error:
-            error.key = error.key or self.locate(pool, op, chunk)
+            error.key = error.key or self.locate(pool, array, chunk)
             raise
 
 
-def fill(
-    edge: Edge, pool: str, chunk: int, pieces: Sequence[Piece], out: Array, part: tuple[int, int] | None
-) -> None:
-    """Fill the pieces of a chunk that an edge sets from its own chunks, of which `part` is needed."""
-    ops = edge.columns.op
-    if edge.layout.pools[pool].role != "weights":
-        _copy(edge, pool, chunk, "exact" if EXACT in ops[[p.tensor for p in pieces]] else "set", pieces, out)
+def composed_dtype(pool: PoolSpec) -> np.dtype:
+    """Return what a pool is composed in: the integers of its grid, or the values themselves."""
+    return grid.track_dtype(pool.dtype) if pool.role == "weights" else dtype_from_name(pool.dtype)
+
+
+def decode(pool: PoolSpec, array: ArrayName, data: bytes, size: int, span: Span | None = None) -> Array:
+    """Decode a chunk of an array: integers of the grid, or values in the dtype of the pool.
+
+    Parameters
+    ----------
+    data, size
+        The frame, and how many elements the chunk has.
+    span
+        Only these need to be right, of integers.
+
+    Raises
+    ------
+    CorruptionError
+        It is no frame of such a chunk.
+    """
+    if pool.role != "weights" or array == "exact":
+        return values_of_frame(data, size, dtype_from_name(pool.dtype))
+    out = np.zeros(size, composed_dtype(pool))
+    apply_delta(data, out, part=span)
+    return out
+
+
+def to_track(layout: Layout, columns: Columns, tensor: int, values: Array, out: Array) -> None:
+    """Fill `out` with the track of what an array holds of a tensor: exact values of weights are rounded.
+
+    Raises
+    ------
+    CorruptionError
+        A value does not fit its grid.
+    """
+    if columns.op[tensor] != EXACT or not layout.weights[tensor]:
+        out[:] = values
         return
-    _take_integers(edge, pool, chunk, [p for p in pieces if ops[p.tensor] == SET_GRID], out, part)
-    _round_to_grid(edge, pool, chunk, [p for p in pieces if ops[p.tensor] == EXACT], out)
-    for piece in pieces:
-        if ops[piece.tensor] == SET:  # weights are set without a value only where they are all zero
-            out[piece.at : piece.at + piece.size] = 0
-
-
-def _copy(edge: Edge, pool: str, chunk: int, op: OpName, pieces: Sequence[Piece], out: Array) -> None:
-    values = _values(edge, pool, chunk, op, out.size)
-    for piece in pieces:
-        here = slice(piece.at, piece.at + piece.size)
-        out[here] = 0 if values is None else values[here]
-
-
-def _take_integers(
-    edge: Edge, pool: str, chunk: int, pieces: Sequence[Piece], out: Array, part: tuple[int, int] | None
-) -> None:
-    if not pieces:
-        return
-    data = edge.fetch(pool, "grid", chunk)
-    integers = np.zeros(out.size, out.dtype)
-    if data is not None:
-        with edge.named(pool, "grid", chunk):
-            apply_delta(data, integers, part=part)
-    for piece in pieces:
-        here = slice(piece.at, piece.at + piece.size)
-        out[here] = integers[here]
-
-
-def _round_to_grid(edge: Edge, pool: str, chunk: int, pieces: Sequence[Piece], out: Array) -> None:
-    values = _values(edge, pool, chunk, "exact", out.size) if pieces else None
-    for piece in pieces:
-        here = slice(piece.at, piece.at + piece.size)
-        spec = edge.layout.tensors[piece.tensor]
-        if values is None:
-            out[here] = 0
-        elif not grid.to_grid(values[here], int(edge.columns.grid[piece.tensor]), out[here], spec.dtype):
-            raise CorruptionError(f"tensor {spec.name!r} does not fit its grid")
-
-
-def _values(edge: Edge, pool: str, chunk: int, op: OpName, count: int) -> Array | None:
-    """Decode a chunk of values; None where it is all zero."""
-    data = edge.fetch(pool, op, chunk)
-    if data is None:
-        return None
-    with edge.named(pool, op, chunk):
-        return values_of_frame(data, count, dtype_from_name(edge.layout.pools[pool].dtype))
+    spec = layout.tensors[tensor]
+    if not grid.to_grid(values, int(columns.grid[tensor]), out, spec.dtype):
+        raise CorruptionError(f"tensor {spec.name!r} does not fit its grid")

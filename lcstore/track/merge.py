@@ -17,14 +17,14 @@ from lcstore.arrays import Array
 from lcstore.codec.lossless import encode_lossless
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns, OpName
-from lcstore.track.compose import composed_dtype
-from lcstore.track.digests import digest_integers, digest_values
+from lcstore.state.poolmap import Piece
+from lcstore.track.algebra import ArrayName, Effect, Held, merged
+from lcstore.track.columns import Columns
+from lcstore.track.digests import Digests
 from lcstore.track.draft import Chunk
-from lcstore.track.edge import Edge
+from lcstore.track.edge import Edge, composed_dtype
 from lcstore.track.frames import values_of_frame
-from lcstore.track.poolmap import Piece
-from lcstore.track.route import AT_BASE, Route
+from lcstore.track.path import Path
 from lcstore.track.steps import log2_of
 from lcstore.track.sums import frame_of_sums
 
@@ -69,38 +69,24 @@ class Merger:
         base: tuple[Layout, Columns] | None = None,
     ) -> None:
         self.layout = layout
-        count = len(layout.tensors)
-        sets = (columns.op == SET) | (columns.op == EXACT) | (columns.op == SET_GRID)
-        rest = np.flatnonzero(~sets)
-        self.route = Route(edges, layout, rest.tolist(), base[0] if base is not None else None)
-        lossy = np.array([spec.role == "weights" for spec in layout.tensors], bool)
-        at_base = self.route.begins == AT_BASE
-        op = np.where(at_base, np.where(self.route.added, ADD, KEEP), np.where(lossy, SET_GRID, SET))
-        op[sets] = OWN
-        self.columns = Columns(
-            op.astype(np.uint8),
-            columns.grid.copy(),
-            np.zeros(count, np.uint8),
-            columns.digest.copy(),
-            columns.scale.copy(),
-        )
-        self._wanted = columns.digest.copy()
-        if base is not None:
-            below = rest[at_base[rest]]
-            there = self.route.places(base[0], below)
-            self._wanted[below] -= base[1].digest[there]
-        self._found = np.zeros(count, np.uint64)
-        self._steps = np.full(count, _NO_STEP, np.uint8)
+        own = Effect.of(layout, columns.op)
+        start = None if base is None else Held(base[0], np.ones(len(base[0].tensors), bool))
+        self.path = Path(edges, layout, np.flatnonzero(~own.sets).tolist(), start)
+        self.path.check()
+        op = merged(self.path.trace, own)
+        steps = np.zeros(op.size, np.uint8)
+        self.columns = Columns(op, columns.grid.copy(), steps, columns.digest.copy(), columns.scale.copy())
+        self._effect = Effect.of(layout, op, columns.op)
+        self._base = None if base is None else (base[0], base[1].digest)
+        self._digests = Digests(layout)
+        self._steps = np.full(op.size, _NO_STEP, np.uint8)
         self._lock = Lock()
 
     def jobs(self) -> list[MergeJob]:
         """List the jobs, one for each chunk that may have something to store."""
-        stored = set(np.flatnonzero(np.isin(self.columns.op, (ADD, SET, SET_GRID))).tolist())
-        return [
-            partial(self._merge, name, chunk)
-            for name, lies in self.route.maps.items()
-            for chunk in lies.chunks_of(stored)
-        ]
+        held = [self._effect.holds(array) for array in ("add", "grid", "set")]
+        stored = np.flatnonzero(np.any(held, axis=0)).tolist()
+        return [partial(self._merge, pool, chunk, pieces) for pool, chunk, pieces in self.path.chunks(stored)]
 
     def prove(self) -> None:
         """Check, once all jobs have run, that what was merged leads to the target; complete the columns.
@@ -110,60 +96,54 @@ class Merger:
         CorruptionError
             The digest of a tensor is not the one committed.
         """
-        own = self.columns.op == OWN
-        wrong = np.flatnonzero(~own & (self._found != self._wanted))
+        effect = self._effect
+        wanted = effect.digests(self.columns.digest, self._base)
+        wrong = np.flatnonzero(~effect.owned & (self._digests.found != wanted))
         if wrong.size:
-            path = self.layout.tensors[int(wrong[0])].name
-            if int(self.columns.op[wrong[0]]) in (ADD, KEEP):
+            name = self.layout.tensors[int(wrong[0])].name
+            if effect.passes[wrong[0]]:
                 raise CorruptionError(
-                    f"the edges merged do not lead tensor {path!r} from the digest of the base to that of "
+                    f"the edges merged do not lead tensor {name!r} from the digest of the base to that of "
                     "the target"
                 )
-            raise CorruptionError(f"the merged value of tensor {path!r} does not have the digest committed")
+            raise CorruptionError(f"the merged value of tensor {name!r} does not have the digest committed")
         self.columns.shift[:] = np.where(self._steps == _NO_STEP, 0, self._steps)
 
-    def _merge(self, pool: str, chunk: int) -> list[Chunk]:
-        lies, spec = self.route.maps[pool], self.layout.pools[pool]
-        by_op: dict[int, list[Piece]] = {ADD: [], SET: [], SET_GRID: []}
-        for piece in lies.pieces(chunk):
-            by_op.get(int(self.columns.op[piece.tensor]), []).append(piece)
-        low, high = lies.bounds(chunk)
-        out = np.zeros(high - low, composed_dtype(spec))
-        pieces = [piece for some in by_op.values() for piece in some]
-        self.route.compose(pool, chunk, [piece.tensor for piece in pieces], out)
-        if spec.role != "weights":
-            return self._copy(pool, chunk, by_op[SET], out)
-        ops: tuple[tuple[OpName, list[Piece]], ...] = (("add", by_op[ADD]), ("grid", by_op[SET_GRID]))
-        both = all(some for _, some in ops)
+    def _merge(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> list[Chunk]:
+        low, high = self.layout.maps[pool].bounds(chunk)
+        out = np.zeros(high - low, composed_dtype(self.layout.pools[pool]))
+        self.path.apply(pool, chunk, pieces, out)
+        if self.layout.pools[pool].role != "weights":
+            return self._copy(pool, chunk, pieces, out)
+        added = self._effect.adds
+        by_array: tuple[tuple[ArrayName, list[Piece]], ...] = (
+            ("add", [piece for piece in pieces if added[piece.tensor]]),
+            ("grid", [piece for piece in pieces if not added[piece.tensor]]),
+        )
+        both = all(some for _, some in by_array)
         made = [
-            self._sum(pool, op, chunk, some, out.copy() if both and op == "add" else out)
-            for op, some in ops
+            self._sum(pool, array, chunk, some, out.copy() if both and array == "add" else out)
+            for array, some in by_array
             if some
         ]
         return [one for one in made if one is not None]
 
-    def _sum(self, pool: str, op: OpName, chunk: int, pieces: list[Piece], sums: Array) -> Chunk | None:
+    def _sum(self, pool: str, op: ArrayName, chunk: int, pieces: list[Piece], sums: Array) -> Chunk | None:
         """Code what a chunk adds up to; `sums` is used up."""
         _clear_between(sums, pieces)
         for piece in pieces:
-            total = np.zeros(1, np.uint64)
-            values = sums[piece.at : piece.at + piece.size]
-            digest_integers(self.layout.tensors[piece.tensor], values, piece.first, total)
-            self._add_digest(piece.tensor, total)
+            self._digests.add(piece, sums[piece.at : piece.at + piece.size])
         data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}")
         with self._lock:
             for tensor, step in steps.items():
                 self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
         return None if data is None else Chunk(pool, op, chunk, data)
 
-    def _copy(self, pool: str, chunk: int, pieces: list[Piece], values: Array) -> list[Chunk]:
+    def _copy(self, pool: str, chunk: int, pieces: Sequence[Piece], values: Array) -> list[Chunk]:
         """Code values as they are, every bit of them."""
         _clear_between(values, pieces)
         for piece in pieces:
-            total = np.zeros(1, np.uint64)
-            found = values[piece.at : piece.at + piece.size]
-            digest_values(self.layout.tensors[piece.tensor], found, piece.first, total)
-            self._add_digest(piece.tensor, total)
+            self._digests.add(piece, values[piece.at : piece.at + piece.size])
         if not values.view(np.uint8).any():
             return []
         data = encode_lossless(values)
@@ -171,10 +151,6 @@ class Merger:
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")
         return [Chunk(pool, "set", chunk, data)]
-
-    def _add_digest(self, tensor: int, total: Array) -> None:
-        with self._lock:
-            self._found[tensor : tensor + 1] += total
 
 
 def bytes_per_job(layout: Layout) -> int:

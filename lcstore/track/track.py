@@ -14,11 +14,11 @@ from lcstore.errors import InvalidInputError
 from lcstore.kernels import grid as kernels
 from lcstore.state.layout import Layout, PoolSpec, TensorSpec
 from lcstore.state.names import Name, format_name
+from lcstore.state.poolmap import PoolMap
 from lcstore.track import grid, samples, steps
 from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.draft import Draft
 from lcstore.track.policy import Policy
-from lcstore.track.poolmap import PoolMap, pool_maps
 from lcstore.track.rate import LEAST_ERROR, MOST_ERROR, Rate
 from lcstore.track.scratch import Scratch
 from lcstore.track.sensitivity import Sensitivity
@@ -260,7 +260,7 @@ class Track:
 
     def _maps_for(self, layout: Layout) -> dict[str, PoolMap]:
         if self._maps is None or self._maps[0] is not layout:
-            self._maps = (layout, pool_maps(layout))
+            self._maps = (layout, layout.maps)
         return self._maps[1]
 
 

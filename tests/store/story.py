@@ -295,7 +295,7 @@ class Story:
         self._same_track(composer, node.name.node)
 
     def _same_track(self, composer: Composer, name: str) -> None:
-        for tensor in composer.wanted:
+        for tensor in composer.path.wanted.tolist():
             composer.prove(tensor)
             spec = composer.layout.tensors[tensor]
             held = composer.pools[spec.pool][spec.offset : spec.offset + spec.size]

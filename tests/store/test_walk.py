@@ -294,12 +294,28 @@ def test_a_damaged_delta_is_named():
     assert (caught.value.key, caught.value.step) == (ref.key, 3)
 
 
+def test_back_to_before_a_tensor_was_made_nothing_is_composed_anew():
+    store = lcstore.open(MemoryBackend.fresh())
+    rng = np.random.default_rng(0)
+    tensors = {"a": rng.standard_normal((64, 64)).astype(np.float32)}
+    for step in range(12):
+        if step == 6:
+            tensors["b"] = tensors["a"] * 2
+        moved = {name: np.float32(1e-3) * rng.standard_normal((64, 64)) for name in tensors}
+        tensors = {name: (value + moved[name]).astype(np.float32) for name, value in tensors.items()}
+        store.save(step, {"model": {f"{name}.weight": value for name, value in tensors.items()}})
+    walk = store.walk(reverse=True)
+    for step, tree in walk:
+        assert same(tree, store.restore(step, keys="model/**"))
+    assert walk.edges_applied <= 12 + 11
+
+
 def test_what_went_wrong_in_memory_is_composed_anew():
     store = chain(8)
     walk = store.walk()
     for step, tree in walk:
         assert same(tree, store.restore(step, keys="model/**"))
-        for pool in walk._walker._cursor._at.pools.values():
+        for pool in walk._walker._held.pools.values():
             pool += 1
     assert walk.edges_applied > 8 * 4
 

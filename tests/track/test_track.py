@@ -12,7 +12,8 @@ from lcstore.codec.dtypes import dtype_name
 from lcstore.state.layout import Layout, make_layout
 from lcstore.state.tree import flatten
 from lcstore.track.columns import ADD, EXACT, KEEP, SET, Columns
-from lcstore.track.compose import Composer, Edge
+from lcstore.track.compose import Composer
+from lcstore.track.edge import Edge
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
 

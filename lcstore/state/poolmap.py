@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lcstore.state.layout import Layout, PoolSpec
+from lcstore.state.specs import PoolSpec, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,17 +20,23 @@ class Piece:
 
 
 class PoolMap:
-    """The tensors of one pool in the order of their offsets, those of size zero left out."""
+    """The tensors of one pool in the order of their offsets, those of size zero left out.
 
-    def __init__(self, layout: Layout, pool: PoolSpec, tensors: Sequence[int]) -> None:
+    Parameters
+    ----------
+    pool
+        The pool.
+    specs, inside
+        All tensors of the layout, and the numbers of those that lie in the pool.
+    """
+
+    def __init__(self, pool: PoolSpec, specs: Sequence[TensorSpec], inside: Iterable[int]) -> None:
         self.pool = pool
-        self.tensors = sorted(
-            (t for t in tensors if layout.tensors[t].size), key=lambda t: layout.tensors[t].offset
-        )
-        self.offsets = [layout.tensors[t].offset for t in self.tensors]
-        self.sizes = [layout.tensors[t].size for t in self.tensors]
+        self.tensors = sorted((t for t in inside if specs[t].size), key=lambda t: specs[t].offset)
+        self.offsets = [specs[t].offset for t in self.tensors]
+        self.sizes = [specs[t].size for t in self.tensors]
 
-    def chunks_of(self, tensors: set[int]) -> list[int]:
+    def chunks_of(self, tensors: Container[int]) -> list[int]:
         """Return the numbers of the chunks that hold any of `tensors`."""
         found: set[int] = set()
         for tensor, offset, size in zip(self.tensors, self.offsets, self.sizes, strict=True):
@@ -59,11 +65,3 @@ class PoolMap:
                 return
             if begin < end:
                 yield Piece(self.tensors[i], begin - self.offsets[i], begin - low, end - begin)
-
-
-def pool_maps(layout: Layout) -> dict[str, PoolMap]:
-    """Return the map of each pool of a layout."""
-    members: dict[str, list[int]] = {name: [] for name in layout.pools}
-    for index, spec in enumerate(layout.tensors):
-        members[spec.pool].append(index)
-    return {name: PoolMap(layout, pool, members[name]) for name, pool in layout.pools.items()}

@@ -1,0 +1,157 @@
+"""The edges from one node to another: which of their chunks lead to the values of tensors, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.errors import CorruptionError
+from lcstore.state.layout import Layout
+from lcstore.state.poolmap import Piece
+from lcstore.track.algebra import LOST, START, ArrayName, Held, trace
+from lcstore.track.edge import Edge, Span
+
+
+class Path:
+    """The edges from one node to another, and where on them the values of some tensors begin.
+
+    Parameters
+    ----------
+    edges
+        In order; those that are gone over backwards say so.
+    layout
+        Of the node that they lead to.
+    wanted
+        Tensors of that layout.
+    start
+        What there is of the node that they lead from; None at the root.
+
+    Attributes
+    ----------
+    wanted
+        ``int64``: the tensors, rising.
+    begins, added
+        See `lcstore.track.algebra.Trace`; of tensors that are not wanted they say nothing.
+
+    Raises
+    ------
+    CorruptionError
+        An edge says of a tensor what cannot be.
+    """
+
+    def __init__(
+        self, edges: Sequence[Edge], layout: Layout, wanted: Iterable[int], start: Held | None = None
+    ) -> None:
+        self.edges = edges
+        self.layout = layout
+        self.wanted = np.array(sorted(wanted), np.int64)
+        self.trace = trace([edge.effect for edge in edges], layout, self.wanted, start)
+        self.begins, self.added = self.trace
+
+    @property
+    def lost(self) -> list[int]:
+        """The wanted tensors to whose value the path does not lead."""
+        lost: list[int] = self.wanted[self.begins[self.wanted] == LOST].tolist()
+        return lost
+
+    def check(self) -> None:
+        """Check that the path leads to all values.
+
+        Raises
+        ------
+        CorruptionError
+            It does not.
+        """
+        if self.lost:
+            name = self.layout.tensors[self.lost[0]].name
+            raise CorruptionError(f"nothing on the path sets tensor {name!r}")
+
+    @property
+    def length(self) -> int:
+        """How many edges wanted tensors of weights go over."""
+        begins = self.begins[self.wanted[self.layout.weights[self.wanted]]]
+        first = int(begins[begins != LOST].min(initial=len(self.edges)))
+        return len(self.edges) - max(first, 0)
+
+    def chunks(self, tensors: Iterable[int] | None = None) -> Iterator[tuple[str, int, list[Piece]]]:
+        """Yield pool, number and pieces of the chunks that hold any of `tensors` (those wanted, if None)."""
+        by_pool: dict[str, set[int]] = {}
+        for tensor in self.wanted.tolist() if tensors is None else tensors:
+            by_pool.setdefault(self.layout.tensors[tensor].pool, set()).add(tensor)
+        for pool, inside in by_pool.items():
+            lies = self.layout.maps[pool]
+            for chunk in lies.chunks_of(inside):
+                yield pool, chunk, [piece for piece in lies.pieces(chunk) if piece.tensor in inside]
+
+    def apply(
+        self, pool: str, chunk: int, pieces: Iterable[Piece], out: Array, span: Span | None = None
+    ) -> None:
+        """Go over all edges with one chunk.
+
+        Parameters
+        ----------
+        pool, chunk, pieces
+            The chunk, and its pieces of wanted tensors. Those that are lost are left out.
+        out
+            What there is of the chunk at the start of the path; zero where that is to be added later.
+            Integers of the grid, or values. As long as the chunk is in any layout of the path. Where no piece
+            lies, it means nothing, before and after.
+        span
+            Only these elements are needed; None: all of the pieces.
+        """
+        live, tensors, begins = self._live(pieces)
+        if not live:
+            return
+        span = span or span_of(live)
+        for at in range(max(int(begins.min()), 0), len(self.edges)):
+            for edge, here in self._setters(at, live, begins):
+                edge.fill(pool, chunk, here, out[: edge.size_of(pool, chunk)], span)
+            if self._adds(at, tensors[begins < at]):
+                self.edges[at].add(pool, chunk, out, span)
+
+    def _live(self, pieces: Iterable[Piece]) -> tuple[list[Piece], Array, Array]:
+        """Return the pieces to whose values the path leads, their tensors, and where these begin."""
+        live = [piece for piece in pieces if self.begins[piece.tensor] != LOST]
+        tensors = np.array([piece.tensor for piece in live], np.int64)
+        return live, tensors, self.begins[tensors]
+
+    def _setters(self, at: int, pieces: Sequence[Piece], begins: Array) -> list[tuple[Edge, list[Piece]]]:
+        """Return who holds the pieces that an edge sets, and these pieces as its layout has them."""
+        here = [pieces[i] for i in np.flatnonzero(begins == at).tolist()]
+        if not here:
+            return []
+        edge = self.edges[at]
+        places = self.layout.places_in(edge.layout)
+        return edge.setters([Piece(int(places[p.tensor]), p.first, p.at, p.size) for p in here])
+
+    def _adds(self, at: int, tensors: Array) -> bool:
+        """Return whether an edge adds to any of some tensors that begin before it."""
+        edge = self.edges[at]
+        return bool(edge.effect.adds[self.layout.places_in(edge.layout)[tensors]].any())
+
+    def fetches(self, at: int) -> Iterator[tuple[Edge, str, ArrayName, int]]:
+        """Yield what `apply` asks of one edge for all wanted tensors: edge, pool, array, chunk."""
+        for pool, chunk, pieces in self.chunks():
+            live, tensors, begins = self._live(pieces)
+            for edge, here in self._setters(at, live, begins):
+                for array in edge.arrays_of(here):
+                    yield edge, pool, array, chunk
+            if self._adds(at, tensors[begins < at]):
+                yield self.edges[at], pool, "add", chunk
+
+    def sources(self) -> set[tuple[str, str, ArrayName]]:
+        """Return the arrays that wanted tensors are set from: the place of the first chunk, pool, array."""
+        found: set[tuple[str, str, ArrayName]] = set()
+        for pool, _, pieces in self.chunks():
+            live, _, begins = self._live(pieces)
+            for at in {*begins.tolist()} - {START}:
+                for edge, here in self._setters(at, live, begins):
+                    found |= {(edge.locate(pool, array, 0), pool, array) for array in edge.arrays_of(here)}
+        return found
+
+
+def span_of(pieces: Sequence[Piece]) -> Span:
+    """Return where in their chunk pieces begin and end."""
+    return min(piece.at for piece in pieces), max(piece.at + piece.size for piece in pieces)
