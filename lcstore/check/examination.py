@@ -21,7 +21,7 @@ from lcstore.graph.names import ROOT
 from lcstore.index.findings import Findings, Level, Report, Severity
 from lcstore.index.inventory import Inventory
 from lcstore.index.links import Link, own_link, shortcut_link
-from lcstore.state.specs import stem_of
+from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 

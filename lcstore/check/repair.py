@@ -32,7 +32,8 @@ from lcstore.index.links import Link
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.parts import shortcut_parts
 from lcstore.state.names import format_name
-from lcstore.state.specs import is_optimizer_pool, stem_of
+from lcstore.state.qualified import stem_of
+from lcstore.state.specs import is_optimizer_pool
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.track.columns import OWN, Columns

@@ -14,7 +14,7 @@ from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
 from lcstore.graph.names import ROOT
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_PARTS, check
-from lcstore.state.specs import FIRST_PART
+from lcstore.state.qualified import FIRST_PART
 
 #: Gives the bytes of stored objects, each what its reference says.
 Fetch: TypeAlias = Callable[[Sequence["ObjectRef"]], Iterable[bytes]]

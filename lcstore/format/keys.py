@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias
 from lcstore.errors import CorruptionError, InvalidInputError, LimitError
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_STEP
-from lcstore.state.specs import FIRST_PART, part_of, qualified, stem_of
+from lcstore.state.qualified import FIRST_PART, part_of, qualified, stem_of
 from lcstore.storage.safekeys import is_key
 
 Op: TypeAlias = Literal["add", "grid", "set", "exact"]

@@ -15,7 +15,7 @@ from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.index.marked import Marks, bearers, marks_of
 from lcstore.index.parts import edge_reader, node_reader
-from lcstore.state.specs import stem_of
+from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, ReadRecord, read_records
 

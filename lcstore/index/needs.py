@@ -13,7 +13,8 @@ from lcstore.format import keys
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.index.census import Census, Stored
 from lcstore.state.layout import Layout
-from lcstore.state.specs import role_of, stem_of
+from lcstore.state.qualified import stem_of
+from lcstore.state.specs import role_of
 from lcstore.track.algebra import Effect, array_of
 
 #: An array of an edge, of all its parts: the edge's id, pool, op.

@@ -10,7 +10,7 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef, PartBody
 from lcstore.format.records import EdgeRecord, NodeRecord, read_edge, read_node
 from lcstore.state.layout import Layout, Part
-from lcstore.state.specs import FIRST_PART
+from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import spread
 from lcstore.track.columns import Columns

@@ -21,7 +21,7 @@ from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.decide import Decision, decide
 from lcstore.state.layout import Layout
 from lcstore.state.names import matcher
-from lcstore.state.specs import stem_of
+from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.survey import OnProgress, read_records

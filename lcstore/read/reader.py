@@ -28,8 +28,8 @@ from lcstore.state.layout import Layout
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.names import format_name
 from lcstore.state.poolmap import PoolMap
+from lcstore.state.qualified import stem_of
 from lcstore.state.shards import Box, overlap, within
-from lcstore.state.specs import stem_of
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all

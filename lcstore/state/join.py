@@ -9,8 +9,9 @@ from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.state.containers import LEAF, TENSOR, Structure, open_structure, to_structure, where
 from lcstore.state.layout import Layout, Part
 from lcstore.state.names import Component, Name
+from lcstore.state.qualified import FIRST_PART, qualified
 from lcstore.state.shards import misfit
-from lcstore.state.specs import FIRST_PART, PoolSpec, TensorSpec, qualified
+from lcstore.state.specs import PoolSpec, TensorSpec
 from lcstore.state.tree import structure_names
 
 

@@ -25,6 +25,7 @@ from lcstore.state.frameworks import Framework
 from lcstore.state.layoutjson import read_layout, write_layout
 from lcstore.state.names import Name
 from lcstore.state.poolmap import PoolMap
+from lcstore.state.qualified import stem_of
 from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.shards import Shard
 from lcstore.state.specs import (
@@ -35,7 +36,6 @@ from lcstore.state.specs import (
     check_shape,
     chunk_elements,
     pool_align,
-    stem_of,
 )
 from lcstore.state.tree import structure_names
 

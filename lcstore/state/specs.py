@@ -11,6 +11,7 @@ from lcstore.codec.dtypes import dtype_from_name, storage_dtype
 from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check
 from lcstore.state.frameworks import Framework
 from lcstore.state.names import Name
+from lcstore.state.qualified import stem_of
 from lcstore.state.roles import Role
 from lcstore.state.shards import Box, Shard, box_of
 
@@ -35,25 +36,6 @@ POOL_ROLES: Final[Mapping[str, Role]] = {
     "plain": "plain",
     "plain_optim": "plain",
 }
-
-
-#: The part of an edge that has one.
-FIRST_PART: Final = "0"
-
-
-def qualified(part: str, stem: str) -> str:
-    """Return the name that a pool of a part has in the layout of all parts: that of part 0 is not said."""
-    return stem if part == FIRST_PART else f"{part}/{stem}"
-
-
-def part_of(pool: str) -> str:
-    """Return the part that a pool of a layout lies in."""
-    return pool.rpartition("/")[0] or FIRST_PART
-
-
-def stem_of(pool: str) -> str:
-    """Return the name of a pool without its part: what scopes and roles go by."""
-    return pool.rpartition("/")[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +92,7 @@ class PoolSpec:
     Attributes
     ----------
     name
-        ``"<first word of POOL_ROLES>-<dtype>"``, behind the number of its part and a slash (see `qualified`).
+        ``"<first word of POOL_ROLES>-<dtype>"``, behind the number of its part (`lcstore.state.qualified`).
     dtype
         The logical dtype; `storage_dtype` is what Zarr sees.
     size, chunk

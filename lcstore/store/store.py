@@ -16,7 +16,7 @@ from lcstore.index.info import SaveInfo
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.looking import Looking
 from lcstore.state.names import Component, format_name, matcher
-from lcstore.state.specs import FIRST_PART
+from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.parted import track_of

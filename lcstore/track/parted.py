@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from lcstore.arrays import Array
 from lcstore.state.layout import Layout, Part
-from lcstore.state.specs import FIRST_PART, part_of, stem_of
+from lcstore.state.qualified import FIRST_PART, part_of, stem_of
 from lcstore.track.columns import Columns
 from lcstore.track.track import Track
 

@@ -8,7 +8,7 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.state.layout import Layout
-from lcstore.state.specs import FIRST_PART, part_of, qualified
+from lcstore.state.qualified import FIRST_PART, part_of, qualified
 from lcstore.storage.backend import Backend
 from lcstore.track.columns import EXACT
 from lcstore.track.draft import Chunk, Draft

@@ -11,7 +11,7 @@ from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_STEP
-from lcstore.state.specs import qualified
+from lcstore.state.qualified import qualified
 
 
 def hexes(count: int) -> st.SearchStrategy[str]:
