@@ -165,22 +165,26 @@ class Layout:
         return out
 
     def places_in(self, base: Layout) -> Array:
-        """Return which of `base.tensors` each of `tensors` goes on from: ``int64``, -1 where none.
-
-        Such a tensor lies where it lay, with the same shape, in a pool that is no smaller than before: one
-        that is smaller was laid out afresh.
-        """
+        """Return where another layout has each tensor at the same place: ``int64``, -1 where it has not."""
         known = self._known_places.get(id(base))
         if known is not None and known[0]() is base:
             return known[1]
-        sizes = {name: pool.size for name, pool in self.pools.items()}
-        afresh = {name for name, pool in base.pools.items() if sizes.get(name, 0) < pool.size}
-        found = (-1 if s.pool in afresh else base._by_place.get(s.place, -1) for s in self.tensors)
+        found = (base._by_place.get(spec.place, -1) for spec in self.tensors)
         places = np.fromiter(found, np.int64, len(self.tensors))
         for gone in [key for key, (held, _) in list(self._known_places.items()) if held() is None]:
             self._known_places.pop(gone, None)
         self._known_places[id(base)] = ref(base), places
         return places
+
+    def goes_on_from(self, base: Layout) -> Array:
+        """Return which of `base.tensors` each tensor of the next state may go on from; -1 where none.
+
+        None of a pool that is smaller than in the base: that was laid out afresh, and is set.
+        """
+        sizes = {name: pool.size for name, pool in self.pools.items()}
+        afresh = {name for name, pool in base.pools.items() if sizes.get(name, 0) < pool.size}
+        moved = np.fromiter((spec.pool in afresh for spec in self.tensors), bool, len(self.tensors))
+        return np.where(moved, -1, self.places_in(base))
 
     @cached_property
     def _by_place(self) -> dict[Any, int]:

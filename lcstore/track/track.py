@@ -102,7 +102,7 @@ class Track:
             draft.factor = draft.rate.errors_times(policy.bytes_per_save, policy.error * middle, self.columns)
         for path, ranges in (touched or {}).items():
             draft.touched[layout.index[path]] = ranges
-        places = layout.places_in(base).tolist() if base is not None else [-1] * len(layout.tensors)
+        places = layout.goes_on_from(base).tolist() if base is not None else [-1] * len(layout.tensors)
         for index, (spec, place) in enumerate(zip(layout.tensors, places, strict=True)):
             before = place if place >= 0 else None
             if spec.role == "weights":

@@ -81,7 +81,7 @@ def test_a_line_of_layouts(history, fresh):
         for name, place in places(layout).items():
             before = parent.index.get((name,))
             same = before is not None and parent.entries[before] == layout.entries[layout.index[(name,)]]
-            there = int(layout.places_in(parent)[layout.index[(name,)]])
+            there = int(layout.goes_on_from(parent)[layout.index[(name,)]])
             if place[0] in afresh:
                 assert there == -1
             elif same:
@@ -178,7 +178,7 @@ def test_a_tensor_that_grows_all_the_time_does_not_grow_its_pool_for_ever():
         parent, layout = layout, build(tree, layout)
         pool = layout.pools["weights-float32"]
         assert pool.size <= 2 * (100 * count + 50_000 + 2 * ALIGN)
-        if parent is not None and layout.places_in(parent)[layout.index[("stays",)]] < 0:
+        if parent is not None and layout.goes_on_from(parent)[layout.index[("stays",)]] < 0:
             moved += 1
     assert 1 <= moved <= 100  # each time after as much had been set anew as there is
 
