@@ -314,7 +314,7 @@ def test_exact_values_are_kept_by_all_parts_or_none(run):
 
 
 def test_what_does_not_fit_together_is_not_committed(run):
-    training, group = run
+    _training, group = run
     store = lcstore.open(group.backend, "r")
     node = store._node(0)
     parts = list(zip(node.record.edge.parts, [part.layout for part in node.layout.parts], strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from states import same
@@ -31,7 +33,7 @@ def test_every_state_stays_what_it_was(store):
     layout_of = [store._node(step).layout for step in store.steps()]
     pools = [layout.pools["weights-float32"] for layout in layout_of]
     assert max(pool.size for pool in pools) <= 4 * (64 * 50 + 64 * 40)
-    shrunk = [step for step, (a, b) in enumerate(zip(pools, pools[1:], strict=False)) if b.size < a.size]
+    shrunk = [step for step, (a, b) in enumerate(itertools.pairwise(pools)) if b.size < a.size]
     assert len(shrunk) >= 3
     expected = {step: store.restore(step) for step in store.steps()}
     for reverse in (False, True):
