@@ -65,9 +65,9 @@ def reflected(saves: Trace, index: int) -> dict[str, Any]:
 
 
 def stored(backend: LocalBackend) -> int:
-    """Bytes of all objects of weights in a store."""
-    names = ((key, keys.parse_data_key(key).pool or "") for key in backend.list(keys.DATA))
-    return sum(backend.size(key) for key, pool in names if pool.startswith("weights-"))
+    """Bytes of all objects that compose in a store."""
+    listed = backend.list(keys.DATA)
+    return sum(backend.size(key) for key in listed if keys.parse_data_key(key).op in keys.COMPOSED)
 
 
 def timed(run: Callable[[], Any]) -> float:

@@ -102,7 +102,7 @@ def of_weights(key: str) -> bool:
     if not keys.is_data_key(key):
         return False
     name = keys.parse_data_key(key)
-    return name.chunk is not None and (name.pool or "").startswith(keys.WEIGHTS)
+    return name.chunk is not None and name.op in keys.COMPOSED
 
 
 def at_increase(increase: float, *points: Seen) -> float:

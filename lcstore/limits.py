@@ -34,6 +34,8 @@ MAX_TENSORS: Final = 4_000_000
 MAX_POOL_ELEMENTS: Final = 1 << 46
 #: Dimensions of one tensor (numpy's own limit).
 MAX_DIMS: Final = 64
+#: Parts of one edge: each is what one writer stored of it.
+MAX_PARTS: Final = 100_000
 #: Characters of one key: S3 allows 1,024 bytes, most local file systems 255 a component.
 MAX_KEY_CHARS: Final = 512
 MAX_NAME_CHARS: Final = 200

@@ -198,9 +198,10 @@ class Judge:
         if state is None and not self.is_hurt(own):
             return None
         record = self.store.records[node]
-        leaves = record.leaves_object
-        if leaves is not None and leaves.key in self.damage.objects.get(own.id, ()):
-            return Harm(None, leaves.key)
+        hurt = self.damage.objects.get(own.id, set())
+        lost = next((ref.key for ref in record.leaves_objects if ref.key in hurt), None)
+        if lost is not None:
+            return Harm(None, lost)
         gone = own.layout.within(marks.stripped.get(node, ()) if stripped is None else stripped)
         keeps = node not in marks.inexact if exact is None else exact
         exactly = self.exact_of(node) if keeps else np.zeros_like(gone)
@@ -286,5 +287,5 @@ class Judge:
         key = keys.node_key(self.store.graph.nodes[node])
         record = self.store.records.get(node)
         if record is not None and record.layout not in self.store.layouts:
-            return keys.layout_key(record.layout)
+            return self.store.missing_layout(record.layout)
         return key

@@ -22,6 +22,7 @@ from lcstore.format.records import NodeRecord
 from lcstore.graph.names import ROOT
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
+from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
@@ -97,17 +98,17 @@ class Examination:
         if parent is not None and parent not in store.graph.nodes and parent not in store.marks.retired:
             message = f"its parent, node {parent}, is missing, and no record says that it was retired"
             self.findings.add("error", "parent", key, message, step=record.step)
-        layout = store.layouts.get(record.layout)
-        if layout is None:
-            where = keys.layout_key(record.layout)
-            if where not in store.unreadable:
+        if record.layout not in store.layouts:
+            where = store.missing_layout(record.layout)
+            if where not in store.unreadable and where not in store.listed:
                 message = "a layout that a record needs is missing"
                 self.findings.add(severity, "layout", where, message, step=record.step)
             return
         try:
-            link = own_link(node, record, layout)
-            if record.leaves_object is None:
-                check_leaves(record.leaves, layout, key)
+            link = own_link(node, record, store.layouts[record.layout])
+            for part in record.edge.parts:
+                if part.leaves_object is None:
+                    check_leaves(part.leaves, store.stored_layouts[part.layout or ""], key)
         except LcstoreError as error:
             self.findings.unreadable("record", key, error, step=record.step, severity=severity)
         else:
@@ -161,15 +162,17 @@ class Examination:
         return self.store.is_condemned(need.edge, need.scope or keys.WHOLE_EDGE)
 
     def _severity(self, need: Need) -> Severity:
-        """Say how much damage to an object matters: it is an error unless no kept state may need it."""
+        """Return how much damage to an object matters: it is an error unless no kept state may need it."""
         store, marks = self.store, self.store.marks
         if self.excused(need):
             return "info"
         name = keys.parse_data_key(need.ref.key)
+        if name.parity is not None:
+            return "warning"  # what can be rebuilt from it is there
         link = store.shortcuts.get(need.edge) if need.node is None else store.own.get(need.node)
         kept = need.node is not None and need.node not in store.graph.hidden
         if kept and need.node is not None:
-            let_go = name.pool in marks.stripped.get(need.node, ())
+            let_go = stem_of(name.pool or "") in marks.stripped.get(need.node, ())
             if need.exact:
                 return "info" if let_go or need.node in marks.inexact else "error"
             if not let_go:
@@ -188,8 +191,8 @@ class Examination:
             if need is None:  # nothing that is left speaks of it
                 continue
             severity = self.severities[key] = self._severity(need)
-            if severity == "error":
-                self.findings.unreadable("object", key, problem, step=need.step)
+            if severity != "info":
+                self.findings.unreadable("object", key, problem, step=need.step, severity=severity)
             elif not isinstance(problem, NotFoundError) or not self.excused(need):
                 why = "; it is condemned" if self.excused(need) else "; no state needs it"
                 self.findings.unreadable("object", key, problem, step=need.step, severity="info", why=why)
@@ -226,8 +229,8 @@ class Examination:
                 why = "of an interrupted save, or of a record that could not be read"
             what = "1 object" if len(found) == 1 else f"{len(found)} objects"
             self.findings.add("info", "orphan", keys.edge_folder(edge), f"{what} of no record: {why}")
-        used = {record.layout for record in store.records.values()}
-        for digest in sorted(set(store.layouts) - used):
+        used = {part.layout for record in store.records.values() for part in record.edge.parts}
+        for digest in sorted(set(store.stored_layouts) - used):
             message = "a layout of no record that could be read"
             self.findings.add("info", "orphan", keys.layout_key(digest), message)
 

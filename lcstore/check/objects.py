@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections import defaultdict
@@ -18,7 +17,8 @@ from lcstore.check.proof import Proof, Sums, prove
 from lcstore.check.readable import Readable
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, TruncatedError
 from lcstore.format import keys
-from lcstore.format.records import ObjectRef
+from lcstore.format.bodies import ObjectRef
+from lcstore.format.hashing import Hasher, hash_of
 from lcstore.format.strictjson import loads
 from lcstore.index.links import Link
 from lcstore.limits import MAX_LEAVES_BYTES
@@ -70,7 +70,7 @@ class Sample:
 
     def holds(self, name: str) -> bool:
         """Return whether an object is in this slice."""
-        drawn = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
+        drawn = int.from_bytes(bytes.fromhex(hash_of(name.encode())[:16]), "big")
         return drawn % self.of == self.number - 1
 
 
@@ -175,10 +175,9 @@ class Objects:
     def _needs(self) -> Iterator[Need]:
         for node, record in self.store.records.items():
             edge, step = record.edge.id, record.step
-            for ref in record.edge.objects:
+            stored = (part.stored for part in record.edge.parts if part.stored is not None)
+            for ref in (*record.edge.objects, *record.leaves_objects, *stored):
                 yield Need(ref, node, edge, step)
-            if record.leaves_object is not None:
-                yield Need(record.leaves_object, node, edge, step)
             for ref in record.exact.objects if record.exact is not None else ():
                 yield Need(ref, node, edge, step, exact=True)
         for shortcut in self.store.edges.values():
@@ -206,9 +205,9 @@ class Objects:
                 self._read_leaves(need)
             elif name.chunk is not None and self.level in ("decode", "restore"):
                 self._decode(need, name, self._read(ref))
-            elif _digest(self.backend, ref) != ref.sha256 and _digest(self.backend, ref) != ref.sha256:
+            elif _digest(self.backend, ref) != ref.hash and _digest(self.backend, ref) != ref.hash:
                 # Read twice: a bit may have flipped on the way.
-                raise CorruptionError("its sha256 differs from the committed one", key=ref.key)
+                raise CorruptionError("its hash differs from the committed one", key=ref.key)
         except LcstoreError as error:
             error.key = error.key or ref.key
             return error, 0
@@ -242,7 +241,9 @@ class Objects:
         ref = need.ref
         data = self._read(ref)
         known = self.store.records.get(need.node) if need.node is not None else None
-        layout = self.store.layouts.get(known.layout) if known is not None else None
+        parts = known.edge.parts if known is not None else ()
+        part = next(part for part in parts if part.leaves_object == ref)
+        layout = self.store.stored_layouts.get(part.layout or "")
         if layout is not None:
             check_leaves(loads(data, key=ref.key, max_bytes=MAX_LEAVES_BYTES), layout, ref.key)
 
@@ -299,8 +300,8 @@ def _check_length(ref: ObjectRef, found: int) -> None:
 
 
 def _digest(backend: Backend, ref: ObjectRef) -> str:
-    """Return the sha256 of an object, having checked its length."""
-    digest = hashlib.sha256()
+    """Return the hash of an object, having checked its length."""
+    digest = Hasher()
     done = 0
     while done <= ref.nbytes:
         # The last piece asks for one byte more than there may be.

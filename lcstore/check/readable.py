@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 from lcstore.check.findings import Findings
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
+from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
@@ -17,6 +18,7 @@ from lcstore.index.links import Link
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
+from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
@@ -39,8 +41,10 @@ class Readable:
         Keys of everything that lcstore may have written.
     graph
         Of all names, also those whose records could not be read: what a reader goes by. It is marked.
-    records, edges, layouts
+    records, edges
         What could be read.
+    layouts, stored_layouts
+        Those of records, joined of their parts', and those that are stored, by hash.
     own, shortcuts
         Edges that can be used as far as records go, by node and by edge: with layout and columns.
     marks, named
@@ -59,6 +63,7 @@ class Readable:
         self.records: dict[str, NodeRecord] = {}
         self.edges: dict[str, EdgeRecord] = {}
         self.layouts: dict[str, Layout] = {}
+        self.stored_layouts: dict[str, Layout] = {}
         self.own: dict[str, Link] = {}
         self.shortcuts: dict[str, Link] = {}
         self.marks = Marks()
@@ -196,10 +201,11 @@ class Readable:
 
     def _layouts(self) -> None:
         """Read the layouts that are there; whether one is missing is a question for whoever needs it."""
-        used = {keys.layout_key(record.layout) for record in self.records.values()}
+        needed = {record.layout: split_layouts(record.layout) for record in self.records.values()}
+        used = {keys.layout_key(digest) for parts in needed.values() for _, digest in parts}
 
         def take(key: str, layout: Layout) -> None:
-            self.layouts[keys.parse_layout_key(key)] = layout
+            self.stored_layouts[keys.parse_layout_key(key)] = layout
 
         def problem(key: str, error: LcstoreError) -> None:
             if key in used:
@@ -209,6 +215,20 @@ class Readable:
                 self.findings.unreadable("orphan", key, error, severity="info", why=why)
 
         read_all(self.backend, LAYOUT, self.below(keys.LAYOUTS), take, problem, self.on_progress)
+        for layout, parts in needed.items():
+            if all(digest in self.stored_layouts for _, digest in parts):
+                self._join(layout, parts)
+
+    def _join(self, layout: str, parts: list[tuple[str, str]]) -> None:
+        try:
+            self.layouts[layout] = join([(part, self.stored_layouts[digest]) for part, digest in parts])
+        except LcstoreError as error:
+            self.findings.unreadable("layout", keys.layout_key(parts[0][1]), error)
+
+    def missing_layout(self, layout: str) -> str:
+        """Return the key of what makes the layout of a record useless: one that is missing, or the first."""
+        digests = [digest for _, digest in split_layouts(layout)]
+        return keys.layout_key(next((d for d in digests if d not in self.stored_layouts), digests[0]))
 
     def _to_graph(self, key: str, add: Callable[[str], None]) -> None:
         try:

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -24,21 +23,21 @@ from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
 from lcstore.check.verify import check_level
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.format.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
+from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.index.links import Link
 from lcstore.index.marked import bearers, next_seq
+from lcstore.index.parts import shortcut_parts
 from lcstore.state.names import format_name
+from lcstore.state.qualified import stem_of
+from lcstore.state.specs import is_optimizer_pool
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.track.columns import OWN, Columns
-from lcstore.track.grid import track_dtype
 from lcstore.version import SOFTWARE
-
-#: How the names of pools begin that can be let go of, so that the weights are kept.
-STRIPPABLE: Final = (*keys.MOMENTS, "exact_optim-")
 
 
 def repair(
@@ -174,12 +173,7 @@ class _Repair:
             return GROUP
         link = self.store.links.get(need.edge)
         spec = link.layout.pools.get(name.pool) if link is not None else None
-        if spec is None:
-            return None
-        integer = str(track_dtype(spec.dtype)) if name.op != "exact" and spec.role == "weights" else None
-        return array_metadata(
-            spec.size, spec.chunk, spec.dtype, name.op, integer=integer, storage=spec.storage_dtype
-        )
+        return None if spec is None else array_metadata(spec, name.op)
 
     def _condemn_edges(self) -> None:
         """Keep readers off edges that do not lead where they should."""
@@ -245,7 +239,7 @@ class _Repair:
             self._condemn(ref.edge, None, keys.WHOLE_EDGE, why, None)
             return
         record = self.store.records[ref.target]
-        scope = keys.array_scope(_weights_pool(link), "add")
+        scope = _closing(link)
         self._condemn(record.edge.id, ref.target, scope, why, record.step)
 
     # States ---------------------------------------------------------------------------------------------
@@ -261,9 +255,9 @@ class _Repair:
             counts = exact and node not in self.store.marks.inexact
             left = self.judge.missing(node, state, exact=counts)
             pools = _pools(own, left) if strips else set()
-            stripped = self.store.marks.stripped.get(node, frozenset()) | pools
-            if not all(pool.startswith(STRIPPABLE) for pool in pools):
+            if pools is None or not all(map(is_optimizer_pool, pools)):
                 continue
+            stripped = self.store.marks.stripped.get(node, frozenset()) | pools
             if self.judge.missing(node, state, exact=counts, stripped=stripped) is not None:
                 continue
             if not exact:
@@ -305,7 +299,7 @@ class _Repair:
             columns = own.columns
             steps = np.zeros_like(columns.shift)
             same = Columns(np.full_like(columns.op, OWN), columns.grid, steps, columns.digest, columns.scale)
-            body = EdgeBody(secrets.token_hex(16), ROOT, (), same.to_bytes())
+            body = EdgeBody(secrets.token_hex(16), ROOT, shortcut_parts(own.layout, same))
             record = EdgeRecord(node, body, utc_now(), {}, SOFTWARE)
             key = keys.edge_key(record.name)
             self.backend.put(key, record.to_bytes())
@@ -351,20 +345,21 @@ class _Repair:
         self.actions.append(Action(deed, key, message, step))
 
 
-def _pools(own: Link, harm: State) -> set[str]:
-    """Return the pools of the tensors that a state lacks; what cannot be named counts as weights."""
+def _pools(own: Link, harm: State) -> set[str] | None:
+    """Return the pools of the tensors that a state lacks; None where all of it is lacking."""
     if harm is None:
         return set()
     if harm.tensors is None:
-        return {keys.WEIGHTS}
-    return {own.layout.tensors[t].pool for t in np.flatnonzero(harm.tensors).tolist()}
+        return None
+    return {stem_of(own.layout.tensors[t].pool) for t in np.flatnonzero(harm.tensors).tolist()}
 
 
 def _paths(own: Link, pool: str) -> tuple[str, ...]:
-    return tuple(format_name(spec.name) for spec in own.layout.tensors if spec.pool == pool)
+    return tuple(format_name(spec.name) for spec in own.layout.tensors if stem_of(spec.pool) == pool)
 
 
-def _weights_pool(link: Link | None) -> str:
-    """Return a pool of weights of an edge, to condemn it as a path."""
-    pools = link.layout.pools if link is not None else ()
-    return next((pool for pool in pools if pool.startswith(keys.WEIGHTS)), f"{keys.WEIGHTS}float32")
+def _closing(link: Link | None) -> str:
+    """Return what to condemn of an own edge to close it as a path: an array of deltas, where it has one."""
+    names = [keys.parse_data_key(ref.key) for ref in link.objects] if link is not None else []
+    deltas = (keys.array_scope(name.pool, "add") for name in names if name.pool and name.op == "add")
+    return next(deltas, keys.PATH)

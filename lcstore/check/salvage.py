@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final
 
@@ -10,6 +9,7 @@ from lcstore.check.readable import Readable
 from lcstore.check.repaired import Action, Loss
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys
+from lcstore.format.hashing import hash_of
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
 from lcstore.limits import MAX_CHUNK_BYTES, check
@@ -85,11 +85,11 @@ class Salvage:
         aside = f"{keys.QUARANTINE}/{key}"
         try:
             if self.backend.get(aside, 0, nbytes + 1) != data:
-                aside = f"{aside}.{hashlib.sha256(data).hexdigest()[:8]}"
+                aside = f"{aside}.{hash_of(data)[:8]}"
         except NotFoundError:
             pass
         if not is_key(aside):  # the name is as long as names may be
-            aside = f"{keys.QUARANTINE}/{hashlib.sha256(data).hexdigest()}"
+            aside = f"{keys.QUARANTINE}/{hash_of(data)}"
         self.backend.put(aside, data)
         self.backend.delete(key)
         self.actions.append(Action("quarantine", aside, f"set aside: {error.message}", _step_of(key)))

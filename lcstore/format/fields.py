@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import math
 import re
 import reprlib
@@ -19,6 +18,7 @@ from lcstore.errors import (
     LimitError,
     UnsupportedFormatError,
 )
+from lcstore.format.hashing import hash_of
 from lcstore.limits import MAX_RECORD_BYTES
 
 T = TypeVar("T")
@@ -33,7 +33,7 @@ MAX_NUMBER: Final = (1 << 63) - 1
 
 ID: Final = re.compile("[0-9a-f]{32}")
 RUN_ID: Final = re.compile("[0-9a-f]{8}")
-SHA256: Final = re.compile("[0-9a-f]{64}")
+HASH: Final = re.compile("[0-9a-f]{64}")
 NAME: Final = re.compile("[a-z0-9][a-z0-9_.-]{0,99}")
 _TIME: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?Z")
 #: JSON has no other word for these, and a loss may well be one of them.
@@ -210,8 +210,8 @@ def header(kind: str) -> dict[str, object]:
 
 
 def record_id(data: bytes) -> str:
-    """Return the id of a record: the first half of the sha256 of its bytes, in hex."""
-    return hashlib.sha256(data).hexdigest()[:32]
+    """Return the id of a record: the first half of the hash of its bytes, in hex."""
+    return hash_of(data)[:32]
 
 
 def written(data: bytes, read: Callable[..., object]) -> bytes:

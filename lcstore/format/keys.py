@@ -13,9 +13,10 @@ from typing import Final, Literal, TypeAlias
 from lcstore.errors import CorruptionError, InvalidInputError, LimitError
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_STEP
+from lcstore.state.qualified import FIRST_PART, part_of, qualified, stem_of
 from lcstore.storage.safekeys import is_key
 
-Op: TypeAlias = Literal["add", "set", "exact"]
+Op: TypeAlias = Literal["add", "grid", "set", "exact"]
 TagKind: TypeAlias = Literal["tag", "pin"]
 
 STORE_KEY: Final = "lcstore.json"
@@ -23,28 +24,33 @@ NODES: Final = "nodes"
 EDGES: Final = "edges"
 LAYOUTS: Final = "layouts"
 DATA: Final = "data"
+#: Second copies of node records, layouts and `STORE_KEY`: no commits.
+COPIES: Final = "copies"
 RETIRED: Final = "retired"
 CONDEMNED: Final = "condemned"
 NAMES: Final = "names"
 #: Where repairing puts what could not be read, each under its own key: no part of the store.
 QUARANTINE: Final = "quarantine"
 
-OPS: Final[tuple[Op, ...]] = ("add", "set", "exact")
+OPS: Final[tuple[Op, ...]] = ("add", "grid", "set", "exact")
+#: Arrays of integers of the grid; those of other operations hold values.
+INTEGERS: Final = frozenset({"add", "grid"})
+#: Arrays that hold what composes along a path. A path over an edge reads them; the others are set afresh by
+#: whoever changes them.
+COMPOSED: Final = frozenset({"add", "grid", "exact"})
 _OP: Final[dict[str, Op]] = {op: op for op in OPS}
 #: What a retirement lets go, besides ``pool.<pool>``.
 WHOLE_STATE: Final = "state"
 #: What a condemnation is about, besides an array: ``<pool>.<op>``.
 WHOLE_EDGE: Final = "edge"
+#: No object: paths alone are not to go over the edge any more.
+PATH: Final = "path"
 #: The exact value of a node: what a retirement lets go, and what a condemnation is about.
 EXACT_VALUE: Final = "exact"
 #: A condemnation of a layout: the first half of the layout's digest stands where an edge's id does.
 LAYOUT: Final = "layout"
 #: In a name: no node. Of a tag: it is taken away; of a condemnation: the edge is no node's own.
 NO_NODE: Final = "none"
-#: How the names of the pools of weights begin: what a path over an edge has to read.
-WEIGHTS: Final = "weights-"
-#: How the names of pools begin that every edge sets anew.
-MOMENTS: Final = ("first-", "second-")
 
 MAX_TAG_CHARS: Final = 150
 MAX_RUN: Final = 999_999
@@ -54,38 +60,55 @@ MAX_BYTES: Final = MAX_STEP
 
 _ID: Final = "[0-9a-f]{32}"
 _COUNT: Final = "(?:0|[1-9][0-9]{0,18})"
+_PART: Final = "(?:0|[1-9][0-9]{0,4})"
 _POOL: Final = "[a-z0-9][a-z0-9_-]{0,79}"
+_OPS: Final = "|".join(OPS)
+_SCOPE: Final = rf"edge|exact|layout|path|{_POOL}\.(?:{_OPS})"
 _TAG: Final = r"(?:[a-z0-9_]|~[0-9a-f]{2})+"
 
 _ID_RE: Final = re.compile(_ID)
 _RUN_ID_RE: Final = re.compile("[0-9a-f]{8}")
 _DIGEST_RE: Final = re.compile("[0-9a-f]{64}")
-POOL: Final = re.compile(_POOL)
+PART: Final = re.compile(_PART)
+#: A pool as layouts of several parts name it: part 0 is not said.
+_QUALIFIED: Final = re.compile(rf"(?:[1-9][0-9]{{0,4}}/)?{_POOL}")
 _NODE_RE: Final = re.compile(
     rf"nodes/([0-9]{{19}})-([0-9]{{6}})\.([0-9a-f]{{8}})-([0-9]{{8}})-({_ID})-({_ID}|root)-({_COUNT})\.json"
 )
 _EDGE_RE: Final = re.compile(rf"edges/({_ID})-({_ID}|root)-({_ID})-({_COUNT})\.json")
 _LAYOUT_RE: Final = re.compile(r"layouts/([0-9a-f]{64})\.json")
+_COPY_RE: Final = re.compile(rf"copies/(?:({_ID}|[0-9a-f]{{64}})|lcstore)\.json")
 _DATA_RE: Final = re.compile(
-    rf"data/({_ID})/(?:zarr\.json|leaves\.json|({_POOL})\.(add|set|exact)/(?:zarr\.json|c\.({_COUNT})))"
+    rf"data/({_ID})/({_PART})/(?:(?:zarr|leaves|part)\.json"
+    rf"|({_POOL})\.({_OPS})/(?:zarr\.json|c\.({_COUNT})|p\.({_COUNT})))"
 )
 _TAG_RE: Final = re.compile(rf"names/(tag|pin)-({_TAG})-([0-9]{{8}})-({_ID}|none)-({_ID})\.json")
 _RETIRED_RE: Final = re.compile(rf"retired/({_ID})-({_ID})-(state|exact|pool\.{_POOL})\.json")
-_CONDEMNED_RE: Final = re.compile(
-    rf"condemned/({_ID})-({_ID}|none)-({_ID})-(edge|exact|layout|{_POOL}\.(?:add|set|exact))\.json"
-)
-_SCOPE_RE: Final = re.compile(rf"edge|exact|layout|{_POOL}\.(?:add|set|exact)")
+_CONDEMNED_RE: Final = re.compile(rf"condemned/({_ID})-({_ID}|none)-({_ID})-({_SCOPE})\.json")
+_SCOPE_RE: Final = re.compile(_SCOPE)
 _ESCAPED: Final = re.compile("~([0-9a-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
 class DataName:
-    """What a key under ``data/`` says; `pool` and `op` are None for the files of the edge's own folder."""
+    """What a key under ``data/`` says.
+
+    Attributes
+    ----------
+    edge
+        Its id.
+    pool, op
+        Of the array; None for the files of a part's own folder. The pool is named as layouts of several parts
+        name it (`lcstore.state.specs.qualified`).
+    chunk, parity
+        Which chunk of the array it is, or which object that chunks can be rebuilt from.
+    """
 
     edge: str
     pool: str | None
     op: Op | None
     chunk: int | None
+    parity: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +144,9 @@ class CondemnedName:
     """What the key of a condemnation says.
 
     `node` is the one whose own edge it is (None: none's). `scope` is ``edge`` (all objects, and the record),
-    ``exact`` (the node's exact value), ``<pool>.<op>`` (the objects of one array that the edge needs) or
-    ``layout`` (a layout: `edge` is the first half of its digest).
+    ``exact`` (the node's exact value), ``<pool>.<op>`` (the objects of one array that the edge needs),
+    ``path`` (none: readers are to take other paths) or ``layout`` (a layout: `edge` is the first half of its
+    digest).
     """
 
     edge: str
@@ -138,7 +162,8 @@ class CondemnedName:
     @property
     def blocks(self) -> bool:
         """Whether a path over the edge may find something gone."""
-        return self.scope == WHOLE_EDGE or self.scope.startswith(WEIGHTS)
+        op = self.scope.rpartition(".")[2]
+        return self.scope in (WHOLE_EDGE, PATH) or (self.pool is not None and op in COMPOSED)
 
 
 def node_key(name: NodeName) -> str:
@@ -191,7 +216,7 @@ def parse_edge_key(key: str) -> EdgeName:
 
 
 def layout_key(digest: str) -> str:
-    """Return the key of the layout whose bytes have this sha256."""
+    """Return the key of the layout whose bytes have this hash."""
     return f"layouts/{_check_text('layout digest', digest, _DIGEST_RE)}.json"
 
 
@@ -208,19 +233,44 @@ def layout_half(digest: str) -> str:
     return _check_text("layout digest", digest, _DIGEST_RE)[:32]
 
 
+def copy_key(what: str) -> str:
+    """Return the key of the second copy of a node's record (by id), a layout (by hash) or `STORE_KEY`."""
+    key = f"{COPIES}/{what.removesuffix('.json')}.json"
+    parse_copy_key(key)
+    return key
+
+
+def parse_copy_key(key: str) -> str:
+    """Return of what a key is the copy: the id of a node, the hash of a layout, or `STORE_KEY`."""
+    found = _COPY_RE.fullmatch(key)
+    if found is None:
+        raise CorruptionError("not the name of a copy", key=key)
+    return found[1] or STORE_KEY
+
+
 def edge_folder(edge: str) -> str:
     """Return the prefix below which every object of an edge lies."""
     return f"data/{_check_text('edge id', edge, _ID_RE)}"
 
 
-def group_key(edge: str) -> str:
-    """Return the key of the metadata of an edge's Zarr group."""
-    return f"{edge_folder(edge)}/zarr.json"
+def part_folder(edge: str, part: str) -> str:
+    """Return the prefix below which every object of a part of an edge lies."""
+    return f"{edge_folder(edge)}/{_check_text('part', part, PART)}"
 
 
-def leaves_key(edge: str) -> str:
-    """Return the key of the plain leaves, where they are too large for the node's record."""
-    return f"{edge_folder(edge)}/leaves.json"
+def part_key(edge: str, part: str) -> str:
+    """Return the key of a part that is an object of its own."""
+    return f"{part_folder(edge, part)}/part.json"
+
+
+def group_key(edge: str, part: str = FIRST_PART) -> str:
+    """Return the key of the metadata of a part's Zarr group."""
+    return f"{part_folder(edge, part)}/zarr.json"
+
+
+def leaves_key(edge: str, part: str = FIRST_PART) -> str:
+    """Return the key of a part's plain leaves, where they are too large for the record."""
+    return f"{part_folder(edge, part)}/leaves.json"
 
 
 def array_key(edge: str, pool: str, op: Op) -> str:
@@ -233,13 +283,27 @@ def chunk_key(edge: str, pool: str, op: Op, index: int) -> str:
     return f"{_array_folder(edge, pool, op)}/c.{_check_number('chunk', index, MAX_BYTES)}"
 
 
+def parity_key(edge: str, pool: str, op: Op, index: int) -> str:
+    """Return the key of object number `index` of those that chunks of one array can be rebuilt from."""
+    return f"{_array_folder(edge, pool, op)}/p.{_check_number('parity', index, MAX_BYTES)}"
+
+
+def part_name(key: str) -> str:
+    """Return the number of the part that an object of data is of."""
+    found = _DATA_RE.fullmatch(key)
+    if found is None:
+        raise CorruptionError("not the name of an edge's object", key=key)
+    return found[2]
+
+
 def parse_data_key(key: str) -> DataName:
     """Return what a key under ``data/`` says."""
     found = _DATA_RE.fullmatch(key)
     if found is None:
         raise CorruptionError("not the name of an edge's object", key=key)
-    edge, pool, op, chunk = found.groups()
-    return DataName(edge, pool, _OP.get(op), None if chunk is None else int(chunk))
+    edge, part, stem, op, chunk, parity = found.groups()
+    numbers = (None if text is None else int(text) for text in (chunk, parity))
+    return DataName(edge, None if stem is None else qualified(part, stem), _OP.get(op), *numbers)
 
 
 def edge_of(key: str) -> str | None:
@@ -252,6 +316,11 @@ def edge_of(key: str) -> str | None:
 def is_data_key(text: str) -> bool:
     """Return whether `text` is a key of an edge's object."""
     return _DATA_RE.fullmatch(text) is not None
+
+
+def is_part(key: str) -> bool:
+    """Return whether a key is that of a part that is an object of its own."""
+    return is_data_key(key) and key.endswith("/part.json")
 
 
 def tag_key(name: TagName) -> str:
@@ -314,13 +383,13 @@ def parse_condemned_key(key: str) -> CondemnedName:
 
 
 def pool_of(pool: str) -> str:
-    """Return what a retirement of one pool lets go."""
-    return f"pool.{_check_text('pool', pool, POOL)}"
+    """Return what a retirement of one pool lets go, of all parts."""
+    return f"pool.{_stem(pool)}"
 
 
 def array_scope(pool: str, op: Op) -> str:
-    """Return the scope of a condemnation of one array."""
-    return f"{_check_text('pool', pool, POOL)}.{op}"
+    """Return the scope of a condemnation of one array, of all parts."""
+    return f"{_stem(pool)}.{op}"
 
 
 def is_retirable(what: str) -> bool:
@@ -348,7 +417,12 @@ def is_id(text: str) -> bool:
 def _array_folder(edge: str, pool: str, op: Op) -> str:
     if op not in OPS:
         raise InvalidInputError(f"not an op: {op!r:.100}")
-    return f"{edge_folder(edge)}/{_check_text('pool', pool, POOL)}.{op}"
+    stem = _stem(pool)
+    return f"{part_folder(edge, part_of(pool))}/{stem}.{op}"
+
+
+def _stem(pool: str) -> str:
+    return stem_of(_check_text("pool", pool, _QUALIFIED))
 
 
 def _check_number(what: str, value: int, limit: int) -> int:

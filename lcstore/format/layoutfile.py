@@ -6,11 +6,11 @@ that condemned a layout may therefore delete it: no writer stores it again.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
+from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
 from lcstore.limits import MAX_LAYOUT_BYTES
 from lcstore.state.layout import Layout
@@ -19,7 +19,7 @@ from lcstore.state.layout import Layout
 def layout_object(layout: Layout) -> tuple[str, bytes]:
     """Return the digest and the bytes of a new object for a layout."""
     data = dumps(layout.to_json() | {"id": secrets.token_hex(16)})
-    return hashlib.sha256(data).hexdigest(), data
+    return hash_of(data), data
 
 
 def read_layout(key: str, data: bytes) -> Layout:
@@ -30,7 +30,7 @@ def read_layout(key: str, data: bytes) -> Layout:
     CorruptionError
         It is not the one that its name promises, or no layout at all.
     """
-    if hashlib.sha256(data).hexdigest() != keys.parse_layout_key(key):
+    if hash_of(data) != keys.parse_layout_key(key):
         raise CorruptionError("the layout is not the one that its name promises (its hash differs)", key=key)
     value = loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES)
     try:

@@ -5,42 +5,33 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from lcstore.format.keys import Op
+from lcstore.format.keys import INTEGERS, Op
+from lcstore.state.specs import PoolSpec
+from lcstore.track.grid import track_dtype
 
 GROUP: Final = b'{"attributes":{},"node_type":"group","zarr_format":3}'
 
 
-def array_metadata(size: int, chunk: int, dtype: str, op: Op, *, integer: str | None, storage: str) -> bytes:
-    """Return the metadata of one flat array.
-
-    Parameters
-    ----------
-    size, chunk
-        Elements of the array and of a chunk.
-    dtype, storage
-        Logical dtype of the values, and the one that Zarr sees (they differ for bfloat16).
-    op
-        What the array holds.
-    integer
-        Dtype of grid integers, where the array holds those instead of values.
-    """
+def array_metadata(pool: PoolSpec, op: Op) -> bytes:
+    """Return the metadata of the array of a pool that holds what an operation says."""
+    integers = op in INTEGERS
     codec: dict[str, Any] = {"name": "lcstore.lc"}
     if op == "exact":
         codec["configuration"] = {"quantizer": "lossless"}
     else:
         codec["configuration"] = {}
-    if integer is None and storage != dtype:
-        codec["configuration"]["logical"] = dtype
-    shown = integer or storage
+    if not integers and pool.storage_dtype != pool.dtype:
+        codec["configuration"]["logical"] = pool.dtype
+    shown = str(track_dtype(pool.dtype)) if integers else pool.storage_dtype
     value = {
         "attributes": {},
-        "chunk_grid": {"configuration": {"chunk_shape": [chunk]}, "name": "regular"},
+        "chunk_grid": {"configuration": {"chunk_shape": [pool.chunk]}, "name": "regular"},
         "chunk_key_encoding": {"configuration": {"separator": "."}, "name": "default"},
         "codecs": [codec],
         "data_type": shown,
         "fill_value": _fill_value(shown),
         "node_type": "array",
-        "shape": [size],
+        "shape": [pool.size],
         "storage_transformers": [],
         "zarr_format": 3,
     }

@@ -9,18 +9,20 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.format import keys
-from lcstore.format.records import EdgeBody, EdgeRecord, NodeRecord, ObjectRef
+from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
+from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
 R = TypeVar("R")
 
-#: An array of an edge: pool and op.
+#: An array of an edge, of all its parts: pool and op.
 Array: TypeAlias = tuple[str, keys.Op]
 
 
@@ -35,7 +37,7 @@ class Stored:
     own
         Whether it is the edge that the target was saved with.
     layout
-        Digest of the target's layout; "" for a shortcut.
+        What the layout of the target is known by; "" for a shortcut.
     ops
         What it says of each tensor.
     arrays
@@ -95,7 +97,8 @@ class Contents:
     @property
     def idle_layouts(self) -> list[str]:
         """Layouts that no record names."""
-        used = {stored.layout for stored in self.stored.values()}
+        layouts = {stored.layout for stored in self.stored.values() if stored.own}
+        used = {digest for layout in layouts for _, digest in split_layouts(layout)}
         return [digest for digest in self.layouts if digest not in used]
 
     def key_of(self, edge: str) -> str | None:
@@ -236,5 +239,5 @@ def _arrays(edge: EdgeBody) -> dict[Array, tuple[ObjectRef, ...]]:
     for ref in edge.objects:
         name = keys.parse_data_key(ref.key)
         if name.pool is not None and name.op is not None:
-            found[name.pool, name.op].append(ref)
+            found[stem_of(name.pool), name.op].append(ref)
     return {array: tuple(refs) for array, refs in found.items()}

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from functools import partial
 from threading import RLock
 from typing import NoReturn, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
+from lcstore.format.bodies import split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG
 from lcstore.index.listing import LATEST, READING, Listing, Order
 from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node
-from lcstore.index.reading import Records, read_all
+from lcstore.index.reading import Records, read_all, read_listed
 from lcstore.index.resolve import absent, holds, resolved
+from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
@@ -215,10 +218,20 @@ class Index:
         read_all(self.backend, NODE, listed, take, _refuse, on_progress)
         return found
 
-    def layout(self, digest: str) -> Layout:
-        """Return a layout, read and checked against its digest; errors as for `record`."""
+    def layout(self, layout: str) -> Layout:
+        """Return the layout of a record, joined of those of its parts; errors as for `record`."""
+        return self._layouts.made(layout, partial(self._join, layout))
+
+    def _join(self, layout: str) -> tuple[Layout, int]:
+        """Return a joined layout, and the bytes that its parts are stored in; each is checked."""
         missing = "a layout that a record needs is missing"
-        return self._layouts.get(LAYOUT, keys.layout_key(digest), missing)
+        stored = [(part, keys.layout_key(digest)) for part, digest in split_layouts(layout)]
+        read = [(part, *read_listed(self.backend, LAYOUT, key, missing)) for part, key in stored]
+        try:
+            return join([(part, found) for part, found, _ in read]), sum(nbytes for _, _, nbytes in read)
+        except CorruptionError as error:
+            error.key = error.key or stored[0][1]
+            raise
 
     # Paths, and what changes beside them ----------------------------------------------------------------
 

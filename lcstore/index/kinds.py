@@ -17,8 +17,9 @@ from lcstore.format.marks import (
     read_retired,
     read_tag,
 )
-from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord, read_edge, read_node
+from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.names import EdgeName, NodeName
+from lcstore.index.parts import edge_reader, node_reader
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped
@@ -39,31 +40,43 @@ class Kind(Generic[N, R]):
         Where all of its kind lie.
     parse
         Returns what a key says.
-    read
-        Returns the record of a key and bytes, checked against each other.
+    reader
+        Returns, for a store, what returns the record of a key and bytes, checked against each other. It gets
+        from there what the record is made of besides.
     limit
         Bytes of one, at the most.
     """
 
     folder: str
     parse: Callable[[str], N]
-    read: Callable[[str, bytes], R]
+    reader: Callable[[Backend], Callable[[str, bytes], R]]
     limit: int = MAX_RECORD_BYTES
 
 
-NODE: Final[Kind[NodeName, NodeRecord]] = Kind(keys.NODES, keys.parse_node_key, read_node)
-EDGE: Final[Kind[EdgeName, EdgeRecord]] = Kind(keys.EDGES, keys.parse_edge_key, read_edge)
-LAYOUT: Final[Kind[str, Layout]] = Kind(keys.LAYOUTS, keys.parse_layout_key, read_layout, MAX_LAYOUT_BYTES)
-TAG: Final[Kind[keys.TagName, TagRecord]] = Kind(keys.NAMES, keys.parse_tag_key, read_tag)
+def _alone(read: Callable[[str, bytes], R]) -> Callable[[Backend], Callable[[str, bytes], R]]:
+    """Return the reader of records that are whole by themselves."""
+    return lambda backend: read
+
+
+NODE: Final[Kind[NodeName, NodeRecord]] = Kind(keys.NODES, keys.parse_node_key, node_reader)
+EDGE: Final[Kind[EdgeName, EdgeRecord]] = Kind(keys.EDGES, keys.parse_edge_key, edge_reader)
+LAYOUT: Final[Kind[str, Layout]] = Kind(
+    keys.LAYOUTS, keys.parse_layout_key, _alone(read_layout), MAX_LAYOUT_BYTES
+)
+#: Nothing reads second copies yet, but they are known by name: what a copy is of says how to read it.
+COPY: Final[Kind[str, bytes]] = Kind(
+    keys.COPIES, keys.parse_copy_key, _alone(lambda key, data: data), max(MAX_LAYOUT_BYTES, MAX_RECORD_BYTES)
+)
+TAG: Final[Kind[keys.TagName, TagRecord]] = Kind(keys.NAMES, keys.parse_tag_key, _alone(read_tag))
 RETIRED: Final[Kind[keys.RetiredName, RetiredRecord]] = Kind(
-    keys.RETIRED, keys.parse_retired_key, read_retired
+    keys.RETIRED, keys.parse_retired_key, _alone(read_retired)
 )
 CONDEMNED: Final[Kind[keys.CondemnedName, CondemnedRecord]] = Kind(
-    keys.CONDEMNED, keys.parse_condemned_key, read_condemned
+    keys.CONDEMNED, keys.parse_condemned_key, _alone(read_condemned)
 )
 #: By folder.
 KINDS: Final[dict[str, Kind[Any, Any]]] = {
-    kind.folder: kind for kind in (NODE, EDGE, LAYOUT, TAG, RETIRED, CONDEMNED)
+    kind.folder: kind for kind in (NODE, EDGE, LAYOUT, COPY, TAG, RETIRED, CONDEMNED)
 }
 
 

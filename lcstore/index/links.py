@@ -9,7 +9,8 @@ import numpy as np
 
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
-from lcstore.format.records import EdgeRecord, NodeRecord, ObjectRef
+from lcstore.format.bodies import ObjectRef
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.names import ROOT
 from lcstore.state.layout import Layout
 from lcstore.track.algebra import Effect, array_of

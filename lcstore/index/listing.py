@@ -25,6 +25,8 @@ Order: TypeAlias = tuple[tuple[str, ...], ...]
 LATEST: Final[Order] = ((keys.NODES,),)
 #: Who sets a tag wants the number of the last one.
 TAGS: Final[Order] = ((keys.NAMES,),)
+#: Who deletes records deletes their second copies first.
+COPIES: Final[Order] = ((keys.COPIES,),)
 #: Who has just committed asks whether anything of it is condemned.
 CONDEMNATIONS: Final[Order] = ((keys.CONDEMNED,),)
 #: Who shows the states; the marks of what is listed are listed after it.

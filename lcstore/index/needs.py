@@ -13,9 +13,11 @@ from lcstore.format import keys
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.index.contents import Contents, Stored
 from lcstore.state.layout import Layout
+from lcstore.state.qualified import stem_of
+from lcstore.state.specs import role_of
 from lcstore.track.algebra import Effect, array_of
 
-#: An array of an edge: the edge's id, pool, op.
+#: An array of an edge, of all its parts: the edge's id, pool, op.
 Needed: TypeAlias = tuple[str, str, keys.Op]
 
 #: No edge sets the tensor: it is new in a layout that no edge of the path speaks of.
@@ -103,16 +105,17 @@ class _Needs:
     def _need(self, node: str, digest: str, begins: np.ndarray) -> None:
         if digest not in self._pools:
             layout = self.layout(digest)
-            names = list(layout.pools)
+            names = list(dict.fromkeys(map(stem_of, layout.pools)))
             numbers = {name: number for number, name in enumerate(names)}
-            self._pools[digest] = names, np.array([numbers[s.pool] for s in layout.tensors], np.int64)
+            of = [numbers[stem_of(spec.pool)] for spec in layout.tensors]
+            self._pools[digest] = names, np.array(of, np.int64)
         names, pools = self._pools[digest]
         stripped = self.census.marks.stripped.get(node, frozenset())
         for code in np.unique(begins * len(names) + pools).tolist():
             begin, pool = divmod(code, len(names))
             if begin < 0 or names[pool] in stripped:
                 continue
-            weights = self.layout(digest).pools[names[pool]].role == "weights"
+            weights = role_of(names[pool]) == "weights"
             array = array_of(begin % _OPS, weights)
             if array is not None:
                 self.found.add((self.edges[begin // _OPS], names[pool], array))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
@@ -46,16 +47,16 @@ class Records:
         CorruptionError
             It is not there (the error says `missing`), or is not what its name promises.
         """
+        return self.made(key, partial(read_listed, self.backend, kind, key, missing))
+
+    def made(self, key: str, make: Callable[[], tuple[R, int]]) -> R:
+        """Return what is kept under a key; else what `make` returns, with as many bytes as it counts for."""
         with self._lock:
             if key in self._kept:
                 self._kept[key] = self._kept.pop(key)  # the last to go
                 known: R = self._kept[key][0]
                 return known
-        try:
-            data = read_capped(self.backend, key, kind.limit)
-        except NotFoundError as error:
-            raise CorruptionError(missing, key=key) from error
-        return self.keep(key, kind.read(key, data), len(data))
+        return self.keep(key, *make())
 
     def keep(self, key: str, record: R, nbytes: int) -> R:
         """Keep a record of some stored bytes, and return it, or the same one that is kept already."""
@@ -69,6 +70,15 @@ class Records:
                 _, gone = self._kept.pop(next(iter(self._kept)))
                 self.nbytes -= gone
         return record
+
+
+def read_listed(backend: Backend, kind: Kind[Any, R], key: str, missing: str) -> tuple[R, int]:
+    """Return a record and how many bytes it has; errors as for `Records.get`."""
+    try:
+        data = read_capped(backend, key, kind.limit)
+    except NotFoundError as error:
+        raise CorruptionError(missing, key=key) from error
+    return kind.reader(backend)(key, data), len(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,8 @@ def read_each(
     One that is damaged is read once more: a bit may have flipped on the way.
     """
 
+    parse = kind.reader(backend)
+
     def read(key: str) -> ReadRecord[R]:
         first = read_once(key)
         return read_once(key) if isinstance(first.error, CorruptionError) else first
@@ -98,7 +110,7 @@ def read_each(
         try:
             data = read_capped(backend, key, kind.limit)
             nbytes = len(data)
-            return ReadRecord(key, nbytes, kind.read(key, data), None)
+            return ReadRecord(key, nbytes, parse(key, data), None)
         except LcstoreError as error:
             error.key = error.key or key
             return ReadRecord(key, nbytes, None, error)

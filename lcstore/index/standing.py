@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.records import ObjectRef
+from lcstore.format.bodies import ObjectRef
 from lcstore.graph.names import EdgeRef
 from lcstore.index.contents import Contents, own_edge, shortcut_edge
 from lcstore.index.index import Index
@@ -16,7 +16,7 @@ from lcstore.storage.backend import Backend
 
 
 def is_taken_away(
-    backend: Backend, edge: str, objects: Iterable[ObjectRef], new_layout: str | None = None
+    backend: Backend, edge: str, objects: Iterable[ObjectRef], new_layouts: Iterable[str] = ()
 ) -> bool:
     """Return whether a collector took what a record just committed names for an interrupted write's.
 
@@ -28,8 +28,8 @@ def is_taken_away(
         Where the store is.
     edge, objects
         The edge of the record, and all objects that it needs.
-    new_layout
-        The digest of its layout, where no earlier record of its handle names that.
+    new_layouts
+        The digests of those of its layouts that no earlier record of its handle names.
     """
     condemned = Listing.take(backend, CONDEMNATIONS).condemned
     if any(name.edge == edge and name.scope != keys.LAYOUT for name in condemned):
@@ -38,11 +38,11 @@ def is_taken_away(
     there = set(backend.list(keys.edge_folder(edge)))
     if any(ref.key not in there for ref in objects):
         return True
-    if new_layout is None:
-        return False
-    half = keys.layout_half(new_layout)
-    going = any(name.edge == half and name.scope == keys.LAYOUT for name in condemned)
-    return going or not _is_there(backend, keys.layout_key(new_layout))
+    halves = {name.edge for name in condemned if name.scope == keys.LAYOUT}
+    return any(
+        keys.layout_half(layout) in halves or not _is_there(backend, keys.layout_key(layout))
+        for layout in new_layouts
+    )
 
 
 def _is_there(backend: Backend, key: str) -> bool:

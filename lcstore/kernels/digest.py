@@ -2,7 +2,7 @@
 
 ``digest(n) = sum_j w(j) n_j  mod 2**64`` with ``w(j)`` a fixed odd-looking mix of the position `j` inside
 the tensor. Linear, so ``digest(n + d) = digest(n) + digest(d)``: a delta carries the change of its target's
-digest. It guards against accidents; stored objects carry sha256 against substitution.
+digest. It guards against accidents; stored objects carry a hash against substitution.
 """
 
 from __future__ import annotations
@@ -41,5 +41,40 @@ def digest(values: Array, start: int, out: Array) -> int:
     first = np.uint64(start)
     for i in range(values.size):
         total += weight(first + np.uint64(i)) * np.uint64(np.int64(values[i]))
+    out[0] += total
+    return 0
+
+
+@kernel
+def digest_runs(
+    values: Array, first: int, words: int, extents: Array, whole: Array, start: Array, out: Array
+) -> int:
+    """Add the digest of a part of a rectangle of a tensor, at the positions of the tensor, to ``out[0]``.
+
+    Parameters
+    ----------
+    values
+        Integers of any width, `words` for each element, from element `first` of the rectangle on.
+    first, words
+        As said.
+    extents, whole, start
+        ``int64[d]``: shape of the rectangle, shape of the tensor, and where in that the rectangle begins.
+    out
+        ``uint64[1]``, added to.
+    """
+    total = np.uint64(0)
+    run, count = extents[extents.size - 1], values.size // words
+    done = 0
+    while done < count:
+        left, position, stride = first + done, 0, 1
+        for d in range(extents.size - 1, -1, -1):
+            position += (left % extents[d] + start[d]) * stride
+            left //= extents[d]
+            stride *= whole[d]
+        size = min(run - (first + done) % run, count - done) * words
+        at, from_ = np.uint64(position * words), done * words
+        for i in range(size):
+            total += weight(at + np.uint64(i)) * np.uint64(np.int64(values[from_ + i]))
+        done += size // words
     out[0] += total
     return 0

@@ -21,6 +21,7 @@ from lcstore.format.records import utc_now
 from lcstore.index.contents import Contents, read_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
+from lcstore.index.listing import COPIES, Listing
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
 from lcstore.state.layout import Layout
@@ -201,11 +202,28 @@ class Collector:
     # Deleting -------------------------------------------------------------------------------------------
 
     def _delete(self, contents: Contents, scopes: Sequence[Scope]) -> None:
-        """Delete objects, and only when all are gone the records that list them."""
-        self._delete_all("objects", _objects(contents, scopes))
+        """Delete objects, and only when all are gone the records that list them.
+
+        Copies go before what they are copies of, and parts that are objects after the records: a record that
+        is there can be read, and there is a copy only of what is there.
+        """
+        objects = _objects(contents, scopes)
         whole = [scope for scope in scopes if scope.scope == keys.WHOLE_EDGE]
         records = [key for scope in whole if (key := contents.key_of(scope.edge)) is not None]
+        parts = [key for key in objects if keys.is_part(key)]
+        self._delete_all("copies", self._copies([*objects, *records]))
+        self._delete_all("objects", [key for key in objects if not keys.is_part(key)])
         self._delete_all("records", sorted(records))
+        self._delete_all("parts", parts)
+
+    def _copies(self, going: Sequence[str]) -> list[str]:
+        """Return the second copies of records of nodes and of layouts, of some keys."""
+        gone = {keys.parse_layout_key(key) for key in going if key.startswith(f"{keys.LAYOUTS}/")}
+        gone |= {keys.parse_node_key(key).node for key in going if key.startswith(f"{keys.NODES}/")}
+        if not gone:
+            return []
+        copies = Listing.take(self.backend, COPIES).below(keys.COPIES)
+        return [key for key in copies if keys.parse_copy_key(key) in gone]
 
     def _sweep(self, contents: Contents, gone: Sequence[Scope]) -> int:
         """Delete marks that nothing refers to any more; return how many."""

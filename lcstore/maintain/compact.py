@@ -13,13 +13,15 @@ from typing import Final
 
 from lcstore.errors import CorruptionError, NotFoundError, StorageError
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord
-from lcstore.format.records import EdgeBody, EdgeRecord, ObjectRef, utc_now
+from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.index.index import Index
+from lcstore.index.parts import shortcut_parts
 from lcstore.index.standing import is_taken_away
 from lcstore.maintain.retire import RetireReport
 from lcstore.maintain.verdict import weights_of
@@ -234,9 +236,9 @@ class Compactor:
         with node.named():
             merger = self._merger(shortcut)
             edge = secrets.token_hex(16)
-            written = Written(self.backend)
+            written = Written(self.backend, edge)
             room = Semaphore(max(1, MEMORY // bytes_per_job(node.layout)))
-            jobs = [partial(self._merge, job, room, edge, written) for job in merger.jobs()]
+            jobs = [partial(self._merge, job, room, written) for job in merger.jobs()]
             try:
                 run_all(self.executor, jobs)
             except NotFoundError as error:
@@ -244,11 +246,10 @@ class Compactor:
                     raise
                 return False  # a collector took what was just written
             merger.prove()
-            written.put_metadata(edge, node.layout)
+            written.put_metadata(node.layout)
         self.written += written.nbytes
-        return self._commit(
-            shortcut, EdgeBody(edge, shortcut.base, written.listed(), merger.columns.to_bytes())
-        )
+        parts = shortcut_parts(node.layout, merger.columns, written.listed())
+        return self._commit(shortcut, EdgeBody(edge, shortcut.base, parts))
 
     def _inputs(self, shortcut: Shortcut) -> list[EdgeRef]:
         """Return the edges to sum: those that are named; where one is not there, what leads there now."""
@@ -267,11 +268,11 @@ class Compactor:
             base = below.layout, below.columns
         return Merger(edges, node.layout, node.columns, base)
 
-    def _merge(self, job: MergeJob, room: Semaphore, edge: str, written: Written) -> None:
+    def _merge(self, job: MergeJob, room: Semaphore, written: Written) -> None:
         """Merge a chunk, write it, and read back what was written."""
         with room:
             for chunk in job():
-                self._check(written.put_chunk(edge, chunk))
+                self._check(written.put_chunk(chunk))
 
     def _check(self, ref: ObjectRef) -> None:
         try:

@@ -19,6 +19,7 @@ from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.decide import Decision, decide
 from lcstore.state.layout import Layout
 from lcstore.state.names import matcher
+from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.settle import put_record
@@ -192,8 +193,8 @@ def _pools(layout: Layout, globs: Sequence[str], notes: list[str]) -> list[str]:
     """Return the pools all of whose tensors match: less than a pool cannot be let go of."""
     matches: Callable[..., bool] = matcher(list(globs))
     found = []
-    for pool in layout.pools:
-        inside = [matches(spec.name) for spec in layout.tensors if spec.pool == pool]
+    for pool in dict.fromkeys(map(stem_of, layout.pools)):
+        inside = [matches(spec.name) for spec in layout.tensors if stem_of(spec.pool) == pool]
         if inside and all(inside):
             found.append(pool)
         elif any(inside):

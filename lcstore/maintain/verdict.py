@@ -61,11 +61,8 @@ class Verdict(NamedTuple):
         """
         if not stored.own or stored.edge in self.edges or stored.target in self.ways:
             return None
-        weights = [array for array in stored.arrays if array[0].startswith(keys.WEIGHTS)]
-        if not all(self.spares(stored, array) for array in weights):
-            return None
-        # Deltas are needed of the ways alone: so it has no such array, and none goes with this.
-        return keys.array_scope(next((pool for pool, _ in weights), f"{keys.WEIGHTS}float32"), "add")
+        going = any(not self.spares(stored, array) for array in stored.arrays if array[1] in keys.COMPOSED)
+        return None if going else keys.PATH
 
 
 def judge(census: Contents, layout: Callable[[str], Layout]) -> Verdict:
@@ -105,13 +102,13 @@ def judge(census: Contents, layout: Callable[[str], Layout]) -> Verdict:
 def _opening(census: Contents, nodes: Iterable[str]) -> set[Needed]:
     """Return the arrays without which the own edges of some nodes would be closed to readers.
 
-    An edge is condemned as a path with any array of weights that it has, be it one whose tensors are gone
-    from all kept states: it is not worth closing the way for what that takes.
+    An edge is condemned as a path with any array that composes, be it one whose tensors are gone from all
+    kept states: it is not worth closing the way for what that takes.
     """
     found: set[Needed] = set()
     for node in nodes:
         stored = census.stored[census.own[node]]
-        found |= {(stored.edge, *array) for array in stored.arrays if array[0].startswith(keys.WEIGHTS)}
+        found |= {(stored.edge, *array) for array in stored.arrays if array[1] in keys.COMPOSED}
     return found
 
 

@@ -66,7 +66,7 @@ def _side(node: Node, wanted: Wanted, walker: Walker) -> Compared:
     except CorruptionError:  # on the way from the other state, which the path from the root may avoid
         walker.forget()
         values = walker.values(node, part.tensors)
-    specs = [node.layout.tensors[t] for t in part.tensors]
+    specs = [node.layout.wholes[t] for t in part.tensors]
     leaves, names = walker.reader.leaves(node), [*node.leaf_places]
     return Compared(
         Side(walker.reader.url, node.record.step, node.name.node),

@@ -92,11 +92,11 @@ def tree_of(
     node, part
         The state, and what of it.
     values, leaves
-        Flat values of the part's tensors by their place in the layout; all plain values.
+        Flat values of the part's tensors by their place among `Layout.wholes`; all plain values.
     dtype, like, to
         As for `Store.restore`.
     """
-    specs = node.layout.tensors
+    specs = node.layout.wholes
     if like is None:
         objects = [shaped(values[t], specs[t], dtype, to) for t in part.tensors]
         return unflatten(part.structure, objects, [leaves[i] for i in part.leaves])

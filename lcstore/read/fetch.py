@@ -4,30 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.records import EdgeBody, ObjectRef
+from lcstore.format.bodies import EdgeBody, ObjectRef
+from lcstore.index.parts import fetch_object
 from lcstore.storage.backend import Backend
 from lcstore.track.algebra import ArrayName
-
-
-def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:
-    """Return a stored object that is what its record says.
-
-    What fails the check is read once more: a bit may have flipped on the way.
-
-    Raises
-    ------
-    CorruptionError
-        It is missing or differs.
-    """
-    try:
-        try:
-            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
-        except CorruptionError:
-            return ref.check(backend.get(ref.key, 0, ref.nbytes + 1))
-    except NotFoundError as error:
-        raise CorruptionError("an object that a record needs is missing", key=ref.key) from error
 
 
 class ChunkFetch:

@@ -18,12 +18,18 @@ from lcstore.storage.jobs import run_all
 from lcstore.track.frames import values_of_frame
 
 
-def exact_values(reader: Reader, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-    """Return the exact flat values of tensors that a node keeps them of."""
+def exact_values(
+    reader: Reader, node: Node, wanted: Sequence[int], window: tuple[int, int] | None = None
+) -> dict[int, Array]:
+    """Return the exact flat values of what is stored; with a window of one, what is outside means nothing."""
     fetch = exact_fetch(reader, node)
     specs = node.layout.tensors
     out = {t: np.zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in wanted}
-    chunks = exact_chunks(node, wanted)
+    chunks = [
+        (tensors, chunk)
+        for tensors, chunk in exact_chunks(node, wanted)
+        if window is None or tensors.holds(chunk, wanted[0], window)
+    ]
     run_all(reader.executor, [partial(_fill, tensors, chunk, fetch, out) for tensors, chunk in chunks])
     return out
 

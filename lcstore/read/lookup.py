@@ -24,7 +24,7 @@ def as_name(name: str | Name) -> Name:
 
 
 def tensor_at(node: Node, name: Name) -> int | None:
-    """Return the place of a tensor in the layout; None where no tensor has this name."""
+    """Return the place of a tensor among `Layout.wholes`; None where no tensor has this name."""
     return node.layout.index.get(name)
 
 
@@ -78,7 +78,7 @@ def part_of(node: Node, names: str | Sequence[str] | None, url: str) -> Selectio
 def names_of(node: Node, names: str | Sequence[str] | None = None, url: str = "") -> list[Name]:
     """Return the names of a state's tensors, then those of its plain values: all, or those wanted."""
     part, leaves = part_of(node, names, url), [*node.leaf_places]
-    return [*(node.layout.tensors[t].name for t in part.tensors), *(leaves[i] for i in part.leaves)]
+    return [*(node.layout.wholes[t].name for t in part.tensors), *(leaves[i] for i in part.leaves)]
 
 
 def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:

@@ -12,6 +12,7 @@ from lcstore.format.records import NodeRecord
 from lcstore.graph.names import NodeName
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
+from lcstore.state.qualified import stem_of
 from lcstore.state.tree import structure_names
 from lcstore.track.columns import EXACT, Columns
 
@@ -50,10 +51,19 @@ class Node:
             error.step = self.record.step if error.step is None else error.step
             raise
 
+    def has_let_go(self, tensor: int) -> bool:
+        """Return whether a tensor of the layout was let go."""
+        return stem_of(self.layout.tensors[tensor].pool) in self.stripped
+
     @property
     def everything(self) -> range:
-        """All tensors, by their place in the layout."""
+        """All that is stored, by place among `Layout.tensors`."""
         return range(len(self.layout.tensors))
+
+    @property
+    def wholes(self) -> range:
+        """All tensors of the state, by place among `Layout.wholes`."""
+        return range(len(self.layout.wholes))
 
     @cached_property
     def leaf_places(self) -> dict[Name, int]:
@@ -67,7 +77,7 @@ class Node:
 
     def keeps_exact(self, tensor: int) -> bool:
         """Return whether the exact value of a lossy tensor is given."""
-        lossy = self.layout.tensors[tensor].role != "exact" and self.exact
+        lossy = self.layout.tensors[tensor].role != "plain" and self.exact
         return lossy and (bool(self.columns.op[tensor] == EXACT) or self.record.exact is not None)
 
     def divide(self, wanted: Iterable[int]) -> tuple[list[int], list[int]]:
@@ -80,7 +90,7 @@ class Node:
 
     def check_kept(self, wanted: Iterable[int]) -> None:
         """Refuse tensors that were let go: part of a state is never given for the whole."""
-        gone = [t for t in wanted if self.layout.tensors[t].pool in self.stripped] if self.stripped else ()
+        gone = [t for t in wanted if self.has_let_go(t)] if self.stripped else ()
         if gone:
             first = format_name(self.layout.tensors[gone[0]].name)
             raise NotFoundError(

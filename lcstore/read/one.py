@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from lcstore.read.lookup import absent, tensor_at
 from lcstore.read.resolved import Resolved
 from lcstore.state.names import Name, format_name
+from lcstore.state.shards import Box
 
 
 def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
@@ -27,28 +27,39 @@ def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
         if leaf is None:
             raise absent(format_name(name), [node], state.reader.url)
         return state.leaves[leaf]
-    spec = node.layout.tensors[tensor]
-    window = row_window(spec.shape, sel)
+    shape = node.layout.wholes[tensor].shape
+    window = box_window(shape, sel)
     if window is None:
-        return np.asarray(state.values([tensor])[tensor].reshape(spec.shape)[sel])
-    low, high, rest = window
-    return np.asarray(state.window(tensor, low, high).reshape(-1, *spec.shape[1:])[rest])
+        return np.asarray(state.values([tensor])[tensor].reshape(shape)[sel])
+    box, rest = window
+    return np.asarray(state.region(tensor, box)[rest])
 
 
-def row_window(shape: tuple[int, ...], sel: Any) -> tuple[int, int, Any] | None:
-    """Return first and last element, and what is left to select, where `sel` begins with a range of rows.
+def box_window(shape: tuple[int, ...], sel: Any) -> tuple[Box, Any] | None:
+    """Return the indices that `sel` is within, and what is left to select of those.
 
     None where the selection has to be made on the whole tensor.
     """
-    first = sel[0] if isinstance(sel, tuple) and sel else sel
-    if 0 in shape or not shape or not isinstance(first, slice | int | np.integer) or isinstance(first, bool):
+    leading = sel if isinstance(sel, tuple) else (sel,)
+    box, rest = [], []
+    for size, one in zip(shape, leading, strict=False):
+        bounds = _bounds(size, one)
+        if bounds is None:
+            break
+        box.append(bounds[0])
+        rest.append(bounds[1])
+    if not box or 0 in shape:
         return None
-    row = math.prod(shape[1:])
-    rest = sel[1:] if isinstance(sel, tuple) else ()
-    if not isinstance(first, slice):
-        at = int(first) + (shape[0] if first < 0 else 0)
-        return (at * row, (at + 1) * row, (0, *rest)) if 0 <= at < shape[0] else None
-    start, stop, step = first.indices(shape[0])
-    if step != 1 or stop <= start:
+    others = tuple((0, size) for size in shape[len(box) :])
+    return (*box, *others), (*rest, *leading[len(box) :])
+
+
+def _bounds(size: int, one: Any) -> tuple[tuple[int, int], Any] | None:
+    """Return the indices that an integer or a rising slice is within, and what is left of it."""
+    if isinstance(one, bool | np.bool_) or not isinstance(one, slice | int | np.integer):
         return None
-    return start * row, stop * row, (slice(None), *rest)
+    if not isinstance(one, slice):
+        at = int(one) + (size if one < 0 else 0)
+        return ((at, at + 1), 0) if 0 <= at < size else None
+    start, stop, step = one.indices(size)
+    return ((start, stop), slice(None, None, step)) if step > 0 and stop > start else None

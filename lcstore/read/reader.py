@@ -9,14 +9,18 @@ from typing import Self
 
 from lcstore.errors import ClosedError, CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
+from lcstore.format.bodies import PartBody
 from lcstore.format.strictjson import loads
 from lcstore.graph.graph import Graph
 from lcstore.graph.names import EdgeRef, NodeName
 from lcstore.index.index import Index
+from lcstore.index.parts import fetch_object
 from lcstore.limits import MAX_LEAVES_BYTES
-from lcstore.read.fetch import ChunkFetch, fetch_object
+from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
+from lcstore.state.join import leaf_places
 from lcstore.state.leaves import decode_leaf
+from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import shared_workers
 from lcstore.track.columns import Columns
@@ -80,10 +84,19 @@ class Reader:
 
     def leaves(self, node: Node) -> list[object]:
         """Return the plain values of a node."""
-        ref = node.record.leaves_object
-        if ref is None:
-            stored: object = node.record.leaves
-        else:
+        found = [self._stored_leaves(node, part) for part in node.record.edge.parts]
+        if not node.layout.parts:
+            return found[0]
+        for part, values in zip(node.layout.parts, found, strict=True):
+            if len(values) != len(structure_names(part.layout.structure)[1]):
+                raise CorruptionError(f"part {part.name} has more or fewer plain values than its layout")
+        # Several parts may have one value: it was seen to be the same when they were committed.
+        return [found[number][place] for (number, place), *_ in leaf_places(node.layout)]
+
+    def _stored_leaves(self, node: Node, part: PartBody) -> list[object]:
+        ref = part.leaves_object
+        stored: object = part.leaves
+        if ref is not None:
             stored = loads(fetch_object(self.backend, ref), key=ref.key, max_bytes=MAX_LEAVES_BYTES)
         if not isinstance(stored, list):
             raise CorruptionError("a node has no plain values", key=node.key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.graph.names import EdgeRef, NodeName
@@ -19,6 +21,7 @@ from lcstore.read.kept import exact_chunks, exact_fetch, exact_values
 from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
+from lcstore.state.shards import Box, overlap, within
 from lcstore.storage.jobs import run_all
 from lcstore.track.algebra import ArrayName, sets
 from lcstore.track.compose import Composer
@@ -34,8 +37,8 @@ class Rebuilt(NamedTuple):
     node, pools
         The node, and its track by pool.
     values, leaves
-        Flat values of all tensors in the order of the layout, the exact ones while they are kept; and the
-        plain values.
+        Flat values of all that is stored, by place among `Layout.tensors`, the exact ones while they are
+        kept; and the plain values.
     """
 
     node: Node
@@ -46,7 +49,8 @@ class Rebuilt(NamedTuple):
     def tree(self, *, dtype: str | None, like: Any, to: str) -> Any:
         """Return the state; parameters as for `Store.restore`."""
         part = Wanted(None).part(self.node)
-        return tree_of(self.node, part, self.values, self.leaves, dtype=dtype, like=like, to=to)
+        values = self.node.layout.put_together(self.values, part.tensors)
+        return tree_of(self.node, part, values, self.leaves, dtype=dtype, like=like, to=to)
 
 
 class Resolved:
@@ -126,8 +130,13 @@ class Resolved:
                 step=self.name.step,
             )
 
-    def values(self, wanted: Iterable[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the layout: the exact ones while they are kept."""
+    def values(self, wanted: Sequence[int]) -> dict[int, Array]:
+        """Return flat values of tensors by place among `Layout.wholes`: the exact ones while kept."""
+        layout = self.node.layout
+        return layout.put_together(self.stored(layout.stored(wanted)), wanted)
+
+    def stored(self, wanted: Iterable[int]) -> dict[int, Array]:
+        """Return flat values of what is stored, by place among `Layout.tensors`; as `values` does."""
         exact, tracked = self.node.divide(wanted)
         with self.node.named():
             self.node.check_kept((*exact, *tracked))
@@ -137,13 +146,27 @@ class Resolved:
                 out |= zip(tracked, self.reader.executor.map(composer.values, tracked), strict=True)
         return out
 
-    def window(self, tensor: int, low: int, high: int) -> Array:
-        """Return elements ``low:high`` of one tensor, decoding little else."""
+    def region(self, whole: int, box: Box) -> Array:
+        """Return the elements of one tensor in a box, decoding little else: of each shard some rows."""
+        layout = self.node.layout
+        out = np.empty([high - low for low, high in box], dtype_from_name(layout.wholes[whole].dtype))
+        for tensor in layout.shards[whole]:
+            shard = layout.tensors[tensor]
+            both = overlap(shard.box, box)
+            if both is not None:
+                inside, into = within(both, shard.box), within(both, box)
+                row = math.prod(shard.shape[1:])
+                flat = self._window(tensor, inside[0].start * row, inside[0].stop * row)
+                out[into] = flat.reshape(-1, *shard.shape[1:])[:, *inside[1:]]
+        return out
+
+    def _window(self, tensor: int, low: int, high: int) -> Array:
+        """Return elements ``low:high`` of what is stored of one tensor, decoding little else."""
         node = self.node
         with node.named():
             node.check_kept([tensor])
             if node.keeps_exact(tensor):
-                return exact_values(self.reader, node, [tensor])[tensor][low:high]
+                return exact_values(self.reader, node, [tensor], (low, high))[tensor][low:high]
             return self.compose([tensor], window=(low, high)).values(tensor)
 
     def rebuild(self) -> Rebuilt:
@@ -179,7 +202,7 @@ class Resolved:
     def bytes_to_read(self, wanted: Iterable[int]) -> int:
         """Return how many bytes of stored objects the values of tensors take, reading records alone."""
         node, asked = self.node, _Asked()
-        exact, tracked = node.divide(wanted)
+        exact, tracked = node.divide(node.layout.stored(wanted))
         with node.named():
             node.check_kept((*exact, *tracked))
             fetch = asked.of(exact_fetch(self.reader, node))

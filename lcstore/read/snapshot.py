@@ -73,7 +73,7 @@ class Snapshot(Mapping[str, Any]):
     def nbytes(self) -> int:
         """Bytes of the state's tensors in memory."""
         return self.using(
-            lambda state: sum(s.size * dtype_from_name(s.dtype).itemsize for s in state.node.layout.tensors)
+            lambda state: sum(s.size * dtype_from_name(s.dtype).itemsize for s in state.node.layout.wholes)
         )
 
     def bytes_to_read(self, names: str | Sequence[str] | None = None) -> int:
@@ -91,7 +91,7 @@ class Snapshot(Mapping[str, Any]):
         return self.using(
             lambda state: {
                 format_name(spec.name): (spec.shape, spec.dtype, spec.role)
-                for spec in state.node.layout.tensors
+                for spec in state.node.layout.wholes
             }
         )
 

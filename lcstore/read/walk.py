@@ -149,10 +149,9 @@ def history(reader: Reader, name: str | Name, steps: Iterable[At] | None) -> Wal
             if visited.listed:
                 raise absent(format_name(where), [node], reader.url)
             return MISSING
-        spec = node.layout.tensors[tensor]
-        if spec.pool in node.stripped and not visited.listed:
+        if not visited.listed and any(map(node.has_let_go, node.layout.shards[tensor])):
             return MISSING
-        return np.asarray(walker.values(node, [tensor])[tensor].reshape(spec.shape))
+        return np.asarray(walker.values(node, [tensor])[tensor].reshape(node.layout.wholes[tensor].shape))
 
     def end(given: int) -> None:
         if visited.names and not given:

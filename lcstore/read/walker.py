@@ -60,13 +60,16 @@ class Walker:
         self._held = self._node = self._next = None
 
     def values(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
-        """Return flat values of tensors, by their place in the layout, as `Resolved.values` does.
+        """Return flat values of tensors by place among `Layout.wholes`, as `Resolved.values` does.
 
         Raises
         ------
         CorruptionError
             They are not what was committed; nothing is held then.
         """
+        return node.layout.put_together(self._stored(node, node.layout.stored(wanted)), wanted)
+
+    def _stored(self, node: Node, wanted: Sequence[int]) -> dict[int, Array]:
         kept, rest = node.divide(wanted)
         with node.named():
             node.check_kept(wanted)
@@ -110,7 +113,7 @@ class Walker:
             return
         try:
             node = self._reader.node(names[0])
-            wanted = choose(node)
+            wanted = node.layout.stored(choose(node))
             if all(node.keeps_exact(t) for t in wanted):
                 return
             composer = self._composer(node, carried(node, wanted))

@@ -8,8 +8,8 @@ that both have a tensor have it at the same place, and their pools can be added 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 from weakref import ref
@@ -25,10 +25,12 @@ from lcstore.state.frameworks import Framework
 from lcstore.state.layoutjson import read_layout, write_layout
 from lcstore.state.names import Name
 from lcstore.state.poolmap import PoolMap
+from lcstore.state.qualified import stem_of
 from lcstore.state.roles import Role, is_optimizer
+from lcstore.state.shards import Shard
 from lcstore.state.specs import (
     ALIGN,
-    EXACT_ALIGN,
+    PLAIN_ALIGN,
     PoolSpec,
     TensorSpec,
     check_shape,
@@ -37,24 +39,33 @@ from lcstore.state.specs import (
 )
 from lcstore.state.tree import structure_names
 
-__all__ = ["ALIGN", "EXACT_ALIGN", "Entry", "Layout", "PoolSpec", "TensorSpec", "make_layout"]
+__all__ = ["ALIGN", "PLAIN_ALIGN", "Entry", "Layout", "PoolSpec", "TensorSpec", "make_layout"]
 
 _POOL_PREFIX: Final[Mapping[Role, str]] = {
     "weights": "weights",
     "first_moment": "first",
     "second_moment": "second",
-    "exact": "exact",
+    "plain": "plain",
 }
 
 
 class Entry(NamedTuple):
-    """A tensor that wants a place; any tuple of these five will do."""
+    """A tensor, or a shard of one, that wants a place; any tuple of the first five will do for a tensor."""
 
     name: Name
     shape: tuple[int, ...]
     dtype: str
     role: Role
     framework: Framework
+    shard: Shard | None = None
+
+
+class Part(NamedTuple):
+    """A part of a joined layout: its name, its own layout, and the place of its first tensor."""
+
+    name: str
+    layout: Layout
+    first: int
 
 
 @dataclass(frozen=True)
@@ -68,18 +79,60 @@ class Layout:
     tensors
         In the order of the structure.
     pools
-        By name, in the order in which they were created. A pool that holds no tensor any more stays, with
-        its size.
+        By name, in the order in which they were created.
+    parts
+        Of a layout that was joined of several: those, see `lcstore.state.join.join`. Its tensors are then
+        those of all parts, one part after another, and not in the order of the structure.
     """
 
     structure: Structure
     tensors: tuple[TensorSpec, ...]
     pools: dict[str, PoolSpec]
+    parts: tuple[Part, ...] = ()
+
+    @cached_property
+    def shards(self) -> tuple[tuple[int, ...], ...]:
+        """For each tensor of the structure, in its order, which of `tensors` it is made of."""
+        if not self.parts:
+            return tuple((place,) for place in range(len(self.tensors)))
+        found: dict[Name, list[int]] = {name: [] for name in structure_names(self.structure)[0]}
+        for place, spec in enumerate(self.tensors):
+            found[spec.name].append(place)
+        return tuple(map(tuple, found.values()))
+
+    @cached_property
+    def wholes(self) -> tuple[TensorSpec, ...]:
+        """The tensors of the structure, in its order; one of several shards has the place of the first."""
+        if not self.parts:
+            return self.tensors
+        first = (self.tensors[places[0]] for places in self.shards)
+        return tuple(replace(spec, shape=spec.whole_shape, shard=None) for spec in first)
+
+    def stored(self, wholes: Iterable[int]) -> list[int]:
+        """Return which of `tensors` some of `wholes` are made of."""
+        return [place for whole in wholes for place in self.shards[whole]]
+
+    def put_together(self, values: Mapping[int, Array], wholes: Iterable[int]) -> dict[int, Array]:
+        """Return flat values of some of `wholes`, given those of what they are made of."""
+        if not self.parts:
+            return {whole: values[whole] for whole in wholes}
+        return {whole: self._put_together(values, whole) for whole in wholes}
+
+    def _put_together(self, values: Mapping[int, Array], whole: int) -> Array:
+        places = self.shards[whole]
+        if len(places) == 1:
+            return values[places[0]]
+        out = np.empty(self.wholes[whole].shape, values[places[0]].dtype)
+        for place in places:
+            spec = self.tensors[place]
+            here = tuple(slice(low, high) for low, high in spec.box)
+            out[here] = values[place].reshape(spec.shape)
+        return out.reshape(-1)
 
     @cached_property
     def index(self) -> dict[Name, int]:
-        """Position in `tensors` by path."""
-        return {spec.name: place for place, spec in enumerate(self.tensors)}
+        """Position among `wholes` by name."""
+        return {spec.name: place for place, spec in enumerate(self.wholes)}
 
     @cached_property
     def maps(self) -> dict[str, PoolMap]:
@@ -101,8 +154,8 @@ class Layout:
         return np.array([spec.role in roles for spec in self.tensors], bool)
 
     def within(self, pools: Container[str]) -> Array:
-        """Return which tensors lie in any of some pools: ``bool``, per tensor."""
-        return np.array([spec.pool in pools for spec in self.tensors], bool)
+        """Return which tensors lie in pools of these names, of whatever part: ``bool``, per tensor."""
+        return np.array([stem_of(spec.pool) in pools for spec in self.tensors], bool)
 
     def touched(self, pool: str, chunk: int) -> Array:
         """Return which tensors a chunk holds a piece of: ``bool``, per tensor; none of an unknown pool."""
@@ -111,30 +164,41 @@ class Layout:
             out[[piece.tensor for piece in self.maps[pool].pieces(chunk)]] = True
         return out
 
-    def places_in(self, other: Layout) -> Array:
+    def places_in(self, base: Layout) -> Array:
         """Return where another layout has each tensor at the same place: ``int64``, -1 where it has not."""
-        known = self._places.get(id(other))
-        if known is not None and known[0]() is other:
+        known = self._known_places.get(id(base))
+        if known is not None and known[0]() is base:
             return known[1]
-        places = np.full(len(self.tensors), -1)
-        for place, spec in enumerate(self.tensors):
-            there = other.index.get(spec.name, -1)
-            if there >= 0 and other.tensors[there].lies_like(spec):
-                places[place] = there
-        for gone in [key for key, (held, _) in list(self._places.items()) if held() is None]:
-            self._places.pop(gone, None)
-        self._places[id(other)] = ref(other), places
+        found = (base._by_place.get(spec.place, -1) for spec in self.tensors)
+        places = np.fromiter(found, np.int64, len(self.tensors))
+        for gone in [key for key, (held, _) in list(self._known_places.items()) if held() is None]:
+            self._known_places.pop(gone, None)
+        self._known_places[id(base)] = ref(base), places
         return places
 
+    def goes_on_from(self, base: Layout) -> Array:
+        """Return which of `base.tensors` each tensor of the next state may go on from; -1 where none.
+
+        None of a pool that is smaller than in the base: that was laid out afresh, and is set.
+        """
+        sizes = {name: pool.size for name, pool in self.pools.items()}
+        afresh = {name for name, pool in base.pools.items() if sizes.get(name, 0) < pool.size}
+        moved = np.fromiter((spec.pool in afresh for spec in self.tensors), bool, len(self.tensors))
+        return np.where(moved, -1, self.places_in(base))
+
     @cached_property
-    def _places(self) -> dict[int, tuple[ref[Layout], Array]]:
+    def _by_place(self) -> dict[Any, int]:
+        return {spec.place: place for place, spec in enumerate(self.tensors)}
+
+    @cached_property
+    def _known_places(self) -> dict[int, tuple[ref[Layout], Array]]:
         """Answers of `places_in`, which is asked once for each edge of a path."""
         return {}
 
     @cached_property
     def entries(self) -> list[Entry]:
         """What was asked for when the layout was made."""
-        return [Entry(spec.name, spec.shape, spec.dtype, spec.role, spec.framework) for spec in self.tensors]
+        return [Entry(s.name, s.shape, s.dtype, s.role, s.framework, s.shard) for s in self.tensors]
 
     def to_json(self) -> dict[str, Any]:
         """Return the layout as a JSON value, the same for equal layouts."""
@@ -168,10 +232,12 @@ def make_layout(
     structure
         Of the state, from `flatten`.
     entries
-        One for each tensor of the structure, in its order: path, shape, dtype name, role, framework.
+        One for each tensor of the structure, in its order: path, shape, dtype name, role, framework, and of a
+        shard which one it is.
     parent
         The layout of the state before. A tensor of the same path, shape, dtype and role keeps its place (the
-        framework may change), new ones are appended behind the parent's pool.
+        framework may change), new ones are appended behind the parent's pool. A pool of which less than half
+        would hold anything is laid out afresh.
     fresh
         Lay everything out anew: no holes, no place kept. For an anchor.
 
@@ -192,8 +258,10 @@ def make_layout(
         return parent
     wanted = [Entry(*entry) for entry in wanted]
     _check_entries(structure, wanted)
-    growth = _Growth(parent if not fresh else None)
-    layout = Layout(structure, tuple([growth.place(entry) for entry in wanted]), growth.pool_specs())
+    layout = _grown(structure, wanted, parent if not fresh else None, frozenset())
+    wasted = _wasted(layout)
+    if wasted:
+        layout = _grown(structure, wanted, parent, wasted)
     return parent if parent is not None and layout == parent else layout
 
 
@@ -202,38 +270,61 @@ def _check_entries(structure: Structure, entries: Sequence[Entry]) -> None:
     paths, _ = structure_names(structure)
     if paths != [entry.name for entry in entries]:
         raise InvalidInputError("the entries are not the tensors of the structure, in its order")
-    for path, shape, dtype, role, _ in entries:
+    for path, shape, dtype, role, _, shard in entries:
         dtype_from_name(dtype)
-        if role not in _POOL_PREFIX or (role != "exact" and dtype not in LOSSY_DTYPES):
+        if role not in _POOL_PREFIX or (role != "plain" and dtype not in LOSSY_DTYPES):
             raise InvalidInputError(f"the {dtype} tensor at {where(path)} cannot have the role {role!r}")
         check_shape(shape)
+        if shard is not None and not shard.fits(shape):
+            raise InvalidInputError(f"the shard at {where(path)} does not lie within its tensor")
+
+
+def _fits(before: TensorSpec, entry: Entry) -> bool:
+    had = (before.shape, before.dtype, before.role, before.shard)
+    return had == (entry.shape, entry.dtype, entry.role, entry.shard)
+
+
+def _grown(structure: Structure, wanted: Sequence[Entry], parent: Layout | None, afresh: Set[str]) -> Layout:
+    growth = _Growth(parent, afresh)
+    return Layout(structure, tuple([growth.place(entry) for entry in wanted]), growth.pool_specs())
+
+
+def _wasted(layout: Layout) -> set[str]:
+    """Return the pools of which less than half holds a tensor."""
+    used = dict.fromkeys(layout.pools, 0)
+    for spec in layout.tensors:
+        align = layout.pools[spec.pool].align
+        used[spec.pool] += -(-spec.size // align) * align
+    return {name for name, pool in layout.pools.items() if 2 * used[name] < pool.size}
 
 
 class _Growth:
-    """Pools while they grow."""
+    """Pools while they grow; those of `afresh` begin anew, without what they were."""
 
-    def __init__(self, parent: Layout | None) -> None:
+    def __init__(self, parent: Layout | None, afresh: Set[str]) -> None:
         self.parent = parent
+        self.afresh = afresh
         self.sizes = {name: pool.size for name, pool in parent.pools.items()} if parent else {}
+        for name in afresh:
+            del self.sizes[name]
 
     def place(self, entry: Entry) -> TensorSpec:
-        path, shape, dtype, role, framework = entry
+        path, shape, dtype, role, framework, shard = entry
         before = self._before(path)
-        if before is not None and (before.shape, before.dtype, before.role) == (shape, dtype, role):
-            if before.framework == framework:
-                return before
-            return TensorSpec(path, shape, dtype, role, framework, before.pool, before.offset)
-        prefix = "exact_optim" if role == "exact" and is_optimizer(path) else _POOL_PREFIX[role]
+        if before is not None and _fits(before, entry):
+            return before if before.framework == framework else replace(before, framework=framework)
+        prefix = "plain_optim" if role == "plain" and is_optimizer(path) else _POOL_PREFIX[role]
         pool = f"{prefix}-{dtype}"
         offset = self.sizes.get(pool, 0)
         align = pool_align(role)
         end = offset + -(-math.prod(shape) // align) * align
         self.sizes[pool] = check(end, MAX_POOL_ELEMENTS, f"number of elements of pool {pool}")
-        return TensorSpec(path, shape, dtype, role, framework, pool, offset)
+        return TensorSpec(path, shape, dtype, role, framework, pool, offset, shard)
 
     def _before(self, path: Name) -> TensorSpec | None:
         place = self.parent.index.get(path) if self.parent else None
-        return self.parent.tensors[place] if self.parent and place is not None else None
+        before = self.parent.tensors[place] if self.parent and place is not None else None
+        return None if before is None or before.pool in self.afresh else before
 
     def pool_specs(self) -> dict[str, PoolSpec]:
         known = self.parent.pools if self.parent else {}

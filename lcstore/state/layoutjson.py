@@ -6,6 +6,8 @@
      "pools":   [[name, size, chunk], ...],
      "tensors": [[pool name, offset, [shape], framework], ...]}
 
+Of a shard the row goes on with the shape of its tensor, and where in that it begins.
+
 There is one row for each tensor of the structure, in its order. Nothing is said twice, so nothing can
 disagree: paths follow from the structure, role and dtype from the name of the pool.
 """
@@ -21,6 +23,7 @@ from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
 from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import FRAMEWORKS
 from lcstore.state.names import Name
+from lcstore.state.shards import Shard
 from lcstore.state.specs import (
     CHUNK_MULTIPLE,
     HUGE_CHUNK_BYTES,
@@ -47,8 +50,13 @@ def write_layout(
         "kind": "layout",
         "structure": structure,
         "pools": [[pool.name, pool.size, pool.chunk] for pool in pools.values()],
-        "tensors": [[spec.pool, spec.offset, list(spec.shape), spec.framework] for spec in tensors],
+        "tensors": [_row(spec) for spec in tensors],
     }
+
+
+def _row(spec: TensorSpec) -> list[Any]:
+    row: list[Any] = [spec.pool, spec.offset, list(spec.shape), spec.framework]
+    return row if spec.shard is None else [*row, list(spec.shard.whole), list(spec.shard.start)]
 
 
 def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str, PoolSpec]]:
@@ -94,7 +102,7 @@ def _read_pool(row: Any) -> PoolSpec:
     if prefix not in POOL_ROLES:
         _corrupt(f"{name!r:.80} is no name of a pool")
     role, itemsize = POOL_ROLES[prefix], dtype_from_name(dtype).itemsize
-    if role != "exact" and dtype not in LOSSY_DTYPES:
+    if role != "plain" and dtype not in LOSSY_DTYPES:
         _corrupt(f"pool {name!r} is lossy, and its dtype is not")
     size = _count(row[1], MAX_POOL_ELEMENTS, f"size of pool {name!r}")
     chunk = _count(row[2], HUGE_CHUNK_BYTES // itemsize, f"chunk of pool {name!r}")
@@ -104,9 +112,9 @@ def _read_pool(row: Any) -> PoolSpec:
 
 
 def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec:
-    if type(row) is not list or len(row) != 4:
+    if type(row) is not list or len(row) not in (4, 6):
         _corrupt(f"the tensor at {where(path)} has no place")
-    name, offset, shape, framework = row
+    name, offset, shape, framework, *rest = row
     pool = pools.get(name) if type(name) is str else None
     if pool is None or framework not in FRAMEWORKS or type(shape) is not list:
         _corrupt(f"pool, shape or framework of the tensor at {where(path)} is not known")
@@ -115,7 +123,19 @@ def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec
     check_shape(shape)
     if framework == "numpy-scalar" and shape:
         _corrupt(f"the scalar at {where(path)} has dimensions")
-    return TensorSpec(path, tuple(shape), pool.dtype, pool.role, framework, name, offset)
+    shard = _read_shard(rest, shape, path) if rest else None
+    return TensorSpec(path, tuple(shape), pool.dtype, pool.role, framework, name, offset, shard)
+
+
+def _read_shard(row: list[Any], shape: list[int], path: Name) -> Shard:
+    for numbers in row:
+        if type(numbers) is not list or not all(type(number) is int and number >= 0 for number in numbers):
+            _corrupt(f"the shard at {where(path)} has a shape or a place that is no list of integers")
+    shard = Shard(*map(tuple, row))
+    check_shape(shard.whole)
+    if not shard.fits(shape):
+        _corrupt(f"the shard at {where(path)} does not lie within its tensor")
+    return shard
 
 
 def _check_places(tensors: tuple[TensorSpec, ...], pools: dict[str, PoolSpec]) -> None:

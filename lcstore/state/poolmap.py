@@ -44,6 +44,12 @@ class PoolMap:
                 found.update(range(offset // self.pool.chunk, (offset + size - 1) // self.pool.chunk + 1))
         return sorted(found)
 
+    def holds(self, chunk: int, tensor: int, window: tuple[int, int]) -> bool:
+        """Return whether a chunk holds any of a tensor's elements in a window: first, behind the last."""
+        offset = self.offsets[self.tensors.index(tensor)]
+        low, high = self.bounds(chunk)
+        return low < offset + window[1] and offset + window[0] < high
+
     def bounds(self, chunk: int) -> tuple[int, int]:
         """Return where a chunk begins and ends in the pool: the last one ends where the pool does."""
         low = chunk * self.pool.chunk

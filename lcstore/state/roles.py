@@ -1,7 +1,7 @@
 """What a tensor is, guessed from its name: only what is recognised positively may be stored lossily.
 
-A wrong "exact" costs bytes, a wrong "weights" costs a run. So every rule here names what it accepts, anything
-that looks like statistics, masks or scales is refused first, and all that is left over is exact. Calling
+A wrong "plain" costs bytes, a wrong "weights" costs a run. So every rule here names what it accepts, anything
+that looks like statistics, masks or scales is refused first, and all that is left over is plain. Calling
 something an optimizer is a promise too: a reader may strip it.
 """
 
@@ -17,8 +17,8 @@ import numpy as np
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_name
 from lcstore.state.names import Component, Name
 
-Role: TypeAlias = Literal["weights", "first_moment", "second_moment", "exact"]
-ROLES: Final[tuple[Role, ...]] = ("weights", "first_moment", "second_moment", "exact")
+Role: TypeAlias = Literal["weights", "first_moment", "second_moment", "plain"]
+ROLES: Final[tuple[Role, ...]] = ("weights", "first_moment", "second_moment", "plain")
 
 
 def _names(text: str) -> frozenset[str]:
@@ -96,7 +96,7 @@ _MOMENT_PARTS: Final = frozenset({*_OPTAX_MOMENTS, *_SHORT_MOMENTS, *_TORCH_MOME
 
 @lru_cache(maxsize=1 << 17)
 def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role:
-    """Return the role of the tensor at `path`; ``"exact"`` unless it is recognised.
+    """Return the role of the tensor at `path`; ``"plain"`` unless it is recognised.
 
     Weights and moments are floating (16 to 64 bits) with two dimensions or more. Weights carry an agreed
     name (``weight``, ``kernel``, ``embedding``, ``in_proj_weight``, ``lora_A``, ...), lie in a ``params``
@@ -107,13 +107,13 @@ def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role
 
     A moving average of weights (``ema``) is weights: it is used as they are, it moves less than they do, and
     its error is measured against its own movement. Gradients, batch statistics, buffers, masks, scales,
-    moments outside a recognised optimizer and optimizer state of any other name are exact.
+    moments outside a recognised optimizer and optimizer state of any other name are plain.
     """
     if len(shape) < 2 or dtype_name(dtype) not in LOSSY_DTYPES:
-        return "exact"
+        return "plain"
     if is_optimizer(path):
         return _moment(path)
-    return "weights" if _is_weight(path) else "exact"
+    return "weights" if _is_weight(path) else "plain"
 
 
 @lru_cache(maxsize=1 << 17)
@@ -212,4 +212,4 @@ def _moment(path: Name) -> Role:
     if below and below[0] in _SHORT_MOMENTS:
         return _SHORT_MOMENTS[below[0]]
     # The first such field decides: what follows it is the path of a parameter, which may be named anything.
-    return next((_OPTAX_MOMENTS[part] for part in below if part in _OPTAX_MOMENTS), "exact")
+    return next((_OPTAX_MOMENTS[part] for part in below if part in _OPTAX_MOMENTS), "plain")

@@ -11,12 +11,14 @@ from lcstore.codec.dtypes import dtype_from_name, storage_dtype
 from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check
 from lcstore.state.frameworks import Framework
 from lcstore.state.names import Name
+from lcstore.state.qualified import stem_of
 from lcstore.state.roles import Role
+from lcstore.state.shards import Box, Shard, box_of
 
 #: A tensor in a lossy pool starts on a block of the codec, so that it has a step of its own.
 ALIGN: Final = 1024
-#: In an exact pool a tensor starts on a multiple of 16 elements: small values are many, and cost no padding.
-EXACT_ALIGN: Final = 16
+#: In a plain pool a tensor starts on a multiple of 16 elements: small values are many, and cost no padding.
+PLAIN_ALIGN: Final = 16
 #: Chunks are whole blocks.
 CHUNK_MULTIPLE: Final = 1024
 MIN_CHUNK_BYTES: Final = 4 << 20
@@ -31,14 +33,17 @@ POOL_ROLES: Final[Mapping[str, Role]] = {
     "weights": "weights",
     "first": "first_moment",
     "second": "second_moment",
-    "exact": "exact",
-    "exact_optim": "exact",
+    "plain": "plain",
+    "plain_optim": "plain",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor and its place: elements ``offset`` to ``offset + size`` of its pool, in C order."""
+    """A tensor, or a shard of one, and its place: ``offset`` to ``offset + size`` of its pool, in C order.
+
+    `shape` is that of what is stored: of a shard its own.
+    """
 
     name: Name
     shape: tuple[int, ...]
@@ -47,15 +52,27 @@ class TensorSpec:
     framework: Framework
     pool: str
     offset: int
+    shard: Shard | None = None
+
+    @property
+    def whole_shape(self) -> tuple[int, ...]:
+        """Shape of the tensor: its own, or that of which it is a shard."""
+        return self.shape if self.shard is None else self.shard.whole
+
+    @property
+    def box(self) -> Box:
+        """First and behind the last index of each dimension, in the tensor that it is or is a shard of."""
+        return box_of(self.shape) if self.shard is None else self.shard.box(self.shape)
 
     @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-    def lies_like(self, other: TensorSpec) -> bool:
-        """Return whether both have one place and shape, so that their pools can be added there."""
-        return (self.pool, self.offset, self.shape) == (other.pool, other.offset, other.shape)
+    @property
+    def place(self) -> tuple[Name, str, int, tuple[int, ...], Shard | None]:
+        """What two tensors have in common whose pools can be added where they lie."""
+        return self.name, self.pool, self.offset, self.shape, self.shard
 
     @property
     def itemsize(self) -> int:
@@ -75,7 +92,7 @@ class PoolSpec:
     Attributes
     ----------
     name
-        ``"<first word of POOL_ROLES>-<dtype>"``.
+        ``"<first word of POOL_ROLES>-<dtype>"``, behind the number of its part (`lcstore.state.qualified`).
     dtype
         The logical dtype; `storage_dtype` is what Zarr sees.
     size, chunk
@@ -89,9 +106,14 @@ class PoolSpec:
     chunk: int
 
     @property
+    def stem(self) -> str:
+        """Its name without its part."""
+        return stem_of(self.name)
+
+    @property
     def role(self) -> Role:
         """The role of every tensor in the pool."""
-        return POOL_ROLES[self.name.partition("-")[0]]
+        return role_of(self.name)
 
     @property
     def align(self) -> int:
@@ -101,7 +123,7 @@ class PoolSpec:
     @property
     def is_optimizer(self) -> bool:
         """Whether all that the pool holds is the state of an optimizer, which a reader can do without."""
-        return self.name.partition("-")[0] in ("first", "second", "exact_optim")
+        return is_optimizer_pool(self.stem)
 
     @property
     def storage_dtype(self) -> str:
@@ -109,9 +131,19 @@ class PoolSpec:
         return str(storage_dtype(self.dtype))
 
 
+def role_of(pool: str) -> Role:
+    """Return the role of every tensor in a pool of this name."""
+    return POOL_ROLES[stem_of(pool).partition("-")[0]]
+
+
+def is_optimizer_pool(stem: str) -> bool:
+    """Return whether a pool of this name holds nothing but the state of an optimizer."""
+    return stem.partition("-")[0] in ("first", "second", "plain_optim")
+
+
 def pool_align(role: Role) -> int:
     """Return the alignment, in elements, of tensors in pools of `role`."""
-    return EXACT_ALIGN if role == "exact" else ALIGN
+    return PLAIN_ALIGN if role == "plain" else ALIGN
 
 
 def check_shape(shape: Sequence[int]) -> int:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
-from lcstore.format.records import EdgeRecord, NodeRecord, ObjectRef
+from lcstore.format.bodies import ObjectRef
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.names import ROOT
 from lcstore.index.kinds import EDGE, KINDS, NODE
 from lcstore.index.listing import CHECKING, Listing
@@ -104,8 +105,8 @@ class _Count:
         else:
             self.raw[kind] += int(record.stats.get("bytes_raw", 0))
         self.objects(kind, record.edge.objects)
-        if record.leaves_object is not None:
-            self.objects(kind, (record.leaves_object,))
+        stored = (part.stored for part in record.edge.parts if part.stored is not None)
+        self.objects(kind, (*record.leaves_objects, *stored))
         if record.exact is not None:
             self.objects("exact", record.exact.objects)
 

@@ -15,11 +15,12 @@ from lcstore.read.find import find_whole
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.resolved import Resolved
 from lcstore.state.names import Component
+from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
 from lcstore.store.looking import Looking
 from lcstore.store.upkeep import Upkeep
+from lcstore.track.parted import track_of
 from lcstore.track.policy import Policy
-from lcstore.track.track import Track
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import stage
 from lcstore.write.unrecognised import unmet_names
@@ -186,8 +187,8 @@ class Store(Looking, Upkeep):
             self._check_open()
             self._writer.settle()
             built = find_whole(self._reader, at, lambda found: found.using(Resolved.rebuild), on_corrupt)
-            node, track = built.node, Track()
-            track.stand_on(node.layout, node.columns, built.pools, [*built.values.values()])
+            node = built.node
+            track = track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values)
             state = built.tree(dtype=dtype, like=like, to=to)
             if targets:
                 load_into(state, targets)

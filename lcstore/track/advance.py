@@ -13,8 +13,10 @@ from lcstore.codec.tables import TableCache
 from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import RUN, add_levels
 from lcstore.kernels.status import RANGE
+from lcstore.state.layout import TensorSpec
 from lcstore.state.poolmap import Piece
 from lcstore.track import grid
+from lcstore.track.digests import digest_of, first_position
 from lcstore.track.frames import apply_delta, frame_of_levels
 from lcstore.track.steptable import StepTable
 
@@ -69,7 +71,7 @@ class Advance:
         self._undo: Callable[[], None] = self._undo_levels
 
     def over(
-        self, piece: Piece, flat: Array, dtype: str, unit: int, table: StepTable, ranges: Array | None
+        self, piece: Piece, spec: TensorSpec, flat: Array, unit: int, table: StepTable, ranges: Array | None
     ) -> np.uint64 | None:
         """Move a piece.
 
@@ -77,8 +79,8 @@ class Advance:
         ----------
         piece
             Which elements of the tensor, and where in the chunk.
-        flat, dtype, unit
-            The tensor, its dtype, and log2 of its grid's unit.
+        spec, flat, unit
+            The tensor, its values, and log2 of its grid's unit.
         table
             Its step sizes.
         ranges
@@ -89,12 +91,13 @@ class Advance:
         numpy.uint64 or None
             Digest of what it was moved by; None where it leaves its grid: then undo the whole chunk.
         """
-        state = grid.as_working(flat[piece.first : piece.first + piece.size], dtype)
+        state = grid.as_working(flat[piece.first : piece.first + piece.size], spec.dtype)
         kind = state.dtype.type
         here, blocks = slice(piece.at, piece.at + piece.size), -(-piece.size // self._block)
         low = piece.at // self._block
         self._scales[low : low + blocks] = table.scales(piece.first, piece.size, self._block)
-        out = np.zeros(1, np.uint64)
+        begins, out = first_position(spec), np.zeros(1, np.uint64)
+        before = digest_of(spec, self.track[here], piece.first) if begins is None else None
         escaped = kernels.advance(
             table.parts(piece.first, piece.size, _within(ranges, piece)),
             np.array([step.units for step in table.sizes], np.int64),
@@ -106,14 +109,18 @@ class Advance:
             self._escapes,
             self._escaped,
             kind(2.0**-unit),
-            kind(grid.limit_of(dtype)),
-            piece.first,
+            kind(grid.limit_of(spec.dtype)),
+            (begins or 0) + piece.first,
             out,
         )
         if escaped == RANGE:
             return None
         self._escaped = int(escaped)
-        return np.uint64(out[0])
+        if before is None:
+            return np.uint64(out[0])
+        # The pass knows only positions that go on without a gap.
+        with np.errstate(over="ignore"):
+            return digest_of(spec, self.track[here], piece.first) - before
 
     def frame(self, tables: TableCache) -> bytes | None:
         """Return the frame of what was moved, None where that is nothing. From now on `undo` goes by it."""

@@ -17,14 +17,14 @@ from lcstore.state.layout import Layout
 from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 
 #: The arrays that an edge may have of a pool.
-ArrayName: TypeAlias = Literal["add", "set", "exact"]
+ArrayName: TypeAlias = Literal["add", "grid", "set", "exact"]
 
-_SETTERS: Final[tuple[ArrayName, ...]] = ("set", "exact")
+_SETTERS: Final[tuple[ArrayName, ...]] = ("grid", "set", "exact")
 
 #: By operation, and whether the tensor is one of weights. Weights that are `SET` are zero: nothing is stored.
 _HELD_IN: Final[dict[tuple[int, bool], ArrayName]] = {
     (ADD, True): "add",
-    (SET_GRID, True): "set",
+    (SET_GRID, True): "grid",
     (SET, False): "set",
     (EXACT, True): "exact",
     (EXACT, False): "exact",

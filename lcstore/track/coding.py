@@ -14,7 +14,6 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
 from lcstore.codec.tables import TableCache
-from lcstore.kernels.digest import digest
 from lcstore.state.layout import ALIGN
 from lcstore.state.poolmap import Piece, PoolMap
 from lcstore.track import grid
@@ -22,7 +21,8 @@ from lcstore.track.advance import Advance, Scratch
 from lcstore.track.algebra import ArrayName
 from lcstore.track.columns import ADD, EXACT, KEEP, SET
 from lcstore.track.decide import Asked, Decision
-from lcstore.track.frames import Chunk, digest_bits, frame_of_values, gather, values_of_frame
+from lcstore.track.digests import digest_of
+from lcstore.track.frames import Chunk, frame_of_values, gather, values_of_frame
 
 #: How to move the track back, one chunk after another. A job says how before it moves anything.
 Journal: TypeAlias = list[Callable[[], None]]
@@ -86,7 +86,7 @@ class Coder:
             for chunk in members.chunks_of(of[ADD]):
                 yield partial(self.code_deltas, name, chunk)
             whole = of[EXACT]
-            if self.asked.exact and role != "exact":
+            if self.asked.exact and role != "plain":
                 whole = {*members.tensors}
             for chunk in members.chunks_of(whole):
                 yield partial(self.code_values, name, chunk, "exact", whole, None)
@@ -106,8 +106,8 @@ class Coder:
             spec = self.asked.layout.tensors[piece.tensor]
             added = moving.over(
                 piece,
+                spec,
                 self.asked.arrays[piece.tensor],
-                spec.dtype,
                 int(decided.columns.grid[piece.tensor]),
                 decided.tables[piece.tensor],
                 self.asked.touched.get(spec.name),
@@ -141,18 +141,18 @@ class Coder:
             coded = values_of_frame(data, values.size, dtype)
         digests, off_grid = [], set()
         for piece in pieces:
-            total = np.zeros(1, np.uint64)
             if op == "set":
                 part = coded[piece.at : piece.at + piece.size]
-                digest_bits(part, piece.first, total)
                 if pool in self.pools:
                     self._place(piece, pool, low, journal)[:] = part
             elif self.decided.columns.op[piece.tensor] != EXACT or spec.role != "weights":
                 continue  # its exact value is stored besides what readers get
-            elif not self._set_grid(piece, self._place(piece, pool, low, journal), total):
-                off_grid.add(piece.tensor)
-                continue
-            digests.append((piece.tensor, total[0]))
+            else:
+                part = self._place(piece, pool, low, journal)
+                if not self._set_grid(piece, part):
+                    off_grid.add(piece.tensor)
+                    continue
+            digests.append((piece.tensor, self._digest(piece, part)))
         made = Chunk(pool, op, chunk, data) if values.view(np.uint8).any() else None
         return Coded(made, digests, off_grid)
 
@@ -167,12 +167,13 @@ class Coder:
             parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
         return parts
 
-    def _set_grid(self, piece: Piece, out: Array, total: Array) -> bool:
+    def _digest(self, piece: Piece, values: Array) -> np.uint64:
+        return digest_of(self.asked.layout.tensors[piece.tensor], values, piece.first)
+
+    def _set_grid(self, piece: Piece, out: Array) -> bool:
         """Set the track of a piece to its exact value, rounded; return whether that fits its grid."""
         unit, spec = int(self.decided.columns.grid[piece.tensor]), self.asked.layout.tensors[piece.tensor]
-        fits = grid.to_grid(self._part(piece), unit, out, spec.dtype)
-        digest(out, piece.first, total)
-        return fits
+        return grid.to_grid(self._part(piece), unit, out, spec.dtype)
 
     def _place(self, piece: Piece, pool: str, low: int, journal: Journal) -> Array:
         """Return the piece's place in the pool, to be overwritten; the way back keeps what was there."""

@@ -61,6 +61,10 @@ class Columns:
         columns.grid[:] = NO_GRID
         return columns
 
+    def rows(self, first: int, last: int) -> Self:
+        """Return the entries of some tensors: from `first` on, `last` excluded."""
+        return type(self)(*(getattr(self, name)[first:last] for name, _ in _FIELDS))
+
     def to_bytes(self) -> dict[str, bytes]:
         """Give the columns as bytes by name, little-endian."""
         return {name: getattr(self, name).astype(dtype).tobytes() for name, dtype in _FIELDS}

@@ -165,10 +165,9 @@ class Composer:
 
     def prove(self, tensor: int) -> None:
         """Check the digest of a wanted tensor."""
-        weights = bool(self.layout.weights[tensor])
-        if digest_of(self._track(tensor), weights=weights) != self.columns.digest[tensor]:
-            name = self.layout.tensors[tensor].name
-            raise CorruptionError(f"the digest of tensor {name!r} is not the one committed")
+        spec = self.layout.tensors[tensor]
+        if digest_of(spec, self._track(tensor)) != self.columns.digest[tensor]:
+            raise CorruptionError(f"the digest of tensor {spec.name!r} is not the one committed")
 
     def _track(self, tensor: int) -> Array:
         spec = self.layout.tensors[tensor]

@@ -130,10 +130,17 @@ def decide(held: Held, asked: Asked) -> Decision:
 
 @dataclass(frozen=True, eq=False)
 class _Deciding:
-    """What all tensors of one save have in common."""
+    """What all tensors of one save have in common.
+
+    Attributes
+    ----------
+    before
+        By place in the layout, that of the tensor which each goes on from; None where it is set.
+    """
 
     held: Held
     asked: Asked
+    before: Sequence[int | None]
     budget: Budget
     factor: float
     saves: int
@@ -141,22 +148,21 @@ class _Deciding:
     @classmethod
     def of(cls, held: Held, asked: Asked) -> _Deciding:
         policy, budget, factor = asked.policy, held.budget, 1.0
-        follows = policy.bytes_per_save is not None and not asked.anchor and held.layout is not None
-        if follows and policy.error is not None:
+        base, before = None if asked.anchor else held.layout, [None] * len(asked.layout.tensors)
+        if base is not None:
+            before = [None if at < 0 else at for at in asked.layout.goes_on_from(base).tolist()]
+        if base is not None and policy.bytes_per_save is not None and policy.error is not None:
             middle = float(np.median([*asked.shares.values()])) if asked.shares else 1.0
             budget = budget.begun(policy.error * middle, held.columns)
             factor = budget.factor or 1.0
-        return cls(held, asked, budget, factor, held.saves + 1)
+        return cls(held, asked, before, budget, factor, held.saves + 1)
 
     def choose(self, index: int, spec: TensorSpec) -> _Choice:
         """Decide about one tensor."""
-        base, flat = self.held.layout, self.asked.arrays[index]
-        before = base.index.get(spec.name) if base is not None and not self.asked.anchor else None
-        if before is not None and base is not None and not base.tensors[before].lies_like(spec):
-            before = None
+        flat, before = self.asked.arrays[index], self.before[index]
         if spec.role == "weights":
             return self._weights(index, spec, flat, before)
-        kept = spec.role == "exact" and before is not None and not self.asked.exact
+        kept = spec.role == "plain" and before is not None and not self.asked.exact
         if kept and grid.same_bits(self.held.of(spec), flat):
             return _Choice(KEEP, digest=int(self._columns.digest[before]))
         return _Choice(SET)

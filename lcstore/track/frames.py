@@ -21,7 +21,6 @@ from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, enco
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
-from lcstore.kernels.digest import digest
 from lcstore.state.layout import ALIGN
 from lcstore.state.roles import Role
 from lcstore.track.algebra import ArrayName
@@ -159,12 +158,3 @@ def gather(pieces: Sequence[tuple[Array, int]], count: int, dtype: np.dtype) -> 
     for values, at in pieces:
         out[at : at + values.size] = values
     return out
-
-
-def digest_bits(values: Array, start: int, out: Array) -> None:
-    """Add the digest of the bit patterns of `values` (of any dtype), whose first has position `start`."""
-    size = values.dtype.itemsize
-    if size == 16:
-        digest(np.ascontiguousarray(values).view(np.uint64), 2 * start, out)
-    else:
-        digest(np.ascontiguousarray(values).view(f"u{size}"), start, out)

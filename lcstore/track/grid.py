@@ -30,7 +30,7 @@ def pool_dtype(pool: PoolSpec) -> np.dtype | None:
     """Return what the track holds of a pool; None where it holds nothing."""
     if pool.role == "weights":
         return track_dtype(pool.dtype)
-    return dtype_from_name(pool.dtype) if pool.role == "exact" else None
+    return dtype_from_name(pool.dtype) if pool.role == "plain" else None
 
 
 def working_dtype(name: str) -> np.dtype:

@@ -23,7 +23,7 @@ class Held:
     layout, columns
         Of the node that was committed; None before the first commit.
     pools
-        By name: ``int32`` or ``int64`` for weights, values in their dtype for exact pools. Moments are not
+        By name: ``int32`` or ``int64`` for weights, values in their dtype for plain pools. Moments are not
         held: they are set afresh in each edge.
     known
         By the name of a tensor of weights. Of this, only the samples are needed for a sound delta.

@@ -83,7 +83,8 @@ class Merger:
 
     def jobs(self) -> list[MergeJob]:
         """List the jobs, one for each chunk that may have something to store."""
-        stored = np.flatnonzero(self._effect.holds("add") | self._effect.holds("set")).tolist()
+        held = [self._effect.holds(array) for array in ("add", "grid", "set")]
+        stored = np.flatnonzero(np.any(held, axis=0)).tolist()
         return [partial(self._merge, pool, chunk, pieces) for pool, chunk, pieces in self.path.chunks(stored)]
 
     def prove(self) -> None:
@@ -116,7 +117,7 @@ class Merger:
         added = self._effect.adds
         by_array: tuple[tuple[ArrayName, list[Piece]], ...] = (
             ("add", [piece for piece in pieces if added[piece.tensor]]),
-            ("set", [piece for piece in pieces if not added[piece.tensor]]),
+            ("grid", [piece for piece in pieces if not added[piece.tensor]]),
         )
         both = all(some for _, some in by_array)
         made = [

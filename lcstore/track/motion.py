@@ -44,7 +44,7 @@ def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
         flat, last = arrays[spec.name], held.known.get(spec.name)
         if flat.size != spec.size or dtype_name(flat.dtype) != spec.dtype:
             return math.inf
-        if _exact_weights(spec) and not same_bits(flat, held.of(spec)):
+        if _plain_weights(spec) and not same_bits(flat, held.of(spec)):
             return math.inf
         if spec.role != "weights" or not spec.size:
             continue
@@ -60,6 +60,6 @@ def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
     return change / usual if usual > 0 else math.inf
 
 
-def _exact_weights(spec: TensorSpec) -> bool:
+def _plain_weights(spec: TensorSpec) -> bool:
     """Return whether a tensor that is kept exactly looks like weights, as a count of steps does not."""
-    return spec.role == "exact" and len(spec.shape) > 1 and not np.issubdtype(spec.dtype, np.integer)
+    return spec.role == "plain" and len(spec.shape) > 1 and not np.issubdtype(spec.dtype, np.integer)

@@ -37,7 +37,7 @@ class Policy:
         per row and one per column: normal ones come back within 0.6 steps and 1/16 octave. They are zero only
         where they were. None keeps them exact.
     rules
-        By path glob, the first match wins: a role, ``{"ema/**": "exact"}``, which goes before what names
+        By path glob, the first match wins: a role, ``{"ema/**": "plain"}``, which goes before what names
         suggest; or the tracking error of the weights there, ``{"**/embed*": {"error": 0.5}}`` (None: exact),
         their `row_error`, or both; where the first match says nothing of one, the next that does counts.
     bytes_per_save
@@ -93,12 +93,12 @@ class Policy:
         """Return the role of the tensor at `path`, given what its name suggests."""
         rule = self._rule(path, "error")
         role = rule if isinstance(rule, str) else guessed
-        kept_exact = {
+        said = {
             "weights": self.error_of(path),
             "first_moment": self.first_moment,
             "second_moment": self.second_moment,
         }
-        return "exact" if role in kept_exact and kept_exact[role] is None else role
+        return "plain" if role in said and said[role] is None else role
 
     def error_of(self, path: Name) -> float | None:
         """Return the tracking error aimed at for the weights at `path`; None keeps them exact."""

@@ -173,7 +173,7 @@ def _by_number(layout: Layout, weights: Sequence[int], numbered: _Numbered) -> I
 
 def _is_second_moment(spec: TensorSpec) -> bool:
     """Tell whether it is one, be it that it is kept exactly."""
-    if spec.role == "exact":
+    if spec.role == "plain":
         return guess_role(spec.name, dtype_from_name(spec.dtype), spec.shape) == "second_moment"
     return spec.role == "second_moment"
 

@@ -109,7 +109,7 @@ class Track:
             if dtype is None:
                 continue
             held = None if fresh else self.held.pools.get(name)
-            if held is None:
+            if held is None or held.size > spec.size:  # smaller than it was: laid out afresh
                 held = np.zeros(spec.size, dtype)
             elif held.size < spec.size:
                 held = np.concatenate((held, np.zeros(spec.size - held.size, dtype)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lcstore.errors import ConflictError
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import TagRecord
-from lcstore.format.records import EdgeBody, ExactBody, NodeRecord, node_id, utc_now
+from lcstore.format.records import NodeRecord, node_id, utc_now
 from lcstore.graph.names import NodeName
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
@@ -72,7 +73,7 @@ def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:
             f"the edge leads from node {write.base.node}, and the handle stands on another: save again",
             step=write.staged.step,
         )
-    edge_objects, exact_objects = write.written.split(write.draft)
+    part = replace(write.part, layout=layout)
     labels = write.staged.labels
     record = NodeRecord(
         step=write.staged.step,
@@ -80,12 +81,8 @@ def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:
         run_id=place.run_id,
         seq=place.seq,
         parent=place.parent.node if place.parent is not None else None,
-        layout=layout,
         created=utc_now(),
-        edge=EdgeBody(write.edge, write.base_id, tuple(edge_objects), write.draft.columns.to_bytes()),
-        exact=ExactBody(tuple(exact_objects)) if write.staged.exact else None,
-        leaves=write.leaves,
-        leaves_object=write.leaves_object,
+        edge=EdgeBody(write.edge, write.base_id, (part,)),
         metrics={str(k): float(v) for k, v in labels.metrics.items()},
         metadata=dict(labels.metadata),
         tags=tuple(labels.tags),

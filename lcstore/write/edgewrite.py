@@ -5,36 +5,26 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.format import keys
-from lcstore.format.records import ObjectRef
-from lcstore.format.strictjson import dumps
+from lcstore.format.bodies import PartBody
 from lcstore.graph.names import ROOT, NodeName
-from lcstore.limits import MAX_LEAVES_BYTES, check
 from lcstore.state.layout import make_layout
-from lcstore.state.leaves import encode_leaf
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import run_all
 from lcstore.track.columns import EXACT, SET
-from lcstore.track.draft import Job
 from lcstore.track.grid import exponent_of, largest
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries
+from lcstore.write.parts import finish_part, run_jobs
 from lcstore.write.stage import Staged
 from lcstore.write.written import Written
-
-#: Leaves of more than this many bytes go into an object of their own.
-_INLINE_LEAVES = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -45,14 +35,14 @@ class Quality:
     ----------
     policy
         The quality asked for.
-    exact
-        Names of tensors that have shown values which no grid holds. They are exact until the next anchor.
+    plain
+        Names of tensors that have shown values which no grid holds. They are plain until the next anchor.
     touched
         By name, ranges of elements (``int64[r, 2]``) that have changed since the base, where that is known.
     """
 
     policy: Policy
-    exact: frozenset[Name]
+    plain: frozenset[Name]
     touched: dict[Name, Array]
 
 
@@ -77,14 +67,12 @@ class EdgeWrite:
 
     Attributes
     ----------
-    edge
-        The edge's id.
     draft, written
         What was decided and coded; the objects that were stored.
-    exact
-        Names of tensors that are exact from now on, as no grid holds their values.
-    leaves, leaves_object
-        The plain values, encoded, or the object that holds them where they are many.
+    part
+        What the record says of them, but for the layout; whole once `write` has run.
+    plain
+        Names of tensors that are plain from now on, as no grid holds their values.
     stats
         What the record says for reports.
     lag
@@ -106,9 +94,8 @@ class EdgeWrite:
     ) -> None:
         self.staged = staged
         self.base = base
-        self.exact = set(quality.exact)
-        self.leaves: list[object] | None = None
-        self.leaves_object: ObjectRef | None = None
+        self.plain = set(quality.plain)
+        self.part = PartBody()
         self.stats: dict[str, int | float] = {}
         self.lag = math.nan
         self.worst: tuple[float, Name] | None = None
@@ -120,6 +107,11 @@ class EdgeWrite:
         self._begin(set())
 
     @property
+    def edge(self) -> str:
+        """The edge's id."""
+        return self.written.edge
+
+    @property
     def base_id(self) -> str:
         """The id of the base, or `ROOT`."""
         return ROOT if self.base is None else self.base.node
@@ -129,7 +121,7 @@ class EdgeWrite:
         reset: set[Name] = set()
         while True:
             if not self.draft.off_grid:
-                self._run(self.draft.jobs)
+                run_jobs(self.written, self.draft.jobs, self._executor)
             if not self.draft.off_grid:
                 break
             self.draft.roll_back()
@@ -145,8 +137,8 @@ class EdgeWrite:
         }
         self.stats |= {"error": float(error)} if np.isfinite(error) else {}
         self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}
-        self.written.put_metadata(self.edge, self.draft.layout)
-        self._put_leaves()
+        leaves = self.staged.flat.leaves
+        self.part = finish_part(self.written, self.draft, leaves, exact=self.staged.exact)
 
     def accept(self) -> None:
         """Make what was coded the track's state: the edge is committed."""
@@ -165,9 +157,8 @@ class EdgeWrite:
     def _begin(self, reset: set[Name]) -> None:
         """Decide what each tensor does. Nothing is ever written over, so each attempt is another edge."""
         staged, track, quality = self.staged, self._track, self._quality
-        self.edge = secrets.token_hex(16)
-        self.written = Written(self._backend)
-        entries = layout_entries(staged.flat.tensors, quality.policy, self.exact)
+        self.written = Written(self._backend, secrets.token_hex(16))
+        entries = layout_entries(staged.flat.tensors, quality.policy, self.plain)
         anchor = self.base is None
         layout = make_layout(staged.flat.structure, entries, track.layout, fresh=anchor)
         tracked = {spec.name for spec in layout.tensors if spec.role == "weights"}
@@ -182,38 +173,19 @@ class EdgeWrite:
         )
 
     def _off_grid(self, reset: set[Name]) -> None:
-        """Decide about tensors that did not fit their grids: a new grid if there is one, exact if not."""
+        """Decide about tensors that did not fit their grids: a new grid if there is one, plain if not."""
         for tensor in self.draft.off_grid:
             spec = self.draft.layout.tensors[tensor]
             fits = exponent_of(largest(self.staged.arrays[tensor], spec.dtype), spec.dtype) is not None
             if not fits or spec.name in reset:
-                self.exact.add(spec.name)
+                self.plain.add(spec.name)
             reset.add(spec.name)
-
-    def _run(self, jobs: Sequence[Job]) -> None:
-        """Run the jobs side by side, each chunk stored as soon as it is coded."""
-
-        def one(job: Job) -> None:
-            chunk = job()
-            if chunk is not None:
-                self.written.put_chunk(self.edge, chunk)
-
-        run_all(self._executor, [partial(one, job) for job in jobs])
-
-    def _put_leaves(self) -> None:
-        leaves: list[object] = [encode_leaf(leaf) for leaf in self.staged.flat.leaves]
-        data = dumps(leaves)
-        check(len(data), MAX_LEAVES_BYTES, "the plain values of the state, in bytes")
-        if len(data) <= _INLINE_LEAVES:
-            self.leaves = leaves
-        else:
-            self.leaves_object = self.written.put(keys.leaves_key(self.edge), data)
 
     def _comes_back_exactly(self) -> bool:
         """Return whether the edge alone gives back every bit."""
         draft, arrays = self.draft, self.staged.arrays
         return all(
-            spec.role == "exact"
+            spec.role == "plain"
             or op == EXACT
             or (op == SET and spec.role == "weights" and not array.view(np.uint8).any())
             for spec, op, array in zip(draft.layout.tensors, draft.columns.op, arrays, strict=True)

@@ -43,7 +43,7 @@ class Unrecognised:
         return (
             f"{self.share:.0%} of the bytes of this state are floats kept exactly, as nothing says that they "
             f"are weights or moments: {shown}. Save them under names like 'params' or 'weight', or give a "
-            "rule: open(url, policy={'path/**': 'weights'}), or 'exact' if that is meant"
+            "rule: open(url, policy={'path/**': 'weights'}), or 'plain' if that is meant"
         )
 
 
@@ -62,7 +62,7 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
     found = [
         path
         for path, (shape, dtype, role) in tensors.items()
-        if role == "exact" and dtype in LOSSY_DTYPES and len(shape) >= 2 and sizes[path]
+        if role == "plain" and dtype in LOSSY_DTYPES and len(shape) >= 2 and sizes[path]
     ]
     found.sort(key=lambda path: (-sizes[path], path))
     nbytes = sum(sizes[path] for path in found)

@@ -11,8 +11,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
-from lcstore.format import keys
-from lcstore.format.layoutfile import layout_object
+from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
 from lcstore.graph.names import ROOT, NodeName
@@ -60,13 +59,10 @@ class Writer:
         self._foreign = False
         #: Whether the head was committed, and not yet looked at: a collector may have taken it away.
         self._doubtful = False
-        #: Names of tensors that have shown values which no grid holds: exact until the next anchor.
-        self._exact: frozenset[Name] = frozenset()
-        #: The layout that was stored last, and its hash.
-        self._stored_layout: tuple[Layout, str] | None = None
-        #: The hash of the layout that the head names, where the head is this handle's own and acknowledged:
-        #: collectors keep the latest node of every run, and so its layout.
-        self._safe_layout: str | None = None
+        #: Names of tensors that have shown values which no grid holds: plain until the next anchor.
+        self._plain: frozenset[Name] = frozenset()
+        #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
+        self._named_layout: tuple[Layout, str] | None = None
         #: Ranges of elements that were said to have changed since the head, by saves that did not come about.
         self._touched: dict[Name, Array] = {}
         #: A commit that was left open.
@@ -78,13 +74,13 @@ class Writer:
         """Go on from a node: `track` is what was rebuilt of it."""
         self.settle()
         self.head, self.track = head, track
-        self._foreign, self._doubtful, self._safe_layout = True, False, None
-        self._exact, self.sound, self._touched = frozenset(), True, {}
+        self._foreign, self._doubtful, self._named_layout = True, False, None
+        self._plain, self.sound, self._touched = frozenset(), True, {}
 
     def distrust(self) -> None:
         """Build on nothing that was written before: the next save sets everything anew."""
         self.sound = False
-        self._foreign, self._safe_layout = True, None
+        self._foreign, self._named_layout = True, None
 
     def settle(self) -> None:
         """Find out about a commit that was left open, by writing the same record again and looking at it.
@@ -185,7 +181,7 @@ class Writer:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
         commit.write.accept()
         self._touched = {}
-        self._exact = frozenset(commit.write.exact)
+        self._plain = frozenset(commit.write.plain)
         self.head = commit.name
         self.sound = self._doubtful = True
         self.catalog.add(commit.name, commit.record, len(commit.data))
@@ -201,8 +197,8 @@ class Writer:
 
     def _attempt(self, staged: Staged, base: NodeName | None, touched: dict[Name, Array]) -> Commit:
         """Write and commit a state once; on any failure the track is as it was."""
-        exact = frozenset[Name]() if base is None else self._exact
-        quality = Quality(self.policy, exact, touched)
+        plain = frozenset[Name]() if base is None else self._plain
+        quality = Quality(self.policy, plain, touched)
         write = EdgeWrite(staged, base, self.track, quality, self.backend, self.executor)
         sound, self.sound = self.sound, False  # until the commit, or the way back, whatever interrupts
         try:
@@ -220,7 +216,8 @@ class Writer:
         assert self.run is not None
         self.seq += 1  # every attempt takes a number
         place = Place(self.run, self.run_id, self.seq, self.head)
-        commit = prepare(write, place, self._layout_hash(write.draft.layout, write))
+        layout = write.written.put_layout(write.draft.layout, self._named_layout)
+        commit = prepare(write, place, layout)
         put_tags(self.backend, commit)
         return commit
 
@@ -243,8 +240,9 @@ class Writer:
         assert self.head is not None
         record = self.catalog.record(self.head.node)
         try:
-            new_layout = record.layout if record.layout != self._safe_layout else None
-            gone = is_taken_away(self.backend, record.edge.id, record.objects, new_layout)
+            known = None if self._named_layout is None else self._named_layout[1]
+            new_layouts = [digest for _, digest in split_layouts(record.layout) if digest != known]
+            gone = is_taken_away(self.backend, record.edge.id, record.objects, new_layouts)
             gone = gone or (base is not None and self._foreign and self._is_going(base))
         except StorageError as error:
             raise UnknownOutcomeError(
@@ -254,7 +252,8 @@ class Writer:
             ) from error
         if not gone:
             self._foreign = self._doubtful = False
-            self._safe_layout = record.layout
+            layout = self.track.layout
+            self._named_layout = None if layout is None else (layout, record.layout)
         return gone
 
     def _is_going(self, base: NodeName) -> bool:
@@ -269,21 +268,7 @@ class Writer:
             raise UnknownOutcomeError(
                 "what the state just stored stands on is being deleted: save again", step=name.step
             ) from error
-        self.head, self._foreign, self._doubtful, self._safe_layout = None, False, False, None
-
-    def _layout_hash(self, layout: Layout, write: EdgeWrite) -> str:
-        """Return the hash of a stored layout.
-
-        It is stored anew, as an object of its own, unless the head names it: any other may be a collector's.
-        """
-        if self._stored_layout is not None and self._stored_layout[0] is layout:
-            known = self._stored_layout[1]
-            if known == self._safe_layout:
-                return known
-        digest, data = layout_object(layout)
-        write.written.put_record(keys.layout_key(digest), data)
-        self._stored_layout = (layout, digest)
-        return digest
+        self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
 
 
 def _info(commit: Commit, seconds: dict[str, float]) -> SaveInfo:

@@ -5,21 +5,32 @@ from __future__ import annotations
 from threading import Lock
 
 from lcstore.format import keys
-from lcstore.format.records import ObjectRef
+from lcstore.format.bodies import ObjectRef
+from lcstore.format.layoutfile import layout_object
 from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.state.layout import Layout
+from lcstore.state.qualified import FIRST_PART, part_of, qualified
 from lcstore.storage.backend import Backend
 from lcstore.track.columns import EXACT
 from lcstore.track.draft import Draft
 from lcstore.track.frames import Chunk
-from lcstore.track.grid import track_dtype
 
 
 class Written:
-    """The objects written for one edge. Thread-safe."""
+    """The objects written for one part of an edge. Thread-safe.
 
-    def __init__(self, backend: Backend) -> None:
+    Parameters
+    ----------
+    backend
+        Where to.
+    edge, part
+        Id of the edge, and name of the part. A shortcut is written as one, whatever its parts.
+    """
+
+    def __init__(self, backend: Backend, edge: str, part: str = FIRST_PART) -> None:
         self.backend = backend
+        self.edge = edge
+        self.part = part
         self.refs: list[tuple[ObjectRef, str | None, keys.Op | None]] = []
         self.extra = 0
         self.objects = 0
@@ -39,35 +50,49 @@ class Written:
             self.objects += 1
         return ref
 
-    def put_chunk(self, edge: str, chunk: Chunk) -> ObjectRef:
+    def put_chunk(self, chunk: Chunk) -> ObjectRef:
         """Write a coded chunk."""
-        return self.put(
-            keys.chunk_key(edge, chunk.pool, chunk.op, chunk.index), chunk.data, chunk.pool, chunk.op
-        )
+        key = keys.chunk_key(self.edge, qualified(self.part, chunk.pool), chunk.op, chunk.index)
+        return self.put(key, chunk.data, chunk.pool, chunk.op)
 
     def put_record(self, key: str, data: bytes) -> None:
         """Write what belongs to the node to come and is no object of the edge: a mark, a layout."""
         self.backend.put(key, data)
         self.count(len(data))
 
+    def put_layout(self, layout: Layout, named: tuple[Layout, str] | None = None) -> str:
+        """Return the hash of a stored layout.
+
+        It is stored anew, as an object of its own, unless it is the one that the head names: any other may
+        be a collector's.
+
+        Parameters
+        ----------
+        layout
+            Of this part.
+        named
+            Layout and hash that the head names for the part, where the head is the writer's own and
+            acknowledged: collectors keep the latest node of every run, and so its layouts.
+        """
+        if named is not None and named[0] is layout:
+            return named[1]
+        digest, data = layout_object(layout)
+        self.put_record(keys.layout_key(digest), data)
+        return digest
+
     def count(self, nbytes: int) -> None:
         """Count an object that is written elsewhere."""
         self.extra += nbytes
         self.objects += 1
 
-    def put_metadata(self, edge: str, layout: Layout) -> None:
+    def put_metadata(self, layout: Layout) -> None:
         """Write the Zarr metadata of the arrays that have chunks."""
         arrays = sorted({(pool, op) for _, pool, op in self.refs if pool is not None and op is not None})
-        if not arrays:
-            return
-        self.put(keys.group_key(edge), GROUP)
+        for part in sorted({part_of(qualified(self.part, pool)) for pool, _ in arrays}):
+            self.put(keys.group_key(self.edge, part), GROUP)
         for pool, op in arrays:
-            spec = layout.pools[pool]
-            integer = str(track_dtype(spec.dtype)) if op != "exact" and spec.role == "weights" else None
-            data = array_metadata(
-                spec.size, spec.chunk, spec.dtype, op, integer=integer, storage=spec.storage_dtype
-            )
-            self.put(keys.array_key(edge, pool, op), data, pool, op)
+            key = keys.array_key(self.edge, qualified(self.part, pool), op)
+            self.put(key, array_metadata(layout.pools[pool], op), pool, op)
 
     def listed(self) -> tuple[ObjectRef, ...]:
         """Return the objects in the order of their keys."""

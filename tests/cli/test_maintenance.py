@@ -144,7 +144,7 @@ def test_what_an_interrupted_save_left_is_counted_in_bytes(tmp_path):
     url = tmp_path / "s"
     with lcstore.open(url, grace=0) as store:
         store.save(0, {"epoch": 0, "w": np.ones(10)})
-        left = "data/" + "5" * 32 + "/exact-float64.set/c.0"
+        left = "data/" + "5" * 32 + "/0/plain-float64.set/c.0"
         store.backend.put(left, b"12345")
         shown = store.collect(dry_run=True)
         done = store.collect()

@@ -36,7 +36,7 @@ def test_a_tree_goes_in_and_comes_back_like_itself(tmp_path):
         store.save(step, state)
     roles = {path: role for path, (_, _, role) in store.paths().items()}
     assert roles["model/params/Dense_0/kernel"] == "weights"
-    assert roles["model/params/Dense_0/bias"] == "exact"
+    assert roles["model/params/Dense_0/bias"] == "plain"
     assert roles["opt_state/#0/mu/params/Dense_0/kernel"] == "first_moment"
     assert roles["opt_state/#0/nu/params/Dense_0/kernel"] == "second_moment"
     back = store.restore(like=state)

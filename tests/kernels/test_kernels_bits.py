@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.kernels import bits, escapes, planes
-from lcstore.kernels.digest import digest
+from lcstore.kernels.digest import digest, digest_runs
+from lcstore.state.shards import Shard
 
 u64 = np.uint64
 fields = st.integers(0, 63).flatmap(lambda n: st.tuples(st.integers(0, (1 << n) - 1), st.just(n)))
@@ -97,6 +98,34 @@ def test_digest_is_linear_and_adds_up_over_pieces(a, b, start):
         total = a + b
     assert of(total) == (of(a) + of(b)) & twins.MASK64
     assert of(a) == (of(a[:10]) + of(a[10:], start + 10)) & twins.MASK64
+
+
+@given(st.data())
+def test_the_digest_of_a_shard_is_its_twin_and_shards_add_up(data):
+    """Cut a tensor in two along any dimension: each has the digest of its elements at their places."""
+    whole = tuple(data.draw(st.lists(st.integers(1, 7), min_size=1, max_size=4)))
+    words = data.draw(st.sampled_from([1, 2]))
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    values = rng.integers(-(1 << 31), 1 << 31, (*whole, words)).astype(np.int32)
+    axis = data.draw(st.integers(0, len(whole) - 1))
+    cut = data.draw(st.integers(0, whole[axis]))
+    total = 0
+    for low, high in ((0, cut), (cut, whole[axis])):
+        start = tuple(low if d == axis else 0 for d in range(len(whole)))
+        part = np.take(values, range(low, high), axis)
+        shape = part.shape[:-1]
+        flat, found = part.reshape(-1), np.zeros(1, np.uint64)
+        middle = data.draw(st.integers(0, flat.size // words))
+        for first, last in ((0, middle), (middle, flat.size // words)):
+            some = flat[first * words : last * words]
+            digest_runs(some, first, words, *np.array([shape, whole, start], np.int64), found)
+        assert int(found[0]) == twins.digest_shard(part, whole, start, words)
+        runs = np.zeros(1, np.uint64)
+        taken = Shard(whole, start).runs(shape)
+        digest_runs(flat, 0, words, *np.array(taken, np.int64), runs)
+        assert runs[0] == found[0]
+        total += int(found[0])
+    assert total % (1 << 64) == twins.digest(values.reshape(-1), 0)
 
 
 def test_digest_tells_positions_apart():

@@ -75,6 +75,16 @@ def weight(j):
     return w ^ (w >> 29)
 
 
+def digest_shard(part, whole, start, words):
+    """The digest of a rectangle of a tensor, `words` numbers for each element in the last dimension."""
+    total = 0
+    for place in np.ndindex(part.shape[:-1]):
+        at = np.ravel_multi_index([i + s for i, s in zip(place, start, strict=True)], whole)
+        for word in range(words):
+            total += digest(part[place][word : word + 1], int(at) * words + word)
+    return total & MASK64
+
+
 def digest(values, start):
     return sum(weight(start + i) * int(v) for i, v in enumerate(values)) & MASK64
 

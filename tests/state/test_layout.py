@@ -21,7 +21,8 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.limits import MAX_POOL_ELEMENTS
-from lcstore.state.layout import ALIGN, EXACT_ALIGN, Layout, make_layout
+from lcstore.state.layout import ALIGN, PLAIN_ALIGN, Layout, make_layout
+from lcstore.state.shards import Shard
 from lcstore.state.specs import chunk_elements
 
 GIB = 1 << 30
@@ -56,7 +57,7 @@ kinds = st.one_of(
     st.tuples(
         st.sampled_from(sorted(LOSSY_DTYPES)), st.sampled_from(["weights", "first_moment", "second_moment"])
     ),
-    st.tuples(st.sampled_from(["float32", "int64", "bool", "uint8", "float8_e5m2"]), st.just("exact")),
+    st.tuples(st.sampled_from(["float32", "int64", "bool", "uint8", "float8_e5m2"]), st.just("plain")),
 )
 specs = st.tuples(shapes, kinds).map(lambda drawn: (drawn[0], *drawn[1]))
 trees = st.dictionaries(st.sampled_from("abcdefgh"), specs, max_size=8)
@@ -69,19 +70,29 @@ def test_a_line_of_layouts(history, fresh):
         parent, layout = layout, build(tree, layout)
         assert_sound(layout)
         assert {spec.name[0]: (spec.shape, spec.dtype, spec.role) for spec in layout.tensors} == tree
+        for name, pool in layout.pools.items():
+            used = sum(-(-s.size // pool.align) * pool.align for s in layout.tensors if s.pool == name)
+            assert 2 * used >= pool.size
         if parent is None:
             continue
+        # A pool that is smaller than it was, or gone, was laid out afresh: nothing goes on from what it held.
+        now = {name: pool.size for name, pool in layout.pools.items()}
+        afresh = {name for name, pool in parent.pools.items() if now.get(name, 0) < pool.size}
         for name, place in places(layout).items():
             before = parent.index.get((name,))
             same = before is not None and parent.entries[before] == layout.entries[layout.index[(name,)]]
-            if same:
+            there = int(layout.goes_on_from(parent)[layout.index[(name,)]])
+            if place[0] in afresh:
+                assert there == -1
+            elif same:
                 assert place == places(parent)[name]
+                assert there == before
             elif place[0] in parent.pools:
                 # New tensors stay clear of everything that the parent's pools ever held.
                 assert place[1] >= parent.pools[place[0]].size
-        for name, pool in parent.pools.items():
-            assert layout.pools[name].size >= pool.size
-            assert layout.pools[name].chunk == pool.chunk
+                assert there == -1
+        for name, pool in layout.pools.items():
+            assert name not in parent.pools or parent.pools[name].chunk == pool.chunk
     assert build(history[-1], layout) is layout
     anchor = build(history[-1], layout, fresh=True)
     assert anchor == build(history[-1])
@@ -97,32 +108,32 @@ def test_names_and_alignment_of_pools():
         (("model", "a"), (3, 5), "float32", "weights"),
         (("model", "b"), (1025,), "float32", "weights"),
         (("model", "c"), (2, 2), "bfloat16", "weights"),
-        (("model", "d"), (3,), "float32", "exact"),
-        (("model", "e"), (), "bool", "exact"),
-        (("model", "f"), (17,), "float32", "exact"),
+        (("model", "d"), (3,), "float32", "plain"),
+        (("model", "e"), (), "bool", "plain"),
+        (("model", "f"), (17,), "float32", "plain"),
         (("opt", "m"), (3, 5), "float32", "first_moment"),
         (("opt", "v"), (3, 5), "float32", "second_moment"),
-        (("opt", "s"), (), "float32", "exact"),
+        (("opt", "s"), (), "float32", "plain"),
     ]
     layout = make_layout(structure, [(*kind, "torch") for kind in kinds])
     assert [(spec.pool, spec.offset) for spec in layout.tensors] == [
         ("weights-float32", 0),
         ("weights-float32", ALIGN),
         ("weights-bfloat16", 0),
-        ("exact-float32", 0),
-        ("exact-bool", 0),
-        ("exact-float32", EXACT_ALIGN),
+        ("plain-float32", 0),
+        ("plain-bool", 0),
+        ("plain-float32", PLAIN_ALIGN),
         ("first-float32", 0),
         ("second-float32", 0),
-        ("exact_optim-float32", 0),
+        ("plain_optim-float32", 0),
     ]
     assert layout.pools["weights-float32"].size == 3 * ALIGN
-    assert layout.pools["exact-float32"].size == 3 * EXACT_ALIGN
+    assert layout.pools["plain-float32"].size == 3 * PLAIN_ALIGN
     assert layout.pools["weights-bfloat16"].storage_dtype == "uint16"
     assert [name for name, pool in layout.pools.items() if pool.is_optimizer] == [
         "first-float32",
         "second-float32",
-        "exact_optim-float32",
+        "plain_optim-float32",
     ]
     spec = layout.tensors[layout.index["model", "b"]]
     assert (spec.size, spec.itemsize, spec.nbytes) == (1025, 4, 4100)
@@ -140,15 +151,15 @@ def test_a_framework_may_change_without_a_move():
 
 
 def test_a_plain_value_that_comes_or_goes_is_another_layout():
-    before = make_layout(["dict", ["w"], ["tensor"]], [(("w",), (2,), "int8", "exact", "numpy")])
+    before = make_layout(["dict", ["w"], ["tensor"]], [(("w",), (2,), "int8", "plain", "numpy")])
     after = make_layout(
-        ["dict", ["w", "n"], ["tensor", "leaf"]], [(("w",), (2,), "int8", "exact", "numpy")], before
+        ["dict", ["w", "n"], ["tensor", "leaf"]], [(("w",), (2,), "int8", "plain", "numpy")], before
     )
     assert after != before
     assert places(after) == places(before)
 
 
-def test_removed_tensors_leave_holes_until_an_anchor():
+def test_removed_tensors_leave_holes_until_they_are_most_of_a_pool():
     both = {"a": ((1024,), "float32", "weights"), "b": ((1024,), "float32", "weights")}
     before = build(both)
     without = build({"b": both["b"]}, before)
@@ -156,8 +167,36 @@ def test_removed_tensors_leave_holes_until_an_anchor():
     again = build(both, without)
     assert places(again) == {"a": ("weights-float32", 2048), "b": ("weights-float32", 1024)}
     assert places(build({"b": both["b"]}, again, fresh=True)) == {"b": ("weights-float32", 0)}
-    emptied = build({}, before)
-    assert emptied.pools == before.pools
+    assert places(build({"b": both["b"]}, again)) == {"b": ("weights-float32", 0)}
+    assert build({}, before).pools == {}
+
+
+def test_a_tensor_that_grows_all_the_time_does_not_grow_its_pool_for_ever():
+    layout, moved = None, 0
+    for count in range(1, 401):
+        tree = {"grows": ((100 * count,), "float32", "weights"), "stays": ((50_000,), "float32", "weights")}
+        parent, layout = layout, build(tree, layout)
+        pool = layout.pools["weights-float32"]
+        assert pool.size <= 2 * (100 * count + 50_000 + 2 * ALIGN)
+        if parent is not None and layout.goes_on_from(parent)[layout.index[("stays",)]] < 0:
+            moved += 1
+    assert 1 <= moved <= 100  # each time after as much had been set anew as there is
+
+
+def test_a_shard_keeps_its_place_while_it_is_the_same_one():
+    def of(start):
+        entry = (("w",), (8, 16), "float32", "weights", "numpy", Shard((32, 16), (start, 0)))
+        return lambda parent=None: make_layout(["dict", ["w"], ["tensor"]], [entry], parent)
+
+    before = of(8)()
+    assert_sound(before)
+    assert of(8)(before) is before
+    moved = of(16)(before)
+    assert_sound(moved)
+    assert places(moved) != places(before)
+    assert moved.places_in(before).tolist() == [-1]
+    with pytest.raises(InvalidInputError, match="within"):
+        of(25)()
 
 
 def test_no_tensors_at_all():
@@ -189,7 +228,7 @@ def test_chunks(size, dtype, nbytes):
 @given(st.integers(0, MAX_POOL_ELEMENTS), st.sampled_from(["bool", "float16", "float32", "complex128"]))
 def test_every_chunk_is_one_that_from_json_accepts(size, dtype):
     size -= size % ALIGN
-    name = f"exact-{dtype}"
+    name = f"plain-{dtype}"
     value = make_layout("leaf", []).to_json() | {"pools": [[name, size, chunk_elements(size, dtype)]]}
     assert Layout.from_json(value).pools[name].size == size
 
@@ -197,14 +236,14 @@ def test_every_chunk_is_one_that_from_json_accepts(size, dtype):
 @pytest.mark.parametrize(
     ("entry", "error"),
     [
-        ((("b",), (2,), "float32", "exact", "numpy"), InvalidInputError),
+        ((("b",), (2,), "float32", "plain", "numpy"), InvalidInputError),
         ((("a",), (2,), "int32", "weights", "numpy"), InvalidInputError),
         ((("a",), (2,), "float8_e5m2", "first_moment", "numpy"), InvalidInputError),
         ((("a",), (2,), "float32", "bias", "numpy"), InvalidInputError),
-        ((("a",), (2,), "float99", "exact", "numpy"), UnsupportedFormatError),
-        ((("a",), (1,) * 65, "float32", "exact", "numpy"), LimitError),
-        ((("a",), (1 << 40, 1 << 40), "float32", "exact", "numpy"), LimitError),
-        ((("a",), (-1,), "float32", "exact", "numpy"), LimitError),
+        ((("a",), (2,), "float99", "plain", "numpy"), UnsupportedFormatError),
+        ((("a",), (1,) * 65, "float32", "plain", "numpy"), LimitError),
+        ((("a",), (1 << 40, 1 << 40), "float32", "plain", "numpy"), LimitError),
+        ((("a",), (-1,), "float32", "plain", "numpy"), LimitError),
     ],
 )
 def test_entries_are_checked(entry, error):
@@ -225,7 +264,7 @@ def stored():
             "a": ((3, 5), "float32", "weights"),
             "b": ((1025,), "float32", "weights"),
             "c": ((0, 3), "float32", "weights"),
-            "d": ((4,), "int8", "exact"),
+            "d": ((4,), "int8", "plain"),
         }
     )
     return layout.to_json()

@@ -128,7 +128,7 @@ EXACT = [
 
 @pytest.mark.parametrize("path", EXACT, ids=repr)
 def test_exact(path):
-    assert role(*path) == "exact"
+    assert role(*path) == "plain"
     assert not is_optimizer(path)
 
 
@@ -157,7 +157,7 @@ MOMENTS = [
 def test_moments(path, expected):
     assert role(*path) == expected
     assert is_optimizer(path)
-    assert guess_role(path, F32, (4,)) == "exact"
+    assert guess_role(path, F32, (4,)) == "plain"
 
 
 OTHER_OPTIMIZER_STATE = [
@@ -176,7 +176,7 @@ OTHER_OPTIMIZER_STATE = [
 
 @pytest.mark.parametrize("path", OTHER_OPTIMIZER_STATE, ids=repr)
 def test_other_optimizer_state_is_exact(path):
-    assert role(*path) == "exact"
+    assert role(*path) == "plain"
     assert is_optimizer(path)
 
 
@@ -227,12 +227,12 @@ def test_parts_that_name_an_optimizer(part):
 @pytest.mark.parametrize("shape", [(), (4,)])
 @pytest.mark.parametrize("path", [WEIGHTS[0], MOMENTS[0][0]])
 def test_fewer_than_two_dimensions_are_exact(path, shape):
-    assert guess_role(path, F32, shape) == "exact"
+    assert guess_role(path, F32, shape) == "plain"
 
 
 @pytest.mark.parametrize("name", DTYPE_NAMES)
 def test_only_floats_of_16_to_64_bits_are_lossy(name):
-    expected = "weights" if name in LOSSY_DTYPES else "exact"
+    expected = "weights" if name in LOSSY_DTYPES else "plain"
     assert guess_role(("model", "fc.weight"), dtype_from_name(name), (4, 4)) == expected
 
 
@@ -242,8 +242,8 @@ def test_dtype_may_be_bfloat16():
 
 @given(st.lists(st.text(max_size=12) | st.integers(-5, 5), max_size=5).map(tuple))
 def test_any_path_has_a_role(path):
-    assert guess_role(path, F32, (2, 2)) in ("weights", "first_moment", "second_moment", "exact")
-    assert guess_role(path, F32, (2,)) == "exact"
+    assert guess_role(path, F32, (2, 2)) in ("weights", "first_moment", "second_moment", "plain")
+    assert guess_role(path, F32, (2,)) == "plain"
 
 
 def test_hostile_names_are_recognised_fast():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from states import same
 import lcstore
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Shortcut
@@ -46,6 +48,12 @@ def merge(store: Store, base: int | None, target: int) -> str:
     compactor._add(Shortcut(ids[0], ids[1], 0, 0))
     [added] = set(store._catalog.refresh(full=True).edges) - before
     return added
+
+
+def with_part(edge: EdgeBody, **fields: Any) -> EdgeBody:
+    """Return an edge whose only part says something else."""
+    (part,) = edge.parts
+    return replace(edge, parts=(replace(part, **fields),))
 
 
 def put(backend: Backend, *marks: CondemnedRecord | RetiredRecord | TagRecord) -> None:

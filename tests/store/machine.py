@@ -201,7 +201,7 @@ class History(RuleBasedStateMachine):
         for path, value in truth.items():
             assert got[path].dtype == value.dtype
             assert got[path].shape == value.shape
-            if exact or roles[path] == "exact":
+            if exact or roles[path] == "plain":
                 assert got[path].tobytes() == value.tobytes(), path
             elif roles[path] == "weights" and got[path].tobytes() != value.tobytes():
                 assert now.near(path, got[path], value), path

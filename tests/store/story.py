@@ -191,7 +191,7 @@ class Story:
             held = track.pools[spec.pool] if spec.pool in track.pools else composer.pools[spec.pool]
             composed[path] = hashed(held[part])
             rounded[path] = hashed(composer.values(tensor))
-            exact = spec.role == "exact" or node.keeps_exact(tensor)
+            exact = spec.role == "plain" or node.keeps_exact(tensor)
             given[path] = hashed(truth[path]) if exact else rounded[path]
         name = node.name.node
         self.given[name], self.letting_go[name], self.tracks[name] = given, rounded, composed

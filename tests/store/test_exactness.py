@@ -39,17 +39,17 @@ def test_what_is_not_recognised_is_exact():
         "something": {"unknown": big},
     }
     roles = roles_of(state)
-    assert {name for name, role in roles.items() if role != "exact"} == {"layer.weight"}
+    assert {name for name, role in roles.items() if role != "plain"} == {"layer.weight"}
 
 
 def test_small_tensors_are_exact_while_they_are_few():
     big = np.ones((2000, 500), np.float32)
     small = np.ones((4, 8), np.float32)
     few = {"model": {"a.weight": big, **{f"s{i}.weight": small for i in range(3)}}}
-    assert roles_of(few)["s0.weight"] == "exact"
+    assert roles_of(few)["s0.weight"] == "plain"
     many = {"model": {"a.weight": big, **{f"s{i}.weight": small for i in range(1000)}}}
     roles = roles_of(many)
-    exact = sum(role == "exact" for role in roles.values())
+    exact = sum(role == "plain" for role in roles.values())
     assert 0 < exact < 1000
     assert exact * small.nbytes <= SMALL_SHARE * 0.11 * (big.size + 1000 * small.size)
 
@@ -57,7 +57,7 @@ def test_small_tensors_are_exact_while_they_are_few():
 def test_a_policy_widens_and_narrows():
     big = np.ones((200, 300), np.float32)
     state = {"model": {"layer.weight": big, "table": big}}
-    assert roles_of(state, Policy(rules={"model/layer.weight": "exact"}))["layer.weight"] == "exact"
+    assert roles_of(state, Policy(rules={"model/layer.weight": "plain"}))["layer.weight"] == "plain"
     assert roles_of(state, Policy(rules={"model/table": "weights"}))["table"] == "weights"
 
 

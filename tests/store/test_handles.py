@@ -216,14 +216,14 @@ def test_weights_that_no_name_tells_are_told_of_once():
     with pytest.warns(UnrecognisedWarning, match=r"100%.*'w/#0', 'w/#1'\..*policy="):
         store.save(0, big)
     store.save(1, big)
-    for policy in ({"w/**": "exact"}, {"w/**": "weights"}, "lossless"):
+    for policy in ({"w/**": "plain"}, {"w/**": "weights"}, "lossless"):
         lcstore.open(MemoryBackend.fresh(), policy=policy).save(0, big)
     lcstore.open(MemoryBackend.fresh()).save(0, {"model": {"weight": np.ones((600, 600))}, **big})
 
 
 def test_a_rule_that_is_for_nothing_is_told_of():
     """It may have been meant to keep something exactly."""
-    store = lcstore.open(MemoryBackend.fresh(), policy={"ema/**": "exact", "emma/**": "exact"})
+    store = lcstore.open(MemoryBackend.fresh(), policy={"ema/**": "plain", "emma/**": "plain"})
     with pytest.warns(UnrecognisedWarning, match=r"policy's 'emma/\*\*'$"):
         store.save(0, {"ema": {"weight": np.ones((4, 4))}})
 

@@ -92,7 +92,7 @@ def test_a_restore_by_tag_lists_names_once_and_reads_the_tag_once():
         for _ in range(3):
             backend.lists.clear()
             assert store.restore("gold")["a.weight"].shape == (4, 8)
-            assert backend.lists == Counter({kind: 1 for kind in KINDS if kind != keys.LAYOUTS})
+            assert backend.lists == Counter(KINDS.keys() - {keys.LAYOUTS, keys.COPIES})
         assert backend.gets["names"] == 1
 
 
@@ -191,7 +191,7 @@ def test_a_collector_lists_marks_before_records_and_pins_after_them():
 def test_only_the_listing_enumerates_record_folders():
     """Elsewhere nobody lists a folder of records by its name."""
     library = Path(lcstore.__file__).parent
-    folders = "|".join(("NODES", "EDGES", "LAYOUTS", "NAMES", "RETIRED", "CONDEMNED"))
+    folders = "|".join(("NODES", "EDGES", "LAYOUTS", "COPIES", "NAMES", "RETIRED", "CONDEMNED"))
     wrong = re.compile(rf"\.list\(\s*(keys\.({folders})|\"({folders.lower()})\")")
     found = [
         str(path.relative_to(library)) for path in library.rglob("*.py") if wrong.search(path.read_text())

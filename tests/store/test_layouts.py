@@ -97,6 +97,20 @@ def test_a_torn_layout_of_no_record_is_no_damage_and_is_deleted():
         assert not store.verify().ok
 
 
+def test_the_second_copy_of_a_layout_goes_with_it():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        store.save(0, state(0))
+        (digest,) = stored(backend)
+        idle, data = layout_object(store._catalog.layout(digest))
+        backend.put(keys.layout_key(idle), data)
+        for one in (digest, idle):
+            backend.put(keys.copy_key(one), backend.get(keys.layout_key(one)))
+        assert store.collect().deleted_objects == 1
+        assert backend.list(keys.COPIES) == [keys.copy_key(digest)]
+        assert store.verify("restore").ok
+
+
 def test_equal_layouts_are_stored_under_names_of_their_own():
     """So no writer ever stores again what a collector deletes."""
     backend = MemoryBackend.fresh()

@@ -193,7 +193,7 @@ def test_a_way_that_needs_a_condemned_array_is_not_relied_on():
     # One collector means to delete the shortcut, another (relying on that) what the other way needs.
     for mark in (
         CondemnedRecord(shortcut.edge, None, keys.WHOLE_EDGE, utc_now()),
-        CondemnedRecord(edge, middle, "exact-int64.set", utc_now()),
+        CondemnedRecord(edge, middle, "plain-int64.set", utc_now()),
     ):
         backend.put(mark.key(), mark.to_bytes())
     before = set(backend.list(keys.DATA))

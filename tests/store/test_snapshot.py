@@ -327,7 +327,7 @@ def test_damage_is_gone_around_once():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert same(snapshot.tree(), wanted)
-    own = f"data/{edge_of(store, 8)}/weights"
+    own = f"data/{edge_of(store, 8)}/0/weights"
     for key in backend.snapshot():
         if key.startswith(own):
             backend.delete(key)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from blake3 import blake3
 
 import lcstore
 from lcstore.check.findings import Report
@@ -175,7 +175,7 @@ def test_a_foreign_name_among_records_is_an_error(objects, folder):
 def test_what_an_interrupted_save_leaves_is_harmless(objects):
     edge = "0" * 32
     tag = TagRecord("never", "1" * 32, 1, CREATED)
-    left = {f"data/{edge}/zarr.json": b"{}", f"data/{edge}/a.set/c.0": b"", tag.key(): tag.to_bytes()}
+    left = {f"data/{edge}/0/zarr.json": b"{}", f"data/{edge}/0/a.set/c.0": b"", tag.key(): tag.to_bytes()}
     report = look(objects | left)
     assert report.ok
     assert {(f.severity, f.key) for f in report.findings} == {("info", f"data/{edge}"), ("info", tag.key())}
@@ -223,7 +223,7 @@ def test_no_store_is_not_a_good_store():
 
 def test_a_newer_format_says_upgrade(objects):
     rest = b'"features":[],"format":9,"grace_seconds":86400,"kind":"store"}'
-    newer = b'{"_sha256":"%s",%s' % (hashlib.sha256(rest).hexdigest().encode(), rest)
+    newer = b'{"_hash":"%s",%s' % (blake3(rest).hexdigest().encode(), rest)
     report = look(objects | {keys.STORE_KEY: newer})
     assert report.findings[0].next == "pip install --upgrade lcstore"
 
@@ -253,7 +253,7 @@ def test_stats_count_every_byte(objects):
 
 def test_stats_tell_what_they_could_not_count(objects):
     key = node_at(objects, 30)
-    orphan = f"data/{'0' * 32}/zarr.json"
+    orphan = f"data/{'0' * 32}/0/zarr.json"
     with lcstore.open(MemoryBackend.fresh(objects | {key: b"?", orphan: b"12345"}), "r") as store:
         stats = store.stats()
     assert set(stats.unreadable) == {key}

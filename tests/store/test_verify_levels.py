@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from damaged import CREATED, grown, merge, put, restorable, state
+from damaged import CREATED, grown, merge, put, restorable, state, with_part
 
 import lcstore
 from lcstore.check import objects as checking
@@ -95,11 +96,11 @@ def test_lost_is_what_restore_refuses(objects):
 
 def test_damage_of_a_retired_state_matters_where_a_kept_one_stands_on_it(objects):
     edge = node_at(objects, 30).edge.id
-    moments = f"data/{edge}/first-float32.set/c.0"
+    moments = f"data/{edge}/0/first-float32.set/c.0"
     report = look(bad(objects, moments))
     assert report.ok
     assert [(f.severity, f.check, f.key) for f in report.findings] == [("info", "object", moments)]
-    delta = f"data/{edge}/weights-float32.add/c.0"  # readers take the anchor, but might need it one day
+    delta = f"data/{edge}/0/weights-float32.add/c.0"  # readers take the anchor, but might need it one day
     report = look(bad(objects, delta))
     assert errors(report) == [("object", delta)]
     assert report.lost == ()
@@ -112,7 +113,7 @@ def test_a_condemned_object_may_be_gone(objects):
     report = look(bad(objects, gone[0]))
     assert [(f.severity, f.key) for f in report.findings] == [("info", gone[0])]
     # Of an edge that a kept state is read over it may not.
-    chunk = f"data/{node_at(objects, 60).edge.id}/weights-float32.add/c.0"
+    chunk = f"data/{node_at(objects, 60).edge.id}/0/weights-float32.add/c.0"
     mark = CondemnedRecord(node_at(objects, 60).edge.id, id_at(objects, 60), "weights-float32.add", CREATED)
     there = objects | {mark.key(): mark.to_bytes()}
     assert look(there).ok
@@ -126,10 +127,10 @@ def test_readers_keep_off_condemned_edges(objects):
     """What is condemned and gone costs nothing where another path leads to the state."""
     own = node_at(objects, 40).edge
     mark = CondemnedRecord(own.id, id_at(objects, 40), "weights-float32.add", CREATED)
-    chunk = f"data/{own.id}/weights-float32.add/c.0"
+    chunk = f"data/{own.id}/0/weights-float32.add/c.0"
     rest = without(objects, chunk) | {mark.key(): mark.to_bytes()}
     assert look(rest, "restore").ok
-    moments = f"data/{own.id}/first-float32.set/c.0"  # the shortcut leaves these to the own edge
+    moments = f"data/{own.id}/0/first-float32.set/c.0"  # the shortcut leaves these to the own edge
     report = look(bad(rest, moments))
     assert errors(report) == [("object", moments)]
     assert report.lost == (40,)
@@ -147,7 +148,7 @@ def test_what_was_let_go_of_may_be_gone(objects):
     assert look(without(objects, *exact) | said).ok
     assert look(bad(objects, *exact) | said).ok
     node, edge = id_at(objects, 50), node_at(objects, 50).edge.id
-    moments = f"data/{edge}/first-float32.set/c.0"
+    moments = f"data/{edge}/0/first-float32.set/c.0"
     marks = [
         RetiredRecord(node, "", CREATED, "pool.first-float32"),
         CondemnedRecord(edge, node, "first-float32.set", CREATED),
@@ -184,18 +185,8 @@ def reworded(
     """Change one byte of a shortcut's columns; its record is whole."""
     columns = bytearray(record.edge.columns[column])
     columns[at] = to
-    made = EdgeRecord(
-        record.target,
-        type(record.edge)(
-            record.edge.id,
-            record.edge.base,
-            record.edge.objects,
-            record.edge.columns | {column: bytes(columns)},
-        ),
-        record.created,
-        record.stats,
-        record.software,
-    )
+    edge = with_part(record.edge, columns=record.edge.columns | {column: bytes(columns)})
+    made = replace(record, edge=edge)
     return objects | {keys.edge_key(record.name): made.to_bytes()}
 
 
@@ -215,14 +206,14 @@ def test_a_shortcut_has_to_lead_to_its_target(objects):
 def test_every_edge_is_proved(objects):
     """A chunk exchanged for a whole one of another edge decodes, and gives another sum."""
     first, second = (node_at(objects, step) for step in (50, 60))
-    chunks = [f"data/{r.edge.id}/weights-float32.add/c.0" for r in (first, second)]
+    chunks = [f"data/{r.edge.id}/0/weights-float32.add/c.0" for r in (first, second)]
     spoiled = dict(objects)
     key = next(k for k in objects if k.startswith(f"nodes/{60:019d}"))
     ref = next(ref for ref in second.edge.objects if ref.key == chunks[1])
     other = next(ref for ref in first.edge.objects if ref.key == chunks[0])
-    text = objects[key].replace(ref.sha256.encode(), other.sha256.encode())
+    text = objects[key].replace(ref.hash.encode(), other.hash.encode())
     text = text.replace(
-        f'c.0",{ref.nbytes},"{other.sha256}'.encode(), f'c.0",{other.nbytes},"{other.sha256}'.encode()
+        f'c.0",{ref.nbytes},"{other.hash}'.encode(), f'c.0",{other.nbytes},"{other.hash}'.encode()
     )
     record = NodeRecord.from_bytes(text, key=key)
     del spoiled[key]
@@ -263,7 +254,7 @@ def test_memory_is_bounded_by_chunks(level, monkeypatch):
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_all_slices_together_are_all(objects, level):
-    chunk = f"data/{node_at(objects, 60).edge.id}/weights-float32.add/c.0"
+    chunk = f"data/{node_at(objects, 60).edge.id}/0/weights-float32.add/c.0"
     damaged = bad(objects, chunk) if level != "structure" else objects | {chunk: b"short"}
     whole = look(damaged, level)
     assert not whole.ok
@@ -283,7 +274,7 @@ def test_a_sample_proves_whole_edges(objects):
 
 def test_records_and_missing_objects_are_in_every_sample(objects):
     record = next(k for k in objects if k.startswith(f"nodes/{50:019d}"))
-    chunk = f"data/{node_at(objects, 60).edge.id}/weights-float32.add/c.0"
+    chunk = f"data/{node_at(objects, 60).edge.id}/0/weights-float32.add/c.0"
     for number in range(1, 6):
         report = look(bad(without(objects, chunk), record), sample=(number, 5))
         assert {record, chunk} <= {key for _, key in errors(report)}

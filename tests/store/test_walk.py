@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import Run
+from damaged import with_part
 from states import differing, leaves, same
 from story import CHUNK, Story, hashed
 
@@ -263,7 +264,7 @@ def test_a_wrong_digest_names_step_and_tensor():
     tensor = store.at(5).using(lambda state: state.node.layout.index["model", "fc1.weight"])
     digests[tensor] += 1
     columns = record.edge.columns | {"digest": digests.tobytes()}
-    data = replace(record, edge=replace(record.edge, columns=columns)).to_bytes()
+    data = replace(record, edge=with_part(record.edge, columns=columns)).to_bytes()
     backend.delete(keys.node_key(record.name(store.info(5).node)))
     backend.put(keys.node_key(record.name(node_id(data))), data)
     with lcstore.open(backend, "r") as other:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody, ExactBody, ObjectRef, PartBody
 from lcstore.format.keys import CondemnedName, RetiredName, TagName
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.format.records import EdgeBody, EdgeRecord, ExactBody, NodeRecord, ObjectRef
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_STEP
+from lcstore.state.qualified import qualified
 
 
 def hexes(count: int) -> st.SearchStrategy[str]:
@@ -28,7 +30,8 @@ node_names = st.builds(NodeName, steps, runs, hexes(8), seqs, ids, bases, st.int
 edge_names = st.builds(EdgeName, ids, bases, ids, st.integers(0, keys.MAX_BYTES))
 tag_names = st.builds(TagName, st.sampled_from(["tag", "pin"]), tags, seqs, st.none() | ids, ids)
 whats = st.sampled_from(["state", "exact"]) | pools.map("pool.{}".format)
-scopes = st.sampled_from(["edge", "exact"]) | st.builds("{}.{}".format, pools, st.sampled_from(keys.OPS))
+arrays = st.builds("{}.{}".format, pools, st.sampled_from(keys.OPS))
+scopes = st.sampled_from(["edge", "exact", "path"]) | arrays
 retired_names = st.builds(RetiredName, ids, whats, ids)
 condemned_names = st.builds(CondemnedName, ids, st.none() | ids, scopes, ids)
 
@@ -50,44 +53,57 @@ json_values = st.recursive(
 
 
 @st.composite
-def object_refs(draw: st.DrawFn, edge: str) -> ObjectRef:
+def object_refs(draw: st.DrawFn, edge: str, part: str) -> ObjectRef:
     op = draw(st.sampled_from(keys.OPS))
     key = draw(
-        st.sampled_from([keys.group_key(edge), keys.leaves_key(edge)])
-        | pools.map(lambda pool: keys.array_key(edge, pool, op))
-        | st.tuples(pools, st.integers(0, 1 << 40)).map(
-            lambda pair: keys.chunk_key(edge, pair[0], op, pair[1])
+        st.sampled_from([keys.group_key(edge, part), keys.leaves_key(edge, part)])
+        | pools.map(lambda pool: keys.array_key(edge, qualified(part, pool), op))
+        | st.tuples(pools, st.integers(0, 1 << 40), st.sampled_from([keys.chunk_key, keys.parity_key])).map(
+            lambda of: of[2](edge, qualified(part, of[0]), op, of[1])
         )
     )
     return ObjectRef(key, draw(st.integers(0, MAX_CHUNK_BYTES)), draw(hexes(64)))
 
 
-def objects(edge: str) -> st.SearchStrategy[tuple[ObjectRef, ...]]:
-    return st.lists(object_refs(edge), max_size=4, unique_by=lambda ref: ref.key).map(tuple)
+def objects(edge: str, part: str) -> st.SearchStrategy[tuple[ObjectRef, ...]]:
+    return st.lists(object_refs(edge, part), max_size=4, unique_by=lambda ref: ref.key).map(tuple)
 
 
 @st.composite
-def edge_bodies(draw: st.DrawFn) -> EdgeBody:
-    edge = draw(ids)
-    return EdgeBody(edge, draw(bases), draw(objects(edge)), draw(columns))
+def part_bodies(draw: st.DrawFn, edge: str, name: str, own: bool, exact: bool) -> PartBody:
+    stored, values = draw(objects(edge, name)), draw(columns)
+    if not own:
+        return PartBody(name, stored, values)
+    in_record = draw(st.booleans())
+    return PartBody(
+        name,
+        stored,
+        values,
+        layout=draw(hexes(64)),
+        exact=draw(st.builds(ExactBody, objects(edge, name), columns)) if exact else None,
+        leaves=draw(st.lists(json_values, max_size=3)) if in_record else None,
+        leaves_object=None if in_record else draw(st.none() | object_refs(edge, name)),
+    )
+
+
+@st.composite
+def edge_bodies(draw: st.DrawFn, own: bool) -> EdgeBody:
+    edge, exact = draw(ids), draw(st.booleans())
+    names = draw(st.just({0}) | st.sets(st.integers(0, 99_999), min_size=1, max_size=3))
+    parts = [draw(part_bodies(edge, str(name), own, exact)) for name in sorted(names)]
+    return EdgeBody(edge, draw(bases), tuple(parts))
 
 
 @st.composite
 def node_records(draw: st.DrawFn) -> NodeRecord:
-    edge = draw(edge_bodies())
-    in_record = draw(st.booleans())
     return NodeRecord(
         step=draw(steps),
         run=draw(runs),
         run_id=draw(hexes(8)),
         seq=draw(seqs),
         parent=draw(st.none() | ids),
-        layout=draw(hexes(64)),
         created=draw(times),
-        edge=edge,
-        exact=draw(st.none() | st.builds(ExactBody, objects(edge.id), columns)),
-        leaves=draw(st.lists(json_values, max_size=3)) if in_record else None,
-        leaves_object=None if in_record else draw(st.none() | object_refs(edge.id)),
+        edge=draw(edge_bodies(own=True)),
         metrics=draw(st.dictionaries(texts, st.floats(allow_nan=False), max_size=3)),
         metadata=draw(st.dictionaries(texts, json_values, max_size=3)),
         tags=tuple(draw(st.lists(tags, max_size=2))),
@@ -97,7 +113,7 @@ def node_records(draw: st.DrawFn) -> NodeRecord:
 
 
 edge_records = st.builds(
-    EdgeRecord, ids, edge_bodies(), times, st.dictionaries(texts, numbers, max_size=3), texts
+    EdgeRecord, ids, edge_bodies(own=False), times, st.dictionaries(texts, numbers, max_size=3), texts
 )
 tag_records = st.builds(TagRecord, tags, st.none() | ids, seqs, times, st.sampled_from(["tag", "pin"]))
 retired_records = st.builds(RetiredRecord, ids, texts, times, whats)

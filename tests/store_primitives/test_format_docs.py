@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lcstore.format import fields, keys, marks, records
+from lcstore.format import bodies, fields, keys, marks, records
 
 FOLDER = Path(__file__).parents[2] / "docs" / "format"
 KINDS = (
@@ -30,10 +30,11 @@ def printed(source, space):
     return out.getvalue()
 
 
-def test_worked_examples():
-    text = (FOLDER / "records.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("page", "count"), [("records.md", 2), ("layout.md", 1)])
+def test_worked_examples(page, count):
+    text = (FOLDER / page).read_text(encoding="utf-8")
     examples = EXAMPLE.findall(text)
-    assert len(examples) == 2
+    assert len(examples) == count
     space: dict[str, object] = {}
     for source, expected in examples:
         assert printed(source, space) == expected
@@ -52,7 +53,7 @@ def test_limits_are_those_of_the_code(number):
 
 def test_every_field_is_documented():
     text = (FOLDER / "records.md").read_text(encoding="utf-8")
-    for kind in (*KINDS, records.EdgeBody):
+    for kind in (*KINDS, bodies.EdgeBody, bodies.PartBody):
         for name in kind.__dataclass_fields__:
-            assert f"`{name}`" in text
+            assert f"`{name}`" in text or (kind, name) == (bodies.PartBody, "stored")  # where it is
     assert f"| {fields.FORMAT} |" in text

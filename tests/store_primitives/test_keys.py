@@ -33,6 +33,7 @@ KINDS = {
     "retired": (retired_names, keys.retired_key, keys.parse_retired_key),
     "condemned": (condemned_names, keys.condemned_key, keys.parse_condemned_key),
     "layout": (hexes(64), keys.layout_key, keys.parse_layout_key),
+    "copy": (hexes(64) | ids | st.just(keys.STORE_KEY), keys.copy_key, keys.parse_copy_key),
 }
 PARSERS = [parse for _, _, parse in KINDS.values()] + [keys.parse_data_key]
 ALPHABET = string.ascii_lowercase + string.digits + "._~-"
@@ -103,8 +104,15 @@ def test_no_parser_takes_arbitrary_text(text):
             parse(text)
 
 
-@given(ids, pools, st.sampled_from(keys.OPS), st.integers(0, keys.MAX_BYTES))
+names = pools | st.builds("{}/{}".format, st.integers(1, 99_999), pools)
+
+
+@given(ids, names, st.sampled_from(keys.OPS), st.integers(0, keys.MAX_BYTES))
 def test_data_keys(edge, pool, op, index):
+    parity = keys.parse_data_key(keys.parity_key(edge, pool, op, index))
+    assert parity == keys.DataName(edge, pool, op, None, index)
+    assert keys.array_scope(pool, op) == f"{pool.rpartition('/')[2]}.{op}"
+    assert keys.part_name(keys.chunk_key(edge, pool, op, index)) == (pool.rpartition("/")[0] or "0")
     assert keys.parse_data_key(keys.chunk_key(edge, pool, op, index)) == keys.DataName(edge, pool, op, index)
     assert keys.parse_data_key(keys.array_key(edge, pool, op)) == keys.DataName(edge, pool, op, None)
     assert keys.parse_data_key(keys.group_key(edge)) == keys.DataName(edge, None, None, None)
@@ -175,7 +183,10 @@ def test_a_tag_has_one_spelling(text):
         keys.parse_tag_key(f"names/tag-{text}-00000000-none-{'0' * 32}.json")
 
 
-@pytest.mark.parametrize("pool", ["", "a.b", "A", "a/b", "-a", "x" * 81, None])
+@pytest.mark.parametrize(
+    "pool",
+    ["", "a.b", "A", "a/b", "-a", "x" * 81, None, "0/a", "01/a", "100000/a", "1/", "1/1/a"],
+)
 def test_what_cannot_be_a_pool(pool):
     for build in (lambda: keys.chunk_key("0" * 32, pool, "add", 0), lambda: keys.pool_of(pool)):
         with pytest.raises(InvalidInputError):

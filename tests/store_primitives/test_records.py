@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import math
 import random
 
 import pytest
+from blake3 import blake3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from record_strategies import (
@@ -29,6 +29,7 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody, ExactBody, ObjectRef, PartBody
 from lcstore.format.fields import record_id
 from lcstore.format.marks import (
     CondemnedRecord,
@@ -38,43 +39,36 @@ from lcstore.format.marks import (
     read_retired,
     read_tag,
 )
-from lcstore.format.records import (
-    EdgeBody,
-    EdgeRecord,
-    ExactBody,
-    NodeRecord,
-    ObjectRef,
-    StoreRecord,
-    node_id,
-    read_edge,
-    read_node,
-    utc_now,
-)
+from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord, node_id, read_edge, read_node, utc_now
 
 EDGE, NODE, PARENT = "e" * 32, "1" * 32, "2" * 32
 REF = ObjectRef.of(keys.chunk_key(EDGE, "weights-float32", "add", 0), b"chunk")
+SHARED = ((REF, ObjectRef.of(keys.group_key(EDGE), b"{}")), {"op": b"\x01\x00", "grid": b""})
+OWN_PART = PartBody(
+    "0",
+    *SHARED,
+    layout="a" * 64,
+    exact=ExactBody(
+        (ObjectRef.of(keys.chunk_key(EDGE, "weights-float32", "exact", 0), b"exact"),), {"crc": b"abc"}
+    ),
+    leaves=[1, "x", None, {"float": "nan"}],
+)
 EXAMPLE = NodeRecord(
     step=1000,
     run=2,
     run_id="0a1b2c3d",
     seq=7,
     parent=PARENT,
-    layout="a" * 64,
     created="2026-11-21T05:39:00.000Z",
-    edge=EdgeBody(
-        EDGE, PARENT, (REF, ObjectRef.of(keys.group_key(EDGE), b"{}")), {"op": b"\x01\x00", "grid": b""}
-    ),
-    exact=ExactBody(
-        (ObjectRef.of(keys.chunk_key(EDGE, "weights-float32", "exact", 0), b"exact"),), {"crc": b"abc"}
-    ),
-    leaves=[1, "x", None, {"float": "nan"}],
+    edge=EdgeBody(EDGE, PARENT, (OWN_PART,)),
     metrics={"loss": 1.25, "diverged": math.inf},
     metadata={"note": "é", "nested": [{"a": 1}]},
     tags=("eval", "Größe 2"),
     stats={"raw_bytes": 1 << 40, "seconds": 0.5},
     software="lcstore 0.1",
 )
-EDGE_EXAMPLE = EdgeRecord(NODE, EXAMPLE.edge, EXAMPLE.created, {"seconds": 1.5}, "lcstore 0.1")
+SHORTCUT = EdgeBody(EDGE, PARENT, (PartBody("0", *SHARED),))
+EDGE_EXAMPLE = EdgeRecord(NODE, SHORTCUT, EXAMPLE.created, {"seconds": 1.5}, "lcstore 0.1")
 
 
 def node_key_of(record):
@@ -190,9 +184,9 @@ def resealed(kind, value):
     """The bytes of a forger, who can compute hashes too."""
     if kind not in ("edge", "store") or not isinstance(value, dict):
         return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-    value = {name: child for name, child in value.items() if name != "_sha256"}
+    value = {name: child for name, child in value.items() if name != "_hash"}
     rest = json.dumps(value, sort_keys=True, separators=(",", ":"))[1:]
-    return b'{"_sha256":"%s",%s' % (hashlib.sha256(rest.encode()).hexdigest().encode(), rest.encode())
+    return b'{"_hash":"%s",%s' % (blake3(rest.encode()).hexdigest().encode(), rest.encode())
 
 
 def read_or_refuse(record, body):
@@ -214,7 +208,7 @@ def read_or_refuse(record, body):
 def test_hostile_values_in_every_field_are_refused_or_harmless(kind):
     record = EXAMPLES[kind]
     value = json.loads(record.to_bytes())
-    value.pop("_sha256", None)
+    value.pop("_hash", None)
     refused = 0
     for path in paths_of(value):
         for hostile in HOSTILE_VALUES:
@@ -226,14 +220,14 @@ def test_hostile_values_in_every_field_are_refused_or_harmless(kind):
 def test_missing_and_unknown_fields_are_refused(kind):
     record = EXAMPLES[kind]
     value = json.loads(record.to_bytes())
-    value.pop("_sha256", None)
+    value.pop("_hash", None)
     for path in paths_of(value):
         inner = value
         for part in path:
             inner = inner[part]
-        if not isinstance(inner, dict) or path[:1] in (("metadata",), ("metrics",), ("stats",), ("leaves",)):
+        if not isinstance(inner, dict) or path[:1] in (("metadata",), ("metrics",), ("stats",)):
             continue
-        if path[-1:] == ("columns",):
+        if path[-1:] == ("columns",) or "leaves" in path:
             continue
         for name in inner:
             less = {other: child for other, child in inner.items() if other != name}
@@ -282,22 +276,37 @@ def test_a_record_of_another_kind_is_refused():
                     type(record).from_bytes(example.to_bytes(), key="k")
 
 
+def changed(**fields):
+    """An edge whose only part has other fields."""
+    return {"edge": EdgeBody(EDGE, PARENT, (dataclasses.replace(OWN_PART, **fields),))}
+
+
+def empty(name):
+    return PartBody(name, layout="b" * 64, leaves=[])
+
+
 BAD_RECORDS = {
     "negative step": {"step": -1},
     "step that is no integer": {"step": 1.5},
     "bad run id": {"run_id": "xyz"},
     "bad parent": {"parent": "root"},
-    "bad layout": {"layout": "a" * 32},
+    "bad layout": changed(layout="a" * 32),
     "bad time": {"created": "yesterday"},
     "time that does not exist": {"created": "2026-02-30T00:00:00Z"},
-    "object of another edge": {"edge": EdgeBody("d" * 32, "root", (REF,))},
-    "object outside data": {"edge": EdgeBody(EDGE, "root", (ObjectRef("nodes/x", 1, "0" * 64),))},
-    "object under no known name": {
-        "edge": EdgeBody(EDGE, "root", (ObjectRef(f"data/{EDGE}/x", 1, "0" * 64),))
-    },
-    "object twice": {"edge": EdgeBody(EDGE, "root", (REF, REF))},
-    "object of negative length": {"edge": EdgeBody(EDGE, "root", (dataclasses.replace(REF, nbytes=-1),))},
-    "bad column": {"edge": EdgeBody(EDGE, "root", (), {"Op": b""})},
+    "object of another edge": {"edge": EdgeBody("d" * 32, "root", (OWN_PART,))},
+    "object outside data": changed(objects=(ObjectRef("nodes/x", 1, "0" * 64),)),
+    "object of another part": changed(objects=(ObjectRef(keys.group_key(EDGE, "1"), 1, "0" * 64),)),
+    "object under no known name": changed(objects=(ObjectRef(f"data/{EDGE}/0/x", 1, "0" * 64),)),
+    "object twice": changed(objects=(REF, REF)),
+    "object of negative length": changed(objects=(dataclasses.replace(REF, nbytes=-1),)),
+    "bad column": changed(columns={"Op": b""}),
+    "no part": {"edge": EdgeBody(EDGE, PARENT, ())},
+    "a part without a layout": changed(layout=None),
+    "a part twice": {"edge": EdgeBody(EDGE, PARENT, (OWN_PART, OWN_PART))},
+    "parts out of order": {"edge": EdgeBody(EDGE, PARENT, (empty("10"), empty("9")))},
+    "a part of no number": {"edge": EdgeBody(EDGE, PARENT, (empty("one"),))},
+    "a part of two spellings": {"edge": EdgeBody(EDGE, PARENT, (empty("00"),))},
+    "one part with an exact value": {"edge": EdgeBody(EDGE, PARENT, (OWN_PART, empty("1")))},
     "NaN in metadata": {"metadata": {"x": math.nan}},
     "bytes in metadata": {"metadata": {"x": b""}},
     "metric that is no number": {"metrics": {"loss": "low"}},
@@ -305,7 +314,7 @@ BAD_RECORDS = {
     "metric past what floats hold": {"metrics": {"loss": (1 << 53) + 1}},
     "empty tag": {"tags": ("",)},
     "tag with a newline": {"tags": ("a\nb",)},
-    "leaves twice": {"leaves": [1], "leaves_object": ObjectRef.of(keys.leaves_key(EDGE), b"x")},
+    "leaves twice": changed(leaves=[1], leaves_object=ObjectRef.of(keys.leaves_key(EDGE), b"x")),
 }
 
 
@@ -317,7 +326,7 @@ def test_what_could_not_be_read_back_is_not_written(name):
 
 def test_a_record_past_the_limit_is_not_written():
     with pytest.raises(InvalidInputError, match="past the limit"):
-        dataclasses.replace(EXAMPLE, leaves=["x" * (64 << 20)]).to_bytes()
+        dataclasses.replace(EXAMPLE, **changed(leaves=["x" * (64 << 20)])).to_bytes()
 
 
 def test_metrics_that_are_not_finite_survive():
@@ -330,7 +339,7 @@ def test_metrics_that_are_not_finite_survive():
 
 def test_the_store_record_is_the_same_bytes_whoever_writes_it():
     assert StoreRecord().to_bytes() == (
-        b'{"_sha256":"ba779c5b2a5645c8c1477c541ccc0ab85082bbe00cb1981206277454b59b4a10",'
+        b'{"_hash":"973e338aeb68907baf4b576cb7c5f7439b62d3c7c24b939555400196105197ac",'
         b'"features":[],"format":0,"grace_seconds":86400,"kind":"store"}'
     )
     assert StoreRecord.from_bytes(StoreRecord(60).to_bytes()) == StoreRecord(60)
@@ -345,7 +354,7 @@ def test_the_store_record_is_the_same_bytes_whoever_writes_it():
 
 def test_a_node_s_id_is_the_hash_of_its_record():
     body = EXAMPLE.to_bytes()
-    assert node_id(body) == record_id(body) == hashlib.sha256(body).hexdigest()[:32]
+    assert node_id(body) == record_id(body) == blake3(body).hexdigest()[:32]
     assert EXAMPLE.name(node_id(body)).nbytes == EXAMPLE.edge.path_nbytes == 5 < EXAMPLE.edge.nbytes == 7
 
 
@@ -362,12 +371,57 @@ def test_an_object_is_what_was_committed_or_an_error_names_it():
         assert caught.value.key == REF.key
 
 
+def stored_apart(*parts):
+    """An example whose parts are objects of their own, and what is stored of them."""
+    stored, there = [], {}
+    for part in parts:
+        data = part.to_bytes(EDGE)
+        ref = ObjectRef.of(keys.part_key(EDGE, part.name), data)
+        stored.append(dataclasses.replace(part, stored=ref))
+        there[ref.key] = data
+    return dataclasses.replace(EXAMPLE, edge=EdgeBody(EDGE, PARENT, tuple(stored))), there
+
+
+def test_a_part_may_be_an_object_of_its_own():
+    second = PartBody("3", (), {"op": b"\x02"}, layout="b" * 64, exact=ExactBody(), leaves=[])
+    record, there = stored_apart(OWN_PART, second)
+    body, key = record.to_bytes(), node_key_of(record)
+    assert len(body) < len(EXAMPLE.to_bytes())
+    found = read_node(key, body, lambda refs: [there[ref.key] for ref in refs])
+    assert found == record
+    assert found.edge.columns["op"] == b"\x01\x00\x02"
+    assert found.layout == f"0:{'a' * 64},3:{'b' * 64}"
+    assert {part.stored for part in record.edge.parts} < {*record.objects}
+    with pytest.raises(CorruptionError) as caught:
+        read_node(key, body)
+    assert caught.value.key in there
+    one, other = there.values()
+    with pytest.raises(CorruptionError, match="not the one that its name promises"):
+        read_node(key, body, lambda refs: [other, one])
+    of_another = second.to_bytes("d" * 32)
+    with pytest.raises(CorruptionError, match="not the one that its name promises"):
+        read_node(key, body, lambda refs: [one, of_another])
+
+
+def test_objects_that_chunks_are_rebuilt_from_cost_no_path():
+    parity = ObjectRef.of(keys.parity_key(EDGE, "weights-float32", "add", 0), b"chunk")
+    record = dataclasses.replace(EXAMPLE, **changed(objects=(REF, parity)))
+    assert record.edge.path_nbytes == 5
+    assert record.edge.nbytes == 10
+    assert keys.parse_data_key(parity.key).parity == 0
+
+
 def test_condemnations_say_what_they_condemn():
     for record, scope in (
         (CondemnedRecord(EDGE, NODE, "edge", EXAMPLE.created), (None, True)),
         (CondemnedRecord(EDGE, NODE, "exact", EXAMPLE.created), (None, False)),
         (CondemnedRecord(EDGE, None, "weights-f4.add", EXAMPLE.created), ("weights-f4", True)),
         (CondemnedRecord(EDGE, NODE, "first-f4.set", EXAMPLE.created), ("first-f4", False)),
+        (CondemnedRecord(EDGE, NODE, "first-f4.add", EXAMPLE.created), ("first-f4", True)),
+        (CondemnedRecord(EDGE, NODE, "weights-f4.set", EXAMPLE.created), ("weights-f4", False)),
+        (CondemnedRecord(EDGE, NODE, "w.grid", EXAMPLE.created), ("w", True)),
+        (CondemnedRecord(EDGE, NODE, "w.exact", EXAMPLE.created), ("w", True)),
+        (CondemnedRecord(EDGE, NODE, "path", EXAMPLE.created), (None, True)),
     ):
         name = keys.parse_condemned_key(record.key())
         assert (name.pool, name.blocks) == scope

@@ -18,7 +18,7 @@ from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
 
 ROOT = -1
-ROLES = {"w": "weights", "m": "first_moment", "v": "second_moment", "e": "exact"}
+ROLES = {"w": "weights", "m": "first_moment", "v": "second_moment", "e": "plain"}
 DTYPES = [np.float32, np.float32, ml_dtypes.bfloat16, np.float16, np.float64]
 SHAPES = [(0, 3), (1,), (33, 40), (64, 64), (5, 300), (1100,)]
 

@@ -277,7 +277,7 @@ def test_damage_spoils_what_an_array_holds_and_the_neighbours_of_what_is_added(s
     end = history.own[int(rng.integers(len(history.own)))].target
     for segment in history.with_shortcuts(rng, history.path(end)):
         count = len(segment.target.places)
-        damaged = {array: rng.random(count) < 0.4 for array in ("add", "set", "exact")}
+        damaged = {array: rng.random(count) < 0.4 for array in ("add", "grid", "set", "exact")}
         found = segment.effect.spoiled(damaged.__getitem__)
         for tensor, (name, op) in enumerate(zip(segment.target.places, segment.op, strict=True)):
             array = array_of(op, name.startswith("w"))
@@ -291,7 +291,7 @@ def test_an_array_holds_what_one_look_at_each_tensor_says():
     for op in range(OWN):
         effect = Effect.of(layout, np.array([op, op], np.uint8))
         for tensor, weights in enumerate((True, False)):
-            holding = [array for array in ("add", "set", "exact") if effect.holds(array)[tensor]]
+            holding = [array for array in ("add", "grid", "set", "exact") if effect.holds(array)[tensor]]
             known = array_of(op, weights)
             assert holding == ([] if known is None else [known])
         assert effect.sets.tolist() == sets(effect.op).tolist() == [op in (SET, EXACT, SET_GRID)] * 2

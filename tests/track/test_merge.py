@@ -108,14 +108,14 @@ def test_what_the_targets_own_edge_sets_is_left_to_it():
     assert {name[:2] for name in shortcut.chunks} == {("weights-float32", "add")}
     anchor = history.shortcut(history.segments)
     assert anchor.edge.columns.op.tolist() == [SET_GRID, SET_GRID, OWN, OWN]
-    assert {name[:2] for name in anchor.chunks} == {("weights-float32", "set")}
+    assert {name[:2] for name in anchor.chunks} == {("weights-float32", "grid")}
 
 
 def test_exact_values_of_an_edge_between_are_copied():
     history = simple(e0=lambda i: np.array([7.5 if i else 1.5]), e1=lambda i: np.array([3]))
     shortcut = history.shortcut(history.segments[1:])
     assert shortcut.edge.columns.op.tolist() == [ADD, ADD, SET, KEEP]
-    assert ("exact-float64", "set", 0) in shortcut.chunks
+    assert ("plain-float64", "set", 0) in shortcut.chunks
     path = [history.segments[0], shortcut]
     assert same_bits(history.values(path), history.values(history.segments))
 
@@ -139,7 +139,7 @@ def test_a_tensor_set_anew_between_becomes_a_sum_beside_deltas_of_the_same_chunk
     assert history.segments[3].edge.columns.op.tolist() == [EXACT, ADD]
     shortcut = history.shortcut(history.segments[1:])
     assert shortcut.edge.columns.op.tolist() == [SET_GRID, ADD]
-    assert {name[1:] for name in shortcut.chunks} == {("add", 0), ("set", 0)}
+    assert {name[1:] for name in shortcut.chunks} == {("add", 0), ("grid", 0)}
     whole = history.values(history.segments)
     assert same_bits(history.values([history.segments[0], shortcut]), whole)
     assert same_bits(history.values([history.shortcut([history.segments[0], shortcut])]), whole)
@@ -219,7 +219,7 @@ def test_a_frame_that_does_not_decode_to_the_sum_is_not_given_out(monkeypatch, m
         return right(values)
 
     monkeypatch.setattr(made, wrong)
-    with pytest.raises(CorruptionError, match=r"frame made of chunk 0 of pool '(weights|exact)-float"):
+    with pytest.raises(CorruptionError, match=r"frame made of chunk 0 of pool '(weights|plain)-float"):
         history.shortcut(history.segments[1:])
 
 

@@ -225,8 +225,8 @@ def test_rules_give_paths_their_own_error():
         last = now
     assert np.mean(errors["fine.weight"]) == pytest.approx(0.35, rel=0.15)
     assert np.mean(errors["coarse"]) == pytest.approx(2.0, rel=0.2)
-    assert policy.role(("kept",), "weights") == "exact"
-    assert policy.role(("fine.weight",), "exact") == "exact"
+    assert policy.role(("kept",), "weights") == "plain"
+    assert policy.role(("fine.weight",), "plain") == "plain"
     for rule in ({"error": 100.0}, {"eror": 1.0}, {}):
         with pytest.raises(InvalidInputError, match=r"rule|error"):
             Policy(rules={"a": rule})
@@ -378,8 +378,8 @@ def test_exact_values_are_no_part_of_a_budget():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"error": "1"}, {"error": True}, {"rules": {"**": {"error": "0.5"}}}, {"rules": {1: "exact"}},
-     {"rules": {"": "exact"}}, {"bytes_per_save": 1.5}, {"bytes_per_save": math.inf}, {"name": "x" * 101}],
+    [{"error": "1"}, {"error": True}, {"rules": {"**": {"error": "0.5"}}}, {"rules": {1: "plain"}},
+     {"rules": {"": "plain"}}, {"bytes_per_save": 1.5}, {"bytes_per_save": math.inf}, {"name": "x" * 101}],
 )  # fmt: skip
 def test_a_policy_of_the_wrong_types_is_refused(wrong):
     with pytest.raises(InvalidInputError):

@@ -124,7 +124,7 @@ def test_grid_values_are_rounded_once(dtype):
 def test_rollback_is_exact():
     rng = np.random.default_rng(2)
     states = [walk(rng, shape, np.float32) for shape in ((300, 40), (50, 50), (7,))]
-    saver = Saver(roles={"c": "exact"})
+    saver = Saver(roles={"c": "plain"})
 
     def following():
         return dict(zip("abc", (next(s) for s in states), strict=True))
@@ -214,7 +214,7 @@ def test_zeros_begin_without_a_grid():
 
 
 def test_unchanged_exact_tensors_cost_nothing():
-    saver = Saver(roles={"e": "exact"})
+    saver = Saver(roles={"e": "plain"})
     e = np.arange(5000)
     saver.save({"e": e})
     draft = saver.save({"e": e.copy()})
@@ -292,13 +292,13 @@ def test_a_lossless_policy_keeps_every_bit():
 
     flat = flatten({"model": {"a.weight": np.ones((64, 64), np.float32)}})
     (entry,) = layout_entries(flat.tensors, PRESETS["lossless"], set())
-    assert entry.role == "exact"
+    assert entry.role == "plain"
 
 
 def test_rules_go_before_names():
-    policy = Policy(rules={"ema/**": "exact", "x/*": "weights"})
-    assert policy.role(("ema", "w"), "weights") == "exact"
-    assert policy.role(("x", "w"), "exact") == "weights"
+    policy = Policy(rules={"ema/**": "plain", "x/*": "weights"})
+    assert policy.role(("ema", "w"), "weights") == "plain"
+    assert policy.role(("x", "w"), "plain") == "weights"
     bad = [{"error": 100.0}, {"first_moment": 0.1}, {"second_moment": 0.05}, {"second_moment": 16}]
     for kwargs in (*bad, {"second_moment": 0}, {"second_moment": float("nan")}, {"rules": {"a": "lossy"}}):
         with pytest.raises(ValueError, match=r"policy|rule"):

@@ -17,7 +17,7 @@ from lcstore.track.policy import PRESETS, Policy
 ERRORS = st.none() | st.floats(0.01, 8)
 RULES = st.dictionaries(
     st.text("abc*/[].#0", min_size=1, max_size=8),
-    st.sampled_from(["exact", "weights", "first_moment"])
+    st.sampled_from(["plain", "weights", "first_moment"])
     | st.fixed_dictionaries({"error": ERRORS}, optional={"row_error": ERRORS})
     | st.fixed_dictionaries({"row_error": ERRORS}),
 )
@@ -48,7 +48,7 @@ def test_all_that_open_takes(tmp_path):
     assert policy_from(mine) is mine
     write_policy(mine, tmp_path / "mine.json")
     assert policy_from(str(tmp_path / "mine.json")) == policy_from(tmp_path / "mine.json") == mine
-    rules = {"**/embed*": {"error": 0.5}, "ema/**": "exact"}
+    rules = {"**/embed*": {"error": 0.5}, "ema/**": "plain"}
     assert policy_from(rules) == replace(PRESETS["balanced"], rules=rules, name="custom")
     with lcstore.open("memory://policy-of-rules", policy=rules) as store:
         assert store.policy.rules == rules
@@ -75,14 +75,14 @@ def test_what_a_file_leaves_out_is_as_in_balanced():
         ({"about": []}, "about"),
         ({"rules": {}}, "no list"),
         ({"rules": [{"paths": "a"}]}, "rule 0"),
-        ({"rules": [{"paths": "a", "role": "exact", "error": 1}]}, "rule 0"),
-        ({"rules": [{"paths": "", "role": "exact"}]}, "rule 0"),
-        ({"rules": [{"paths": "a", "role": ["exact"]}]}, "rule 0"),
+        ({"rules": [{"paths": "a", "role": "plain", "error": 1}]}, "rule 0"),
+        ({"rules": [{"paths": "", "role": "plain"}]}, "rule 0"),
+        ({"rules": [{"paths": "a", "role": ["plain"]}]}, "rule 0"),
         ({"rules": [{"paths": "a", "role": "lossy"}]}, "'lossy'"),
         ({"rules": [{"paths": "a", "error": False}]}, "a number"),
         ({"rules": [{"paths": "a", "error": 0}]}, "0.01 to 8"),
         ({"rules": [{"paths": "a", "row_error": 0}]}, "0.01 to 8"),
-        ({"rules": [{"paths": "a", "role": "exact", "row_error": 1}]}, "rule 0"),
+        ({"rules": [{"paths": "a", "role": "plain", "row_error": 1}]}, "rule 0"),
         ({"rules": [{"row_error": 1}]}, "rule 0"),
         ({"row_error": 100}, "0.01 to 8"),
         ({"row_error": "half"}, "row_error"),
@@ -123,7 +123,7 @@ def test_files_that_are_not_there_or_newer(tmp_path):
         policy_from("balancd")
 
 
-@pytest.mark.parametrize("policy", [[], 3, None, {"**": {"error": "0.5"}}, {1: "exact"}])
+@pytest.mark.parametrize("policy", [[], 3, None, {"**": {"error": "0.5"}}, {1: "plain"}])
 def test_what_is_no_policy_is_refused(policy):
     with pytest.raises(InvalidInputError):
         policy_from(policy)

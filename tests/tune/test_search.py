@@ -100,14 +100,14 @@ def test_few_evaluations_make_few_groups(run, bowl):
 
 
 def test_roles_and_other_settings_of_the_preset_stay(run, bowl):
-    rules = {"model/head.weight": "exact", "model/**": {"row_error": 0.3}}
+    rules = {"model/head.weight": "plain", "model/**": {"row_error": 0.3}}
     like = replace(lcstore.Policy(name="mine", row_error=None), first_moment=4.0, rules=rules)
     found = tune(run, bowl, like=like)
     assert found.policy.row_error is None
     assert found.policy.row_error_of(("model", "anything"), 1.0) == 0.3
     assert found.policy.first_moment == 4.0
     assert found.policy.name == "tuned-mine"
-    assert next(iter(found.policy.rules.items())) == ("model/head.weight", "exact")
+    assert next(iter(found.policy.rules.items())) == ("model/head.weight", "plain")
     assert all("head" not in glob for one in found.settings for glob in one.globs)
 
 
