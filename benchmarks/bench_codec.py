@@ -29,11 +29,11 @@ from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values
-from lcstore.track import frames
-from lcstore.track.advance import Advance
+from lcstore.edges import frames
+from lcstore.edges.frames import apply_delta
 from lcstore.track.coding import Coder
 from lcstore.track.draft import Draft
-from lcstore.track.frames import apply_delta
+from lcstore.track.fusedpass import Advance
 from lcstore.track.policy import policy_of
 
 #: Saves before the one that is measured.

@@ -30,8 +30,8 @@ from benchmarks.inputs import gpt, weights
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads_cache import Trace
 from lcstore.format import keys
-from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Shortcut
+from lcstore.graph.refs import ROOT
 from lcstore.storage.local import LocalBackend
 
 SAVES = 1000

@@ -22,12 +22,12 @@ from benchmarks.bench_size import coder_of, entropy_bits, levels_of
 from benchmarks.inputs import block, draft, gpt, weights
 from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
-from lcstore.track.algebra import Held
-from lcstore.track.columns import Columns
-from lcstore.track.edge import Edge
-from lcstore.track.frames import Chunk
-from lcstore.track.merge import Merger
-from lcstore.track.path import Path
+from lcstore.edges.algebra import Held
+from lcstore.edges.columns import Columns
+from lcstore.edges.edge import Edge
+from lcstore.edges.frames import Chunk
+from lcstore.edges.merge import Merger
+from lcstore.edges.path import Path
 from lcstore.track.policy import Policy, policy_of
 from lcstore.track.track import Track
 

@@ -9,13 +9,13 @@ import numpy as np
 
 from benchmarks.workloads import trace
 from benchmarks.workloads_cache import Tensors, Trace
+from lcstore.edges import grid
+from lcstore.edges.frames import apply_delta
 from lcstore.state.frameworks import HostArray
 from lcstore.state.layout import make_layout
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
-from lcstore.track import grid
 from lcstore.track.draft import Draft
-from lcstore.track.frames import apply_delta
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries

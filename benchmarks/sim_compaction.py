@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.graph.plan import Plan, needed, plan
+from lcstore.graph.refs import ROOT, EdgeName, NodeName
 from lcstore.graph.sizes import Sizes
 
 ELEMENTS = 10_000_000

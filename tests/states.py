@@ -38,8 +38,8 @@ def differing(a: Any, b: Any) -> list[str]:
 
 def tracked(store: Any) -> dict[str, bytes]:
     """What the writer of a handle believes a reader of its last commit gets, by path."""
-    from lcstore.track import grid
-    from lcstore.track.columns import NO_GRID
+    from lcstore.edges import grid
+    from lcstore.edges.columns import NO_GRID
 
     track = store._writer.track
     out = {}

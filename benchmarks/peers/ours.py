@@ -8,9 +8,9 @@ import numpy as np
 
 import lcstore
 from benchmarks.peers.base import Peer, Tensors
+from lcstore.edges import grid
 from lcstore.state.names import format_name
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track import grid
 from lcstore.track.policy import Policy, policy_of
 
 

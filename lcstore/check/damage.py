@@ -14,8 +14,8 @@ from lcstore.arrays import Array
 from lcstore.check.readable import Readable
 from lcstore.format import keys
 from lcstore.format.records import EdgeRecord
-from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.paths import cheapest_paths
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link, shortcut_link
 
 #: In the place of a cause: no path leads to the node.

@@ -19,7 +19,7 @@ from lcstore.check.readable import Readable
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
-from lcstore.graph.names import ROOT
+from lcstore.graph.refs import ROOT
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
 from lcstore.state.qualified import stem_of

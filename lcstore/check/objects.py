@@ -15,6 +15,7 @@ from lcstore.arrays import Array
 from lcstore.check.findings import Level
 from lcstore.check.proof import Proof, Sums, prove
 from lcstore.check.readable import Readable
+from lcstore.edges.edge import decode
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, TruncatedError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
@@ -27,7 +28,6 @@ from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
-from lcstore.track.edge import decode
 
 #: Objects are read in pieces of this many bytes, by so many threads: memory stays small whatever their size.
 _PIECE: Final = 32 << 20

@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.graph.names import ROOT
+from lcstore.edges.algebra import ArrayName
+from lcstore.edges.digests import Digests
+from lcstore.edges.edge import composed_dtype, to_track
+from lcstore.graph.refs import ROOT
 from lcstore.index.links import Link
-from lcstore.track.algebra import ArrayName
-from lcstore.track.digests import Digests
-from lcstore.track.edge import composed_dtype, to_track
 
 
 class Sums:

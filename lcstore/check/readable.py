@@ -12,7 +12,7 @@ from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import EdgeRef
+from lcstore.graph.refs import EdgeRef
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG, Kind, read_store_record
 from lcstore.index.links import Link
 from lcstore.index.listing import CHECKING, Listing

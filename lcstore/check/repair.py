@@ -21,22 +21,22 @@ from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
 from lcstore.check.verify import check_level
+from lcstore.edges.columns import OWN, Columns
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.format.zarrmeta import GROUP, array_metadata
-from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link
 from lcstore.index.marked import bearers, next_seq
-from lcstore.index.parts import shortcut_parts
+from lcstore.index.partrecords import shortcut_parts
 from lcstore.state.names import format_name
 from lcstore.state.qualified import stem_of
 from lcstore.state.specs import is_optimizer_pool
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
-from lcstore.track.columns import OWN, Columns
 from lcstore.version import SOFTWARE
 
 

@@ -5,7 +5,9 @@ This file has its bytes; `lcstore.kernels.scales` has the loops over scales.
 
 from __future__ import annotations
 
+import math
 import struct
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +20,7 @@ from lcstore.kernels.scales import equal_runs
 _Integers = TypeVar("_Integers", int, Array)
 
 
-def step_of(scale: _Integers) -> _Integers:
+def step_size_of(scale: _Integers) -> _Integers:
     """Return the step size that a scale of integers stands for: 1, 3, 5 or 7 times a power of two."""
     return (1 + (scale >> 6 << 1)) << shift_of(scale)
 
@@ -33,9 +35,16 @@ def scale_of(odd: int, shift: int) -> int:
     return (odd >> 1 << 6) + shift
 
 
-def steps_of(scales: Array) -> Array:
+@cache
+def log2_of(scale: int) -> float:
+    """Return log2 of the step size that a scale stands for."""
+    shift = shift_of(scale)
+    return math.log2(step_size_of(scale - shift)) + shift
+
+
+def step_sizes_of(scales: Array) -> Array:
     """Return the step sizes, ``int64``, of the scales of blocks, ``int16``."""
-    return step_of(scales.astype(np.int64))
+    return step_size_of(scales.astype(np.int64))
 
 
 def pack_scales(scales: Array) -> bytes:

@@ -12,7 +12,7 @@ from lcstore.format import keys
 from lcstore.format.fields import HASH, ID, Fields, columns_to_json, header, open_fields, written
 from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
-from lcstore.graph.names import ROOT
+from lcstore.graph.refs import ROOT
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_PARTS, check
 from lcstore.state.qualified import FIRST_PART
 

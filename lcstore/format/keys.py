@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from lcstore.errors import CorruptionError, InvalidInputError, LimitError
-from lcstore.graph.names import ROOT, EdgeName, NodeName
+from lcstore.graph.refs import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_STEP
 from lcstore.state.qualified import FIRST_PART, part_of, qualified, stem_of
 from lcstore.storage.safekeys import is_key

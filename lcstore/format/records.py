@@ -28,7 +28,7 @@ from lcstore.format.fields import (
 )
 from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
-from lcstore.graph.names import EdgeName, NodeName
+from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.limits import MAX_STEP
 
 DEFAULT_GRACE_SECONDS: Final = 86_400

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from lcstore.edges.grid import track_dtype
 from lcstore.format.keys import INTEGERS, Op
 from lcstore.state.specs import PoolSpec
-from lcstore.track.grid import track_dtype
 
 GROUP: Final = b'{"attributes":{},"node_type":"group","zarr_format":3}'
 

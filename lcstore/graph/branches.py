@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import PLANNED, ROOT, EdgeRef
 from lcstore.graph.paths import IsCondemned, Links
+from lcstore.graph.refs import PLANNED, ROOT, EdgeRef
 from lcstore.graph.sizes import Sizes
 
 _SPREAD_UNIT: Final = 1 << 64

@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
 from lcstore.graph.paths import Path, cheapest_paths, path_between
+from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
 
 
 class Graph:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from lcstore.graph.names import EDGE_COST, ROOT, EdgeRef
 from lcstore.graph.paths import START, Path
-from lcstore.graph.tree import Tree
+from lcstore.graph.refs import EDGE_COST, ROOT, EdgeRef
+from lcstore.graph.stops import Tree
 
 #: The newest node of a run reads at most so many times the bytes of an anchor and one delta.
 NEWEST_READS: Final = 1.3

@@ -8,7 +8,7 @@ from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from typing import Final, NamedTuple, TypeAlias
 
-from lcstore.graph.names import EDGE_COST, ROOT, EdgeRef
+from lcstore.graph.refs import EDGE_COST, ROOT, EdgeRef
 
 #: Edges by the node that they leave from, or by the node that they lead to.
 Links: TypeAlias = Mapping[str, Iterable[EdgeRef]]

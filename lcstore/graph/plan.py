@@ -11,11 +11,11 @@ from typing import Final
 
 from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.newest import edges_for_newest
 from lcstore.graph.paths import Path, cheapest_paths, path_between
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.graph.sizes import Sizes
-from lcstore.graph.tree import Tree
+from lcstore.graph.stops import Tree
 
 #: How often a plan is looked at again with its own edges in place; twice nearly always does.
 ROUNDS: Final = 8

@@ -13,7 +13,7 @@ from lcstore.format import keys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import EdgeRef, NodeName
+from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG
 from lcstore.index.listing import LATEST, READING, Listing, Order
 from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node

@@ -18,8 +18,8 @@ from lcstore.format.marks import (
     read_tag,
 )
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
-from lcstore.graph.names import EdgeName, NodeName
-from lcstore.index.parts import edge_reader, node_reader
+from lcstore.graph.refs import EdgeName, NodeName
+from lcstore.index.partrecords import edge_reader, node_reader
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped

@@ -7,14 +7,14 @@ from functools import cached_property
 
 import numpy as np
 
+from lcstore.edges.algebra import Effect, array_of
+from lcstore.edges.columns import OWN, Columns
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
-from lcstore.graph.names import ROOT
+from lcstore.graph.refs import ROOT
 from lcstore.state.layout import Layout
-from lcstore.track.algebra import Effect, array_of
-from lcstore.track.columns import OWN, Columns
 
 
 @dataclass(frozen=True, eq=False)

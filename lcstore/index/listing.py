@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
-from lcstore.graph.names import EdgeName, NodeName
+from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
 from lcstore.index.marked import Marks, marks_of, pins_by_node
 from lcstore.storage.backend import Backend

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from lcstore.format import keys
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import EdgeRef
+from lcstore.graph.refs import EdgeRef
 
 
 @dataclass(frozen=True)

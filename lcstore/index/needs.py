@@ -8,14 +8,14 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from lcstore.edges.algebra import Effect, array_of
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
-from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.contents import Contents, Stored
 from lcstore.state.layout import Layout
 from lcstore.state.qualified import stem_of
 from lcstore.state.specs import role_of
-from lcstore.track.algebra import Effect, array_of
 
 #: An array of an edge, of all its parts: the edge's id, pool, op.
 Needed: TypeAlias = tuple[str, str, keys.Op]

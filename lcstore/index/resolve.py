@@ -8,7 +8,7 @@ from typing import Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import NodeName
+from lcstore.graph.refs import NodeName
 
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
-from lcstore.graph.names import EdgeRef
+from lcstore.graph.refs import EdgeRef
 from lcstore.index.contents import Contents, own_edge, shortcut_edge
 from lcstore.index.index import Index
 from lcstore.index.listing import BUILDING, CONDEMNATIONS, Listing

@@ -8,7 +8,7 @@ from typing import Literal
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
-from lcstore.graph.names import ROOT, NodeName
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.index.kinds import NODE
 from lcstore.index.listing import STATES, Listing

@@ -13,7 +13,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.kernels.ints import wrap_add, wrap_mul
 from lcstore.kernels.jit import kernel
-from lcstore.kernels.scales import step_of
+from lcstore.kernels.scales import step_size_of
 from lcstore.kernels.status import OK, RANGE
 
 #: Elements that are worked on at a time: state, track and levels of one run stay in the first-level cache.
@@ -49,7 +49,7 @@ def add_levels(levels: Array, scales: Array, block: int, sign: int, track: Array
     kind = track.dtype.type
     for b in range((n + block - 1) // block):
         low = b * block
-        factor = kind(np.int64(sign) * step_of(scales[b]))
+        factor = kind(np.int64(sign) * step_size_of(scales[b]))
         _add(levels[low : low + block], factor, track[low : low + block], kind)
     return OK
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.jit import kernel
-from lcstore.kernels.scales import step_of
+from lcstore.kernels.scales import step_size_of
 from lcstore.kernels.status import OK, RANGE
 
 #: Magnitude that a level must stay below.
@@ -71,7 +71,7 @@ def integer_values(levels: Array, scales: Array, block: int, out: Array) -> int:
     """Fill ``int32`` or ``int64`` `out` with levels times their step sizes; an ``int16`` scale a block."""
     kind = out.dtype.type
     for b in range(scales.size):
-        step_size = step_of(scales[b])
+        step_size = step_size_of(scales[b])
         part, to = levels[b * block : (b + 1) * block], out[b * block : (b + 1) * block]
         for i in range(part.size):
             to[i] = kind(np.int64(part[i]) * step_size)

@@ -14,7 +14,7 @@ from lcstore.kernels.jit import kernel
 
 
 @kernel(inline=True)
-def step_of(scale: Any) -> np.int64:
+def step_size_of(scale: Any) -> np.int64:
     """Return the step size of an integer frame's scale: an odd number up to 7 times a power of two."""
     code = np.int64(scale)
     return np.int64((np.int64(1) + ((code >> 6) << 1)) << (code & 63))

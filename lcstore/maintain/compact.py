@@ -11,17 +11,18 @@ from functools import partial
 from threading import Semaphore
 from typing import Final
 
+from lcstore.edges.merge import MergeJob, Merger, bytes_per_job
 from lcstore.errors import CorruptionError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.index import Index
-from lcstore.index.parts import shortcut_parts
+from lcstore.index.partrecords import shortcut_parts
 from lcstore.index.standing import is_taken_away
 from lcstore.maintain.retire import RetireReport
 from lcstore.maintain.verdict import weights_of
@@ -30,7 +31,6 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
-from lcstore.track.merge import MergeJob, Merger, bytes_per_job
 from lcstore.version import SOFTWARE
 from lcstore.write.written import Written
 

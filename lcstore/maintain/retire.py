@@ -12,11 +12,11 @@ from lcstore.errors import InvalidInputError
 from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
-from lcstore.graph.names import ROOT, NodeName
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
-from lcstore.retention.decide import Decision, decide
+from lcstore.retention.choice import Decision, decide
 from lcstore.state.layout import Layout
 from lcstore.state.names import matcher
 from lcstore.state.qualified import stem_of

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from lcstore.edges.columns import OWN
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT
 from lcstore.graph.plan import needed
+from lcstore.graph.refs import ROOT
 from lcstore.index.contents import Contents, Stored
 from lcstore.index.needs import Needed, needed_arrays
 from lcstore.state.layout import Layout
-from lcstore.track.columns import OWN
 
 
 class Scope(NamedTuple):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lcstore.edges.algebra import ArrayName
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
-from lcstore.index.parts import fetch_object
+from lcstore.index.partrecords import fetch_object
 from lcstore.storage.backend import Backend
-from lcstore.track.algebra import ArrayName
 
 
 class ChunkFetch:

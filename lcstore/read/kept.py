@@ -9,13 +9,13 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
+from lcstore.edges.frames import values_of_frame
 from lcstore.errors import LcstoreError
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.poolmap import PoolMap
 from lcstore.storage.jobs import run_all
-from lcstore.track.frames import values_of_frame
 
 
 def exact_values(

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
+from lcstore.edges.columns import EXACT, Columns
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format.records import NodeRecord
-from lcstore.graph.names import NodeName
+from lcstore.graph.refs import NodeName
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
 from lcstore.state.qualified import stem_of
 from lcstore.state.tree import structure_names
-from lcstore.track.columns import EXACT, Columns
 
 
 @dataclass(frozen=True)

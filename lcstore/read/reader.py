@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Self
 
+from lcstore.edges.columns import Columns
+from lcstore.edges.edge import Edge
 from lcstore.errors import ClosedError, CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.bodies import PartBody
 from lcstore.format.strictjson import loads
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import EdgeRef, NodeName
+from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
-from lcstore.index.parts import fetch_object
+from lcstore.index.partrecords import fetch_object
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
@@ -23,8 +25,6 @@ from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import shared_workers
-from lcstore.track.columns import Columns
-from lcstore.track.edge import Edge
 
 
 class Reader:

@@ -12,9 +12,13 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
+from lcstore.edges.algebra import ArrayName, sets
+from lcstore.edges.compose import Composer
+from lcstore.edges.edge import Edge
+from lcstore.edges.grid import pool_dtype
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
-from lcstore.graph.names import EdgeRef, NodeName
+from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.read.convert import tree_of
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.kept import exact_chunks, exact_fetch, exact_values
@@ -23,10 +27,6 @@ from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.shards import Box, overlap, within
 from lcstore.storage.jobs import run_all
-from lcstore.track.algebra import ArrayName, sets
-from lcstore.track.compose import Composer
-from lcstore.track.edge import Edge
-from lcstore.track.grid import pool_dtype
 
 
 class Rebuilt(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, Final, Self, TypeVar
 
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, NotFoundError, warn
-from lcstore.graph.names import NodeName
+from lcstore.graph.refs import NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.read.convert import tree_of
 from lcstore.read.lookup import as_name, names_of, part_of

@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
 from lcstore.format.labels import At, check_at, check_choice
-from lcstore.graph.names import NodeName
+from lcstore.graph.refs import NodeName
 from lcstore.read.convert import TARGETS, tree_of
 from lcstore.read.find import find
 from lcstore.read.lookup import Wanted, absent, as_name, tensor_at

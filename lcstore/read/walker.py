@@ -7,18 +7,18 @@ from concurrent.futures import Executor, Future
 from dataclasses import replace
 
 from lcstore.arrays import Array
+from lcstore.edges.algebra import ArrayName, sets
+from lcstore.edges.compose import Composer
+from lcstore.edges.edge import Edge, Fetch
+from lcstore.edges.path import Path
 from lcstore.errors import LcstoreError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeRef, NodeName
 from lcstore.graph.paths import TwoWayPaths
+from lcstore.graph.refs import ROOT, EdgeRef, NodeName
 from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.storage.jobs import run_all
-from lcstore.track.algebra import ArrayName, sets
-from lcstore.track.compose import Composer
-from lcstore.track.edge import Edge, Fetch
-from lcstore.track.path import Path
 
 
 class Walker:

@@ -11,7 +11,7 @@ from lcstore.retention.candidates import Candidate
 
 
 class Retention:
-    """A retention rule. Rules go together with ``|``; see `lcstore.retention.decide`.
+    """A retention rule. Rules go together with ``|``; see `lcstore.retention.choice`.
 
     ``str`` gives the text that `parse_retention` turns into an equal rule.
     """

@@ -11,7 +11,7 @@ from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
 from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
-from lcstore.store.stats import Stats, stats
+from lcstore.store.statistics import Stats, stats
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Upkeep(Handle):
     def retain(
         self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None
     ) -> RetireReport:
-        """Let go of all that a retention rule does not keep; see `lcstore.retention.decide`.
+        """Let go of all that a retention rule does not keep; see `lcstore.retention.choice`.
 
         Parameters
         ----------
@@ -224,7 +224,7 @@ class Upkeep(Handle):
         """Build on nothing that was written before."""
 
     def stats(self, on_progress: OnProgress | None = None) -> Stats:
-        """Count what the store holds; see `lcstore.store.stats.stats`."""
+        """Count what the store holds; see `lcstore.store.statistics.stats`."""
         self._check_open()
         return stats(self._backend, on_progress)
 

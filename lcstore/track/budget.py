@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from lcstore.codec.scales import log2_of
+from lcstore.edges.columns import ADD, Columns
 from lcstore.track import stepsizes
-from lcstore.track.columns import ADD, Columns
 
 #: Errors stay in these bounds, in intervals, whatever they are multiplied with.
 LEAST_ERROR, MOST_ERROR = 0.05, 8.0
@@ -64,7 +65,7 @@ class Budget:
 def _errors(columns: Columns) -> Iterator[float]:
     """Yield the errors that the step sizes of a record's tensors stand for."""
     for index in np.flatnonzero((columns.op == ADD) & (columns.scale > 0)).tolist():
-        step = stepsizes.log2_of(int(columns.shift[index])) + int(columns.grid[index])
+        step = log2_of(int(columns.shift[index])) + int(columns.grid[index])
         error = stepsizes.error_of(2.0 ** min(step - math.log2(float(columns.scale[index])), 64))
         if LEAST_ERROR <= error <= MOST_ERROR:
             yield error

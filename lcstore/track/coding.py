@@ -14,15 +14,15 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
 from lcstore.codec.tables import TableCache
+from lcstore.edges import grid
+from lcstore.edges.algebra import ArrayName
+from lcstore.edges.columns import ADD, EXACT, KEEP, SET
+from lcstore.edges.digests import digest_of
+from lcstore.edges.frames import Chunk, frame_of_values, gather, values_of_frame
 from lcstore.state.layout import ALIGN
 from lcstore.state.poolmap import Piece, PoolMap
-from lcstore.track import grid
-from lcstore.track.advance import Advance, Scratch
-from lcstore.track.algebra import ArrayName
-from lcstore.track.columns import ADD, EXACT, KEEP, SET
 from lcstore.track.decide import Asked, Decision
-from lcstore.track.digests import digest_of
-from lcstore.track.frames import Chunk, frame_of_values, gather, values_of_frame
+from lcstore.track.fusedpass import Advance, Scratch
 
 #: How to move the track back, one chunk after another. A job says how before it moves anything.
 Journal: TypeAlias = list[Callable[[], None]]

@@ -9,12 +9,14 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.edges import grid
+from lcstore.edges.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.errors import InvalidInputError
 from lcstore.state.layout import Layout, TensorSpec
 from lcstore.state.names import Name, format_name
-from lcstore.track import grid, rows, samples, stepsizes
+from lcstore.track import samples, stepsizes
+from lcstore.track import smallrows as rows
 from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget
-from lcstore.track.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.track.held import Held
 from lcstore.track.known import Known
 from lcstore.track.policy import Policy

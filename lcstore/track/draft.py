@@ -15,11 +15,12 @@ from typing import TypeAlias
 
 import numpy as np
 
+from lcstore.edges.columns import ADD
+from lcstore.edges.frames import Chunk
 from lcstore.state.names import Name
-from lcstore.track import rows, samples
+from lcstore.track import samples
+from lcstore.track import smallrows as rows
 from lcstore.track.coding import Coder, Journal, Work
-from lcstore.track.columns import ADD
-from lcstore.track.frames import Chunk
 from lcstore.track.held import Held
 from lcstore.track.known import Known
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lcstore.arrays import Array
+from lcstore.edges.columns import Columns
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name
 from lcstore.state.specs import TensorSpec
 from lcstore.track.budget import Budget
-from lcstore.track.columns import Columns
 from lcstore.track.known import Known
 
 

@@ -16,7 +16,7 @@ from lcstore.arrays import Array
 from lcstore.kernels.sample import follow_mean, shares
 from lcstore.state.layout import ALIGN
 from lcstore.track import samples
-from lcstore.track.rows import Norms
+from lcstore.track.smallrows import Norms
 from lcstore.track.steptable import MOST_FINER
 
 #: Parts of a tensor, of whole blocks, that may have finer step sizes than the rest.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lcstore.arrays import Array
+from lcstore.edges.columns import Columns
 from lcstore.state.layout import Layout, Part
 from lcstore.state.qualified import FIRST_PART, part_of, stem_of
-from lcstore.track.columns import Columns
 from lcstore.track.track import Track
 
 

@@ -10,10 +10,10 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from typing import Final, TypeAlias
 
-from lcstore.codec.scales import scale_of, shift_of, step_of
+from lcstore.codec.scales import log2_of, scale_of, shift_of, step_size_of
 
 _Row: TypeAlias = tuple[float, ...]
 
@@ -86,7 +86,7 @@ class StepSize:
     @cached_property
     def units(self) -> int:
         """The step size in grid units."""
-        return step_of(self.scale)
+        return step_size_of(self.scale)
 
     @property
     def gain(self) -> float:
@@ -122,13 +122,6 @@ def nearest(wanted: float, most: int) -> int:
     while quarter & 1 == 0:
         quarter, shift = quarter >> 1, shift + 1
     return scale_of(quarter, shift)
-
-
-@cache
-def log2_of(scale: int) -> float:
-    """Return log2 of the step size that a scale stands for, in grid units."""
-    shift = shift_of(scale)
-    return math.log2(step_of(scale - shift)) + shift
 
 
 def best(error: float, trend: float = 0.0) -> tuple[float, float, float]:

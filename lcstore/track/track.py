@@ -9,15 +9,16 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.tables import TableCache
+from lcstore.edges import grid
+from lcstore.edges.columns import Columns
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name
-from lcstore.track import grid, samples
-from lcstore.track.advance import Scratch
+from lcstore.track import samples
 from lcstore.track.budget import Budget
 from lcstore.track.coding import Coder
-from lcstore.track.columns import Columns
 from lcstore.track.decide import Asked, decide
 from lcstore.track.draft import Draft
+from lcstore.track.fusedpass import Scratch
 from lcstore.track.held import Held
 from lcstore.track.known import Known
 from lcstore.track.policy import Policy

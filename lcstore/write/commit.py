@@ -9,7 +9,7 @@ from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import NodeRecord, node_id, utc_now
-from lcstore.graph.names import NodeName
+from lcstore.graph.refs import NodeName
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
 from lcstore.storage.backend import Backend

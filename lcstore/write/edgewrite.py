@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.edges.columns import EXACT, SET
+from lcstore.edges.grid import exponent_of, largest
 from lcstore.format.bodies import PartBody
-from lcstore.graph.names import ROOT, NodeName
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.state.layout import make_layout
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState
 from lcstore.storage.backend import Backend
-from lcstore.track.columns import EXACT, SET
-from lcstore.track.grid import exponent_of, largest
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries

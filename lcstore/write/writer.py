@@ -14,7 +14,7 @@ from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
-from lcstore.graph.names import ROOT, NodeName
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
 from lcstore.index.standing import is_going, is_taken_away
 from lcstore.state.layout import Layout

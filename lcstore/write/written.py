@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from threading import Lock
 
+from lcstore.edges.columns import EXACT
+from lcstore.edges.frames import Chunk
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.layoutfile import layout_object
@@ -11,9 +13,7 @@ from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.state.layout import Layout
 from lcstore.state.qualified import FIRST_PART, part_of, qualified
 from lcstore.storage.backend import Backend
-from lcstore.track.columns import EXACT
 from lcstore.track.draft import Draft
-from lcstore.track.frames import Chunk
 
 
 class Written:

@@ -6,8 +6,8 @@ import hashlib
 import random
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeName, NodeName
 from lcstore.graph.plan import needed, plan
+from lcstore.graph.refs import ROOT, EdgeName, NodeName
 from lcstore.graph.sizes import Sizes
 
 ELEMENTS = 100_000_000

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeName, EdgeRef, NodeName
 from lcstore.graph.plan import Shortcut, needed, plan
+from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
 
 
 def bound(kept):

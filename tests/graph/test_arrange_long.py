@@ -10,8 +10,8 @@ import pytest
 from graph_histories import ANCHOR, DELTA, ELEMENTS, History
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, NodeName
 from lcstore.graph.plan import needed, plan
+from lcstore.graph.refs import ROOT, NodeName
 
 
 def everything(nodes):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeName, NodeName
+from lcstore.graph.refs import ROOT, EdgeName, NodeName
 from lcstore.graph.sizes import Sizes
 
 ELEMENTS = 1_000_000

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
+from lcstore.graph.refs import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
 
 
 def node(name, base=ROOT, nbytes=1, *, step=0, run=1, run_id="r1", seq=0):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
 from lcstore.graph.paths import TwoWayPaths
+from lcstore.graph.refs import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
 
 
 def node(number: int, base: int, nbytes: int = 0) -> NodeName:

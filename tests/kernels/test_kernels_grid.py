@@ -33,7 +33,7 @@ def run_advance(state, track, room, scale, zone, start, inverse=1.0, limit=None,
     track, levels = track.copy(), np.zeros(state.size, np.int8)
     escapes, out = np.zeros(room, np.int64), np.zeros(1, np.uint64)
     kind = state.dtype.type
-    step = twins.step_of(scale)
+    step = twins.step_size_of(scale)
     parts = np.array([[0, state.size, 0]])
     steps = np.array([step]), np.array([1 / step], kind), np.array([1 - zone], kind)
     result = fused.advance(
@@ -58,7 +58,7 @@ def test_advance_is_its_twin(seed, size, kind, spread, outliers, special, scale,
     state, track = a_state(np.random.default_rng(seed), size, kind, spread, outliers, special)
     limit = float(1 << kind[2])
     result, moved, levels, escapes, out = run_advance(state, track, room, scale, zone, start, limit=limit)
-    step = twins.step_of(scale)
+    step = twins.step_size_of(scale)
     wanted = twins.advance(state, track, room, 0, kind[0](1), limit, step, 1 / step, 1 - zone, start)
     assert result == wanted[0]
     np.testing.assert_array_equal(moved, wanted[1])
@@ -91,7 +91,7 @@ def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, spec
     digest(moved, 0, after)
     assert (int(before[0]) + int(out[0])) & twins.MASK64 == int(after[0])
     grid.add_levels(plain, scales, 1024, -1, moved)
-    moved[far] -= (escapes[: far.size] * twins.step_of(scale)).astype(moved.dtype)
+    moved[far] -= (escapes[: far.size] * twins.step_size_of(scale)).astype(moved.dtype)
     np.testing.assert_array_equal(moved, track)
 
 
@@ -103,7 +103,7 @@ def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, spec
 )
 def test_the_error_left_is_below_the_dead_zone(seed, size, zone, scale):
     state, track = a_state(np.random.default_rng(seed), size, KINDS[1], 300.0, 0, None)
-    step = twins.step_of(scale)
+    step = twins.step_size_of(scale)
     _, moved, *_ = run_advance(state, track, size, scale, zone, 0, limit=2.0**58)
     assert np.all(np.abs(state.astype(np.int64) - moved) <= max(zone, 0.5) * step)
 

@@ -98,7 +98,7 @@ def wrap(values, dtype):
     return np.array([((int(v) + (1 << bits - 1)) % (1 << bits)) - (1 << bits - 1) for v in values], dtype)
 
 
-def step_of(scale):
+def step_size_of(scale):
     return (1, 3, 5, 7)[scale >> 6] << (scale & 63)
 
 
@@ -183,7 +183,7 @@ def misses(state, track, width, chosen, every, inverse):
 
 
 def add_levels(levels, scales, block, sign, track):
-    moves = [int(v) * sign * step_of(int(scales[i // block])) for i, v in enumerate(levels)]
+    moves = [int(v) * sign * step_size_of(int(scales[i // block])) for i, v in enumerate(levels)]
     return wrap([int(t) + m for t, m in zip(track, moves, strict=True)], track.dtype)
 
 
@@ -403,7 +403,7 @@ def linear_values(levels, steps, block, dtype):
 
 
 def integer_values(levels, scales, block, dtype):
-    return wrap([int(v) * step_of(int(scales[i // block])) for i, v in enumerate(levels)], dtype)
+    return wrap([int(v) * step_size_of(int(scales[i // block])) for i, v in enumerate(levels)], dtype)
 
 
 def log_levels(patterns, drop, top, block):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from lcstore.retention.decide import (
+from lcstore.retention.choice import (
     BestN,
     Budget,
     Candidate,

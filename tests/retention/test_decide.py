@@ -9,7 +9,7 @@ import pytest
 from retained import saves, steps_of
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.decide import (
+from lcstore.retention.choice import (
     BestN,
     Budget,
     Candidate,

@@ -14,7 +14,7 @@ from retained import choosers, histories, keeps, rules, saves, steps_of, united
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.candidates import in_order, tips
-from lcstore.retention.decide import EveryNSeconds, EveryNSteps, LogSpaced, decide
+from lcstore.retention.choice import EveryNSeconds, EveryNSteps, LogSpaced, decide
 
 
 def decision_of(rule, candidates):

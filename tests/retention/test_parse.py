@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retained import rules, words
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.decide import (
+from lcstore.retention.choice import (
     BestN,
     Budget,
     EveryNSeconds,

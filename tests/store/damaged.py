@@ -14,8 +14,8 @@ from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
-from lcstore.graph.names import ROOT, EdgeRef
 from lcstore.graph.plan import Shortcut
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.maintain.compact import Compactor
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend

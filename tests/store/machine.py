@@ -25,12 +25,12 @@ from states import leaves, tracked
 
 import lcstore
 from lcstore import LcstoreError, NotFoundError, StorageError
+from lcstore.edges.columns import ADD
 from lcstore.format import keys
 from lcstore.read.resolved import Resolved
 from lcstore.state import layout as layouts
 from lcstore.state.names import format_name
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track.columns import ADD
 
 seeds = st.integers(0, 2**32 - 1)
 handles = st.integers(0, 2)

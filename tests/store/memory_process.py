@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 import lcstore
-from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Shortcut
+from lcstore.graph.refs import ROOT
 from lcstore.maintain import compact
 from lcstore.storage.memory import MemoryBackend
 

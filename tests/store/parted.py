@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from lcstore.codec.dtypes import dtype_from_name
+from lcstore.edges import grid
+from lcstore.edges.columns import EXACT, NO_GRID
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord, StoreRecord, node_id, utc_now
-from lcstore.graph.names import ROOT
+from lcstore.graph.refs import ROOT
 from lcstore.state.layout import Layout, make_layout
 from lcstore.state.names import Name, format_name
 from lcstore.state.shards import Shard
 from lcstore.state.tree import flatten
 from lcstore.storage.settle import put_record
-from lcstore.track import grid
-from lcstore.track.columns import EXACT, NO_GRID
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
 from lcstore.write.entries import flat_array, layout_entries

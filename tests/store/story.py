@@ -13,14 +13,14 @@ from states import leaves
 
 import lcstore
 from lcstore import InvalidInputError
+from lcstore.edges.compose import Composer
 from lcstore.graph.graph import Graph
-from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
 from lcstore.state.names import format_name
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track.compose import Composer
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 WEIGHTS = {

@@ -13,13 +13,13 @@ from states import same
 from story import CHUNK, Story, simple_paths
 
 import lcstore
+from lcstore.edges.compose import Composer
 from lcstore.graph import newest, paths
 from lcstore.graph.plan import Shortcut
 from lcstore.maintain import verdict
 from lcstore.maintain.compact import Compactor
 from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track.compose import Composer
 
 #: One that hides the bytes of such small states, as it does those of small edges anywhere; one that does not.
 EDGE_COSTS = (1 << 18, 200)

@@ -27,7 +27,7 @@ from lcstore.format import keys
 from lcstore.read.resolved import Resolved
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Fault, FaultBackend
-from lcstore.track import advance
+from lcstore.track import fusedpass as advance
 
 
 def weights(array):

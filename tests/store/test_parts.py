@@ -10,6 +10,7 @@ import pytest
 from parted import Group, Host, cut
 
 import lcstore
+from lcstore.edges.columns import ADD, EXACT, KEEP, SET
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody
@@ -17,7 +18,6 @@ from lcstore.format.records import node_id
 from lcstore.read.resolved import Resolved
 from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track.columns import ADD, EXACT, KEEP, SET
 from lcstore.track.parted import track_of
 from lcstore.write.parts import check_stored, join_parts
 

@@ -5,7 +5,7 @@ import pytest
 
 import lcstore
 from lcstore.errors import ConflictError
-from lcstore.graph.names import ROOT
+from lcstore.graph.refs import ROOT
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write.commit import Place, prepare
 from lcstore.write.edgewrite import EdgeWrite, Quality

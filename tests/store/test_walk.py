@@ -21,8 +21,8 @@ import lcstore
 from lcstore import ClosedError, CorruptionError, InvalidInputError, NotFoundError, Store
 from lcstore.format import keys
 from lcstore.format.records import node_id
-from lcstore.graph.names import ROOT
 from lcstore.graph.plan import Shortcut
+from lcstore.graph.refs import ROOT
 from lcstore.maintain.compact import Compactor
 from lcstore.read.walk import Walk
 from lcstore.state import layout as layouts

@@ -12,9 +12,9 @@ from zarr.registry import register_codec
 
 import lcstore
 from lcstore.codec.zarr3 import LCZarrCodec
+from lcstore.edges.grid import track_dtype
 from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.state.specs import PoolSpec
-from lcstore.track.grid import track_dtype
 
 register_codec("lcstore.lc", LCZarrCodec)
 

@@ -9,7 +9,7 @@ from lcstore.format.bodies import EdgeBody, ExactBody, ObjectRef, PartBody
 from lcstore.format.keys import CondemnedName, RetiredName, TagName
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord
-from lcstore.graph.names import ROOT, EdgeName, NodeName
+from lcstore.graph.refs import ROOT, EdgeName, NodeName
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_STEP
 from lcstore.state.qualified import qualified
 

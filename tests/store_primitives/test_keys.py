@@ -21,7 +21,7 @@ from record_strategies import (
 
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, LimitError
 from lcstore.format import keys
-from lcstore.graph.names import EdgeName, NodeName
+from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.limits import MAX_KEY_CHARS, MAX_NAME_CHARS, MAX_STEP
 from lcstore.storage import safekeys
 from lcstore.testing.conformance import HOSTILE_KEYS

@@ -8,12 +8,12 @@ import ml_dtypes
 import numpy as np
 
 from lcstore.codec.dtypes import dtype_name
+from lcstore.edges.columns import Columns
+from lcstore.edges.compose import Composer
+from lcstore.edges.edge import Edge
+from lcstore.edges.merge import Merger
 from lcstore.state.layout import Layout, make_layout
 from lcstore.state.tree import flatten
-from lcstore.track.columns import Columns
-from lcstore.track.compose import Composer
-from lcstore.track.edge import Edge
-from lcstore.track.merge import Merger
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
 

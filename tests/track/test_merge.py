@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore import CorruptionError, UnsupportedFormatError
+from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
+from lcstore.edges.merge import bytes_per_job
 from lcstore.state.layout import ALIGN
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
-from lcstore.track.merge import bytes_per_job
 
 seeds = st.integers(0, 1 << 30)
 
@@ -158,7 +158,7 @@ def test_sums_that_are_all_zero_are_not_stored():
 
 
 def test_removed_tensors_are_not_merged_with_what_is_left():
-    from lcstore.track.frames import apply_delta
+    from lcstore.edges.frames import apply_delta
 
     rng, history = np.random.default_rng(0), History()
     a, b, c = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(3))
@@ -207,7 +207,9 @@ def test_whoever_leaves_out_a_chunk_cannot_prove_the_merge():
         merging.prove()
 
 
-@pytest.mark.parametrize("made", ["lcstore.track.sums.encode_any", "lcstore.track.merge.encode_lossless"])
+@pytest.mark.parametrize(
+    "made", ["lcstore.edges.sumframes.encode_any", "lcstore.edges.merge.encode_lossless"]
+)
 def test_a_frame_that_does_not_decode_to_the_sum_is_not_given_out(monkeypatch, made):
     history = simple(e0=lambda i: np.array([7.5 if i else 1.5]))
     module, name = made.rsplit(".", 1)

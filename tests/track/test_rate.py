@@ -12,13 +12,15 @@ import pytest
 
 import lcstore
 from lcstore.codec.dtypes import dtype_name
+from lcstore.codec.scales import log2_of
+from lcstore.edges import grid
+from lcstore.edges.columns import ADD, KEEP, Columns
 from lcstore.errors import InvalidInputError
 from lcstore.state.layout import make_layout
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track import grid, stepsizes
+from lcstore.track import stepsizes
 from lcstore.track.budget import Budget
-from lcstore.track.columns import ADD, KEEP, Columns
 from lcstore.track.known import Known, parts_of
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.samples import positions
@@ -192,7 +194,7 @@ def test_a_tensor_that_rests_is_flushed_costs_nothing_and_goes_on_with_its_step(
     assert np.abs(follower.left("w", now)).max() <= np.spacing(np.abs(now).max())
     columns = follower.save({"w": next(states)})
     assert columns.op[0] == ADD
-    assert abs(stepsizes.log2_of(int(columns.shift[0])) - stepsizes.log2_of(step)) <= 0.5
+    assert abs(log2_of(int(columns.shift[0])) - log2_of(step)) <= 0.5
 
 
 def test_a_change_that_the_sample_misses_is_not_lost():
@@ -321,10 +323,10 @@ def test_steps_are_what_scales_say():
     for scale in range(256):
         units = stepsizes.StepSize(scale).units
         assert units == (1, 3, 5, 7)[scale >> 6] << (scale & 63)
-        assert stepsizes.log2_of(scale) == pytest.approx(math.log2(units))
+        assert log2_of(scale) == pytest.approx(math.log2(units))
     for wanted in np.linspace(-1, 27, 1000):
         found = stepsizes.nearest(float(wanted), 26)
-        assert abs(stepsizes.log2_of(found) - min(max(wanted, 0), 26)) <= (0.17 if wanted > 2 else 0.51)
+        assert abs(log2_of(found) - min(max(wanted, 0), 26)) <= (0.17 if wanted > 2 else 0.51)
 
 
 @pytest.mark.parametrize("error", np.geomspace(0.01, 8, 40))

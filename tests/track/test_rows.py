@@ -15,12 +15,13 @@ from test_rate import Follower, walk
 
 import lcstore
 from lcstore.codec.frame import parse_frame
+from lcstore.edges import sumframes as sums
 from lcstore.errors import InvalidInputError
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track import rows, sums
+from lcstore.track import smallrows as rows
 from lcstore.track.policy import PRESETS, Policy
-from lcstore.track.rows import TURNS
+from lcstore.track.smallrows import TURNS
 from lcstore.track.steptable import block_of
 
 BALANCED = PRESETS["balanced"]

@@ -9,7 +9,7 @@ from test_rate import Follower, hashes, walk
 from test_rows import table
 
 from lcstore.track.decide import decide
-from lcstore.track.rows import worst
+from lcstore.track.smallrows import worst
 from lcstore.track.stepsizes import StepSize
 from lcstore.track.steptable import OWN_THRESHOLD, Needs, StepTable, make_table
 

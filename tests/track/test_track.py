@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.codec.dtypes import dtype_name
+from lcstore.edges.columns import ADD, EXACT, KEEP, SET, Columns
+from lcstore.edges.compose import Composer
+from lcstore.edges.edge import Edge
 from lcstore.state.layout import Layout, make_layout
 from lcstore.state.tree import flatten
-from lcstore.track.columns import ADD, EXACT, KEEP, SET, Columns
-from lcstore.track.compose import Composer
-from lcstore.track.edge import Edge
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
 
@@ -104,7 +104,7 @@ def test_the_track_follows_in_every_dtype(dtype):
 def test_grid_values_are_rounded_once(dtype):
     from fractions import Fraction
 
-    from lcstore.track import grid
+    from lcstore.edges import grid
 
     rng = np.random.default_rng(1)
     name = dtype_name(np.dtype(dtype))

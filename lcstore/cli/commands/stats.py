@@ -14,7 +14,7 @@ from lcstore.errors import LcstoreError
 
 if TYPE_CHECKING:
     from lcstore.maintain.compact import CompactReport
-    from lcstore.store.stats import Stats
+    from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
 
 _PLAN = ("planned", "bytes_written", "bytes_before", "bytes_after", "longest_before", "longest_after")

@@ -15,15 +15,15 @@ from lcstore.codec.entropy import encode_levels, encode_wide
 from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
-from lcstore.codec.scales import pack_scales, steps_of, unpack_scales
+from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, encode_linear, encode_log
+from lcstore.edges.algebra import ArrayName
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
 from lcstore.state.layout import ALIGN
 from lcstore.state.roles import Role
-from lcstore.track.algebra import ArrayName
 
 #: Threshold of first moments: a slightly wide zero costs little and saves bits.
 _MOMENT_THRESHOLD = 0.55
@@ -80,7 +80,7 @@ def apply_delta(data: bytes, track: Array, sign: int = 1, part: tuple[int, int] 
         piece = track[span.start : span.start + span.levels.size]
         kernels.add_levels(span.levels, scales[span.start // block :], block, sign, piece)
         if span.places.size:
-            moves = span.values * steps_of(scales[(span.start + span.places) // block])
+            moves = span.values * step_sizes_of(scales[(span.start + span.places) // block])
             piece[span.places] += (sign * moves).astype(track.dtype)
 
 

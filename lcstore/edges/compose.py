@@ -8,15 +8,15 @@ from functools import partial
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.edges import grid
+from lcstore.edges.algebra import LOST, Held
+from lcstore.edges.columns import NO_GRID, Columns
+from lcstore.edges.digests import digest_of
+from lcstore.edges.edge import Edge, Span, composed_dtype
+from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
 from lcstore.state.poolmap import Piece
-from lcstore.track import grid
-from lcstore.track.algebra import LOST, Held
-from lcstore.track.columns import NO_GRID, Columns
-from lcstore.track.digests import digest_of
-from lcstore.track.edge import Edge, Span, composed_dtype
-from lcstore.track.path import Path
 
 
 class Composer:

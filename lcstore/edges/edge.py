@@ -12,14 +12,14 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
+from lcstore.edges import grid
+from lcstore.edges.algebra import ArrayName, Effect, array_of
+from lcstore.edges.columns import EXACT, Columns
+from lcstore.edges.frames import apply_delta, values_of_frame
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.state.layout import Layout
 from lcstore.state.poolmap import Piece
 from lcstore.state.specs import PoolSpec
-from lcstore.track import grid
-from lcstore.track.algebra import ArrayName, Effect, array_of
-from lcstore.track.columns import EXACT, Columns
-from lcstore.track.frames import apply_delta, values_of_frame
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).
 Fetch: TypeAlias = Callable[[str, ArrayName, int], bytes | None]

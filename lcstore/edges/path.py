@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.edges.algebra import LOST, START, ArrayName, Held, trace
+from lcstore.edges.edge import Edge, Span
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
 from lcstore.state.poolmap import Piece
-from lcstore.track.algebra import LOST, START, ArrayName, Held, trace
-from lcstore.track.edge import Edge, Span
 
 
 class Path:
@@ -33,7 +33,7 @@ class Path:
     wanted
         ``int64``: the tensors, rising.
     begins, added
-        See `lcstore.track.algebra.Trace`; of tensors that are not wanted they say nothing.
+        See `lcstore.edges.algebra.Trace`; of tensors that are not wanted they say nothing.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from lcstore.graph.branches import Branches
-from lcstore.graph.names import ROOT, EdgeRef
+from lcstore.graph.refs import ROOT, EdgeRef
 
 #: One node in so many is a level higher. A power of two.
 FAN: Final = 32

@@ -12,9 +12,9 @@ from typing import Final, Literal, NamedTuple, Self, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
-from lcstore.track.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 
 #: The arrays that an edge may have of a pool.
 ArrayName: TypeAlias = Literal["add", "grid", "set", "exact"]

@@ -12,11 +12,11 @@ from lcstore.codec import format as f
 from lcstore.codec.entropy import encode_any
 from lcstore.codec.frame import build_frame
 from lcstore.codec.scales import pack_scales
+from lcstore.edges.frames import apply_delta
 from lcstore.errors import CorruptionError
 from lcstore.kernels import sums as kernels
 from lcstore.state.layout import ALIGN
 from lcstore.state.poolmap import Piece
-from lcstore.track.frames import apply_delta
 
 #: Elements of the small blocks that tell rows with steps of their own apart, and bits of a block's step.
 _SMALL: Final = 1 << f.MIN_BLOCK

@@ -9,7 +9,7 @@ from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
-from lcstore.graph.names import ROOT
+from lcstore.graph.refs import ROOT
 from lcstore.index.kinds import EDGE, KINDS, NODE
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks

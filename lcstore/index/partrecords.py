@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+from lcstore.edges.columns import Columns
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef, PartBody
@@ -13,7 +14,6 @@ from lcstore.state.layout import Layout, Part
 from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import spread
-from lcstore.track.columns import Columns
 
 
 def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:

@@ -8,16 +8,16 @@ from functools import partial
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.scales import steps_of
+from lcstore.codec.scales import step_sizes_of
 from lcstore.codec.tables import TableCache
+from lcstore.edges import grid
+from lcstore.edges.digests import digest_of, first_position
+from lcstore.edges.frames import apply_delta, frame_of_levels
 from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import RUN, add_levels
 from lcstore.kernels.status import RANGE
 from lcstore.state.layout import TensorSpec
 from lcstore.state.poolmap import Piece
-from lcstore.track import grid
-from lcstore.track.digests import digest_of, first_position
-from lcstore.track.frames import apply_delta, frame_of_levels
 from lcstore.track.steptable import StepTable
 
 
@@ -140,7 +140,7 @@ class Advance:
     def _undo_levels(self) -> None:
         levels, track = self._levels, self.track
         places = np.flatnonzero(levels == kernels.ESCAPE)
-        moves = self._escapes[: places.size] * steps_of(self._scales[places // self._block])
+        moves = self._escapes[: places.size] * step_sizes_of(self._scales[places // self._block])
         levels[places] = 0
         add_levels(levels, self._scales, self._block, -1, track)
         track[places] -= moves.astype(track.dtype)

@@ -15,17 +15,17 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.lossless import encode_lossless
+from lcstore.codec.scales import log2_of
+from lcstore.edges.algebra import ArrayName, Effect, Held, merged
+from lcstore.edges.columns import Columns
+from lcstore.edges.digests import Digests
+from lcstore.edges.edge import Edge, composed_dtype
+from lcstore.edges.frames import Chunk, values_of_frame
+from lcstore.edges.path import Path
+from lcstore.edges.sumframes import frame_of_sums
 from lcstore.errors import CorruptionError
 from lcstore.state.layout import Layout
 from lcstore.state.poolmap import Piece
-from lcstore.track.algebra import ArrayName, Effect, Held, merged
-from lcstore.track.columns import Columns
-from lcstore.track.digests import Digests
-from lcstore.track.edge import Edge, composed_dtype
-from lcstore.track.frames import Chunk, values_of_frame
-from lcstore.track.path import Path
-from lcstore.track.stepsizes import log2_of
-from lcstore.track.sums import frame_of_sums
 
 #: Merges one chunk; gives what is to be stored of it: nothing, its `add`, its `set`, or both.
 MergeJob: TypeAlias = Callable[[], list[Chunk]]

@@ -1,0 +1,94 @@
+"""How the library is laid out: no two files import each other, no room is too large, no name stands twice."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import lcstore
+
+ROOT = Path(lcstore.__file__).parent
+FILES = {
+    ".".join(("lcstore", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+MOST_LINES, MOST_FILES = 3_300, 22
+
+#: One idea at two levels: the first line of each file says so.
+AT_TWO_LEVELS = {"factored.py", "grid.py", "scales.py"}
+
+
+def imported(path: Path) -> set[str]:
+    """Return the files of the library that a file imports, also for types alone or within a function."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert not node.level, f"{path} imports relatively"
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                found.add(full if full in FILES else node.module)
+    return found & FILES.keys()
+
+
+def circles(uses: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Return the groups of names that reach each other."""
+    reached: dict[str, set[str]] = {}
+    for start in uses:
+        seen: set[str] = set()
+        pending = [start]
+        while pending:
+            for name in uses[pending.pop()] - seen:
+                seen.add(name)
+                pending.append(name)
+        reached[start] = seen
+    return {
+        frozenset({name, *(other for other in reached[name] if name in reached[other])})
+        for name in uses
+        if name in reached[name]
+    }
+
+
+def rooms() -> dict[str, list[Path]]:
+    """Return the files of each folder."""
+    found = defaultdict(list)
+    for path in FILES.values():
+        found[str(path.parent.relative_to(ROOT))].append(path)
+    return found
+
+
+def test_no_two_files_import_each_other():
+    # The package itself names everything lazily, for its users: nobody inside imports it for that.
+    uses = {name: imported(path) - {"lcstore"} for name, path in FILES.items() if name != "lcstore"}
+    assert circles(uses) == set()
+
+
+def test_circles_are_found():
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"d"}}) == {
+        frozenset({"b", "c"}),
+        frozenset({"d"}),
+    }
+
+
+@pytest.mark.parametrize("room", sorted(rooms()))
+def test_no_room_is_two_rooms(room):
+    paths = rooms()[room]
+    assert len(paths) <= MOST_FILES
+    assert sum(path.read_text().count("\n") for path in paths) <= MOST_LINES
+
+
+def test_no_two_files_share_a_name_by_accident():
+    named = defaultdict(list)
+    for path in FILES.values():
+        # A command is named as what it calls.
+        if path.name not in ("__init__.py", "__main__.py") and "commands" not in path.parts:
+            named[path.name].append(path)
+    twice = {name: paths for name, paths in named.items() if len(paths) > 1}
+    assert twice.keys() == AT_TWO_LEVELS
+
+
+def test_files_hold_one_idea():
+    long = {name: path.read_text().count("\n") for name, path in FILES.items()}
+    assert [name for name, lines in long.items() if lines > 400] == []
