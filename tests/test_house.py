@@ -87,8 +87,3 @@ def test_no_two_files_share_a_name_by_accident():
             named[path.name].append(path)
     twice = {name: paths for name, paths in named.items() if len(paths) > 1}
     assert twice.keys() == AT_TWO_LEVELS
-
-
-def test_files_hold_one_idea():
-    long = {name: path.read_text().count("\n") for name, path in FILES.items()}
-    assert [name for name, lines in long.items() if lines > 400] == []
