@@ -97,10 +97,10 @@ def kinds(backend: MemoryBackend) -> dict[str, dict[str, int]]:
 
 
 def kind_of(key: str) -> str:
-    """Say what an object is."""
+    """Return what an object is."""
     top, *rest = key.split("/")
     if top == keys.DATA:
-        return f"chunks {rest[1]}" if rest[-1].startswith("c.") else "Zarr metadata"
+        return f"chunks {rest[-2]}" if rest[-1].startswith("c.") else "Zarr metadata"
     return {keys.NODES: "node records", keys.LAYOUTS: "layouts", keys.STORE_KEY: "store record"}.get(top, top)
 
 

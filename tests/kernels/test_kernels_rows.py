@@ -68,7 +68,7 @@ def test_parts_are_coded_as_if_each_were_alone_and_the_rest_is_left(
     ranges = np.array(cuts[: len(cuts) // 2 * 2], np.int64).reshape(-1, 2)
     cut = np.column_stack((ranges, rng.integers(0, sizes, len(ranges))))
     limit, real = float(1 << kind[2]), kind[0]
-    units = np.array([twins.step_of(int(s)) for s in rng.integers(0, 12, sizes)], np.int64)
+    units = np.array([twins.step_size_of(int(s)) for s in rng.integers(0, 12, sizes)], np.int64)
     steps = units, (1 / units).astype(real), np.full(sizes, 0.4, real)
     moved, levels = track.copy(), np.zeros(size, np.int8)
     escapes, out = np.zeros(room, np.int64), np.zeros(1, np.uint64)
