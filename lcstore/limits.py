@@ -18,8 +18,6 @@ MAX_RECORD_BYTES: Final = 64 << 20
 MAX_LAYOUT_BYTES: Final = 256 << 20
 #: Bytes of a `leaves` object.
 MAX_LEAVES_BYTES: Final = 1 << 30
-#: Bytes of one Zarr metadata document.
-MAX_METADATA_BYTES: Final = 1 << 20
 #: Bytes of one stored chunk: a frame never grows far past its raw chunk, and chunks are at most 512 MiB.
 MAX_CHUNK_BYTES: Final = 2 << 30
 #: Nesting of JSON that is read. Python's own parser fails with RecursionError near 1,000.

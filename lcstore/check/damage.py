@@ -93,8 +93,7 @@ class Judge:
         self.incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         self.outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         for ref in store.refs():
-            self.incoming[ref.target].append(ref)
-            self.outgoing[ref.base].append(ref)
+            self._link(ref)
 
     def add(self, record: EdgeRecord) -> None:
         """Take in an edge of maintenance."""
@@ -102,7 +101,9 @@ class Judge:
         store.edges[name.edge] = record
         store.shortcuts[name.edge] = shortcut_link(record, store.own[name.target])
         store.graph.add_edge(name)
-        ref = EdgeRef(name.base, name.target, name.edge, name.nbytes)
+        self._link(name.ref)
+
+    def _link(self, ref: EdgeRef) -> None:
         self.incoming[ref.target].append(ref)
         self.outgoing[ref.base].append(ref)
 

@@ -112,9 +112,8 @@ class Readable:
     def refs(self) -> list[EdgeRef]:
         """Return all edges of the graph that lead to nodes that are there."""
         graph = self.graph
-        own = [EdgeRef(name.base, node, None, name.nbytes) for node, name in graph.nodes.items()]
-        added = [EdgeRef(e.base, e.target, e.edge, e.nbytes) for e in graph.edges.values()]
-        return own + [ref for ref in added if ref.target in graph.nodes]
+        own = [name.ref for name in graph.nodes.values()]
+        return own + [edge.ref for edge in graph.edges.values() if edge.target in graph.nodes]
 
     def key_of(self, ref: EdgeRef) -> str:
         """Return the key of the record that an edge is in."""

@@ -14,7 +14,7 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec import values as v
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
-from lcstore.codec.fill import working
+from lcstore.codec.fill import MAX_EXPONENT, MIN_EXPONENT, working
 from lcstore.codec.frame import Frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.tables import TableCache
@@ -217,7 +217,7 @@ class LCCodec(Codec):  # type: ignore[misc]
         exponent = _floor_log2(bound) + 1
         worst = np.zeros(1)
         for _ in range(3):
-            if not v.MIN_EXPONENT <= exponent <= v.MAX_EXPONENT:
+            if not MIN_EXPONENT <= exponent <= MAX_EXPONENT:
                 return None
             frame = self._linear(flat, np.full(-(-flat.size // (1 << f.BLOCK)), exponent, np.int16))
             if frame is None:
@@ -237,7 +237,7 @@ def _bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def _floor_log2(value: float) -> int:
     exponent = math.frexp(value)[1] - 1
-    return max(v.MIN_EXPONENT, min(v.MAX_EXPONENT, exponent))
+    return max(MIN_EXPONENT, min(MAX_EXPONENT, exponent))
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

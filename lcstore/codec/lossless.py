@@ -16,7 +16,6 @@ from lcstore.errors import CorruptionError
 from lcstore.kernels import huffman, planes
 
 _BYTE = np.dtype(np.uint8)
-_NO_ESCAPES = np.empty(0, np.int64)
 #: A plane is coded only where that saves this part of it; the rest is copied.
 _MUST_SAVE = 0.02
 #: Bytes of a plane that are looked at before it is coded.

@@ -13,9 +13,16 @@ from lcstore.codec import format as f
 from lcstore.codec.decode import Span, spans
 from lcstore.codec.entropy import encode_any, encode_levels
 from lcstore.codec.factored import FactoredFiller
-from lcstore.codec.fill import MANTISSA, base_unit, log_top, make_filler, working, working_dtype
-from lcstore.codec.fill import MAX_EXPONENT as MAX_EXPONENT
-from lcstore.codec.fill import MIN_EXPONENT as MIN_EXPONENT
+from lcstore.codec.fill import (
+    MANTISSA,
+    MAX_EXPONENT,
+    MIN_EXPONENT,
+    base_unit,
+    log_top,
+    make_filler,
+    working,
+    working_dtype,
+)
 from lcstore.codec.frame import Frame, build_frame
 from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.scales import pack_scales
@@ -23,6 +30,8 @@ from lcstore.codec.tables import TableCache
 from lcstore.kernels import quantize
 from lcstore.kernels.sums import common_steps, to_levels
 
+#: Elements that share a scale.
+_BLOCK = 1 << f.BLOCK
 #: log2 of the largest step size of integers.
 _MOST_SHIFT = 62
 #: Values that a scale is estimated from, and how many of them must not be zero.
@@ -33,7 +42,6 @@ def encode_linear(
     values: Array,
     exponents: Array,
     *,
-    block: int = f.BLOCK,
     threshold: float = 0.5,
     entropy: str = "auto",
     cache: TableCache | None = None,
@@ -45,7 +53,7 @@ def encode_linear(
     values
         ``float[n]``, contiguous.
     exponents
-        ``int16``, one per block of ``2**block`` elements: log2 of the step size.
+        ``int16``, one per block of ``2**f.BLOCK`` elements: log2 of the step size.
     threshold
         Magnitude, in step sizes, from which a value is rounded away from zero: 0.5 is to nearest.
 
@@ -56,9 +64,9 @@ def encode_linear(
     """
     levels = np.empty(values.size, np.int64)
     scales = np.ldexp(1.0, -exponents.astype(np.int64))
-    if quantize.linear_levels(working(values), scales, 1 << block, 1.0 - threshold, levels) < 0:
+    if quantize.linear_levels(working(values), scales, _BLOCK, 1.0 - threshold, levels) < 0:
         return None
-    if not _stays_finite(levels, exponents, 1 << block, values.dtype):
+    if not _stays_finite(levels, exponents, _BLOCK, values.dtype):
         return None
     return build_frame(
         encode_any(levels, entropy=entropy, cache=cache),
@@ -66,7 +74,7 @@ def encode_linear(
         dtype=values.dtype,
         quantizer=f.LINEAR,
         scales=pack_scales(exponents),
-        block=block,
+        block=f.BLOCK,
     )
 
 
@@ -89,11 +97,11 @@ def encode_integers(values: Array, *, entropy: str = "auto", cache: TableCache |
     bytes or None
         None where a value is too large for a level.
     """
-    shifts = np.zeros(-(-values.size // (1 << f.BLOCK)), np.int16)
-    common_steps(values, 1 << f.BLOCK, shifts)
+    shifts = np.zeros(-(-values.size // _BLOCK), np.int16)
+    common_steps(values, _BLOCK, shifts)
     np.clip(shifts, 0, _MOST_SHIFT, out=shifts)
     levels = values.astype(np.int64)
-    to_levels(levels, 1 << f.BLOCK, shifts)
+    to_levels(levels, _BLOCK, shifts)
     if levels.size and (levels.max() >= quantize.MOST or levels.min() <= -quantize.MOST):
         return None
     return build_frame(
@@ -110,7 +118,6 @@ def encode_log(
     values: Array,
     mantissa: int,
     *,
-    block: int = f.BLOCK,
     entropy: str = "auto",
     cache: TableCache | None = None,
 ) -> bytes | None:
@@ -128,13 +135,13 @@ def encode_log(
     patterns = wide.view(f"i{wide.itemsize}")
     drop = MANTISSA[wide.itemsize] - mantissa
     levels = np.empty(values.size, np.int64)
-    bases = np.zeros(-(-values.size // (1 << block)), np.int64)
-    if quantize.log_levels(patterns, drop, log_top(values.dtype), 1 << block, bases, levels) < 0:
+    bases = np.zeros(-(-values.size // _BLOCK), np.int64)
+    if quantize.log_levels(patterns, drop, log_top(values.dtype), _BLOCK, bases, levels) < 0:
         return None
     unit = base_unit(wide.dtype, mantissa)
     if unit:
         rest = bases & ((1 << unit) - 1)
-        levels += np.repeat(rest, 1 << block)[: levels.size]
+        levels += np.repeat(rest, _BLOCK)[: levels.size]
         bases >>= unit
     return build_frame(
         encode_any(levels, entropy=entropy, cache=cache),
@@ -142,7 +149,7 @@ def encode_log(
         dtype=values.dtype,
         quantizer=f.LOG,
         scales=pack_scales(bases.astype(np.int16)),
-        block=block,
+        block=f.BLOCK,
         parameter=mantissa,
     )
 

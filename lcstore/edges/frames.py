@@ -13,17 +13,18 @@ from lcstore.codec import format as f
 from lcstore.codec.decode import spans
 from lcstore.codec.entropy import encode_levels, encode_wide
 from lcstore.codec.factored import CODES, Part, encode_factored
+from lcstore.codec.fill import MAX_EXPONENT, MIN_EXPONENT
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
 from lcstore.codec.tables import TableCache
-from lcstore.codec.values import MAX_EXPONENT, MIN_EXPONENT, decode_values, encode_linear, encode_log
+from lcstore.codec.values import decode_values, encode_linear, encode_log
 from lcstore.edges.algebra import ArrayName
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
-from lcstore.state.layout import ALIGN
 from lcstore.state.roles import Role
+from lcstore.state.specs import ALIGN
 
 #: Threshold of first moments: a slightly wide zero costs little and saves bits.
 _MOMENT_THRESHOLD = 0.55

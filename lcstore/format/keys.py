@@ -183,10 +183,7 @@ def node_key(name: NodeName) -> str:
 
 def parse_node_key(key: str) -> NodeName:
     """Return what the key of a node's record says; the exact inverse of `node_key`."""
-    found = _NODE_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of a node's record", key=key)
-    step, run, run_id, seq, node, base, nbytes = found.groups()
+    step, run, run_id, seq, node, base, nbytes = _match(_NODE_RE, "a node's record", key).groups()
     name = NodeName(
         step=int(step), run=int(run), run_id=run_id, seq=int(seq), node=node, base=base, nbytes=int(nbytes)
     )
@@ -206,10 +203,7 @@ def edge_key(name: EdgeName) -> str:
 
 def parse_edge_key(key: str) -> EdgeName:
     """Return what the key of an edge's record says; the exact inverse of `edge_key`."""
-    found = _EDGE_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of an edge's record", key=key)
-    target, base, edge, nbytes = found.groups()
+    target, base, edge, nbytes = _match(_EDGE_RE, "an edge's record", key).groups()
     if int(nbytes) > MAX_BYTES:
         raise LimitError("number past 63 bits in the name of an edge's record", key=key)
     return EdgeName(target=target, base=base, edge=edge, nbytes=int(nbytes))
@@ -222,10 +216,7 @@ def layout_key(digest: str) -> str:
 
 def parse_layout_key(key: str) -> str:
     """Return the digest in the key of a layout."""
-    found = _LAYOUT_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of a layout", key=key)
-    return found[1]
+    return _match(_LAYOUT_RE, "a layout", key)[1]
 
 
 def layout_half(digest: str) -> str:
@@ -242,9 +233,7 @@ def copy_key(what: str) -> str:
 
 def parse_copy_key(key: str) -> str:
     """Return of what a key is the copy: the id of a node, the hash of a layout, or `STORE_KEY`."""
-    found = _COPY_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of a copy", key=key)
+    found = _match(_COPY_RE, "a copy", key)
     return found[1] or STORE_KEY
 
 
@@ -290,18 +279,12 @@ def parity_key(edge: str, pool: str, op: Op, index: int) -> str:
 
 def part_name(key: str) -> str:
     """Return the number of the part that an object of data is of."""
-    found = _DATA_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of an edge's object", key=key)
-    return found[2]
+    return _match(_DATA_RE, "an edge's object", key)[2]
 
 
 def parse_data_key(key: str) -> DataName:
     """Return what a key under ``data/`` says."""
-    found = _DATA_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of an edge's object", key=key)
-    edge, part, stem, op, chunk, parity = found.groups()
+    edge, part, stem, op, chunk, parity = _match(_DATA_RE, "an edge's object", key).groups()
     numbers = (None if text is None else int(text) for text in (chunk, parity))
     return DataName(edge, None if stem is None else qualified(part, stem), _OP.get(op), *numbers)
 
@@ -338,10 +321,7 @@ def tag_key(name: TagName) -> str:
 
 def parse_tag_key(key: str) -> TagName:
     """Return what the key of a tag's or pin's record says; the exact inverse of `tag_key`."""
-    found = _TAG_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of a tag's record", key=key)
-    kind, text, seq, node, record = found.groups()
+    kind, text, seq, node, record = _match(_TAG_RE, "a tag's record", key).groups()
     name = TagName("tag" if kind == "tag" else "pin", _unescape(text, key), int(seq), node, record)
     return name if node != NO_NODE else TagName(name.kind, name.name, name.seq, None, record)
 
@@ -357,9 +337,7 @@ def retired_key(name: RetiredName) -> str:
 
 def parse_retired_key(key: str) -> RetiredName:
     """Return what the key of a retirement says; the exact inverse of `retired_key`."""
-    found = _RETIRED_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of a retirement", key=key)
+    found = _match(_RETIRED_RE, "a retirement", key)
     return RetiredName(found[1], found[3], found[2])
 
 
@@ -376,9 +354,7 @@ def condemned_key(name: CondemnedName) -> str:
 
 def parse_condemned_key(key: str) -> CondemnedName:
     """Return what the key of a condemnation says; the exact inverse of `condemned_key`."""
-    found = _CONDEMNED_RE.fullmatch(key)
-    if found is None:
-        raise CorruptionError("not the name of a condemnation", key=key)
+    found = _match(_CONDEMNED_RE, "a condemnation", key)
     return CondemnedName(found[1], None if found[2] == NO_NODE else found[2], found[4], found[3])
 
 
@@ -423,6 +399,13 @@ def _array_folder(edge: str, pool: str, op: Op) -> str:
 
 def _stem(pool: str) -> str:
     return stem_of(_check_text("pool", pool, _QUALIFIED))
+
+
+def _match(form: re.Pattern[str], what: str, key: str) -> re.Match[str]:
+    found = form.fullmatch(key)
+    if found is None:
+        raise CorruptionError(f"not the name of {what}", key=key)
+    return found
 
 
 def _check_number(what: str, value: int, limit: int) -> int:

@@ -7,7 +7,7 @@ again, and two writers never write one name. Specified in ``docs/format/records.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
@@ -135,38 +135,30 @@ class CondemnedRecord:
         return keys.CondemnedName(self.edge, self.node, self.scope, record)
 
 
+M = TypeVar("M", TagRecord, RetiredRecord, CondemnedRecord)
+
+
 def read_tag(key: str, data: bytes) -> TagRecord:
     """Return the tag's or pin's record stored under `key`, having checked hash and name against the body."""
-    name = keys.parse_tag_key(key)
-    _check_hash(key, data, name.record)
-    record = TagRecord.from_bytes(data, key=key)
-    _check_name(key, name, record._name(name.record))
-    return record
+    return _read(TagRecord, keys.parse_tag_key(key), key, data)
 
 
 def read_retired(key: str, data: bytes) -> RetiredRecord:
     """Return the retirement stored under `key`, having checked hash and name against the body."""
-    name = keys.parse_retired_key(key)
-    _check_hash(key, data, name.record)
-    record = RetiredRecord.from_bytes(data, key=key)
-    _check_name(key, name, record._name(name.record))
-    return record
+    return _read(RetiredRecord, keys.parse_retired_key(key), key, data)
 
 
 def read_condemned(key: str, data: bytes) -> CondemnedRecord:
     """Return the condemnation stored under `key`, having checked hash and name against the body."""
-    name = keys.parse_condemned_key(key)
-    _check_hash(key, data, name.record)
-    record = CondemnedRecord.from_bytes(data, key=key)
-    _check_name(key, name, record._name(name.record))
-    return record
+    return _read(CondemnedRecord, keys.parse_condemned_key(key), key, data)
 
 
-def _check_hash(key: str, data: bytes, promised: str) -> None:
-    if record_id(data) != promised:
+def _read(
+    kind: type[M], name: keys.TagName | keys.RetiredName | keys.CondemnedName, key: str, data: bytes
+) -> M:
+    if record_id(data) != name.record:
         raise CorruptionError("the record is not the one that its name promises (its hash differs)", key=key)
-
-
-def _check_name(key: str, promised: object, found: object) -> None:
-    if promised != found:
+    record = kind.from_bytes(data, key=key)
+    if record._name(name.record) != name:
         raise CorruptionError("the record contradicts its name", key=key)
+    return record

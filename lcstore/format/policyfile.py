@@ -151,14 +151,3 @@ def _rules(value: object) -> dict[str, Any]:
         else:
             rules[glob] = {name: _number(name, rule[name]) for name in sorted(said)}
     return rules
-
-
-__all__ = [
-    "FORMAT",
-    "PolicyLike",
-    "policy_from",
-    "policy_from_json",
-    "policy_to_json",
-    "read_policy",
-    "write_policy",
-]

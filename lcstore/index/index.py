@@ -124,15 +124,13 @@ class Index:
             self._keys.add(keys.edge_key(record.name))
             self.graph.add_edge(record.name)
 
-    def resolve(self, at: int | str | None, run: int | str | None = None) -> NodeName:
+    def resolve(self, at: int | str | None) -> NodeName:
         """Return the node that a user means, as of the last full listing.
 
         Parameters
         ----------
         at
             A step (its newest revision), ``"latest"`` or None, a tag, or a node's id.
-        run
-            Only nodes of this run, for the latest.
 
         Raises
         ------
@@ -142,7 +140,7 @@ class Index:
             It is a tag whose record cannot be read.
         """
         with self._lock:
-            found = resolved(self.graph, at, run)
+            found = resolved(self.graph, at)
             tag = None if found is not None else self._bearer(at)
             if found is None and tag is None:
                 raise absent(self.graph, self.tagged(), self.backend.url, at)

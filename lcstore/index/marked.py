@@ -120,21 +120,21 @@ def bearers_of_tags(named: Iterable[keys.TagName], graph: Graph) -> dict[str, ke
 
 def tags_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
     """Return the tags of each node that has any."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
-    for tag, names in bearers(named, "tag", nodes).items():
-        for name in names:
-            if name.node is not None:
-                found[name.node].add(tag)
-    return dict(found)
+    return _by_node(bearers(named, "tag", nodes))
 
 
 def pins_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
     """Return who pins each node that is pinned; "" for whoever did not say."""
+    pins = _by_node(bearers(named, "pin", nodes))
+    return {node: {pin.partition(" ")[2] for pin in held} for node, held in pins.items()}
+
+
+def _by_node(held: dict[str, list[keys.TagName]]) -> dict[str, set[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
-    for pin, names in bearers(named, "pin", nodes).items():
+    for label, names in held.items():
         for name in names:
             if name.node is not None:
-                found[name.node].add(pin.partition(" ")[2])
+                found[name.node].add(label)
     return dict(found)
 
 

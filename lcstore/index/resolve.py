@@ -14,10 +14,10 @@ from lcstore.graph.refs import NodeName
 _TAGS_SHOWN: Final = 5
 
 
-def resolved(graph: Graph, at: object, run: int | str | None = None) -> NodeName | None:
+def resolved(graph: Graph, at: object) -> NodeName | None:
     """Return the node of a step, of an id, or the latest one; None where there is none: it may be a tag."""
     if at is None or at == "latest":
-        return graph.latest(run)
+        return graph.latest()
     if isinstance(at, int):
         return graph.at_step(at)
     if isinstance(at, str):

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 OK: Final = 0
-#: A stream ended before its symbols did, or a position lies outside the payload.
-EXHAUSTED: Final = -1
 #: A stream did not end where the directory says it does.
 LENGTH: Final = -2
 #: A symbol, run or escape lies outside what the frame allows.

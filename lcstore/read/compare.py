@@ -21,8 +21,8 @@ from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.read.walker import Walker
-from lcstore.state.layout import TensorSpec
 from lcstore.state.names import Name, format_name
+from lcstore.state.specs import TensorSpec
 from lcstore.state.tree import MISSING
 
 #: Elements that are compared at a time: their float64 copies stay in the cache.

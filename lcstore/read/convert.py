@@ -12,9 +12,9 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.read.node import Node
 from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
-from lcstore.state.layout import TensorSpec
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
+from lcstore.state.specs import TensorSpec
 from lcstore.state.tree import Selection, unflatten
 
 TARGETS: Final = ("numpy", "torch", "jax", "saved")

@@ -39,22 +39,17 @@ class Walker:
     """
 
     def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+        self.reader = reader
         self.edges_applied = 0
         self._held: Composer | None = None
         self._node: str | None = None
         self._paths = two_way(reader.catalog.graph)
         self._next: tuple[str, Composer] | None = None
 
-    @property
-    def reader(self) -> Reader:
-        """What reads the records."""
-        return self._reader
-
     def forget(self) -> None:
         """Go on from the root, along paths as they are now: something has changed."""
         self._leave()
-        self._paths = two_way(self._reader.catalog.graph)
+        self._paths = two_way(self.reader.catalog.graph)
 
     def _leave(self) -> None:
         self._held = self._node = self._next = None
@@ -73,14 +68,14 @@ class Walker:
         kept, rest = node.divide(wanted)
         with node.named():
             node.check_kept(wanted)
-            out = exact_values(self._reader, node, kept)
+            out = exact_values(self.reader, node, kept)
         tracked = sorted({*rest})
         if not tracked:
             return out
         try:
             with node.named():
                 composer = self._go(node, carried(node, wanted))
-                out |= zip(tracked, self._reader.executor.map(composer.values, tracked), strict=True)
+                out |= zip(tracked, self.reader.executor.map(composer.values, tracked), strict=True)
         except BaseException:
             self._leave()
             raise
@@ -88,11 +83,11 @@ class Walker:
 
     def node(self, name: NodeName) -> Node:
         """Read a node's record and layout."""
-        return self._reader.node(name)
+        return self.reader.node(name)
 
     def has(self, name: NodeName) -> bool:
         """Return whether a node is there and not retired, as of the last listing."""
-        graph = self._reader.catalog.graph
+        graph = self.reader.catalog.graph
         return name.node in graph and name.node not in graph.hidden
 
     def expect(self, names: Sequence[NodeName], choose: Callable[[Node], Sequence[int]]) -> None:
@@ -108,11 +103,11 @@ class Walker:
             Says which tensors of a state are wanted.
         """
         for name in names[1:]:
-            self._reader.executor.submit(self._reader.catalog.record, name.node)
+            self.reader.executor.submit(self.reader.catalog.record, name.node)
         if self._node is None or not names:
             return
         try:
-            node = self._reader.node(names[0])
+            node = self.reader.node(names[0])
             wanted = node.layout.stored(choose(node))
             if all(node.keeps_exact(t) for t in wanted):
                 return
@@ -133,7 +128,7 @@ class Walker:
             composer.compose_anew(self._anew(node, lost))
         self._held = None
         self.edges_applied += composer.edges_applied
-        run_all(self._reader.executor, composer.jobs())
+        run_all(self.reader.executor, composer.jobs())
         self._held, self._node = composer, node.name.node
         return composer
 
@@ -144,7 +139,7 @@ class Walker:
         if expected is not None and same and expected[1].path.wanted.tolist() == sorted(wanted):
             return expected[1]
         path = self._path(node.name.node)
-        read, executor = self._reader.edges(path), self._reader.executor
+        read, executor = self.reader.edges(path), self.reader.executor
         edges = [_ahead(edge, executor, back=ref.backward) for edge, ref in zip(read, path, strict=True)]
         start = None if path and path[0].base == ROOT else self._held
         return Composer(edges, node.layout, node.columns, wanted, start=start)
@@ -152,14 +147,14 @@ class Walker:
     def _path(self, node: str) -> list[EdgeRef]:
         """Return the path to a node from the one that is held; from the root where nothing is."""
         path = self._paths.find(self._node, node) if self._node is not None else None
-        return self._reader.catalog.path(node) if path is None else path
+        return self.reader.catalog.path(node) if path is None else path
 
     def _anew(self, node: Node, lost: list[int]) -> Path:
         """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
-        path = self._reader.catalog.path(node.name.node)
+        path = self.reader.catalog.path(node.name.node)
         length = 1
         while True:
-            found = Path(self._reader.edges(path[-length:]), node.layout, lost)
+            found = Path(self.reader.edges(path[-length:]), node.layout, lost)
             if not found.lost or length >= len(path):
                 return found
             length *= 4

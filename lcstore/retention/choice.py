@@ -24,28 +24,7 @@ from dataclasses import dataclass, field
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
 from lcstore.retention.candidates import Candidate, in_order, tips
-from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
 from lcstore.retention.modify import Exact, Strip
-from lcstore.retention.parse import parse_retention
-from lcstore.retention.spaced import LogSpaced
-
-__all__ = [
-    "BestN",
-    "Budget",
-    "Candidate",
-    "Decision",
-    "EveryNSeconds",
-    "EveryNSteps",
-    "Exact",
-    "LatestN",
-    "LogSpaced",
-    "Pinned",
-    "Retention",
-    "Strip",
-    "Tagged",
-    "decide",
-    "parse_retention",
-]
 
 
 @dataclass(frozen=True)

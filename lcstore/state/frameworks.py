@@ -17,19 +17,6 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
 from lcstore.errors import InvalidInputError
 
-__all__ = [
-    "FRAMEWORKS",
-    "Framework",
-    "HostArray",
-    "cast_array",
-    "convert_like",
-    "dtype_from_name",
-    "dtype_name",
-    "from_host",
-    "is_array",
-    "to_host",
-]
-
 Framework: TypeAlias = Literal["numpy", "numpy-scalar", "torch", "jax", "dlpack"]
 FRAMEWORKS: Final[tuple[Framework, ...]] = ("numpy", "numpy-scalar", "torch", "jax", "dlpack")
 

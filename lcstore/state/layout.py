@@ -29,8 +29,7 @@ from lcstore.state.qualified import stem_of
 from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.shards import Shard
 from lcstore.state.specs import (
-    ALIGN,
-    PLAIN_ALIGN,
+    POOL_ROLES,
     PoolSpec,
     TensorSpec,
     check_shape,
@@ -39,13 +38,9 @@ from lcstore.state.specs import (
 )
 from lcstore.state.tree import structure_names
 
-__all__ = ["ALIGN", "PLAIN_ALIGN", "Entry", "Layout", "PoolSpec", "TensorSpec", "make_layout"]
-
+#: First word of a pool's name by role; the optimizer's plain values have another.
 _POOL_PREFIX: Final[Mapping[Role, str]] = {
-    "weights": "weights",
-    "first_moment": "first",
-    "second_moment": "second",
-    "plain": "plain",
+    role: word for word, role in POOL_ROLES.items() if word != "plain_optim"
 }
 
 

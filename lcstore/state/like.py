@@ -44,13 +44,6 @@ def fill_like(like: Any, fill: Callable[[Name, Any], Any]) -> Any:
     return _fill(like, (), fill)
 
 
-def like_leaves(like: Any) -> dict[Name, Any]:
-    """Return the leaves of a `like` tree, abstract or not, by path."""
-    leaves: dict[Name, Any] = {}
-    fill_like(like, leaves.__setitem__)
-    return leaves
-
-
 def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
     if is_leaf(obj) or is_array(obj):
         return fill(path, obj)

@@ -22,8 +22,7 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.limits import MAX_TREE_DEPTH
+from lcstore.errors import InvalidInputError
 
 Component: TypeAlias = str | int
 Name: TypeAlias = tuple[Component, ...]
@@ -98,18 +97,6 @@ def is_component(value: object) -> bool:
 def has_surrogates(text: str) -> bool:
     """Tell whether `text` holds half of a surrogate pair, which no UTF-8 text can carry."""
     return any("\ud800" <= char <= "\udfff" for char in text)
-
-
-def name_to_json(path: Name) -> list[Component]:
-    """Return `path` as a JSON value: a list of strings and integers."""
-    return list(path)
-
-
-def name_from_json(value: object) -> Name:
-    """Return the path that `name_to_json` made a JSON value of; `CorruptionError` if it is not one."""
-    if not isinstance(value, list) or len(value) > MAX_TREE_DEPTH or not all(map(is_component, value)):
-        raise CorruptionError("a path is not a short list of strings and 64-bit integers")
-    return tuple(value)
 
 
 def match(pattern: str, path: Name) -> bool:

@@ -18,7 +18,6 @@ from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_name
 from lcstore.state.names import Component, Name
 
 Role: TypeAlias = Literal["weights", "first_moment", "second_moment", "plain"]
-ROLES: Final[tuple[Role, ...]] = ("weights", "first_moment", "second_moment", "plain")
 
 
 def _names(text: str) -> frozenset[str]:

@@ -19,8 +19,8 @@ from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
 from lcstore.edges.digests import digest_of
 from lcstore.edges.frames import Chunk, frame_of_values, gather, values_of_frame
-from lcstore.state.layout import ALIGN
 from lcstore.state.poolmap import Piece, PoolMap
+from lcstore.state.specs import ALIGN
 from lcstore.track.decide import Asked, Decision
 from lcstore.track.fusedpass import Advance, Scratch
 

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from lcstore.retention.choice import (
-    BestN,
-    Budget,
-    Candidate,
-    EveryNSeconds,
-    EveryNSteps,
-    Exact,
-    LatestN,
-    LogSpaced,
-    Pinned,
-    Strip,
-    Tagged,
-)
+from lcstore.retention.candidates import Candidate
+from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.spaced import LogSpaced
 
 
 def saves(*steps, run=1, run_id="a", first=0, **more):

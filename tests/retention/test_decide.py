@@ -9,20 +9,11 @@ import pytest
 from retained import saves, steps_of
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.choice import (
-    BestN,
-    Budget,
-    Candidate,
-    EveryNSeconds,
-    EveryNSteps,
-    Exact,
-    LatestN,
-    LogSpaced,
-    Pinned,
-    Strip,
-    Tagged,
-    decide,
-)
+from lcstore.retention.candidates import Candidate
+from lcstore.retention.choice import decide
+from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.spaced import LogSpaced
 
 
 def kept_steps(rule, candidates):

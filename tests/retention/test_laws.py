@@ -14,7 +14,9 @@ from retained import choosers, histories, keeps, rules, saves, steps_of, united
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.candidates import in_order, tips
-from lcstore.retention.choice import EveryNSeconds, EveryNSteps, LogSpaced, decide
+from lcstore.retention.choice import decide
+from lcstore.retention.keep import EveryNSeconds, EveryNSteps
+from lcstore.retention.spaced import LogSpaced
 
 
 def decision_of(rule, candidates):

@@ -12,19 +12,10 @@ from hypothesis import strategies as st
 from retained import rules, words
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.choice import (
-    BestN,
-    Budget,
-    EveryNSeconds,
-    EveryNSteps,
-    Exact,
-    LatestN,
-    LogSpaced,
-    Pinned,
-    Strip,
-    Tagged,
-    parse_retention,
-)
+from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
+from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.parse import parse_retention
+from lcstore.retention.spaced import LogSpaced
 from lcstore.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 
 named_by_text = (

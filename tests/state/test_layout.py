@@ -21,9 +21,9 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.limits import MAX_POOL_ELEMENTS
-from lcstore.state.layout import ALIGN, PLAIN_ALIGN, Layout, make_layout
+from lcstore.state.layout import Layout, make_layout
 from lcstore.state.shards import Shard
-from lcstore.state.specs import chunk_elements
+from lcstore.state.specs import ALIGN, PLAIN_ALIGN, chunk_elements
 
 GIB = 1 << 30
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lcstore.errors import InvalidInputError, LimitError
-from lcstore.state.like import fill_like, like_leaves
+from lcstore.state.like import fill_like
 
 
 class Adam(typing.NamedTuple):
@@ -38,7 +38,8 @@ def test_containers_keep_their_types():
         "ordered": collections.OrderedDict(b=2),
         "default": collections.defaultdict(list, {"c": 3}),
     }
-    seen = like_leaves(like)
+    seen = {}
+    fill_like(like, seen.__setitem__)
     assert list(seen) == [
         *[("train", "params", "w"), ("train", "opt", 0, "count"), ("train", "opt", 0, "mu", 0)],
         *[("frozen", "a"), ("ordered", "b"), ("default", "c")],
@@ -61,14 +62,14 @@ def test_the_leaf_is_given_to_the_filler():
 
 def test_what_is_no_tensor_is_an_error_that_names_the_path():
     with pytest.raises(InvalidInputError, match="'a/#0'"):
-        like_leaves({"a": [object()]})
+        fill_like({"a": [object()]}, lambda path, leaf: leaf)
 
 
 def test_a_circle_ends():
     loop = []
     loop.append(loop)
     with pytest.raises(LimitError):
-        like_leaves(loop)
+        fill_like(loop, lambda path, leaf: leaf)
 
 
 def test_objects_with_a_state_dict_become_what_it_returns():

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.state.names import format_name, match, matcher, name_from_json, name_to_json, parse_name
+from lcstore.errors import InvalidInputError
+from lcstore.state.names import format_name, match, matcher, parse_name
 
 texts = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("~/#0123"), max_size=8)
 parts = texts | st.integers(-(2**63), 2**63 - 1)
@@ -78,19 +76,6 @@ def test_examples():
     assert format_name(("model", "a/b", 0)) == "model/a~1b/#0"
     assert format_name(()) == ""
     assert parse_name("opt/state/#-3/exp_avg") == ("opt", "state", -3, "exp_avg")
-
-
-@given(paths)
-def test_json_form_is_exact(path):
-    assert name_from_json(json.loads(json.dumps(name_to_json(path)))) == path
-
-
-@pytest.mark.parametrize(
-    "value", [None, "a", {"a": 1}, [1.0], [True], [None], [["a"]], [2**63], ["\ud800"], ["a"] * 65]
-)
-def test_hostile_json_paths(value):
-    with pytest.raises(CorruptionError):
-        name_from_json(value)
 
 
 @pytest.mark.parametrize(
