@@ -70,7 +70,7 @@ class Examination:
         self.missing: dict[str, Harm] = {}
 
     def look(self, known: Looked | None = None) -> None:
-        """Look, or take what an earlier look at the same objects found."""
+        """Look at the objects, or take what an earlier look at the same ones found."""
         self.store.take()
         for node, record in self.store.records.items():
             self._node(node, record)
@@ -198,7 +198,7 @@ class Examination:
                 self.findings.unreadable("object", key, problem, step=need.step, severity="info", why=why)
 
     def _digests(self) -> None:
-        """Tell of edges that do not lead where they should."""
+        """Add a finding for each edge that does not lead where it should."""
         links = self.store.links
         for edge, proof in self.looked.proofs.items():
             link = links[edge]
@@ -264,7 +264,7 @@ class Examination:
             self.findings.add("error", "state", keys.node_key(first), message, step=first.step)
 
     def _cut_off(self, cut_off: set[str]) -> None:
-        """Tell of kept states to which no path leads; of lost ones that stand on each other, the topmost."""
+        """Add findings for kept states without a path, the topmost of lost ones that stand on each other."""
         graph = self.store.graph
         lost = cut_off & self.missing.keys()
         top = {node for node in lost if graph.nodes[node].base not in lost}

@@ -40,7 +40,7 @@ class Readable:
     listed
         Keys of everything that lcstore may have written.
     graph
-        Of all names, also those whose records could not be read: what a reader goes by. It is marked.
+        The graph that readers go by, marked: of all names, also those whose records could not be read.
     records, edges
         What could be read.
     layouts, stored_layouts

@@ -9,7 +9,7 @@
 Of a shard the row goes on with the shape of its tensor, and where in that it begins.
 
 There is one row for each tensor of the structure, in its order. Nothing is said twice, so nothing can
-disagree: paths follow from the structure, role and dtype from the name of the pool.
+disagree: names follow from the structure, role and dtype from the name of the pool.
 """
 
 from __future__ import annotations
