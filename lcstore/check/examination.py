@@ -90,7 +90,7 @@ class Examination:
     # What records say -----------------------------------------------------------------------------------
 
     def _node(self, node: str, record: NodeRecord) -> None:
-        """A record that is whole fits its layout, and its parent is there or accounted for."""
+        """Check that a whole record fits its layout, and that its parent is there or accounted for."""
         store = self.store
         key = keys.node_key(record.name(node))
         severity: Severity = "info" if node in store.graph.hidden else "error"
@@ -214,7 +214,7 @@ class Examination:
         )
 
     def _orphans(self) -> None:
-        """Objects of no record are worth knowing, and harmless."""
+        """Add findings for objects of no record: worth knowing, and harmless."""
         store = self.store
         by_edge: defaultdict[str, list[str]] = defaultdict(list)
         for key in store.below(keys.DATA):

@@ -146,7 +146,7 @@ class Readable:
             self.findings.add("info", "store", keys.STORE_KEY, message)
 
     def _names(self) -> None:
-        """Every name parses; those that do not are left out of all that follows."""
+        """Check that every name parses; those that do not are left out of all that follows."""
         for name in self.listing.foreign:
             self.findings.add("warning", "name", name, _FOREIGN)
         aside = self.listing.by_folder.pop(keys.QUARANTINE, [])

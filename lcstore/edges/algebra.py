@@ -223,7 +223,7 @@ def merged(path: Trace, own: Effect) -> Array:
     Parameters
     ----------
     path
-        Of every tensor that the own edge does not set.
+        The trace of every tensor that the own edge does not set.
     own
         What the own edge of the path's last node does.
     """

@@ -58,7 +58,7 @@ def root_mean_square(values: Array, out: Array) -> int:
     Parameters
     ----------
     values
-        Of any magnitude.
+        Values of any magnitude.
     out
         ``float64[1]``, filled.
     """

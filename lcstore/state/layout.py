@@ -131,7 +131,7 @@ class Layout:
 
     @cached_property
     def index(self) -> dict[Name, int]:
-        """Position among `wholes` by name."""
+        """The position of each tensor among `wholes`, by name."""
         return {spec.name: place for place, spec in enumerate(self.wholes)}
 
     @cached_property
@@ -192,7 +192,7 @@ class Layout:
 
     @cached_property
     def _known_places(self) -> dict[int, tuple[ref[Layout], Array]]:
-        """Answers of `places_in`, which is asked once for each edge of a path."""
+        """The answers of `places_in`, which is asked once for each edge of a path."""
         return {}
 
     @cached_property
