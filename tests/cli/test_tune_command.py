@@ -84,7 +84,7 @@ def test_json_and_a_choice_of_steps(saved):
         (["a_probe:loss", "--output", "tuned.txt"], 2, ".json"),
         (["a_probe:loss", "--step", "99"], 1, "no step 99"),
         (["a_probe:nothing"], 1, "depend on the state"),
-        (["a_probe:loss", "--like", "exact"], 1, "nothing to tune"),
+        (["a_probe:loss", "--like", "lossless"], 1, "nothing to tune"),
     ],
 )
 def test_wrong_usage_and_what_cannot_be_done(saved, arguments, status, message):

@@ -114,7 +114,7 @@ def test_roles_and_other_settings_of_the_preset_stay(run, bowl):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"like": "exact"}, "nothing to tune"),
+        ({"like": "lossless"}, "nothing to tune"),
         ({"evaluations": 12}, "13 is the least"),
         ({"tolerance": 0.0}, "more than 0"),
         ({"most_error": 9.0}, "at most 8"),
