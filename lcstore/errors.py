@@ -125,7 +125,7 @@ class ClosedError(LcstoreError):
 
 
 class UnrecognisedWarning(UserWarning):
-    """Names in a state and in a policy do not meet: most of it is kept exactly, or a rule is for nothing."""
+    """Names in a state and in a policy do not meet: most of it is plain, or a rule is for nothing."""
 
 
 class FallbackWarning(UserWarning):

@@ -227,11 +227,11 @@ class Judge:
 
     @staticmethod
     def sets_all(own: Link, tensors: Array | None = None) -> bool:
-        """Say whether an own edge sets all (or some) tensors, so that no path is needed for them."""
+        """Return whether an own edge sets all (or some) tensors, so that no path is needed for them."""
         return bool(own.effect.sets[slice(None) if tensors is None else tensors].all())
 
     def reach(self, link: Link, tensors: Array) -> bool:
-        """Say whether any kept state may need some tensors of the target of an edge, over any path."""
+        """Return whether any kept state may need some tensors of the target of an edge, over any path."""
         wrong = {link.target: tensors}
         queue = deque([link.target])
         while queue:
@@ -276,7 +276,7 @@ class Judge:
         return out
 
     def is_hurt(self, link: Link) -> bool:
-        """Say whether anything of an edge is damaged."""
+        """Return whether anything of an edge is damaged."""
         return bool(self.damage.objects.get(link.id)) or link.id in self.damage.tensors
 
     def _cause(self, link: Link) -> str | None:

@@ -70,7 +70,7 @@ class Examination:
         self.missing: dict[str, Harm] = {}
 
     def look(self, known: Looked | None = None) -> None:
-        """Look, or take what an earlier look at the same objects found."""
+        """Look at the objects, or take what an earlier look at the same ones found."""
         self.store.take()
         for node, record in self.store.records.items():
             self._node(node, record)
@@ -90,7 +90,7 @@ class Examination:
     # What records say -----------------------------------------------------------------------------------
 
     def _node(self, node: str, record: NodeRecord) -> None:
-        """A record that is whole fits its layout, and its parent is there or accounted for."""
+        """Check that a whole record fits its layout, and that its parent is there or accounted for."""
         store = self.store
         key = keys.node_key(record.name(node))
         severity: Severity = "info" if node in store.graph.hidden else "error"
@@ -198,7 +198,7 @@ class Examination:
                 self.findings.unreadable("object", key, problem, step=need.step, severity="info", why=why)
 
     def _digests(self) -> None:
-        """Tell of edges that do not lead where they should."""
+        """Add a finding for each edge that does not lead where it should."""
         links = self.store.links
         for edge, proof in self.looked.proofs.items():
             link = links[edge]
@@ -214,7 +214,7 @@ class Examination:
         )
 
     def _orphans(self) -> None:
-        """Objects of no record are worth knowing, and harmless."""
+        """Add findings for objects of no record: worth knowing, and harmless."""
         store = self.store
         by_edge: defaultdict[str, list[str]] = defaultdict(list)
         for key in store.below(keys.DATA):
@@ -264,7 +264,7 @@ class Examination:
             self.findings.add("error", "state", keys.node_key(first), message, step=first.step)
 
     def _cut_off(self, cut_off: set[str]) -> None:
-        """Tell of kept states to which no path leads; of lost ones that stand on each other, the topmost."""
+        """Add findings for kept states without a path, the topmost of lost ones that stand on each other."""
         graph = self.store.graph
         lost = cut_off & self.missing.keys()
         top = {node for node in lost if graph.nodes[node].base not in lost}

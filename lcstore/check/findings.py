@@ -65,7 +65,7 @@ class Report:
     states, objects
         How many were looked at. Retired states are none.
     bytes_read
-        Of objects; at level ``structure`` only of large plain values.
+        Bytes of objects; at level ``structure`` only of large plain values.
     skipped
         Objects that were not looked at: left to other samples, or for lack of time.
     complete

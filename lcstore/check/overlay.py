@@ -46,7 +46,7 @@ class Overlay:
 
     @property
     def durable(self) -> bool:
-        """As below."""
+        """Whether what the backend below stores outlives a power cut."""
         return self.below.durable
 
     @property

@@ -40,7 +40,7 @@ class Readable:
     listed
         Keys of everything that lcstore may have written.
     graph
-        Of all names, also those whose records could not be read: what a reader goes by. It is marked.
+        The graph that readers go by, marked: of all names, also those whose records could not be read.
     records, edges
         What could be read.
     layouts, stored_layouts
@@ -145,7 +145,7 @@ class Readable:
             self.findings.add("info", "store", keys.STORE_KEY, message)
 
     def _names(self) -> None:
-        """Every name parses; those that do not are left out of all that follows."""
+        """Check that every name parses; those that do not are left out of all that follows."""
         for name in self.listing.foreign:
             self.findings.add("warning", "name", name, _FOREIGN)
         aside = self.listing.by_folder.pop(keys.QUARANTINE, [])

@@ -136,7 +136,7 @@ class _Repair:
         self.lost: list[Loss] = []
 
     def run(self) -> None:
-        """Layout everything."""
+        """Plan everything."""
         self._condemn_objects()
         self._condemn_edges()
         states = self._steer()
@@ -207,7 +207,7 @@ class _Repair:
         return weight_of(self.judge.missing(node, best[node])) < weight_of(lacks)
 
     def _lead(self, node: str, last: dict[str, EdgeRef], chosen: dict[str, EdgeRef]) -> bool:
-        """Lead readers to the better path; say whether anything was done."""
+        """Lead readers to the better path; return whether anything was done."""
         path = [chosen[node]]
         while path[-1].base != ROOT and len(path) <= len(chosen):
             path.append(chosen[path[-1].base])
@@ -287,7 +287,7 @@ class _Repair:
         store.see(replace(store.marks, pinned=store.marks.pinned - {node}))
 
     def _give_paths(self, states: dict[str, State]) -> None:
-        """Give states that set everything themselves, and have no path, one: an edge from the root."""
+        """Add an edge from the root to each state that sets everything itself and has no path."""
         for node in sorted(self.store.kept, key=lambda node: self.store.graph.nodes[node].order):
             own = self.store.own.get(node)
             state = states.get(node, Harm(None, NO_PATH))

@@ -28,7 +28,7 @@ class Action:
     message
         The same in words.
     step
-        Of the state concerned, where there is one.
+        That of the state concerned, where there is one.
     """
 
     deed: Deed
@@ -44,7 +44,7 @@ class Loss:
     Attributes
     ----------
     step, node
-        Of which state.
+        The state concerned.
     what
         ``"state"``: all of it. ``"exact"``: its exact value; it is restored as its track. ``"pool.<pool>"``:
         the tensors of a pool; the rest is restored with ``names=``.

@@ -166,7 +166,7 @@ class Answer:
 def answering(
     url: str, as_json: bool, options: str | None = None, pairs: list[str] | None = None
 ) -> Iterator[Answer]:
-    """Give a command its `Answer`.
+    """Yield the `Answer` of a command.
 
     An `LcstoreError` becomes one line and exit status 1. A warning becomes one line: a line of this program
     would say nothing to the user.

@@ -76,7 +76,7 @@ def encode_factored(
     parts
         In rising order.
     step_size
-        Of the levels, in sixteenths of an octave: 1 to 255.
+        Step size of the levels, in sixteenths of an octave: 1 to 255.
 
     Returns
     -------

@@ -54,7 +54,7 @@ class Effect:
     Attributes
     ----------
     layout
-        Of the target.
+        That of the target.
     op
         ``uint8``, per tensor. What a shortcut leaves to the own edge of its target is as that says it.
     owned
@@ -82,7 +82,7 @@ class Effect:
         Parameters
         ----------
         layout
-            Of its target.
+            That of its target.
         op
             ``uint8``, per tensor: what it says.
         own
@@ -191,9 +191,9 @@ def trace(effects: Sequence[Effect], layout: Layout, wanted: Array, start: Held 
     Parameters
     ----------
     effects
-        Of the edges of the path.
+        Those of the edges of the path.
     layout
-        Of the node that they lead to.
+        That of the node that they lead to.
     wanted
         ``int64``: tensors of that layout; of others nothing is said.
     start
@@ -223,7 +223,7 @@ def merged(path: Trace, own: Effect) -> Array:
     Parameters
     ----------
     path
-        Of every tensor that the own edge does not set.
+        The trace of every tensor that the own edge does not set.
     own
         What the own edge of the path's last node does.
     """

@@ -40,8 +40,8 @@ class Columns:
     grid
         ``int16``: log2 of the grid's unit, or `NO_GRID`.
     shift
-        ``uint8``: the quantizer's step in grid units, in the words of a frame's scale (where `ADD`); kept
-        where the tensor is.
+        ``uint8``: the quantizer's step size in grid units, in the words of a frame's scale (where `ADD`);
+        kept where the tensor is.
     digest
         ``uint64``: digest of the target's track value.
     scale
@@ -66,7 +66,7 @@ class Columns:
         return type(self)(*(getattr(self, name)[first:last] for name, _ in _FIELDS))
 
     def to_bytes(self) -> dict[str, bytes]:
-        """Give the columns as bytes by name, little-endian."""
+        """Return the columns as bytes by name, little-endian."""
         return {name: getattr(self, name).astype(dtype).tobytes() for name, dtype in _FIELDS}
 
     @classmethod

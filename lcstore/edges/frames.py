@@ -86,7 +86,7 @@ def apply_delta(data: bytes, track: Array, sign: int = 1, part: tuple[int, int] 
 
 
 def delta_frame(data: bytes, track: Array) -> Frame:
-    """Parse a frame of grid deltas for `track`."""
+    """Return the parsed frame of grid deltas for `track`."""
     frame = parse_frame(data, expected=track.size)
     if frame.dtype != track.dtype or frame.quantizer != f.LINEAR:
         raise CorruptionError(f"the frame does not hold deltas of a grid of {track.dtype}")
@@ -94,13 +94,13 @@ def delta_frame(data: bytes, track: Array) -> Frame:
 
 
 def delta_scales(frame: Frame) -> Array:
-    """Return the scale of each block of a frame of grid deltas, which says its step."""
+    """Return the scale of each block of a frame of grid deltas, which says its step size."""
     if frame.coder == f.ZERO:
         return np.zeros(0, np.int16)
     scales = unpack_scales(frame.scales, frame.blocks)
     outside = (scales < 0) | (scales > f.MOST_STEP) | ((scales & 63) >= 8 * frame.dtype.itemsize)
     if outside.any():
-        raise CorruptionError("the frame's steps are outside its grid")
+        raise CorruptionError("the frame's step sizes are outside its grid")
     return scales
 
 
@@ -115,7 +115,7 @@ def frame_of_values(
         The chunk, in its logical dtype.
     role, precision
         How it is coded: first moments linearly at about `precision` bits, second ones on a logarithmic scale
-        in steps of `precision` octaves, everything else (and what does not fit these) exactly.
+        with step sizes of `precision` octaves, everything else (and what does not fit these) lossless.
     parts
         Where the matrices of second moments lie in the chunk.
     """
@@ -139,7 +139,7 @@ def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:
 
 
 def _exponents(values: Array, bits: float) -> Array:
-    """Choose log2 of the step of each block so that normal values take about `bits` bits."""
+    """Choose log2 of the step size of each block so that normal values take about `bits` bits."""
     wide = values.astype(np.float32 if values.dtype.itemsize < 8 else np.float64, copy=False)
     blocks = -(-wide.size // ALIGN)
     if wide.size % ALIGN:

@@ -1,7 +1,7 @@
 """Edges along a path, merged into one that leads from its first node to its last: a shortcut, or an anchor.
 
-Nothing is rounded: merged deltas are exact sums of integers on the grid, on the finest step among them. What
-the target's own edge sets is not repeated; the shortcut leaves it to that edge (`OWN`).
+Nothing is rounded: merged deltas are exact sums of integers on the grid, on the finest step size among them.
+What the target's own edge sets is not repeated; the shortcut leaves it to that edge (`OWN`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Merger:
     Attributes
     ----------
     columns
-        Of the merged edge. Their steps are complete once `prove` has run.
+        Those of the merged edge. Their step sizes are complete once `prove` has run.
 
     Raises
     ------

@@ -22,7 +22,7 @@ class Path:
     edges
         In order; those that are gone over backwards say so.
     layout
-        Of the node that they lead to.
+        That of the node that they lead to.
     wanted
         Tensors of that layout.
     start

@@ -1,4 +1,4 @@
-"""The frame of a sum of deltas: on the coarsest steps that lose nothing, and proved to decode to it."""
+"""The frame of a sum of deltas: on the coarsest step sizes that lose nothing, and proved to decode to it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lcstore.kernels import sums as kernels
 from lcstore.state.poolmap import Piece
 from lcstore.state.specs import ALIGN
 
-#: Elements of the small blocks that tell rows with steps of their own apart, and bits of a block's step.
+#: Elements of the small blocks that tell rows of unlike step sizes apart, and bits of a block's step size.
 _SMALL: Final = 1 << f.MIN_BLOCK
 _SCALE_BITS: Final = 8
 
@@ -31,17 +31,17 @@ def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[byte
     sums
         ``int32[n]`` or ``int64[n]``, zero outside `pieces`. Used up: zero everywhere afterwards.
     pieces
-        The tensors that the frame is about. Each takes the finest step that any of its blocks needs, as one
-        step says less than a step for each block; but where rows had steps of their own, and it pays, blocks
-        keep theirs.
+        The tensors that the frame is about. Each takes the finest step size that any of its blocks needs,
+        as one for all takes fewer bits than one for each block. Where rows had step sizes of their own,
+        and it pays, blocks keep theirs.
     what
         Names the sums, for messages.
 
     Returns
     -------
     tuple
-        The frame, or None where everything is zero; and by tensor the scale that says its step, for those
-        that have one.
+        The frame, or None where everything is zero; and by tensor the scale that says its step size,
+        for those that have one.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def frame_of_sums(sums: Array, pieces: Sequence[Piece], what: str) -> tuple[byte
 
 
 def _pays(sums: Array, steps: Array, piece: Piece) -> bool:
-    """Say whether a piece takes fewer bits where its small blocks keep their steps."""
+    """Return whether a piece takes fewer bits where its small blocks keep their step sizes."""
     mine = steps[piece.at // _SMALL : -(-(piece.at + piece.size) // _SMALL)]
     used = np.flatnonzero(mine != kernels.NO_STEP)
     above = mine[used].astype(np.int64) - int(mine[used].min(initial=64))
@@ -91,7 +91,7 @@ def _pays(sums: Array, steps: Array, piece: Piece) -> bool:
 
 
 def _joined(steps: Array) -> Array:
-    """Return the steps of blocks of `ALIGN` elements, given those of the small ones."""
+    """Return the step sizes of blocks of `ALIGN` elements, given those of the small ones."""
     each = ALIGN // _SMALL
     padded = np.full(-(-steps.size // each) * each, kernels.NO_STEP, np.int16)
     padded[: steps.size] = steps
@@ -101,7 +101,7 @@ def _joined(steps: Array) -> Array:
 
 
 def _take_out(levels: Array, steps: Array, block: int, piece: Piece, finest: dict[int, int]) -> int:
-    """Divide the levels of a piece by the odd number that its steps share, and say so; give that number."""
+    """Divide the levels of a piece by the odd number that its step sizes share; return that number."""
     mine = levels[piece.at : piece.at + piece.size]
     place = kernels.odd_divisor(mine) if piece.tensor in finest else 0
     if place:
@@ -112,7 +112,7 @@ def _take_out(levels: Array, steps: Array, block: int, piece: Piece, finest: dic
 
 
 def _takes_back(data: bytes, sums: Array) -> bool:
-    """Subtract a frame as a reader would; say whether nothing is left."""
+    """Subtract a frame as a reader would; return whether nothing is left."""
     try:
         apply_delta(data, sums, -1)
     except CorruptionError:
@@ -121,7 +121,7 @@ def _takes_back(data: bytes, sums: Array) -> bool:
 
 
 def _share(steps: Array, block: int, pieces: Sequence[Piece], apart: Container[int]) -> dict[int, int]:
-    """Give all blocks of a piece its finest step, and those of nothing but zeros the step before.
+    """Set the step size of all blocks of a piece to its finest; blocks of zeros take the one before.
 
     Blocks of pieces that begin at one of `apart` keep theirs.
     """
@@ -134,7 +134,7 @@ def _share(steps: Array, block: int, pieces: Sequence[Piece], apart: Container[i
             finest[piece.tensor] = last = int(needed.min())
         if piece.at not in apart:
             blocks[:] = last
-    # Blocks of zeros: any step serves, and the fewest changes are the briefest.
+    # Blocks of zeros: any step size serves, and the fewest changes are the briefest.
     known = np.where(steps == kernels.NO_STEP, -1, np.arange(steps.size))
     before = np.maximum.accumulate(known)
     steps[:] = np.where(before < 0, 0, steps[before])

@@ -98,8 +98,8 @@ class DataName:
     edge
         Its id.
     pool, op
-        Of the array; None for the files of a part's own folder. The pool is named as layouts of several parts
-        name it (`lcstore.state.specs.qualified`).
+        Those of the array; None for the files of a part's own folder. The pool is named as layouts of several
+        parts name it (`lcstore.state.qualified`).
     chunk, parity
         Which chunk of the array it is, or which object that chunks can be rebuilt from.
     """

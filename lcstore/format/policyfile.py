@@ -13,7 +13,7 @@ from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, Unsup
 from lcstore.format.strictjson import loads
 from lcstore.track.policy import PRESETS, SAID, Policy, policy_of
 
-#: What `open` takes for a policy: a preset's name, a file, rules by path glob on `balanced`, or a `Policy`.
+#: What `open` takes for a policy: a preset's name, a file, rules by name glob on `balanced`, or a `Policy`.
 PolicyLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any] | Policy
 
 FORMAT: Final = 0
@@ -141,7 +141,7 @@ def _rules(value: object) -> dict[str, Any]:
             )
         glob = rule["paths"]
         if not isinstance(glob, str) or not glob:
-            raise InvalidInputError(f'the "paths" of rule {place} are no path glob')
+            raise InvalidInputError(f'the "paths" of rule {place} are no glob of names')
         if glob in rules:
             raise InvalidInputError(f"rule {place} is the second one for {glob!r}")
         if "role" in rule:

@@ -1,7 +1,7 @@
 """The records of a store: small JSON objects that make something so. Specified in ``docs/format/records.md``.
 
 Records are read with nothing taken on trust. Whoever writes one reads it back first, so none is committed
-that could not be read. Columns are bytes whose meaning belongs to the track room.
+that could not be read. What the bytes of columns mean is said in `lcstore.edges`.
 """
 
 from __future__ import annotations

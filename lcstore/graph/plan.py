@@ -227,7 +227,7 @@ def _paths(edges: Iterable[EdgeRef], branches: Branches) -> dict[str, Path]:
 
 
 def _shortcuts(graph: Graph, branches: Branches, made: Iterable[EdgeRef]) -> Iterator[Shortcut]:
-    """Give the edges to be made, short merges first."""
+    """Yield the edges to be made, short merges first."""
     incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
     for edge in graph.refs():
         incoming[edge.target].append(edge)

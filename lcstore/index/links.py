@@ -26,7 +26,7 @@ class Link:
     id, base, target
         Its id, and the nodes that it leads from (or `ROOT`) and to.
     key, step
-        Of its record; the step of the node whose own edge it is.
+        The key of its record; the step of the node whose own edge it is.
     layout, columns, objects
         What it says of the tensors of its target, and what it stores.
     own

@@ -34,7 +34,7 @@ def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundE
 
 
 def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -> str:
-    """Say what a store holds, and what is nearest to a step, or the tags, that may have been meant."""
+    """Return what a store holds, and the steps or tags that may have been meant, for a message."""
     steps = graph.steps()
     if not steps:
         return "it holds none"
@@ -51,7 +51,7 @@ def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -
 
 
 def _retired(graph: Graph, at: object) -> str:
-    """Say what may still be had of a step that was retired."""
+    """Return what may still be had of a step that was retired."""
     nodes = [n.node for n in graph.nodes.values() if n.step == at and n.node in graph.hidden]
     if not nodes:
         return ""

@@ -1,4 +1,4 @@
-"""Whether a state stays: what whoever builds upon it, or wants to keep it, asks once that is on record."""
+"""Whether a state stays. Whoever builds upon it, or pins it, asks this once the record of that is stored."""
 
 from __future__ import annotations
 

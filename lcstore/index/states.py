@@ -27,7 +27,7 @@ class Listed:
     step, node, base, kind
         As in `StepInfo`.
     bytes_stored
-        Of the weights of its edge, as its name says; `info` counts everything.
+        Bytes of the weights of its edge, as its name says; `info` counts everything.
     run, seq
         Number of the writing handle, and the place of this commit in it.
     tags

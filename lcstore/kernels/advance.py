@@ -93,7 +93,7 @@ def _move_far(
     start: np.uint64,
     kind: Any,
 ) -> tuple[int, np.uint64]:
-    """Do both for a run with levels of any size; give the escapes in use and the digest of the moves."""
+    """Do both for a run with levels of any size; return the escapes in use and the digest of the moves."""
     total = np.uint64(0)
     for i in range(state.size):
         difference = np.int64(np.rint(state[i] * by.inverse)) - np.int64(track[i])
@@ -114,7 +114,7 @@ def _move_far(
 
 @kernel(inline=True)
 def _clear(levels: Array) -> None:
-    """Say of a run that it was not moved."""
+    """Fill the levels of a run that is not moved: zeros."""
     for i in range(levels.size):
         levels[i] = np.int8(0)
 

@@ -94,14 +94,14 @@ def put_code(
 
 @kernel(inline=True)
 def finish(words: Array, acc: np.uint64, used: np.uint64, at: np.uint64) -> np.int64:
-    """End a stream; give its bytes."""
+    """End a stream; return its bytes."""
     words[at] = acc
     return np.int64((at << _3) + ((used + _7) >> _3))
 
 
 @kernel(inline=True)
 def lay(words: Array, size: Any, payload: Array, at: Any) -> Any:
-    """Copy a stream of `size` bytes to the payload, from byte `at` on; give where it ends, or `SPACE`."""
+    """Copy a stream of `size` bytes to the payload, from byte `at` on; return where it ends, or `SPACE`."""
     if size < 0 or size > MAX_STREAM or at + size > payload.size:
         return np.int64(SPACE)
     copy(words.view(np.uint8), size, payload, at)

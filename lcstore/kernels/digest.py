@@ -56,7 +56,7 @@ def digest_runs(
     values
         Integers of any width, `words` for each element, from element `first` of the rectangle on.
     first, words
-        As said.
+        Number of the first element, and integers for each.
     extents, whole, start
         ``int64[d]``: shape of the rectangle, shape of the tensor, and where in that the rectangle begins.
     out

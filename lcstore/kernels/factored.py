@@ -149,7 +149,7 @@ def factored_values(
     Parameters
     ----------
     levels
-        Of neighbours in a matrix.
+        Those of neighbours in a matrix.
     start
         Place of the first, counted from the beginning of the first row of `rows`.
     rows, columns, step_size

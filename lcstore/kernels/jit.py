@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
-    """Tell this state of the room from any other: name, time and size of each file."""
+    """Return what tells this state of the kernels from others: name, time and size of each file."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return tuple((file.name, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
 

@@ -58,7 +58,7 @@ def root_mean_square(values: Array, out: Array) -> int:
     Parameters
     ----------
     values
-        Of any magnitude.
+        Values of any magnitude.
     out
         ``float64[1]``, filled.
     """
@@ -77,7 +77,7 @@ def residuals(track: Array, places: Array, unit: float, now: Array, before: Arra
     places, now, before
         ``int64[n]``: where it is sampled; ``float64[n]``: what was there at this save and at the one before.
     unit
-        Of the grid.
+        The unit of the grid.
     out
         ``float64[3]``, filled: the sums of ``left * left``, ``moved * moved`` and ``left * moved``.
     """

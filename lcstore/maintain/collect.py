@@ -41,7 +41,7 @@ class CollectReport:
     Attributes
     ----------
     url, dry_run
-        Of the store, and whether nothing was changed.
+        The URL of the store, and whether nothing was changed.
     condemned
         Number of arrays, exact values, edges and layouts newly condemned.
     waiting

@@ -47,7 +47,7 @@ class CompactReport:
     Attributes
     ----------
     url, dry_run
-        Of the store, and whether nothing was changed.
+        The URL of the store, and whether nothing was changed.
     planned, added
         Edges planned, and edges added: fewer if the time ran out or a collector was in the way.
     anchors
@@ -176,7 +176,7 @@ class Compactor:
             partial |= found
 
     def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
-        """Say whether a merge to a retired or stripped state takes what went, as no kept state needs that."""
+        """Return whether a merge to a retired or stripped state takes what went: no kept state needs that."""
         try:
             merger = self._merger(shortcut)
         except (CorruptionError, NotFoundError):  # collected meanwhile
@@ -213,7 +213,7 @@ class Compactor:
         return False
 
     def _was_let_go(self, error: CorruptionError | NotFoundError) -> bool:
-        """Say whether what is missing was condemned: of a retired state, only what others need is there."""
+        """Return whether what is missing was condemned: of a retired state only what others need is kept."""
         if error.key is None or not error.key.startswith(f"{keys.DATA}/"):
             return False
         edge = keys.parse_data_key(error.key).edge

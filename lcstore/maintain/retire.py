@@ -33,7 +33,7 @@ class Retired:
     Attributes
     ----------
     step, node
-        Of which state.
+        The state concerned.
     what
         ``"state"``, ``"exact"`` or ``"pool.<pool>"``.
     reason
@@ -53,7 +53,7 @@ class RetireReport:
     Attributes
     ----------
     url, dry_run
-        Of the store, and whether nothing was changed.
+        The URL of the store, and whether nothing was changed.
     kept
         Steps of the states that stay, each revision by itself.
     kept_by

@@ -45,11 +45,11 @@ class Verdict(NamedTuple):
     ways: set[str]
 
     def spares(self, stored: Stored, array: tuple[str, keys.Op]) -> bool:
-        """Say whether an array has to stay."""
+        """Return whether an array has to stay."""
         return stored.edge in self.edges or (stored.edge, *array) in self.arrays
 
     def passes(self, stored: Stored) -> bool:
-        """Say whether the record of an edge has to stay."""
+        """Return whether the record of an edge has to stay."""
         if stored.edge in self.edges or (stored.own and stored.target in self.nodes):
             return True
         return not stored.own and any((stored.edge, *array) in self.arrays for array in stored.arrays)

@@ -34,7 +34,7 @@ class TensorDiff:
     Attributes
     ----------
     path
-        Its path.
+        Its name.
     status
         ``"same"`` bits; ``"changed"``; ``"retyped"``: another dtype, compared by value; ``"reshaped"``;
         ``"added"``: only the second state has it; ``"removed"``: only the first.
@@ -77,9 +77,9 @@ class Diff:
     tensors
         Those of both states, then those that were removed.
     values
-        Plain values that differ, by path: before and after (`MISSING` where one state has none).
+        Plain values that differ, by name: before and after (`MISSING` where one state has none).
     total
-        All floating (and complex) tensors that can be compared, as if they were one; its path is empty.
+        All floating (and complex) tensors that can be compared, as if they were one; its name is empty.
         Counters and random state, whose numbers are no quantities beside them, count only where there is
         nothing else.
     """

@@ -17,7 +17,7 @@ class Strip(Retention):
     Parameters
     ----------
     glob
-        Of names of tensors, as in ``restore(names=...)``.
+        A glob of names of tensors, as in ``restore(names=...)``.
     after
         Rules that name states to keep, united with ``|``.
     """

@@ -51,7 +51,7 @@ def _instance(obj: object, module: str, name: str) -> bool:
 
 
 def is_array(obj: object) -> bool:
-    """Tell whether `obj` is an array, or an array scalar, of any library."""
+    """Return whether `obj` is an array, or an array scalar, of any library."""
     if isinstance(obj, np.ndarray | np.generic) or _instance(obj, "torch", "Tensor"):
         return True
     cls = type(obj)
@@ -65,7 +65,7 @@ def to_host(obj: object) -> HostArray:
     ------
     InvalidInputError
         There are no plain values to have (sparse, meta, sharded, traced, masked, deleted) or their dtype
-        has no exact form in a store. The caller names the path.
+        has no lossless form in a store. The caller adds its name to the message.
     """
     if isinstance(obj, np.ndarray):
         if isinstance(obj, np.ma.MaskedArray):

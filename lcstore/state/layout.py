@@ -76,7 +76,7 @@ class Layout:
     pools
         By name, in the order in which they were created.
     parts
-        Of a layout that was joined of several: those, see `lcstore.state.join.join`. Its tensors are then
+        The layouts that it was joined of, if any: see `lcstore.state.join.join`. Its tensors are then
         those of all parts, one part after another, and not in the order of the structure.
     """
 
@@ -87,7 +87,7 @@ class Layout:
 
     @cached_property
     def shards(self) -> tuple[tuple[int, ...], ...]:
-        """For each tensor of the structure, in its order, which of `tensors` it is made of."""
+        """The places in `tensors` that each tensor of the structure is made of, in its order."""
         if not self.parts:
             return tuple((place,) for place in range(len(self.tensors)))
         found: dict[Name, list[int]] = {name: [] for name in structure_names(self.structure)[0]}
@@ -126,7 +126,7 @@ class Layout:
 
     @cached_property
     def index(self) -> dict[Name, int]:
-        """Position among `wholes` by name."""
+        """The position of each tensor among `wholes`, by name."""
         return {spec.name: place for place, spec in enumerate(self.wholes)}
 
     @cached_property
@@ -187,7 +187,7 @@ class Layout:
 
     @cached_property
     def _known_places(self) -> dict[int, tuple[ref[Layout], Array]]:
-        """Answers of `places_in`, which is asked once for each edge of a path."""
+        """The answers of `places_in`, which is asked once for each edge of a path."""
         return {}
 
     @cached_property
@@ -220,17 +220,17 @@ def make_layout(
     *,
     fresh: bool = False,
 ) -> Layout:
-    """Give every tensor a place.
+    """Return a layout with a place for every tensor.
 
     Parameters
     ----------
     structure
-        Of the state, from `flatten`.
+        That of the state, from `flatten`.
     entries
-        One for each tensor of the structure, in its order: path, shape, dtype name, role, framework, and of a
+        One for each tensor of the structure, in its order: name, shape, dtype name, role, framework, and of a
         shard which one it is.
     parent
-        The layout of the state before. A tensor of the same path, shape, dtype and role keeps its place (the
+        The layout of the state before. A tensor of the same name, shape, dtype and role keeps its place (the
         framework may change), new ones are appended behind the parent's pool. A pool of which less than half
         would hold anything is laid out afresh.
     fresh

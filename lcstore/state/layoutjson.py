@@ -9,7 +9,7 @@
 Of a shard the row goes on with the shape of its tensor, and where in that it begins.
 
 There is one row for each tensor of the structure, in its order. Nothing is said twice, so nothing can
-disagree: paths follow from the structure, role and dtype from the name of the pool.
+disagree: names follow from the structure, role and dtype from the name of the pool.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def _read_shard(row: list[Any], shape: list[int], path: Name) -> Shard:
 
 
 def _check_places(tensors: tuple[TensorSpec, ...], pools: dict[str, PoolSpec]) -> None:
-    """Every tensor lies within its pool, starts where one may start, and shares no element with another."""
+    """Check that tensors lie within their pools, start where one may start, and share no element."""
     ends = dict.fromkeys(pools, 0)
     aligns = {name: pool.align for name, pool in pools.items()}
     for spec in sorted(tensors, key=lambda spec: spec.offset):

@@ -38,7 +38,7 @@ _LEAF_TYPES: Final = frozenset({int, float, complex, str, bytes, bool, type(None
 
 
 def is_leaf(value: object) -> bool:
-    """Tell whether `value` is exactly of a plain type; an enum or another subclass is not."""
+    """Return whether `value` is of a plain type itself; an enum or another subclass is not."""
     return type(value) in _LEAF_TYPES
 
 

@@ -20,7 +20,7 @@ from lcstore.state.names import Name
 
 
 def is_abstract(obj: object) -> bool:
-    """Tell whether `obj` is a tensor without values as far as a `like` tree goes: it has shape and dtype."""
+    """Return whether `obj` stands for a tensor in a `like` tree, values or not: it has shape and dtype."""
     return hasattr(obj, "shape") and hasattr(obj, "dtype") and not isinstance(obj, type)
 
 
@@ -34,7 +34,7 @@ def fill_like(like: Any, fill: Callable[[Name, Any], Any]) -> Any:
         Named tuples, dataclasses and mappings keep their type (static fields of a dataclass are taken
         over); an object with ``state_dict()`` becomes the dict that it returns.
     fill
-        Is given path and leaf, a tensor or a plain value, and returns what belongs there.
+        Is given name and leaf, a tensor or a plain value, and returns what belongs there.
 
     Raises
     ------

@@ -1,7 +1,7 @@
-"""Where a leaf lies in a state: a tuple of typed parts, and its text form for people.
+"""Names: where a leaf lies in a state. A tuple of typed parts, and its text form for people.
 
 A part is a string (a dict key, a field name) or an integer (an integer dict key, a place in a list). The
-text form joins the parts with ``/`` and is exact: every path has one text, and every text one path.
+text form joins the parts with ``/`` without loss: every name has one text, and every text one name.
 
 =========================  =====================================
 part                       text
@@ -51,17 +51,17 @@ def _format_part(part: Component) -> str:
 
 
 def parse_name(text: str) -> Name:
-    """Return the path whose text form is `text`, the exact inverse of `format_name`.
+    """Return the name whose text form is `text`, the exact inverse of `format_name`.
 
     Raises
     ------
     InvalidInputError
-        `text` is not the text form of any path: a bad escape, an empty part, ``#`` without an integer.
+        `text` is not the text form of any name: a bad escape, an empty part, ``#`` without an integer.
     """
     path = tuple(_parse_part(part, text) for part in text.split("/")) if text else ()
     # One comparison catches every second spelling: "#01", "~3x", "a~2", digits that are not ASCII.
     if format_name(path) != text:
-        raise InvalidInputError(f"{text!r} is not the text form of a path")
+        raise InvalidInputError(f"{text!r} is not the text form of a name")
     return path
 
 
@@ -76,7 +76,7 @@ def _parse_part(part: str, text: str) -> Component:
                 value = MAX_INT_COMPONENT + 1
             if is_component(value):
                 return value
-        raise InvalidInputError(f"{part!r} in path {text!r} is no integer (write '~2' for a leading '#')")
+        raise InvalidInputError(f"{part!r} in name {text!r} is no integer (write '~2' for a leading '#')")
     return _ESCAPE.sub(lambda found: _unescape(found, text), part)
 
 
@@ -84,23 +84,23 @@ def _unescape(found: re.Match[str], text: str) -> str:
     try:
         return _UNESCAPED[found[1]]
     except KeyError:
-        raise InvalidInputError(f"bad escape {found[0]!r} in path {text!r} (write '~0' for '~')") from None
+        raise InvalidInputError(f"bad escape {found[0]!r} in name {text!r} (write '~0' for '~')") from None
 
 
 def is_component(value: object) -> bool:
-    """Tell whether `value` can be a part: a string of valid Unicode, or an integer of 64 signed bits."""
+    """Return whether `value` can be a part: a string of valid Unicode, or an integer of 64 signed bits."""
     if type(value) is str:
         return value.isascii() or not has_surrogates(value)
     return type(value) is int and MIN_INT_COMPONENT <= value <= MAX_INT_COMPONENT
 
 
 def has_surrogates(text: str) -> bool:
-    """Tell whether `text` holds half of a surrogate pair, which no UTF-8 text can carry."""
+    """Return whether `text` holds half of a surrogate pair, which no UTF-8 text can carry."""
     return any("\ud800" <= char <= "\udfff" for char in text)
 
 
 def match(pattern: str, path: Name) -> bool:
-    """Tell whether the glob `pattern` matches all of `path`.
+    """Return whether the glob `pattern` matches all of `path`.
 
     Parameters
     ----------
@@ -108,13 +108,13 @@ def match(pattern: str, path: Name) -> bool:
         Texts of parts joined by ``/``. ``*``, ``?`` and ``[...]`` match within one part, by case; a part
         ``**`` matches any number of parts, none included: ``model/**`` matches ``model`` and all below it.
     path
-        The path; its parts are compared in their text form, so ``layers/#0`` matches item 0 of a list.
+        The name; its parts are compared in their text form, so ``layers/#0`` matches item 0 of a list.
     """
     return _match_parts(_split(pattern), [_format_part(part) for part in path])
 
 
 def matcher(patterns: str | Iterable[str]) -> Callable[[Name], bool]:
-    """Return a predicate that is true for the paths that any of `patterns` matches."""
+    """Return a predicate that is true for the names that any of `patterns` matches."""
     globs = [_split(patterns)] if isinstance(patterns, str) else [_split(pattern) for pattern in patterns]
 
     def matches(path: Name) -> bool:

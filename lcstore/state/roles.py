@@ -32,7 +32,7 @@ _WEIGHT_NAME: Final = re.compile(
     r"|(?:absolute_|relative_)?pos(?:ition)?(?:al)?_?(?:embed|embedding|embeddings)"
 )
 #: torch's parametrizations keep the weight under these names. `original0` of weight norm is a scale of shape
-#: (n, 1, ...), which costs nothing to keep exact.
+#: (n, 1, ...), which costs nothing to keep plain.
 _PARAMETRIZED_NAME: Final = re.compile(r"original1?")
 #: Short names, accepted only where a part above says "model": elsewhere `w` may be the vertical wind.
 _SHORT_NAME: Final = re.compile(
@@ -67,7 +67,7 @@ _OPTIMIZER_PART: Final = re.compile(
 _ALGORITHM_PART: Final = re.compile(
     rf"(?:adam|adamw|adamax|nadam|radam|adagrad|rmsprop|sgd|lion|muon|lamb|lars)(?:[_-]opt)?{_TAIL}"
 )
-#: The first word of a path flattened into one key, as torch's distributed checkpoints write it.
+#: The first word of a name flattened into one key, as torch's distributed checkpoints write it.
 _OPTIMIZER_HEAD: Final = frozenset({"optim", "optimizer", "optimizers", "optimizer_state"})
 #: Names that nothing but an optimizer has: they make an optimizer of a tree that is not called one.
 _TORCH_MOMENTS: Final[dict[str, Role]] = {
@@ -78,7 +78,7 @@ _TORCH_MOMENTS: Final[dict[str, Role]] = {
     "square_avg": "second_moment",
 }
 _TORCH_OTHERS: Final = frozenset({"exp_inf", "acc_delta", "grad_avg", "exp_avg_sq_row", "exp_avg_sq_col"})
-#: Fields of Optax states; the path of the parameter follows them.
+#: Fields of Optax states; the name of the parameter follows them.
 _OPTAX_MOMENTS: Final[dict[Component, Role]] = {
     "mu": "first_moment",
     "nu": "second_moment",
@@ -95,7 +95,7 @@ _MOMENT_PARTS: Final = frozenset({*_OPTAX_MOMENTS, *_SHORT_MOMENTS, *_TORCH_MOME
 
 @lru_cache(maxsize=1 << 17)
 def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role:
-    """Return the role of the tensor at `path`; ``"plain"`` unless it is recognised.
+    """Return the role of the tensor of the name `path`; ``"plain"`` unless it is recognised.
 
     Weights and moments are floating (16 to 64 bits) with two dimensions or more. Weights carry an agreed
     name (``weight``, ``kernel``, ``embedding``, ``in_proj_weight``, ``lora_A``, ...), lie in a ``params``
@@ -117,11 +117,11 @@ def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role
 
 @lru_cache(maxsize=1 << 17)
 def is_optimizer(path: Name) -> bool:
-    """Tell whether `path` lies in the state of an optimizer, which a reader can do without.
+    """Return whether `path` lies in the state of an optimizer, which a reader can do without.
 
     It does if a key above it is named like one (``optimizer``, ``opt_state``, ``d_optim``; ``adam`` and the
     like only with a moment's name below), if a flattened key begins with ``optim.`` or ``optimizer.``, or
-    if its own name is one that only optimizers use (``exp_avg``). An attribute inside a dotted module path
+    if its own name is one that only optimizers use (``exp_avg``). An attribute inside a dotted module name
     does not count: ``opt.decoder.weight`` belongs to a model called OPT.
     """
     words = _words(path)
@@ -149,7 +149,7 @@ def _optimizer_place(path: Name) -> int | None:
 
 
 def _words(path: Name) -> list[str]:
-    """Return the names on a path in lower case: dotted and slashed keys (torch, Haiku, Keras) taken apart."""
+    """Return the words of a name in lower case: dotted and slashed keys (torch, Haiku, Keras) taken apart."""
     words = [word for part in path for word in re.split(r"[./]", str(part).lower()) if word and word != "~"]
     if words:
         # Keras numbers its variables: "kernel:0".
@@ -179,7 +179,7 @@ def _is_short_name(above: Sequence[str], name: str) -> bool:
 
 
 def _is_stray_moment(path: Name) -> bool:
-    """Tell whether a moment's field stands above the parameter, as in the state ``(params, opt_state)``.
+    """Return whether a moment's field stands above the parameter, as in the state ``(params, opt_state)``.
 
     A layer may have such a name too; it is believed where a collection of parameters stands above it.
     """
@@ -192,7 +192,7 @@ def _is_stray_moment(path: Name) -> bool:
 
 
 def second_moment_place(path: Name) -> int:
-    """Return the place of the field that says "second moment" on the path of one; -1 where none does."""
+    """Return the place of the field that says "second moment" in the name of one; -1 where none does."""
     name = _words(path[-1:])
     if name and _TORCH_MOMENTS.get(name[-1]) == "second_moment":
         return len(path) - 1
@@ -210,5 +210,5 @@ def _moment(path: Name) -> Role:
     below = path[place + 1 :] if place is not None else ()
     if below and below[0] in _SHORT_MOMENTS:
         return _SHORT_MOMENTS[below[0]]
-    # The first such field decides: what follows it is the path of a parameter, which may be named anything.
+    # The first such field decides: what follows it is the name of a parameter, which may be named anything.
     return next((_OPTAX_MOMENTS[part] for part in below if part in _OPTAX_MOMENTS), "plain")

@@ -15,7 +15,7 @@ from lcstore.state.qualified import stem_of
 from lcstore.state.roles import Role
 from lcstore.state.shards import Box, Shard, box_of
 
-#: A tensor in a lossy pool starts on a block of the codec, so that it has a step of its own.
+#: A tensor in a lossy pool starts on a block of the codec, so that it has a step size of its own.
 ALIGN: Final = 1024
 #: In a plain pool a tensor starts on a multiple of 16 elements: small values are many, and cost no padding.
 PLAIN_ALIGN: Final = 16

@@ -77,7 +77,7 @@ def flatten(state: Any) -> FlatState:
     ------
     InvalidInputError
         Something is none of these, a key is neither string nor 64-bit integer, or a container holds itself.
-        The message names the path.
+        The message says where it lies.
     LimitError
         Nesting or number of leaves is past the limits.
     """
@@ -185,7 +185,7 @@ class _Builder:
 
 
 def structure_names(structure: Structure) -> tuple[list[Name], list[Name]]:
-    """Return the paths of the tensors and of the plain values of a structure, each in order.
+    """Return the names of the tensors and of the plain values of a structure, each in order.
 
     Raises
     ------
@@ -203,11 +203,11 @@ def structure_names(structure: Structure) -> tuple[list[Name], list[Name]]:
 
 
 def select(structure: Structure, predicate: Callable[[Name], bool]) -> Selection:
-    """Return the part of a structure whose paths satisfy `predicate`.
+    """Return the part of a structure whose names satisfy `predicate`.
 
     The predicate is asked for each tensor, plain value and empty container. A container that loses all of
     its items is dropped; a list or tuple that loses some becomes a dict from the place to the item, so
-    that what is left keeps its path. If nothing is left, the structure is that of an empty dict.
+    that what is left keeps its name. If nothing is left, the structure is that of an empty dict.
     """
     kept: dict[str, list[int]] = {TENSOR: [], LEAF: []}
     seen = {TENSOR: 0, LEAF: 0}

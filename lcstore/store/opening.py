@@ -41,7 +41,7 @@ def open_store(
         Passed on to the target: credentials, endpoints.
     policy
         Quality of what is saved: ``"lossless"``, ``"high"``, ``"balanced"``, ``"small"``, a policy file
-        (``"tuned.json"``, or a `pathlib.Path`), rules by path glob on top of ``balanced``
+        (``"tuned.json"``, or a `pathlib.Path`), rules by name glob on top of ``balanced``
         (``{"**/embed*": {"error": 0.5}}``), or a `Policy`.
     threads
         Threads to code with; one per core by default.

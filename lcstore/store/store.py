@@ -91,9 +91,9 @@ class Store(Looking, Upkeep):
         skip_below
             Save nothing where the weights have `moved` less than this since the last save of this handle: the
             result is of kind ``"skipped"`` and names that one, and there is no such step. What moves little
-            adds up until it is saved. States with tags, or to be kept exactly, are never skipped.
+            adds up until it is saved. States with tags, and exact saves, are never skipped.
         touched
-            Of large tables, which rows have changed since the last call of `save`, by path: row numbers or a
+            Of large tables, which rows have changed since the last call of `save`, by name: row numbers or a
             mask, ``{"model/table.weight": rows}``. No others are read (but for a sample, which is to
             agree), so a save takes the time that they take. Bytes it saves none: rows that are still cost
             about nothing anyway.
@@ -101,7 +101,7 @@ class Store(Looking, Upkeep):
         Raises
         ------
         InvalidInputError
-            Something in the state cannot be stored; the message names its path.
+            Something in the state cannot be stored; the message says where it lies.
         StorageError
             The target failed; nothing was committed, and the handle goes on.
         UnknownOutcomeError
@@ -110,7 +110,7 @@ class Store(Looking, Upkeep):
         Warns
         -----
         UnrecognisedWarning
-            Once for a handle: most of the state is kept exactly, as no name or rule says that it is weights;
+            Once for a handle: most of the state is plain, as no name or rule says that it is weights;
             or a rule of the policy matches no tensor.
         """
         started = time.perf_counter()

@@ -45,7 +45,7 @@ class Budget:
         error
             What the factor is for.
         columns
-            Of the last commit.
+            Those of the last commit.
         """
         if self.factor is not None:
             return self

@@ -65,7 +65,7 @@ class Coder:
     maps
         By pool: which tensors lie where.
     tables, scratch
-        Of the handle.
+        Those of the handle.
     """
 
     asked: Asked

@@ -35,7 +35,7 @@ class Asked:
     Attributes
     ----------
     layout
-        Of the new state; extends that of the last commit unless `anchor`.
+        That of the new state; extends that of the last commit unless `anchor`.
     arrays
         The tensors in the order of the layout: flat, contiguous, in their logical dtype.
     policy
@@ -70,7 +70,7 @@ class Decision:
     Attributes
     ----------
     columns
-        Of the new node, but for what coding adds to the digests.
+        Those of the new node, but for what coding adds to the digests.
     tables
         The step sizes of each tensor that is added to.
     known, budget, saves

@@ -43,7 +43,7 @@ class Draft:
     Attributes
     ----------
     layout, columns
-        Of the new node. The columns' digests are complete once every job has run.
+        Those of the new node. The columns' digests are complete once every job has run.
     jobs
         Run each once, in any order or side by side; then `commit` or `roll_back`.
     off_grid

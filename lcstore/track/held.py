@@ -21,7 +21,7 @@ class Held:
     Attributes
     ----------
     layout, columns
-        Of the node that was committed; None before the first commit.
+        Those of the node that was committed; None before the first commit.
     pools
         By name: ``int32`` or ``int64`` for weights, values in their dtype for plain pools. Moments are not
         held: they are set afresh in each edge.

@@ -27,13 +27,13 @@ def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
     held
         What the last commit left.
     arrays
-        Flat tensors by path.
+        Flat tensors by name.
 
     Returns
     -------
     float
         0 where nothing moved. Infinity where that cannot be said: tensors came, went or changed their size
-        or dtype, a value is not finite, weights that are kept exactly changed, or no update scale is known
+        or dtype, a value is not finite, weights that are plain changed, or no update scale is known
         yet, as until the second commit.
     """
     layout, columns = held.layout, held.columns
@@ -61,5 +61,5 @@ def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
 
 
 def _plain_weights(spec: TensorSpec) -> bool:
-    """Return whether a tensor that is kept exactly looks like weights, as a count of steps does not."""
+    """Return whether a plain tensor looks like weights, as a count of steps does not."""
     return spec.role == "plain" and len(spec.shape) > 1 and not np.issubdtype(spec.dtype, np.integer)

@@ -1,4 +1,4 @@
-"""How much error a user will have, per role, and exceptions by path."""
+"""How much error a user will have, per role, and exceptions by name."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class Policy:
     ----------
     error
         Tracking error aimed at for weights, in checkpoint intervals: ``|u - u~| / |u_t - u_(t-1)|``. None
-        keeps weights exact.
+        keeps weights plain.
     first_moment
-        Bits per element of first moments; 0 drops them (they are restored as zero). None keeps them exact.
+        Bits per element of first moments; 0 drops them (they are restored as zero). None keeps them plain.
     second_moment
-        Step of second moments in octaves, 1/16 to 15, on a logarithmic scale around the product of a factor
-        per row and one per column: normal ones come back within 0.6 steps and 1/16 octave. They are zero only
-        where they were. None keeps them exact.
+        Step size of second moments in octaves, 1/16 to 15, on a logarithmic scale around the product of a
+        factor per row and one per column: normal ones come back within 0.6 step sizes and 1/16 octave. They
+        are zero only where they were. None keeps them plain.
     rules
-        By path glob, the first match wins: a role, ``{"ema/**": "plain"}``, which goes before what names
-        suggest; or the tracking error of the weights there, ``{"**/embed*": {"error": 0.5}}`` (None: exact),
+        By name glob, the first match wins: a role, ``{"ema/**": "plain"}``, which goes before what names
+        suggest; or the tracking error of the weights there, ``{"**/embed*": {"error": 0.5}}`` (None: plain),
         their `row_error`, or both; where the first match says nothing of one, the next that does counts.
     bytes_per_save
         What the coded bytes of a delta are to come to: all errors for weights are multiplied with one factor
@@ -47,9 +47,9 @@ class Policy:
     row_error
         What each row of weights may be off by at most, relative to its size, ``|u - u~| / |u|`` of the
         2-norms, 0.01 to 8. Rows are what the first axis counts; a tensor of one dimension, or of rows of one
-        element, is one row. Blocks with rows that are too small for their tensor's step have finer ones. See
-        ``docs/rows.md``. "auto": half of the tensor's `error` (as rules, second moments and a budget leave
-        it), but at least 0.25 and at most 1. None: rows are not looked at.
+        element, is one row. Blocks with rows that are too small for their tensor's step size have finer
+        ones. See ``docs/rows.md``. "auto": half of the tensor's `error` (as rules, second moments and a
+        budget leave it), but at least 0.25 and at most 1. None: rows are not looked at.
     name
         What the policy is called in records.
     weighted
@@ -90,7 +90,7 @@ class Policy:
             _check_rule(glob, rule)
 
     def role(self, path: Name, guessed: Role) -> Role:
-        """Return the role of the tensor at `path`, given what its name suggests."""
+        """Return the role of the tensor of the name `path`, given what that suggests."""
         rule = self._rule(path, "error")
         role = rule if isinstance(rule, str) else guessed
         said = {
@@ -101,17 +101,17 @@ class Policy:
         return "plain" if role in said and said[role] is None else role
 
     def error_of(self, path: Name) -> float | None:
-        """Return the tracking error aimed at for the weights at `path`; None keeps them exact."""
+        """Return the tracking error aimed at for the weights named `path`; None keeps them plain."""
         rule = self._rule(path, "error")
         return self.error if rule is None or isinstance(rule, str) else rule["error"]
 
     def row_error_of(self, path: Name, error: float) -> float | None:
-        """Return the relative error that each row of the weights at `path` may have; None: any.
+        """Return the relative error that each row of the weights named `path` may have; None: any.
 
         Parameters
         ----------
         path
-            Of the tensor.
+            The name of the tensor.
         error
             Tracking error aimed at for it.
         """
@@ -123,7 +123,7 @@ class Policy:
         return self.row_error
 
     def gives_error(self, path: Name) -> bool:
-        """Say whether a rule gives the error of the weights at `path`."""
+        """Return whether a rule gives the error of the weights named `path`."""
         rule = self._rule(path, "error")
         return rule is not None and not isinstance(rule, str)
 
@@ -145,7 +145,7 @@ def _check_error(name: str, error: object) -> None:
 
 def _check_rule(glob: object, rule: object) -> None:
     if not isinstance(glob, str) or not glob:
-        raise InvalidInputError(f"a rule is for a path glob, not for {glob!r}")
+        raise InvalidInputError(f"a rule is for a glob of names, not for {glob!r}")
     if isinstance(rule, Mapping):
         if not rule or not set(rule) <= SAID:
             raise InvalidInputError(

@@ -130,7 +130,7 @@ def moments_of(layout: Layout) -> dict[int, int]:
 
 
 class _Names:
-    """Tensors of weights by the last parts of their paths."""
+    """Tensors of weights by the last parts of their names."""
 
     def __init__(self, layout: Layout, weights: Sequence[int]) -> None:
         self._layout = layout
@@ -157,7 +157,7 @@ class _Names:
 
 
 def _by_number(layout: Layout, weights: Sequence[int], numbered: _Numbered) -> Iterator[tuple[int, int]]:
-    """Give tensors and moments that are the same in number: those of one tree and shape, of one optimizer."""
+    """Yield tensors and moments of the same number: those of one tree and shape, of one optimizer."""
     trees: dict[tuple[Name, tuple[int, ...]], list[int]] = {}
     for index in weights:
         spec = layout.tensors[index]
@@ -172,14 +172,14 @@ def _by_number(layout: Layout, weights: Sequence[int], numbered: _Numbered) -> I
 
 
 def _is_second_moment(spec: TensorSpec) -> bool:
-    """Tell whether it is one, be it that it is kept exactly."""
+    """Return whether a tensor is a second moment, plain ones included."""
     if spec.role == "plain":
         return guess_role(spec.name, dtype_from_name(spec.dtype), spec.shape) == "second_moment"
     return spec.role == "second_moment"
 
 
 def _parameter(path: Name) -> tuple[Name, int]:
-    """Return the path of a second moment without its field, and how many parts name the parameter."""
+    """Return the name of a second moment without its field, and how many parts name the parameter."""
     place = second_moment_place(path)
     if place < 0:
         return path, 1

@@ -90,7 +90,7 @@ class StepSize:
 
     @property
     def gain(self) -> float:
-        """By what a delta is multiplied before it is rounded down to its level."""
+        """What a delta is multiplied by before it is rounded down to its level."""
         return 1 / (self.width * self.units)
 
     @property

@@ -103,7 +103,7 @@ class StepTable:
 
 
 def make_table(usual: StepSize, count: int, finer: Array | None, needs: Needs | None) -> StepTable:
-    """Give each block of a tensor its step size: the finest that anything asks for.
+    """Return the step size of each block of a tensor: the finest that anything asks for.
 
     Parameters
     ----------

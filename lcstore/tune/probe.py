@@ -62,7 +62,7 @@ class Probe:
             if name in restored:
                 with np.errstate(invalid="ignore"):
                     error = _wide(restored[name]) - _wide(host.array)
-                errors[name] = np.where(np.isfinite(error), error, 0.0)  # what is not finite is kept exactly
+                errors[name] = np.where(np.isfinite(error), error, 0.0)  # what is not finite is plain
         return errors
 
     def check(self) -> None:

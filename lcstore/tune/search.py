@@ -107,7 +107,7 @@ def _check(
 ) -> tuple[float, float]:
     """Return the least and the most error of a group."""
     if base.error is None:
-        raise InvalidInputError("like is a policy that keeps weights exactly: there is nothing to tune")
+        raise InvalidInputError("like is a policy that keeps weights plain: there is nothing to tune")
     if evaluations < _FEWEST:
         raise InvalidInputError(f"evaluations is {evaluations}; {_FEWEST} is the least")
     if tolerance is not None and not 0 < tolerance < math.inf:

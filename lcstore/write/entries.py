@@ -29,7 +29,7 @@ def layout_entries(
     plain: Set[Name],
     shards: Mapping[Name, Shard] | None = None,
 ) -> list[Entry]:
-    """Give every tensor its role.
+    """Return the entries of a layout: every tensor with its role.
 
     Parameters
     ----------

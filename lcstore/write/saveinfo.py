@@ -30,7 +30,7 @@ class SaveInfo:
         Wall time by phase: ``flatten``, ``code`` (with writing the chunks), ``commit``, ``total``.
     row_error, row_error_at
         The largest relative error ``|u - u~| / |u|`` among the rows of weights that were looked at for it,
-        and the path of their tensor. Looked at are one in eight tensors in turn and the two that come
+        and the name of their tensor. Looked at are one in eight tensors in turn and the two that come
         nearest to the bound: in each the smallest rows, 2,048 elements of them, and as many rows in turn (all
         rows of a tensor of up to 4,096 elements). None for an anchor, where nothing moved, and where the
         policy has no `row_error`.

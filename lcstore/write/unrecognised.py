@@ -1,4 +1,4 @@
-"""Names in a state and in a policy that do not meet: a user is to know what is exact, or ruled in vain."""
+"""Names in a state and in a policy that do not meet: a user is to know what is plain, or ruled in vain."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class Unrecognised:
-    """Floating tensors of two dimensions or more that are kept exactly.
+    """Floating tensors of two dimensions or more that are plain.
 
     Attributes
     ----------
     paths
-        Theirs, the largest first.
+        Their names, the largest first.
     nbytes, share
         Their bytes, and these as a share of the bytes of all tensors.
     """
@@ -41,19 +41,19 @@ class Unrecognised:
     def __str__(self) -> str:
         shown = ", ".join(map(repr, self.paths[:_SHOWN])) + (", ..." if len(self.paths) > _SHOWN else "")
         return (
-            f"{self.share:.0%} of the bytes of this state are floats kept exactly, as nothing says that they "
+            f"{self.share:.0%} of the bytes of this state are plain floats, as nothing says that they "
             f"are weights or moments: {shown}. Save them under names like 'params' or 'weight', or give a "
-            "rule: open(url, policy={'path/**': 'weights'}), or 'plain' if that is meant"
+            "rule: open(url, policy={'name/**': 'weights'}), or 'plain' if that is meant"
         )
 
 
 def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unrecognised:
-    """Return what is kept exactly that is of the dtypes and dimensions of weights.
+    """Return what is plain and of the dtypes and dimensions of weights.
 
     Parameters
     ----------
     tensors
-        Shape, dtype and role by path, as `Store.paths` gives them.
+        Shape, dtype and role by name, as `Store.paths` gives them.
     """
     sizes = {
         path: math.prod(shape) * dtype_from_name(dtype).itemsize
@@ -72,7 +72,7 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
 def unmet_names(policy: Policy, layout: Layout) -> list[str]:
     """Return what is to be said of a policy and a state whose names do not meet.
 
-    That is: rules that match no tensor; and most of a state kept exactly, where nobody asked for that.
+    That is: rules that match no tensor; and most of a state plain, where nobody asked for that.
     """
     said = []
     idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]

@@ -232,7 +232,7 @@ class Writer:
             raise
 
     def _is_let_go(self, base: NodeName | None, step: int) -> bool:
-        """Say whether a collector takes away anything of the node just committed, or of what it stands on.
+        """Return whether a collector takes away anything of the node just committed, or of what it stands on.
 
         Whatever it condemns from now on, it lists the records once more and finds this one. What this
         handle committed before needs no look: collectors keep the latest node of every run.

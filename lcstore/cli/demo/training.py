@@ -105,7 +105,7 @@ class _Life:
         self._tell("saved", seconds=info.seconds["total"])
 
     def _tell(self, event: str, **facts: float) -> float:
-        """Tell the parent what happened, and the loss; return the loss."""
+        """Send the parent what happened, and the loss; return the loss."""
         loss = loss_of(self.state["model"], self.images[:_MEASURED], self.labels[:_MEASURED])
         self.events.send({"event": event, "step": self.state["step"], "loss": loss, **facts})
         return loss
