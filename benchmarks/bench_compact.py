@@ -118,13 +118,13 @@ def row(what: str, states: int, raw: int, left: int, edges: int, written: int, s
 
 def longest(store: lcstore.Store) -> int:
     """The most edges that a restore of a kept state goes over."""
-    graph = store._catalog.refresh(full=True)
+    graph = store._index.refresh(full=True)
     return max(len(graph.path(name)) for name in set(graph.nodes) - graph.hidden)
 
 
 def lone_anchor(store: lcstore.Store) -> str:
     """The node that the newest state's path goes over first."""
-    graph = store._catalog.refresh(full=True)
+    graph = store._index.refresh(full=True)
     return graph.path(store.info().node)[0].target
 
 
@@ -138,7 +138,7 @@ def newest(report: Report, store: lcstore.Store, what: str, first: str) -> None:
             took = timed(lambda at=at: store.restore(at))
             if turn:
                 seconds[name].append(took)
-    edges = len(store._catalog.graph.path(store.info().node))
+    edges = len(store._index.graph.path(store.info().node))
     medians = {name: statistics.median(took) for name, took in seconds.items()}
     told = ", ".join(f"{name} {took:.3f}" for name, took in medians.items())
     report.say(f"{what}: restore, seconds: {told}; the newest over {edges} edges")
@@ -202,7 +202,7 @@ def merge(url: str, threads: int) -> dict[str, Any]:
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]
         found: dict[str, Any] = {"opened": peak()}
-        compactor = Compactor(store._backend, store._catalog, store._reader, store._executor)
+        compactor = Compactor(store._backend, store._index, store._reader, store._executor)
         for name, base in (("merged", names[0]), ("anchor", ROOT)):
             before = compactor.written
             seconds = timed(lambda base=base: compactor._add(Shortcut(base, names[-1], 0, len(names))))

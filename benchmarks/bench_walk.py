@@ -49,7 +49,7 @@ def filled(saves: Trace, count: int) -> tuple[lcstore.Store, int]:
 def compare(report: Report, store: lcstore.Store, title: str, count: int) -> None:
     """One table: ways to look at every step."""
     some = range(5, count, 10)
-    read = sum(len(store._catalog.path(store.info(step).node)) for step in some) / len(some)
+    read = sum(len(store._index.path(store.info(step).node)) for step in some) / len(some)
     whole = each(some, lambda step: store.restore(step, names="model/**"))
     one = each(some, lambda step: store.read(step, TENSOR))
     walks = {

@@ -27,13 +27,13 @@ _OPS: Final = 8
 
 
 def needed_arrays(
-    census: Contents, tree: Iterable[EdgeRef], kept: set[str], layout: Callable[[str], Layout]
+    contents: Contents, tree: Iterable[EdgeRef], kept: set[str], layout: Callable[[str], Layout]
 ) -> set[Needed]:
     """Return the arrays that restoring the kept nodes reads, when each is restored over the edges of `tree`.
 
     Parameters
     ----------
-    census
+    contents
         The store.
     tree
         The edges that restores go over; more than one way to a node is well.
@@ -47,14 +47,14 @@ def needed_arrays(
     CorruptionError
         The columns of a record do not fit its layout.
     """
-    return _Needs(census, kept, layout).run(tree)
+    return _Needs(contents, kept, layout).run(tree)
 
 
 class _Needs:
     """One walk down the tree: where the value of every tensor begins, by node."""
 
-    def __init__(self, census: Contents, kept: set[str], layout: Callable[[str], Layout]) -> None:
-        self.census = census
+    def __init__(self, contents: Contents, kept: set[str], layout: Callable[[str], Layout]) -> None:
+        self.contents = contents
         self.kept = kept
         self.layout = layout
         self.edges: list[str] = []
@@ -70,8 +70,8 @@ class _Needs:
         pending = [(ref, "", np.empty(0, np.int64)) for ref in children[ROOT]]
         while pending:
             ref, base_layout, base = pending.pop()
-            own = self.census.stored[self.census.own[ref.target]]
-            edge = own if ref.edge is None else self.census.stored[ref.edge]
+            own = self.contents.stored[self.contents.own[ref.target]]
+            edge = own if ref.edge is None else self.contents.stored[ref.edge]
             begins = self._pass(own, edge, base_layout, base)
             self.found.update((edge.edge, pool, op) for pool, op in edge.arrays if op == "add")
             if (ref.target, begins.tobytes()) in self._seen:
@@ -110,7 +110,7 @@ class _Needs:
             of = [numbers[stem_of(spec.pool)] for spec in layout.tensors]
             self._pools[digest] = names, np.array(of, np.int64)
         names, pools = self._pools[digest]
-        stripped = self.census.marks.stripped.get(node, frozenset())
+        stripped = self.contents.marks.stripped.get(node, frozenset())
         for code in np.unique(begins * len(names) + pools).tolist():
             begin, pool = divmod(code, len(names))
             if begin < 0 or names[pool] in stripped:

@@ -90,7 +90,7 @@ class Compactor:
 
     Parameters
     ----------
-    backend, catalog, reader, executor
+    backend, index, reader, executor
         The store, and threads to merge with.
     max_bytes, max_seconds
         Stop before this much is written or this time has passed. What is done stays of use.
@@ -99,7 +99,7 @@ class Compactor:
     def __init__(
         self,
         backend: Backend,
-        catalog: Index,
+        index: Index,
         reader: Reader,
         executor: Executor,
         *,
@@ -108,7 +108,7 @@ class Compactor:
         on_progress: OnProgress | None = None,
     ) -> None:
         self.backend = backend
-        self.catalog = catalog
+        self.index = index
         self.reader = reader
         self.executor = executor
         self.max_bytes = max_bytes
@@ -160,10 +160,10 @@ class Compactor:
 
     def plan(self, without: frozenset[str] = frozenset()) -> Planned:
         """Return what is to be added."""
-        graph = self.catalog.refresh(full=True)
+        graph = self.index.refresh(full=True)
         kept = set(graph.nodes) - graph.hidden - without
-        lacking = graph.hidden | self.catalog.marks.stripped.keys()
-        condemned = {(name.edge, name.scope) for name in self.catalog.marks.condemned}
+        lacking = graph.hidden | self.index.marks.stripped.keys()
+        condemned = {(name.edge, name.scope) for name in self.index.marks.condemned}
         partial: set[str] = set()
         while True:
             planned = plan(
@@ -190,7 +190,7 @@ class Compactor:
         latest = graph.latest()
         if latest is None:
             return 1
-        return weights_of(self.catalog.layout(self.catalog.record(latest.node).layout))
+        return weights_of(self.index.layout(self.index.record(latest.node).layout))
 
     def _try(self, shortcut: Shortcut) -> bool:
         """Add one edge; say whether that went well. What a collector took away meanwhile is no failure."""
@@ -201,13 +201,13 @@ class Compactor:
                 if self._add(shortcut):
                     return True
             except (CorruptionError, NotFoundError) as error:
-                changed = self.catalog.news(partial(self._situation, shortcut), before)
+                changed = self.index.news(partial(self._situation, shortcut), before)
                 if not changed and not self._was_let_go(error):
                     raise
                 why = f"collected meanwhile ({error})"
                 if not changed or self._situation(shortcut) is None:
                     break
-        name = self.catalog.graph.nodes.get(shortcut.target)
+        name = self.index.graph.nodes.get(shortcut.target)
         if name is not None:
             self.skipped[name.step] = why
         return False
@@ -217,11 +217,11 @@ class Compactor:
         if error.key is None or not error.key.startswith(f"{keys.DATA}/"):
             return False
         edge = keys.parse_data_key(error.key).edge
-        return any(name.edge == edge for name in self.catalog.marks.condemned)
+        return any(name.edge == edge for name in self.index.marks.condemned)
 
     def _situation(self, shortcut: Shortcut) -> object:
         """Return what is to be merged, and what of that may be gone; None if there is nothing to do."""
-        graph = self.catalog.graph
+        graph = self.index.graph
         if shortcut.target not in graph.nodes or shortcut.target in graph.hidden:
             return None
         try:
@@ -232,7 +232,7 @@ class Compactor:
 
     def _add(self, shortcut: Shortcut) -> bool:
         """Add one edge; say whether it stays."""
-        node = self.reader.node(self.catalog.name(shortcut.target))
+        node = self.reader.node(self.index.name(shortcut.target))
         with node.named():
             merger = self._merger(shortcut)
             edge = secrets.token_hex(16)
@@ -253,18 +253,18 @@ class Compactor:
 
     def _inputs(self, shortcut: Shortcut) -> list[EdgeRef]:
         """Return the edges to sum: those that are named; where one is not there, what leads there now."""
-        graph = self.catalog.graph
+        graph = self.index.graph
         found = [self.made.get((ref.base, ref.target), ref) for ref in shortcut.inputs]
         if found and all(graph.has_edge(ref) and not graph.is_condemned(ref) for ref in found):
             return found
         return graph.path(shortcut.target, shortcut.base)
 
     def _merger(self, shortcut: Shortcut) -> Merger:
-        node = self.reader.node(self.catalog.name(shortcut.target))
+        node = self.reader.node(self.index.name(shortcut.target))
         edges = self.reader.edges(self._inputs(shortcut))
         base = None
         if shortcut.base != ROOT:
-            below = self.reader.node(self.catalog.name(shortcut.base))
+            below = self.reader.node(self.index.name(shortcut.base))
             base = below.layout, below.columns
         return Merger(edges, node.layout, node.columns, base)
 
@@ -290,6 +290,6 @@ class Compactor:
             mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, created)
             put_record(self.backend, mark.key(), mark.to_bytes())
             return False
-        self.catalog.add_edge(record)
+        self.index.add_edge(record)
         self.made[shortcut.base, shortcut.target] = record.name.ref
         return True

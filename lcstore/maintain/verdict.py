@@ -65,7 +65,7 @@ class Verdict(NamedTuple):
         return None if going else keys.PATH
 
 
-def judge(census: Contents, layout: Callable[[str], Layout]) -> Verdict:
+def judge(contents: Contents, layout: Callable[[str], Layout]) -> Verdict:
     """Find out what the kept states need.
 
     Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
@@ -77,29 +77,29 @@ def judge(census: Contents, layout: Callable[[str], Layout]) -> Verdict:
     CorruptionError
         A kept state cannot be restored over any path.
     """
-    graph, kept = census.graph, census.kept
+    graph, kept = contents.graph, contents.kept
     _check_restorable(graph, kept)
-    elements, gone, avoided = elements_of(census, layout), _gone(census), set[str]()
-    _avoid(census, {n.edge for n in census.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
+    elements, gone, avoided = elements_of(contents, layout), _gone(contents), set[str]()
+    _avoid(contents, {n.edge for n in contents.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
     while True:
         tree = needed(graph, kept, elements)
-        arrays = needed_arrays(census, tree, kept, layout)
+        arrays = needed_arrays(contents, tree, kept, layout)
         hit = {array[0] for array in arrays & gone} - avoided
         if not hit:
             break
         avoided |= hit
-        _avoid(census, hit)
+        _avoid(contents, hit)
     ways = {ref.target for ref in tree if ref.edge is None}
-    arrays |= _opening(census, sorted(ways))
+    arrays |= _opening(contents, sorted(ways))
     nodes = kept | {ref.target for ref in tree} | {ref.base for ref in tree if ref.base != ROOT}
     shortcuts = {ref.edge for ref in tree if ref.edge is not None}
     danger = {node for node in kept if graph.is_in_danger(node)}
     above, edges = _above(graph, danger)
-    own = {census.own[node] for node in above}
+    own = {contents.own[node] for node in above}
     return Verdict(arrays, nodes | above, shortcuts | edges | own, ways | above)
 
 
-def _opening(census: Contents, nodes: Iterable[str]) -> set[Needed]:
+def _opening(contents: Contents, nodes: Iterable[str]) -> set[Needed]:
     """Return the arrays without which the own edges of some nodes would be closed to readers.
 
     An edge is condemned as a path with any array that composes, be it one whose tensors are gone from all
@@ -107,12 +107,12 @@ def _opening(census: Contents, nodes: Iterable[str]) -> set[Needed]:
     """
     found: set[Needed] = set()
     for node in nodes:
-        stored = census.stored[census.own[node]]
+        stored = contents.stored[contents.own[node]]
         found |= {(stored.edge, *array) for array in stored.arrays if array[1] in keys.COMPOSED}
     return found
 
 
-def condemnable(census: Contents, verdict: Verdict, orphans: set[str]) -> Iterator[Scope]:
+def condemnable(contents: Contents, verdict: Verdict, orphans: set[str]) -> Iterator[Scope]:
     """List what no kept state needs.
 
     Parameters
@@ -120,9 +120,9 @@ def condemnable(census: Contents, verdict: Verdict, orphans: set[str]) -> Iterat
     orphans
         Edges of no record that are old enough.
     """
-    for edge in sorted(orphans - set(census.stored)):
+    for edge in sorted(orphans - set(contents.stored)):
         yield Scope(edge, None, keys.WHOLE_EDGE)
-    for stored in census.stored.values():
+    for stored in contents.stored.values():
         node = stored.target if stored.own else None
         if not verdict.passes(stored):
             yield Scope(stored.edge, node, keys.WHOLE_EDGE)
@@ -133,14 +133,14 @@ def condemnable(census: Contents, verdict: Verdict, orphans: set[str]) -> Iterat
         closing = verdict.closing(stored)
         if closing is not None:
             yield Scope(stored.edge, node, closing)
-        if stored.exact and not _keeps_exact(census, stored):
+        if stored.exact and not _keeps_exact(contents, stored):
             yield Scope(stored.edge, node, keys.EXACT_VALUE)
 
 
-def objects_of(census: Contents, scope: Scope) -> list[str]:
+def objects_of(contents: Contents, scope: Scope) -> list[str]:
     """Return the keys of the objects that a condemnation is about and that are there."""
-    there = census.data.get(scope.edge, [])
-    stored = census.stored.get(scope.edge)
+    there = contents.data.get(scope.edge, [])
+    stored = contents.stored.get(scope.edge)
     if scope.scope == keys.WHOLE_EDGE or stored is None:
         return sorted(there)
     if scope.scope == keys.EXACT_VALUE:
@@ -151,12 +151,12 @@ def objects_of(census: Contents, scope: Scope) -> list[str]:
     return sorted(wanted.intersection(there))
 
 
-def elements_of(census: Contents, layout: Callable[[str], Layout]) -> int:
+def elements_of(contents: Contents, layout: Callable[[str], Layout]) -> int:
     """Return about how many weights a state has: what the latest one has."""
-    latest = census.graph.latest()
+    latest = contents.graph.latest()
     if latest is None:
         return 1
-    return weights_of(layout(census.stored[census.own[latest.node]].layout))
+    return weights_of(layout(contents.stored[contents.own[latest.node]].layout))
 
 
 def weights_of(layout: Layout) -> int:
@@ -164,16 +164,16 @@ def weights_of(layout: Layout) -> int:
     return max(1, sum(spec.size for spec in layout.tensors if spec.role == "weights"))
 
 
-def _keeps_exact(census: Contents, stored: Stored) -> bool:
-    return stored.target in census.kept and stored.target not in census.marks.inexact
+def _keeps_exact(contents: Contents, stored: Stored) -> bool:
+    return stored.target in contents.kept and stored.target not in contents.marks.inexact
 
 
-def _gone(census: Contents) -> set[Needed]:
+def _gone(contents: Contents) -> set[Needed]:
     """Return the arrays of records that are condemned, or of which an object is missing."""
-    marked = {(name.edge, name.scope) for name in census.marks.condemned}
+    marked = {(name.edge, name.scope) for name in contents.marks.condemned}
     found: set[Needed] = set()
-    for stored in census.stored.values():
-        there = set(census.data.get(stored.edge, ()))
+    for stored in contents.stored.values():
+        there = set(contents.data.get(stored.edge, ()))
         for array, refs in stored.arrays.items():
             scopes = {(stored.edge, keys.WHOLE_EDGE), (stored.edge, keys.array_scope(*array))}
             if not scopes.isdisjoint(marked) or any(ref.key not in there for ref in refs):
@@ -181,14 +181,14 @@ def _gone(census: Contents) -> set[Needed]:
     return found
 
 
-def _avoid(census: Contents, edges: set[str], *, whole: bool = False) -> None:
+def _avoid(contents: Contents, edges: set[str], *, whole: bool = False) -> None:
     """Have edges be a last resort, with those that leave something to them, or (`whole`) end with them."""
-    graph = census.graph
-    own = {stored.target for edge in edges if (stored := census.stored.get(edge)) and stored.own}
+    graph = contents.graph
+    own = {stored.target for edge in edges if (stored := contents.stored.get(edge)) and stored.own}
     for node in own:
         graph.condemn(node=node)
     for edge, name in graph.edges.items():
-        left = name.target in own and (whole or OWN in census.stored[edge].ops)
+        left = name.target in own and (whole or OWN in contents.stored[edge].ops)
         if edge in edges or left:
             graph.condemn(edge=edge)
 

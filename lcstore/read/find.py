@@ -41,8 +41,8 @@ def find(reader: Reader, at: At, use: Callable[[Snapshot], T], *, listed: bool =
         left -= 1
         if not listed or failed is not None:
             reader.listed()
-        name = reader.catalog.resolve(check_at(at))
-        situation = reader.catalog.situation(name.node)
+        name = reader.index.resolve(check_at(at))
+        situation = reader.index.situation(name.node)
         if failed is not None and (left <= 0 or failed[1:] == (name.node, situation)):
             raise failed[0]
         try:
@@ -70,8 +70,8 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
         if on_corrupt == "raise":
             raise
         damage = error
-    graph = reader.catalog.graph
-    damaged = reader.catalog.resolve(check_at(at))
+    graph = reader.index.graph
+    damaged = reader.index.resolve(check_at(at))
     earlier = [n for n in graph.nodes.values() if n.order < damaged.order and n.node not in graph.hidden]
     for name in sorted(earlier, key=lambda name: name.order, reverse=True):
         try:

@@ -32,13 +32,13 @@ class Reader:
 
     Parameters
     ----------
-    backend, catalog, executor
+    backend, index, executor
         Where from; what is there; threads to read and decode with.
     """
 
-    def __init__(self, backend: Backend, catalog: Index, executor: Executor) -> None:
+    def __init__(self, backend: Backend, index: Index, executor: Executor) -> None:
         self.backend = backend
-        self.catalog = catalog
+        self.index = index
         self.executor = executor
         self.process = os.getpid()
         self.closed = False
@@ -47,9 +47,9 @@ class Reader:
     def alone(cls, backend: Backend, known: Sequence[str]) -> Self:
         """Return a reader that knows the records with these keys, without a listing."""
         workers = shared_workers()
-        catalog = Index(backend, workers)
-        catalog.know(known)
-        return cls(backend, catalog, workers)
+        index = Index(backend, workers)
+        index.know(known)
+        return cls(backend, index, workers)
 
     @property
     def url(self) -> str:
@@ -70,15 +70,15 @@ class Reader:
     def listed(self, *, full: bool = True) -> Graph:
         """List what is there anew."""
         self.check_open()
-        return self.catalog.refresh(full=full)
+        return self.index.refresh(full=full)
 
     def node(self, name: NodeName) -> Node:
         """Read a node's record and layout."""
-        record = self.catalog.record(name.node)
+        record = self.index.record(name.node)
         key = keys.node_key(name)
-        layout = self.catalog.layout(record.layout)
+        layout = self.index.layout(record.layout)
         columns = Columns.from_bytes(record.edge.columns, len(layout.tensors), key=key)
-        marks = self.catalog.marks
+        marks = self.index.marks
         exact = name.node not in marks.inexact
         return Node(name, key, record, layout, columns, exact, marks.stripped.get(name.node, frozenset()))
 
@@ -115,8 +115,8 @@ class Reader:
             A record is damaged, or was collected.
         """
         try:
-            self.catalog.records([ref.target for ref in path], self.executor)
-            list(self.executor.map(self.catalog.edge, [ref.edge for ref in path if ref.edge is not None]))
+            self.index.records([ref.target for ref in path], self.executor)
+            list(self.executor.map(self.index.edge, [ref.edge for ref in path if ref.edge is not None]))
             return [self._edge(ref) for ref in path]
         except NotFoundError as error:
             raise CorruptionError(f"what a path leads over is gone: {error.message}") from error
@@ -127,11 +127,11 @@ class Reader:
         return Edge(node.layout, node.columns, fetch, fetch.locate)
 
     def _edge(self, ref: EdgeRef) -> Edge:
-        node = self.node(self.catalog.name(ref.target))
+        node = self.node(self.index.name(ref.target))
         own = self.own_edge(node)
         if ref.edge is None:
             return own
-        record = self.catalog.edge(ref.edge)
+        record = self.index.edge(ref.edge)
         key = keys.edge_key(record.name)
         columns = Columns.from_bytes(record.edge.columns, len(node.layout.tensors), key=key, shortcut=True)
         fetch = ChunkFetch(self.backend, record.edge)

@@ -74,14 +74,14 @@ class Resolved:
     def __init__(self, reader: Reader, name: NodeName, exact: bool | None = None) -> None:
         self.reader = reader
         self.name = name
-        graph = reader.catalog.graph
-        self.situation = reader.catalog.situation(name.node)
-        while reader.catalog.graph is not graph:
-            graph = reader.catalog.graph
-            self.situation = reader.catalog.situation(name.node)
+        graph = reader.index.graph
+        self.situation = reader.index.situation(name.node)
+        while reader.index.graph is not graph:
+            graph = reader.index.graph
+            self.situation = reader.index.situation(name.node)
         self._graph = graph
         self._path: tuple[EdgeRef, ...] | None = None
-        marks = reader.catalog.marks
+        marks = reader.index.marks
         stripped = marks.stripped.get(name.node)
         self.let_go = name.node in marks.inexact
         if isinstance(self.situation, tuple):

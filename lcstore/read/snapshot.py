@@ -182,7 +182,7 @@ class Snapshot(Mapping[str, Any]):
             except CorruptionError as error:
                 if not (self._is_news(state) and left > 0):
                     self._check_not_going(error)
-                    if not self._reader.catalog.avoid_damage(self.node, error.key):
+                    if not self._reader.index.avoid_damage(self.node, error.key):
                         raise
                     damage = damage or error
                 self._forget(state)
@@ -203,7 +203,7 @@ class Snapshot(Mapping[str, Any]):
         with self._lock:
             if self._state is None:
                 # A `NotFoundError` where it was collected, though its record be remembered.
-                name = self._reader.catalog.name(self.node)
+                name = self._reader.index.name(self.node)
                 self._state = Resolved(self._reader, name, self._exact)
             return self._state
 
@@ -214,13 +214,13 @@ class Snapshot(Mapping[str, Any]):
 
     def _is_news(self, state: Resolved) -> bool:
         """List everything anew; return whether the state is to be read otherwise than it was."""
-        catalog = self._reader.catalog
-        return catalog.news(lambda: catalog.situation(self.node), state.situation)
+        index = self._reader.index
+        return index.news(lambda: index.situation(self.node), state.situation)
 
     def _check_not_going(self, error: CorruptionError) -> None:
         """Refuse a retired state that a collector has begun to take away: that is no damage."""
-        catalog = self._reader.catalog
-        if self.node in catalog.graph.hidden and catalog.is_going(self.node):
+        index = self._reader.index
+        if self.node in index.graph.hidden and index.is_going(self.node):
             raise NotFoundError(
                 f"node {self.node} was retired, and what it needs is being collected: "
                 "it is too late to read it"

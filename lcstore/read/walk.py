@@ -57,7 +57,7 @@ def stops(reader: Reader, steps: Iterable[At] | None, *, reverse: bool = False) 
             found.reverse()
         names = [name for step in found if (name := graph.at_step(step)) is not None]
     elif isinstance(steps, Iterable) and not isinstance(steps, str | bytes):
-        names = [reader.catalog.resolve(check_at(at)) for at in steps]
+        names = [reader.index.resolve(check_at(at)) for at in steps]
     else:
         raise InvalidInputError(f"steps is a range, a list of steps, or None for all, not {steps!r:.100}")
     return Stops(names[::-1] if reverse else names, not (steps is None or isinstance(steps, range)))

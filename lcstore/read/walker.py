@@ -43,13 +43,13 @@ class Walker:
         self.edges_applied = 0
         self._held: Composer | None = None
         self._node: str | None = None
-        self._paths = two_way(reader.catalog.graph)
+        self._paths = two_way(reader.index.graph)
         self._next: tuple[str, Composer] | None = None
 
     def forget(self) -> None:
         """Go on from the root, along paths as they are now: something has changed."""
         self._leave()
-        self._paths = two_way(self.reader.catalog.graph)
+        self._paths = two_way(self.reader.index.graph)
 
     def _leave(self) -> None:
         self._held = self._node = self._next = None
@@ -87,7 +87,7 @@ class Walker:
 
     def has(self, name: NodeName) -> bool:
         """Return whether a node is there and not retired, as of the last listing."""
-        graph = self.reader.catalog.graph
+        graph = self.reader.index.graph
         return name.node in graph and name.node not in graph.hidden
 
     def expect(self, names: Sequence[NodeName], choose: Callable[[Node], Sequence[int]]) -> None:
@@ -103,7 +103,7 @@ class Walker:
             Says which tensors of a state are wanted.
         """
         for name in names[1:]:
-            self.reader.executor.submit(self.reader.catalog.record, name.node)
+            self.reader.executor.submit(self.reader.index.record, name.node)
         if self._node is None or not names:
             return
         try:
@@ -147,11 +147,11 @@ class Walker:
     def _path(self, node: str) -> list[EdgeRef]:
         """Return the path to a node from the one that is held; from the root where nothing is."""
         path = self._paths.find(self._node, node) if self._node is not None else None
-        return self.reader.catalog.path(node) if path is None else path
+        return self.reader.index.path(node) if path is None else path
 
     def _anew(self, node: Node, lost: list[int]) -> Path:
         """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
-        path = self.reader.catalog.path(node.name.node)
+        path = self.reader.index.path(node.name.node)
         length = 1
         while True:
             found = Path(self.reader.edges(path[-length:]), node.layout, lost)

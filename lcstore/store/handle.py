@@ -21,8 +21,8 @@ class Handle:
         self._backend = backend
         self._writable = writable
         self._executor = Workers(threads or default_threads(), thread_name_prefix="lcstore")
-        self._catalog = Index(backend, self._executor)
-        self._reader = Reader(backend, self._catalog, self._executor)
+        self._index = Index(backend, self._executor)
+        self._reader = Reader(backend, self._index, self._executor)
         self._lock = RLock()
 
     @property

@@ -50,13 +50,13 @@ class Looking(Handle):
             return snapshot_at(self._reader, at)
         self._check_writable()
         node, by = snapshot_at(self._reader, at).node, f"snapshot {secrets.token_hex(8)}"
-        pin(self._backend, self._catalog, node, by)
+        pin(self._backend, self._index, node, by)
         try:
             snapshot = snapshot_at(self._reader, node)
         except BaseException:
-            unpin(self._backend, self._catalog, node, by)
+            unpin(self._backend, self._index, node, by)
             raise
-        snapshot.hold(partial(unpin, self._backend, self._catalog, node, by))
+        snapshot.hold(partial(unpin, self._backend, self._index, node, by))
         return snapshot
 
     def __getitem__(self, at: At) -> Snapshot:

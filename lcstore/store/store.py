@@ -47,7 +47,7 @@ class Store(Looking, Upkeep):
         super().__init__(backend, writable=writable, threads=threads)
         #: What makes this a store, written before the first save; None where it is one already.
         self._made = made
-        self._writer = Writer(backend, self._catalog, self._executor, policy)
+        self._writer = Writer(backend, self._index, self._executor, policy)
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
 

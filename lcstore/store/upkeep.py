@@ -28,7 +28,7 @@ class Upkeep(Handle):
     def tags(self) -> dict[str, str]:
         """Return every tag and the node that it finds: where it is on several, that is the last one set."""
         self._reader.listed()
-        return self._catalog.tagged()
+        return self._index.tagged()
 
     def tag(self, name: str, at: At) -> None:
         """Set a tag on a state; ``restore(name)`` finds the one on which it was set last."""
@@ -58,12 +58,12 @@ class Upkeep(Handle):
             It is being collected: too late.
         """
         self._check_writable()
-        pin(self._backend, self._catalog, self._found(at), by)
+        pin(self._backend, self._index, self._found(at), by)
 
     def unpin(self, at: At, by: str | None = None) -> int:
         """Take the pins of a state away (or only that of one holder); return how many there were."""
         self._check_writable()
-        return unpin(self._backend, self._catalog, self._found(at), by)
+        return unpin(self._backend, self._index, self._found(at), by)
 
     # Letting go -----------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class Upkeep(Handle):
             It is the latest state of its run, or pinned.
         """
         self._check_writable()
-        return retire_node(self._backend, self._catalog, self._executor, self._found(at), reason)
+        return retire_node(self._backend, self._index, self._executor, self._found(at), reason)
 
     def retain(
         self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None
@@ -106,7 +106,7 @@ class Upkeep(Handle):
         self._check_open() if dry_run else self._check_writable()
         return retire_by(
             self._backend,
-            self._catalog,
+            self._index,
             self._executor,
             parse_retention(keep) if isinstance(keep, str) else keep,
             dry_run=dry_run,
@@ -145,7 +145,7 @@ class Upkeep(Handle):
         retired = self.retain(keep, dry_run=dry_run, on_progress=on_progress) if keep is not None else None
         compactor = Compactor(
             self._backend,
-            self._catalog,
+            self._index,
             self._reader,
             self._executor,
             max_bytes=max_bytes,
@@ -178,9 +178,9 @@ class Upkeep(Handle):
         """
         self._check_open() if dry_run else self._check_writable()
         seconds = parse_seconds(grace) if isinstance(grace, str) else grace
-        collector = Collector(self._backend, self._catalog, self._executor, seconds, on_progress)
+        collector = Collector(self._backend, self._index, self._executor, seconds, on_progress)
         report = collector.run(dry_run=dry_run)
-        self._catalog.refresh(full=True)
+        self._index.refresh(full=True)
         return report
 
     # Looking --------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ class Upkeep(Handle):
             report = repair(self._backend, dry_run=dry_run, level=level, on_progress=on_progress)
             if report.actions and not dry_run:
                 self._distrust()
-        self._catalog.refresh(full=True)
+        self._index.refresh(full=True)
         return report
 
     def _distrust(self) -> None:
@@ -230,4 +230,4 @@ class Upkeep(Handle):
 
     def _found(self, at: At) -> str:
         self._reader.listed()
-        return self._catalog.resolve(check_at(at)).node
+        return self._index.resolve(check_at(at)).node

@@ -39,15 +39,15 @@ class Writer:
 
     Parameters
     ----------
-    backend, catalog, executor
+    backend, index, executor
         Where to; what is there; threads to code and write with.
     policy
         The quality.
     """
 
-    def __init__(self, backend: Backend, catalog: Index, executor: Executor, policy: Policy) -> None:
+    def __init__(self, backend: Backend, index: Index, executor: Executor, policy: Policy) -> None:
         self.backend = backend
-        self.catalog = catalog
+        self.index = index
         self.executor = executor
         self.policy = policy
         self.track = Track()
@@ -103,7 +103,7 @@ class Writer:
             self._open = None
         if self._doubtful and self.head is not None:
             head = self.head
-            base = self.catalog.graph.nodes.get(head.base)
+            base = self.index.graph.nodes.get(head.base)
             gone = self._foreign and head.base != ROOT and base is None
             if gone or self._is_let_go(base, head.step):
                 self._disown(head)
@@ -127,7 +127,7 @@ class Writer:
         """
         self.settle()
         if self.run is None:
-            self.run = self.catalog.refresh().next_run()
+            self.run = self.index.refresh().next_run()
         if self._foreign and self.head is not None and (not self.sound or self._is_going(self.head)):
             # What may be let go of is neither built upon nor named: soon nothing may tell what became of it.
             self.head = None
@@ -184,7 +184,7 @@ class Writer:
         self._plain = frozenset(commit.write.plain)
         self.head = commit.name
         self.sound = self._doubtful = True
-        self.catalog.add(commit.name, commit.record, len(commit.data))
+        self.index.add(commit.name, commit.record, len(commit.data))
 
     def _note_touched(self, staged: Staged) -> dict[Name, Array]:
         """Return what changed of the named tensors since the head, and remember it until a save lands."""
@@ -238,7 +238,7 @@ class Writer:
         handle committed before needs no look: collectors keep the latest node of every run.
         """
         assert self.head is not None
-        record = self.catalog.record(self.head.node)
+        record = self.index.record(self.head.node)
         try:
             known = None if self._named_layout is None else self._named_layout[1]
             new_layouts = [digest for _, digest in split_layouts(record.layout) if digest != known]
@@ -257,7 +257,7 @@ class Writer:
         return gone
 
     def _is_going(self, base: NodeName) -> bool:
-        return is_going(self.catalog, base.node)
+        return is_going(self.index, base.node)
 
     def _disown(self, name: NodeName) -> None:
         """Let go of a node that is not acknowledged: what it stands on is being deleted."""

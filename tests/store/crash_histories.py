@@ -82,7 +82,7 @@ def past_of(backend: MemoryBackend) -> Past:
 
 def restored(store: lcstore.Store, node: str) -> Any:
     """Return a state, without the moments where those were let go of."""
-    stripped = store._catalog.refresh(full=True) and store._catalog.marks.stripped.get(node)
+    stripped = store._index.refresh(full=True) and store._index.marks.stripped.get(node)
     return store.restore(node, names="model/**" if stripped else None)
 
 
@@ -145,9 +145,9 @@ class Memory:
 
     def look(self, backend: MemoryBackend, node: str, store: lcstore.Store) -> Snapshot:
         """Return what a node restores to; `store` is a handle that was just opened."""
-        catalog = store._catalog
+        index = store._index
         objects = backend._space.objects
-        how = (node, catalog.situation(node))
+        how = (node, index.situation(node))
         if how in self.seen:
             read, snapshot = self.seen[how]
             if all(objects.get(key, (None,))[0] == data for key, data in read.items()):

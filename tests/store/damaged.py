@@ -41,12 +41,12 @@ def state(step: int, *, rows: int = 48, many: bool = False) -> dict[str, Any]:
 
 def merge(store: Store, base: int | None, target: int) -> str:
     """Add a shortcut between two steps (None: from the root); return its id."""
-    graph = store._catalog.refresh(full=True)
+    graph = store._index.refresh(full=True)
     before = set(graph.edges)
     ids = [ROOT if base is None else graph.at_step(base).node, graph.at_step(target).node]
-    compactor = Compactor(store._backend, store._catalog, store._reader, store._executor)
+    compactor = Compactor(store._backend, store._index, store._reader, store._executor)
     compactor._add(Shortcut(ids[0], ids[1], 0, 0))
-    [added] = set(store._catalog.refresh(full=True).edges) - before
+    [added] = set(store._index.refresh(full=True).edges) - before
     return added
 
 
@@ -89,7 +89,7 @@ def grown() -> dict[str, bytes]:
 
 def paths(store: Store, node: str) -> Iterator[list[EdgeRef]]:
     """Every path from the root to a node."""
-    graph = store._catalog.graph
+    graph = store._index.graph
     name = graph.nodes[node]
     into = [EdgeRef(name.base, node, None, name.nbytes)]
     into += [EdgeRef(e.base, node, e.edge, e.nbytes) for e in graph.edges.values() if e.target == node]
@@ -105,7 +105,7 @@ def restorable(objects: dict[str, bytes]) -> dict[str, Any]:
     """What any path gives of each node, its exact value where it is kept."""
     found = {}
     with lcstore.open(MemoryBackend.fresh(objects), "r", threads=1) as store:
-        graph = store._catalog.refresh(full=True)
+        graph = store._index.refresh(full=True)
         for node in graph.nodes:
             for path in (*paths(store, node), None):  # None: what its own edge sets needs no path
                 _lead(store, path)
@@ -119,9 +119,9 @@ def restorable(objects: dict[str, bytes]) -> dict[str, Any]:
 
 def _lead(store: Store, path: list[EdgeRef] | None) -> None:
     """Have a store read whatever it is asked for over one path, or over none."""
-    catalog = store._catalog
-    marks = catalog.marks
-    catalog.situation = lambda node: (
+    index = store._index
+    marks = index.marks
+    index.situation = lambda node: (
         "no path" if path is None else (tuple(path), node in marks.inexact, marks.stripped.get(node))
     )
 
@@ -130,7 +130,7 @@ def tracks(objects: dict[str, bytes]) -> dict[str, Any]:
     """What a reader finds of each node once no exact value is kept."""
     backend = MemoryBackend.fresh(objects)
     with lcstore.open(backend) as store:
-        nodes = list(store._catalog.refresh(full=True).nodes)
+        nodes = list(store._index.refresh(full=True).nodes)
         put(backend, *(RetiredRecord(node, "", CREATED, keys.EXACT_VALUE) for node in nodes))
         return {node: store.restore(node) for node in nodes}
 

@@ -338,7 +338,7 @@ class History(RuleBasedStateMachine):
 
 def _without_exactness(store: lcstore.Store, node: str) -> tuple[dict[str, str], dict[str, list[str]]]:
     """What a node would give without its exact value, and which tensors lie in which pool."""
-    state = Resolved(store._reader, store._catalog.refresh(full=True).nodes[node])
+    state = Resolved(store._reader, store._index.refresh(full=True).nodes[node])
     composer = state.compose(state.node.everything)
     sums: dict[str, str] = {}
     pools: dict[str, list[str]] = {}

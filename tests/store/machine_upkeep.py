@@ -116,7 +116,7 @@ class Kept(History):
         """Take in what is let go of by now: exactly what was expected, if that is known."""
         with lcstore.open(self.backend, "r", threads=1) as fresh:
             fresh.steps()
-            marks = fresh._catalog.marks
+            marks = fresh._index.marks
         found = {(node, "state") for node in marks.retired} | {(node, "exact") for node in marks.inexact}
         found |= {(node, f"pool.{pool}") for node, pools in marks.stripped.items() for pool in pools}
         new = {(node, what) for node, what in found if node in self.known} - self.gone()

@@ -83,7 +83,7 @@ def collecting(times: int = 1, *, retire: str | None = None) -> Play:
                 mark = RetiredRecord(retire, "test", utc_now())
                 put_record(actor, mark.key(), mark.to_bytes())
             for _ in range(times):
-                Collector(actor, store._catalog, store._executor, 0).run(dry_run=False)
+                Collector(actor, store._index, store._executor, 0).run(dry_run=False)
 
     return play
 
@@ -211,7 +211,7 @@ def _ready(name: str, backend: MemoryBackend, at: str) -> Play:
         if name == "compactor":
             return store.compact()
         if name == "collector":
-            return Collector(switch, store._catalog, store._executor, 0).run(dry_run=False)
+            return Collector(switch, store._index, store._executor, 0).run(dry_run=False)
         return store.save(60, state(60)).node
 
     return play

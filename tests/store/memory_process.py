@@ -36,7 +36,7 @@ def merge(url, threads: int) -> None:
     """Merge all deltas, and all edges, as a compaction does."""
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]
-        compactor = compact.Compactor(store._backend, store._catalog, store._reader, store._executor)
+        compactor = compact.Compactor(store._backend, store._index, store._reader, store._executor)
         for base in (names[0], ROOT):
             compactor._add(Shortcut(base, names[-1], 0, len(names)))
 

@@ -267,7 +267,7 @@ class Story:
         int
             How many paths were composed.
         """
-        graph = self.store._catalog.refresh(full=True)
+        graph = self.store._index.refresh(full=True)
         chosen = self.kept
         if nodes is not None and nodes < len(chosen):
             chosen = self.chance.sample(chosen, nodes)
@@ -309,7 +309,7 @@ class Story:
 
     def _node(self, name: str) -> Node:
         reader: Reader = self.store._reader
-        return reader.node(self.store._catalog.refresh(full=True).nodes[name])
+        return reader.node(self.store._index.refresh(full=True).nodes[name])
 
 
 def simple_paths(graph: Graph, node: str, chance: random.Random, most: int) -> Iterator[list[EdgeRef]]:

@@ -82,7 +82,7 @@ def test_a_pool_that_nobody_has_any_more_closes_no_path():
         for step in (0, 1):
             store.retire(step)
             store.collect()
-            graph = store._catalog.refresh(full=True)
+            graph = store._index.refresh(full=True)
             assert not [node for node in graph.nodes if graph.is_in_danger(node)]
         assert all(same(store.restore(step), state) for step, state in states.items())
         store.resume(4)
@@ -103,8 +103,8 @@ def test_a_merge_to_a_retired_state_that_is_not_whole_any_more_is_left_out():
             store.retire(step)
         store.collect()
         store.compact(dry_run=True)
-        compactor = Compactor(store._backend, store._catalog, store._reader, store._executor)
-        condemned = {(name.edge, name.scope) for name in store._catalog.marks.condemned}
+        compactor = Compactor(store._backend, store._index, store._reader, store._executor)
+        condemned = {(name.edge, name.scope) for name in store._index.marks.condemned}
         assert compactor._is_partial(Shortcut(names[0], names[3], 0, 3), condemned)
         assert not compactor._is_partial(Shortcut(names[0], names[4], 0, 4), condemned)
         assert not compactor._try(Shortcut(names[0], names[3], 0, 3))
@@ -128,16 +128,16 @@ def test_a_way_that_no_state_needs_is_closed_though_it_stores_no_weights(monkeyp
         store.resume(fork)
         store.save(100, {"model": {"a.weight": moved + np.float32(1), "ids": np.full(5, False)}})
         shortcut = merge(store, 0, last)
-        names = {step: store._catalog.graph.at_step(step) for step in store.steps()}
+        names = {step: store._index.graph.at_step(step) for step in store.steps()}
         states = {step: store.restore(step) for step in (0, last, 100)}
         for step in names.keys() - states.keys():
             store.retire(step)
         own = [name.ref for step, name in names.items() if step != last]
-        made = store._catalog.graph.edges[shortcut]
+        made = store._index.graph.edges[shortcut]
         tree = frozenset([*own, made.ref])
         monkeypatch.setattr(verdict, "needed", lambda *_: tree)
         assert store.collect().deleted_objects
-        graph = store._catalog.refresh(full=True)
+        graph = store._index.refresh(full=True)
         node = store._reader.node(names[last])
         for path in simple_paths(graph, names[last].node, random.Random(0), 50):
             composer = Composer(store._reader.edges(path), node.layout, node.columns, range(2))
@@ -164,7 +164,7 @@ def test_a_run_of_1000_saves_has_short_paths():
                 truth[step] = store.restore(step)
         report = store.compact()
         store.collect()
-        graph = store._catalog.refresh(full=True)
+        graph = store._index.refresh(full=True)
         longest = max(len(graph.path(node)) for node in graph.nodes)
         assert len(graph.nodes) == saves
         assert longest <= math.log2(saves) + 2

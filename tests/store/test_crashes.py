@@ -66,7 +66,7 @@ def a_state(store: lcstore.Store) -> str:
 
 def pin(store: lcstore.Store, past: Past) -> None:
     store.pin(a_state(store), "test")
-    there = store._catalog.refresh(full=True).nodes  # of some only the retirement is left
+    there = store._index.refresh(full=True).nodes  # of some only the retirement is left
     store.pin(min(past.retired & there.keys()), "test")
 
 
@@ -199,7 +199,7 @@ def check(case: Case, backend: MemoryBackend, saved: dict[str, Snapshot], *, don
     """Return what was lost. Until it is `done`, each state is as before or as after."""
     found = []
     with opened(backend, "r") as store:
-        graph = store._catalog.refresh(full=True)
+        graph = store._index.refresh(full=True)
         shown = graph.nodes.keys() - graph.hidden
         for node, before in case.past.snapshots.items():
             after = case.after.snapshots.get(node)

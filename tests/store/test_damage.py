@@ -151,7 +151,7 @@ def tiny() -> dict[str, bytes]:
         merge(store, 0, 2)
         store.tag("end", 2)
         passed, last = store.info(1).node, store.info(2).node
-        spare = store._catalog.record(last).edge.id
+        spare = store._index.record(last).edge.id
     put(
         backend,
         RetiredRecord(passed, "old", CREATED),
@@ -241,7 +241,7 @@ def test_a_state_is_read_around_damage_where_another_path_leads_to_it(small, bas
 def test_damage_that_no_path_leads_around_is_an_error(small):
     objects, _ = small
     with lcstore.open(MemoryBackend.fresh(objects), threads=1) as store:
-        first = store._catalog.record(store.info(0).node).edge.id
+        first = store._index.record(store.info(0).node).edge.id
     key = next(key for key in objects if keys.edge_of(key) == first and "weights" in key and "/c." in key)
     with lcstore.open(flipped(objects, key), "r", threads=1) as store:
         for _ in range(2):

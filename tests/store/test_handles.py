@@ -118,7 +118,7 @@ def test_an_old_listing_hides_nothing_that_is_known(run):
     assert store.steps() == [0, 1, 2]
     saved.set()
     thread.join()
-    assert {own, foreign} <= set(store._catalog.graph.nodes)
+    assert {own, foreign} <= set(store._index.graph.nodes)
 
 
 def test_a_node_that_is_deleted_while_it_is_read_is_an_error_of_ours(run):
@@ -127,9 +127,9 @@ def test_a_node_that_is_deleted_while_it_is_read_is_an_error_of_ours(run):
     for step in range(3):
         store.save(step, run.step())
     reader = lcstore.open(backend, "r")
-    state = Resolved(reader._reader, reader._catalog.refresh().at_step(2))
+    state = Resolved(reader._reader, reader._index.refresh().at_step(2))
     wanted = state.node.everything
-    backend.delete(keys.node_key(reader._catalog.graph.at_step(1)))
+    backend.delete(keys.node_key(reader._index.graph.at_step(1)))
     reader.steps()
     with pytest.raises(CorruptionError, match="step 2") as caught:
         state.values(wanted)

@@ -173,7 +173,7 @@ def test_a_retired_base_is_not_built_upon():
     backend = history.backend()
     store = open_at_head(history, backend)
     base = store._writer.head.node
-    edge = store._catalog.record(base).edge.id
+    edge = store._index.record(base).edge.id
     mark = RetiredRecord(base, "gone", utc_now())
     backend.put(mark.key(), mark.to_bytes())
     info = store.save(100, history.next)

@@ -28,7 +28,7 @@ def stored(backend: MemoryBackend) -> set[str]:
 
 
 def named(store: lcstore.Store) -> set[str]:
-    return {store._catalog.record(node).layout for node in store._catalog.refresh(full=True).nodes}
+    return {store._index.record(node).layout for node in store._index.refresh(full=True).nodes}
 
 
 def test_layouts_that_no_record_names_are_deleted():
@@ -60,7 +60,7 @@ def test_a_young_layout_of_no_record_waits_for_its_grace():
     backend = MemoryBackend.fresh()
     with lcstore.open(backend, grace=3600) as store:
         store.save(0, state(0))
-        layout = store._catalog.layout(*stored(backend))
+        layout = store._index.layout(*stored(backend))
         digest, data = layout_object(layout)
         backend.put(keys.layout_key(digest), data)
         assert store.collect(dry_run=True).condemned == 1
@@ -83,7 +83,7 @@ def test_a_torn_layout_of_no_record_is_no_damage_and_is_deleted():
     with lcstore.open(backend, grace=0) as store:
         store.save(0, state(0))
         (digest,) = stored(backend)
-        torn, data = layout_object(store._catalog.layout(digest))
+        torn, data = layout_object(store._index.layout(digest))
         backend.put(keys.layout_key(torn), data[:-9])
         report = store.verify("restore")
         assert report.ok
@@ -102,7 +102,7 @@ def test_the_second_copy_of_a_layout_goes_with_it():
     with lcstore.open(backend, grace=0) as store:
         store.save(0, state(0))
         (digest,) = stored(backend)
-        idle, data = layout_object(store._catalog.layout(digest))
+        idle, data = layout_object(store._index.layout(digest))
         backend.put(keys.layout_key(idle), data)
         for one in (digest, idle):
             backend.put(keys.copy_key(one), backend.get(keys.layout_key(one)))
@@ -142,7 +142,7 @@ def test_a_save_whose_layout_is_condemned_before_its_record_is_stored_is_made_an
         info = store.save(1, state(1))
         assert taken
         assert stored(backend) - set(taken)
-        assert store._catalog.record(info.node).layout in stored(backend) - set(taken)
+        assert store._index.record(info.node).layout in stored(backend) - set(taken)
         store.save(2, state(2))
     with lcstore.open(backend) as store:
         while store.collect().deleted_objects:

@@ -155,7 +155,7 @@ def test_the_state_before_is_given_for_one_that_is_damaged(store_of):
         store.compact()
         store.collect()
         node = store.info().node
-        edge = store._catalog.record(node).edge
+        edge = store._index.record(node).edge
         damaged = next(ref.key for ref in edge.objects if keys.parse_data_key(ref.key).op is not None)
         data = backend.get(damaged)
         backend.put(damaged, bytes([data[0] ^ 1]) + data[1:])
@@ -171,7 +171,7 @@ def test_a_run_goes_on_from_the_state_before_one_that_is_damaged(store_of):
     backend, states = store_of()
     with lcstore.open(backend, threads=1) as store:
         before, latest = store.info(STEPS - 2).node, store.info()
-        for ref in store._catalog.record(latest.node).edge.objects:
+        for ref in store._index.record(latest.node).edge.objects:
             backend.delete(ref.key)
     with lcstore.open(backend, threads=1) as store:
         with pytest.raises(CorruptionError):
@@ -187,7 +187,7 @@ def test_a_retired_state_is_never_given_for_a_damaged_one(store_of):
     with lcstore.open(backend, threads=1) as store:
         store.retire(STEPS - 2)
         node = store.info().node
-        for ref in store._catalog.record(node).edge.objects:
+        for ref in store._index.record(node).edge.objects:
             backend.delete(ref.key)
         with pytest.warns(FallbackWarning):
             found = store.restore(on_corrupt="previous")

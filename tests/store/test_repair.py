@@ -65,7 +65,7 @@ def check(whole: Any, objects: dict[str, bytes], level: str = "checksum") -> Rep
     for node in let_go:  # nobody is promised these; what is needed of them is seen in the others
         before.pop(node, None)
     with lcstore.open(MemoryBackend.fresh(after)) as store:
-        graph = store._catalog.refresh(full=True)
+        graph = store._index.refresh(full=True)
         for node, was in before.items():
             assert same(was, states[node])
             assert (node, keys.WHOLE_STATE) not in lost
@@ -85,9 +85,9 @@ def check(whole: Any, objects: dict[str, bytes], level: str = "checksum") -> Rep
 
 def goes_on(store: lcstore.Store) -> None:
     """A repaired store is written to as any other."""
-    latest = store._catalog.graph.latest()
+    latest = store._index.graph.latest()
     # Neither a state without its moments nor an exact value whose track is lost can be gone on from.
-    if latest is None or latest.node in store._catalog.marks.stripped or latest.step in _without_track(store):
+    if latest is None or latest.node in store._index.marks.stripped or latest.step in _without_track(store):
         assert latest is None or store.restore(names="model/**")
     else:
         store.resume()
@@ -263,9 +263,9 @@ def test_collecting_goes_on_after_a_repair(whole):
                 assert exactly == [20]
                 continue
             store.collect()
-            visible = [n for n in store._catalog.graph.nodes if n not in store._catalog.graph.hidden]
+            visible = [n for n in store._index.graph.nodes if n not in store._index.graph.hidden]
             for node in visible:
-                if node not in store._catalog.marks.stripped:
+                if node not in store._index.marks.stripped:
                     assert same(store.restore(node), before[node])
             assert store.verify(level="restore").ok
 
@@ -318,9 +318,9 @@ def test_a_pin_does_not_keep_what_is_lost(whole):
     assert losses(report) == [(60, "state")]
     assert "pin both" in report.lost[0].names
     with lcstore.open(MemoryBackend.fresh(after)) as store:
-        store._catalog.refresh(full=True)
-        assert id_at(objects, 0) in store._catalog.marks.pinned
-        assert id_at(objects, 60) not in store._catalog.marks.pinned
+        store._index.refresh(full=True)
+        assert id_at(objects, 0) in store._index.marks.pinned
+        assert id_at(objects, 60) not in store._index.marks.pinned
 
 
 def test_foreign_names_stay(whole):
@@ -375,7 +375,7 @@ def readable(objects: dict[str, bytes]) -> dict[int, str]:
     found = {}
     with lcstore.open(MemoryBackend.fresh(objects), "r", threads=1) as store:
         for step in store.steps():
-            stripped = store._catalog.marks.stripped.get(store._catalog.graph.at_step(step).node)
+            stripped = store._index.marks.stripped.get(store._index.graph.at_step(step).node)
             tree = store.restore(step, names="model/**" if stripped else None)
             found[step] = hashlib.sha256(b"".join(v.tobytes() for v in leaves(tree).values())).hexdigest()
     return found
@@ -401,7 +401,7 @@ def test_an_open_handle_begins_anew(whole):
 
 
 def record_id_of(store: lcstore.Store, step: int) -> str:
-    return store._catalog.record(store._catalog.graph.at_step(step).node).edge.id
+    return store._index.record(store._index.graph.at_step(step).node).edge.id
 
 
 def test_a_state_that_sets_everything_is_given_a_path():

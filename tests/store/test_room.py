@@ -87,7 +87,7 @@ def test_collecting_sweeps_it(backend):
 def test_a_copy_is_no_commit(backend):
     with lcstore.open(backend) as store:
         node = store.info(1).node
-        backend.delete(keys.node_key(store._catalog.name(node)))
+        backend.delete(keys.node_key(store._index.name(node)))
     with lcstore.open(backend, "r") as store:
         assert 1 not in store.steps()
         with pytest.raises(NotFoundError):

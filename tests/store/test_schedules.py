@@ -188,7 +188,7 @@ def test_a_way_that_needs_a_condemned_array_is_not_relied_on():
         seen = Snapshot.of(store.restore(last))
         store.retire(middle)
         assert store.compact().added
-        edge = store._catalog.record(middle).edge.id
+        edge = store._index.record(middle).edge.id
     (shortcut,) = map(keys.parse_edge_key, backend.list(keys.EDGES))
     # One collector means to delete the shortcut, another (relying on that) what the other way needs.
     for mark in (

@@ -336,7 +336,7 @@ def test_damage_is_gone_around_once():
 
 
 def edge_of(store: lcstore.Store, step: int) -> str:
-    return store._catalog.record(store.info(step).node).edge.id
+    return store._index.record(store.info(step).node).edge.id
 
 
 # Elsewhere ------------------------------------------------------------------------------------------------
@@ -502,7 +502,7 @@ def test_warnings_point_at_the_line_that_called():
         with lcstore.open(backend, threads=1) as store:
             for step in range(2):
                 store.save(step, {"model": {"a.weight": np.ones((40, 40)) * step}})
-            for ref in store._catalog.record(store.info(1).node).edge.objects:
+            for ref in store._index.record(store.info(1).node).edge.objects:
                 backend.delete(ref.key)
     with lcstore.open(damaged, threads=1) as store, lcstore.open(MemoryBackend.fresh()) as fresh:
         for use in (

@@ -31,14 +31,14 @@ from lcstore.storage.memory import MemoryBackend
 
 def shortcut(store: Store, base: str, target: str) -> None:
     """Add the edge from one node (or the root) to another that is the sum of what lies between."""
-    store._catalog.refresh(full=True)
-    compactor = Compactor(store.backend, store._catalog, store._reader, store._executor)
+    store._index.refresh(full=True)
+    compactor = Compactor(store.backend, store._index, store._reader, store._executor)
     compactor._add(Shortcut(base, target, 0, 0))
 
 
 def random_shortcuts(store: Store, chance: random.Random, count: int) -> None:
     for _ in range(count):
-        graph = store._catalog.refresh(full=True)
+        graph = store._index.refresh(full=True)
         target = chance.choice(sorted(graph.nodes))
         bases = [edge.base for edge in graph.path(target)]
         if graph.is_condemned(graph.path(target)[-1]):
@@ -46,7 +46,7 @@ def random_shortcuts(store: Store, chance: random.Random, count: int) -> None:
         try:
             shortcut(store, chance.choice([ROOT, *bases]), target)
         except lcstore.CorruptionError:  # what of it no kept state needs may be gone
-            assert target in graph.hidden or target in store._catalog.marks.stripped
+            assert target in graph.hidden or target in store._index.marks.stripped
 
 
 def chain(count: int, backend: MemoryBackend | None = None, **options: Any) -> Store:
@@ -213,7 +213,7 @@ def test_a_tree_of_shortcuts_alone_takes_two_edges_a_step():
     nodes = {step: store.info(step).node for step in store.steps()}
     for low in range(8, 64, 8):
         shortcut(store, nodes[low - 8], nodes[low])
-    graph = store._catalog.refresh(full=True)
+    graph = store._index.refresh(full=True)
     for low in range(8, 64, 8):
         graph.condemn(node=nodes[low])
     for reverse in (False, True):
@@ -225,12 +225,12 @@ def test_a_tree_of_shortcuts_alone_takes_two_edges_a_step():
 
 def unlisted(store: Store, reverse: bool) -> Walk[Any]:
     """A walk over the graph as it is: with a listing the marks that a test made on it would go."""
-    graph, refresh = store._catalog.graph, store._catalog.refresh
-    store._catalog.refresh = lambda *, full=False: graph  # type: ignore[method-assign]
+    graph, refresh = store._index.graph, store._index.refresh
+    store._index.refresh = lambda *, full=False: graph  # type: ignore[method-assign]
     try:
         return store.walk(reverse=reverse)
     finally:
-        store._catalog.refresh = refresh  # type: ignore[method-assign]
+        store._index.refresh = refresh  # type: ignore[method-assign]
 
 
 def test_each_delta_is_read_once_and_only_one_edge_ahead():
@@ -259,7 +259,7 @@ def deltas(backend: Counting) -> dict[str, int]:
 def test_a_wrong_digest_names_step_and_tensor():
     backend = MemoryBackend.fresh()
     store = chain(6, backend)
-    record = store._catalog.record(store.info(5).node)
+    record = store._index.record(store.info(5).node)
     digests = np.frombuffer(record.edge.columns["digest"], "<u8").copy()
     tensor = store.at(5).using(lambda state: state.node.layout.index["model", "fc1.weight"])
     digests[tensor] += 1
@@ -281,7 +281,7 @@ def test_a_wrong_digest_names_step_and_tensor():
 def test_a_damaged_delta_is_named():
     backend = MemoryBackend.fresh()
     store = chain(6, backend)
-    (ref,) = (r for r in store._catalog.record(store.info(3).node).edge.objects if "weights" in r.key
+    (ref,) = (r for r in store._index.record(store.info(3).node).edge.objects if "weights" in r.key
               and ".add/c" in r.key)  # fmt: skip
     data = bytearray(backend.get(ref.key))
     data[len(data) // 2] ^= 1

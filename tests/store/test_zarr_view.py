@@ -53,7 +53,7 @@ def test_edges_open_in_zarr(tmp_path, run):
         store.save(step, state)
     layout = store._writer.track.layout
     pool = store._writer.track.pools["weights-float32"]
-    edges = [store._catalog.record(store.info(step).node).edge.id for step in range(3)]
+    edges = [store._index.record(store.info(step).node).edge.id for step in range(3)]
     groups = [zarr.open_group(tmp_path / "s" / "data" / edge / "0", mode="r") for edge in edges]
     exact = groups[0]["weights-float32.exact"][:]
     for spec in layout.tensors:

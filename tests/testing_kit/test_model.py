@@ -81,7 +81,7 @@ def test_states_that_nobody_saved(start):
 def test_a_state_that_landed_unacknowledged_must_restore_too(start):
     backend = start.backend()
     with opened(backend) as store:
-        edge = store._catalog.record(store.save(7, state(7)).node).edge.id
+        edge = store._index.record(store.save(7, state(7)).node).edge.id
     backend.delete_many(backend.list(keys.edge_folder(edge)))
     assert any("does not restore" in problem for problem in problems(backend, start.model, settled=False))
 
