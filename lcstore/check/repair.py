@@ -21,7 +21,7 @@ from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
 from lcstore.check.verify import check_level
-from lcstore.edges.columns import OWN, Columns
+from lcstore.edges.columns import OWN
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
@@ -297,8 +297,7 @@ class _Repair:
             if self.judge.missing(node, state) is not None:
                 continue
             columns = own.columns
-            steps = np.zeros_like(columns.shift)
-            same = Columns(np.full_like(columns.op, OWN), columns.grid, steps, columns.digest, columns.scale)
+            same = columns.but(op=np.full_like(columns.op, OWN), shift=np.zeros_like(columns.shift))
             body = EdgeBody(secrets.token_hex(16), ROOT, shortcut_parts(own.layout, same))
             record = EdgeRecord(node, body, utc_now(), {}, SOFTWARE)
             key = keys.edge_key(record.name)

@@ -28,6 +28,9 @@ NO_GRID: Final = -32768
 
 _FIELDS: Final = (("op", "<u1"), ("grid", "<i2"), ("shift", "<u1"), ("digest", "<u8"), ("scale", "<f4"))
 
+#: The names of the columns.
+COLUMNS: Final = tuple(name for name, _ in _FIELDS)
+
 
 @dataclass
 class Columns:
@@ -64,6 +67,11 @@ class Columns:
     def rows(self, first: int, last: int) -> Self:
         """Return the entries of some tensors: from `first` on, `last` excluded."""
         return type(self)(*(getattr(self, name)[first:last] for name, _ in _FIELDS))
+
+    def but(self, **columns: Array) -> Self:
+        """Return a copy with other columns in the place of those named."""
+        kept = {name: getattr(self, name).copy() for name, _ in _FIELDS if name not in columns}
+        return type(self)(**kept, **columns)
 
     def to_bytes(self) -> dict[str, bytes]:
         """Return the columns as bytes by name, little-endian."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.edges import grid
-from lcstore.edges.columns import ADD, EXACT, KEEP, NO_GRID, SET, Columns
+from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.errors import InvalidInputError
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
@@ -115,7 +115,7 @@ def decide(held: Held, asked: Asked) -> Decision:
     tensors, columns = asked.layout.tensors, Columns.empty(len(asked.layout.tensors))
     deciding = _Deciding.of(held, asked)
     choices = [deciding.choose(index, spec) for index, spec in enumerate(tensors)]
-    for name in ("op", "grid", "shift", "digest", "scale"):
+    for name in COLUMNS:
         getattr(columns, name)[:] = [getattr(one, name) for one in choices]
     risks = {index: one.risk for index, one in enumerate(choices) if one.risk is not None}
     return Decision(
