@@ -202,7 +202,7 @@ def merge(url: str, threads: int) -> dict[str, Any]:
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]
         found: dict[str, Any] = {"opened": peak()}
-        compactor = Compactor(store._backend, store._index, store._reader, store._executor)
+        compactor = Compactor(store._backend, store._index, store._reader, store._executor, store.durability)
         for name, base in (("merged", names[0]), ("anchor", ROOT)):
             before = compactor.written
             seconds = timed(lambda base=base: compactor._add(Shortcut(base, names[-1], 0, len(names))))

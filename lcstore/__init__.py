@@ -17,10 +17,12 @@ from lcstore.version import __version__
 
 if TYPE_CHECKING:
     from lcstore.codec.lc import LCCodec
+    from lcstore.durability import Durability
     from lcstore.errors import (
         ClosedError,
         ConflictError,
         CorruptionError,
+        DamageWarning,
         FallbackWarning,
         InvalidInputError,
         LcstoreError,
@@ -56,6 +58,8 @@ __all__ = [
     "ClosedError",
     "ConflictError",
     "CorruptionError",
+    "DamageWarning",
+    "Durability",
     "EveryNSeconds",
     "EveryNSteps",
     "Exact",
@@ -87,6 +91,7 @@ __all__ = [
 _HOMES: Final = {
     "BestN": "lcstore.retention.keep",
     "Budget": "lcstore.retention.keep",
+    "Durability": "lcstore.durability",
     "EveryNSeconds": "lcstore.retention.keep",
     "EveryNSteps": "lcstore.retention.keep",
     "Exact": "lcstore.retention.modify",

@@ -105,10 +105,16 @@ class ConflictError(LcstoreError):
 
 
 class StorageError(LcstoreError):
-    """The storage target failed. ``outcome_unknown`` is true where a write may or may not have landed."""
+    """The storage target failed. ``outcome_unknown`` is true where a write may or may not have landed.
+
+    ``gave_up`` is true where the target was asked as long, or as often, as it may be (`timeout`, `retries`);
+    ``volatile`` where what was written can be read, but may not outlive a power cut.
+    """
 
     kind = "storage"
     outcome_unknown = False
+    gave_up = False
+    volatile = False
 
 
 class UnknownOutcomeError(StorageError):
@@ -130,6 +136,10 @@ class UnrecognisedWarning(UserWarning):
 
 class FallbackWarning(UserWarning):
     """What was read is damaged: another path was taken, or an earlier state given as was asked for."""
+
+
+class DamageWarning(UserWarning):
+    """What a run stands on is missing or condemned: it was saved such that this does no more harm."""
 
 
 def warn(message: str, category: type[Warning]) -> None:

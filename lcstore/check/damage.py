@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -14,7 +14,7 @@ from lcstore.arrays import Array
 from lcstore.check.readable import Readable
 from lcstore.format import keys
 from lcstore.format.records import EdgeRecord
-from lcstore.graph.paths import cheapest_paths
+from lcstore.graph.paths import TwoWayPaths, cheapest_paths
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link, shortcut_link
 
@@ -133,8 +133,30 @@ class Judge:
             for ref in after[node]:
                 states[ref.target] = self.go(states[node], ref)
                 queue.append(ref.target)
+        closed = [node for node in graph.nodes if node not in paths or paths[node].condemned]
+        if closed:
+            open_edges = TwoWayPaths(ref for ref in self.store.refs() if not avoided(ref))
+            for node in closed:
+                self._go_around(node, open_edges.find(ROOT, node), states)
         del states[ROOT]
         return states, last
+
+    def _go_around(self, node: str, path: Sequence[EdgeRef] | None, states: dict[str, State]) -> None:
+        """Improve on the state of a node that is read over a path which leads past it and back.
+
+        What such a path loses is read over the one that leads forward.
+        """
+        if path is None or node not in self.store.own:
+            return
+        state: State = None
+        for ref in path:
+            state = self.go_back(state, ref) if ref.backward else self.go(state, ref)
+        forward = states.get(node, Harm(None, NO_PATH))
+        if state is not None and forward is not None and state.tensors is not None:
+            bad = state.tensors & (True if forward.tensors is None else forward.tensors)
+            state = Harm(bad, forward.cause) if bad.any() else None
+        if weight_of(state) < weight_of(forward):
+            states[node] = state
 
     def best(
         self, states: Mapping[str, State], last: Mapping[str, EdgeRef]
@@ -174,6 +196,22 @@ class Judge:
         if base is not None and before.any():
             return Harm(here | before, base.cause)
         return Harm(here, self._cause(link) or self._cause(own) or link.key)
+
+    def go_back(self, target: State, ref: EdgeRef) -> State:
+        """Return the state of the base of an edge that is gone over backward, given that of its target."""
+        link, base = self.store.link(ref), self.store.own.get(ref.base)
+        if link is None or base is None:
+            return Harm(None, self.store.key_of(ref))
+        if target is not None and target.tensors is None:
+            return target
+        good = link.effect.passes & ~self.hurt(link)
+        if target is not None and target.tensors is not None:
+            good &= ~target.tensors
+        places = link.layout.places_in(base.layout)
+        bad = np.ones(len(base.layout.tensors), bool)
+        bad[places[good & (places >= 0)]] = False
+        cause = target.cause if target is not None else self._cause(link) or link.key
+        return Harm(bad, cause) if bad.any() else None
 
     def missing(
         self,

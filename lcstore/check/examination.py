@@ -6,6 +6,7 @@ import math
 import shlex
 from collections import defaultdict
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -14,9 +15,10 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.check.damage import NO_PATH, Damage, Harm, Judge, State
 from lcstore.check.findings import Findings, Level, Report, Severity
+from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Need, Objects, Sample, check_leaves
 from lcstore.check.readable import Readable
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
@@ -78,8 +80,10 @@ class Examination:
         objects = Objects(self.store, self.level, self.sample, self.until, self.on_progress)
         self.needs = objects.needs
         self.looked = objects.look() if known is None else known
+        self.mending = Mending(self.store)
         if known is None:
             self._look_again()
+            self._mend()
         wrong = {edge: proof.wrong for edge, proof in self.looked.proofs.items()}
         self.judge = Judge(self.store, Damage.of(self.looked.problems, wrong))
         self._orphans()
@@ -152,6 +156,15 @@ class Examination:
             if self._record_key(need) not in there:
                 del self.looked.problems[key]
 
+    def _mend(self) -> None:
+        """Find out what of all that is damaged or missing can be made again; nothing is written."""
+        for key, problem in list(self.looked.problems.items()):
+            need = self.needs[key]
+            if isinstance(problem, CorruptionError | NotFoundError) and not self.excused(need):
+                with suppress(CorruptionError):
+                    self.mending.was(need.ref)
+                    self.looked.mended[key] = self.looked.problems.pop(key)
+
     def _record_key(self, need: Need) -> str:
         if need.node is None:
             return keys.edge_key(self.store.edges[need.edge].name)
@@ -196,6 +209,8 @@ class Examination:
             elif not isinstance(problem, NotFoundError) or not self.excused(need):
                 why = "; it is condemned" if self.excused(need) else "; no state needs it"
                 self.findings.unreadable("object", key, problem, step=need.step, severity="info", why=why)
+        for key, problem in self.looked.mended.items():
+            self.findings.mended(key, problem, step=self.needs[key].step if key in self.needs else None)
 
     def _digests(self) -> None:
         """Add a finding for each edge that does not lead where it should."""
@@ -218,7 +233,7 @@ class Examination:
         store = self.store
         by_edge: defaultdict[str, list[str]] = defaultdict(list)
         for key in store.below(keys.DATA):
-            if key not in self.needs:
+            if key not in self.needs and keys.copied_from(key) not in self.needs:
                 by_edge[keys.parse_data_key(key).edge].append(key)
         condemned = {name.edge for name in store.marks.condemned}
         for edge, found in by_edge.items():

@@ -14,6 +14,7 @@ Level: TypeAlias = Literal["structure", "checksum", "decode", "restore"]
 #: Commands that findings name; `{url}` is filled in when the report is made.
 UPGRADE: Final = "pip install --upgrade lcstore"
 DOCTOR: Final = "lcstore doctor {url}"
+REPAIR: Final = "lcstore repair {url}"
 
 _ORDER: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
@@ -118,6 +119,11 @@ class Findings:
     ) -> None:
         """Note something."""
         self.made.append(Finding(severity, check, key, step, message, next))
+
+    def mended(self, key: str, error: LcstoreError, *, step: int | None = None) -> None:
+        """Note that an object is damaged or missing, and can be made again: nothing is lost by it."""
+        message = "it is missing" if isinstance(error, NotFoundError) else error.message
+        self.add("warning", "rebuild", key, f"{message}: it can be rebuilt", step=step, next=REPAIR)
 
     def unreadable(
         self,

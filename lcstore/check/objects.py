@@ -80,8 +80,8 @@ class Looked:
 
     Attributes
     ----------
-    problems
-        What is wrong, by key.
+    problems, mended
+        What is wrong, by key: with what cannot be had any more, and with what can be made again.
     proofs
         What is wrong with an edge whose objects are as they were committed, by edge.
     objects, nbytes
@@ -93,6 +93,7 @@ class Looked:
     """
 
     problems: dict[str, LcstoreError] = field(default_factory=dict)
+    mended: dict[str, LcstoreError] = field(default_factory=dict)
     proofs: dict[str, Proof] = field(default_factory=dict)
     objects: int = 0
     nbytes: int = 0

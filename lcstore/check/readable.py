@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from lcstore.check.findings import Findings
+from lcstore.check.findings import REPAIR, Findings
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.bodies import split_layouts
@@ -13,15 +13,15 @@ from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef
-from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG, Kind, read_store_record
+from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG, Kind, store_record_at
 from lcstore.index.links import Link
-from lcstore.index.listing import CHECKING, Listing
+from lcstore.index.listing import CHECKING, Listing, is_amiss
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
 from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
-from lcstore.storage.survey import OnProgress
+from lcstore.storage.survey import OnProgress, spread
 
 R = TypeVar("R")
 
@@ -49,8 +49,10 @@ class Readable:
         Edges that can be used as far as records go, by node and by edge: with layout and columns.
     marks, named
         What names say is retired, pinned, condemned and tagged: readers go by them alone.
-    unreadable
-        The records that could not be read, each with why.
+    unreadable, mended
+        The records that could not be read, each with why; and those that could by their second copies alone.
+    uncopied
+        Second copies that are damaged or missing, with what they are copies of.
     """
 
     def __init__(self, backend: Backend, findings: Findings, on_progress: OnProgress | None = None) -> None:
@@ -69,6 +71,8 @@ class Readable:
         self.marks = Marks()
         self.named: tuple[keys.TagName, ...] = ()
         self.unreadable: dict[str, LcstoreError] = {}
+        self.mended: dict[str, LcstoreError] = {}
+        self.uncopied: dict[str, str] = {}
         self._condemned: set[tuple[str, str]] = set()
 
     @property
@@ -92,6 +96,7 @@ class Readable:
         self._nodes()
         self._edges()
         self._layouts()
+        self._copies()
         self._marks()
 
     def below(self, folder: str) -> list[str]:
@@ -135,10 +140,14 @@ class Readable:
 
     def _store_record(self) -> None:
         try:
-            record = read_store_record(self.backend)
+            record = store_record_at(self.backend, keys.STORE_KEY)
         except LcstoreError as error:
-            self._lost_record("store", keys.STORE_KEY, error)
-            return
+            try:
+                record = store_record_at(self.backend, keys.copy_key(keys.STORE_KEY))
+            except LcstoreError:
+                self._lost_record("store", keys.STORE_KEY, error)
+                return
+            self._mended(keys.STORE_KEY, error)
         usual = StoreRecord().grace_seconds
         if record.grace_seconds != usual:
             message = f"the grace of this store is {record.grace_seconds} s; stores are made with {usual} s"
@@ -146,8 +155,8 @@ class Readable:
 
     def _names(self) -> None:
         """Check that every name parses; those that do not are left out of all that follows."""
-        for name in self.listing.foreign:
-            self.findings.add("warning", "name", name, _FOREIGN)
+        for name in sorted(set(self.listing.foreign)):
+            self.findings.add("error" if is_amiss(name) else "warning", "name", name, _FOREIGN)
         aside = self.listing.by_folder.pop(keys.QUARANTINE, [])
         if aside:
             message = f"{len(aside)} of the store's records could not be read: a repair set them aside"
@@ -178,7 +187,8 @@ class Readable:
             step = keys.parse_node_key(key).step if kind.folder == keys.NODES else None
             self._lost_record(check, key, error, step=step)
 
-        there = read_all(self.backend, kind, self.below(kind.folder), take, problem, self.on_progress)
+        found = self.below(kind.folder)
+        there = read_all(self.backend, kind, found, take, problem, self.on_progress, self._mended)
         return [key for key in self.below(kind.folder) if key in there]
 
     def _nodes(self) -> None:
@@ -213,10 +223,32 @@ class Readable:
                 why = "; no record that could be read names it"
                 self.findings.unreadable("orphan", key, error, severity="info", why=why)
 
-        read_all(self.backend, LAYOUT, self.below(keys.LAYOUTS), take, problem, self.on_progress)
+        found = {*self.below(keys.LAYOUTS), *used}  # a missing one may have a second copy
+        read_all(self.backend, LAYOUT, sorted(found), take, problem, self.on_progress, self._mended)
         for layout, parts in needed.items():
             if all(digest in self.stored_layouts for _, digest in parts):
                 self._join(layout, parts)
+
+    def _copies(self) -> None:
+        """Note the second copies that are damaged, or missing where others are there."""
+        copied = [(key, keys.copy_key(keys.parse_node_key(key).node)) for key in self.below(keys.NODES)]
+        copied += [(keys.layout_key(digest), keys.copy_key(digest)) for digest in self.stored_layouts]
+        copied.append((keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)))
+        there = set(self.below(keys.COPIES))
+        whole = [pair for pair in copied if pair[0] not in self.mended and pair[0] not in self.unreadable]
+
+        def differs(pair: tuple[str, str]) -> bool:
+            key, copy = pair
+            try:
+                return self.backend.get(key) != self.backend.get(copy)
+            except LcstoreError:
+                return copy in there
+
+        for (key, copy), wrong in zip(whole, spread(differs, whole) if there else (), strict=False):
+            if wrong or copy not in there:
+                self.uncopied[copy] = key
+                message = f"the second copy of {key} is {'damaged' if copy in there else 'missing'}"
+                self.findings.add("warning", "copy", copy, message, next=REPAIR)
 
     def _join(self, layout: str, parts: list[tuple[str, str]]) -> None:
         try:
@@ -234,6 +266,12 @@ class Readable:
             add(key)
         except LcstoreError as error:
             self.findings.add("error", "name", key, error.message)
+
+    def _mended(self, key: str, error: LcstoreError) -> None:
+        """Note a record, or a layout, that could be read by its second copy alone."""
+        self.mended[key] = error
+        step = keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None
+        self.findings.mended(key, error, step=step)
 
     def _lost_record(self, check: str, key: str, error: LcstoreError, *, step: int | None = None) -> None:
         self.unreadable[key] = error

@@ -16,7 +16,6 @@ import numpy as np
 from lcstore.check.damage import NO_PATH, Harm, State, weight_of
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
-from lcstore.check.objects import Need
 from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
@@ -24,10 +23,9 @@ from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
 from lcstore.errors import InvalidInputError
 from lcstore.format import keys
-from lcstore.format.bodies import EdgeBody, ObjectRef
+from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, utc_now
-from lcstore.format.zarrmeta import GROUP, array_metadata
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link
 from lcstore.index.marked import bearers, next_seq
@@ -49,6 +47,7 @@ def repair(
 ) -> RepairReport:
     """Set aside what is damaged and keep everything that still has a sound path.
 
+    What can be rebuilt, from parity or a second copy, is put back, and what was found in its place set aside.
     A state that cannot be restored is retired, so that the latest one is sound again; one that lacks only its
     exact value goes on as its track, and one that lacks only moments without them. Edges that are damaged are
     condemned, so that readers take others. Unreadable records go to ``quarantine/``. What only damage
@@ -84,6 +83,7 @@ def repair(
     examination = Examination(overlay, level, on_progress)
     examination.look()
     refuse(examination.store.unreadable | examination.looked.problems)
+    _put_back(salvage, examination)
     planner = _Repair(overlay, examination)
     planner.run()
     after = Examination(overlay, level, on_progress)
@@ -120,6 +120,13 @@ def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> Salvage:
     return salvage
 
 
+def _put_back(salvage: Salvage, examination: Examination) -> None:
+    """Put back every object that can be rebuilt."""
+    mended = examination.looked.mended
+    for key in sorted(mended):
+        salvage.put_back(key, examination.mending.was(examination.needs[key].ref), mended.pop(key))
+
+
 def _errors(examination: Examination) -> Iterable[Finding]:
     return (finding for finding in examination.findings.made if finding.severity == "error")
 
@@ -147,33 +154,13 @@ class _Repair:
     # Edges ----------------------------------------------------------------------------------------------
 
     def _condemn_objects(self) -> None:
-        """Make anew what can be, and keep readers off the rest."""
+        """Keep readers off what is damaged."""
         problems = self.examination.looked.problems
         for key in [key for key in problems if self.examination.severities[key] == "error"]:
             need = self.examination.needs[key]
-            if key.endswith("/zarr.json"):
-                self._make_anew(need)
-            elif need.scope is not None:
+            if need.scope is not None:
                 scope = need.scope if need.node is not None else keys.WHOLE_EDGE
                 self._condemn(need.edge, need.node, scope, f"{key} is damaged", need.step)
-
-    def _make_anew(self, need: Need) -> None:
-        """Write Zarr's metadata again: what it says follows from the layout."""
-        data = self._metadata(need)
-        if data is None or ObjectRef.of(need.ref.key, data) != need.ref:
-            return  # another version wrote it otherwise
-        self.backend.delete(need.ref.key)
-        self.backend.put(need.ref.key, data)
-        del self.examination.looked.problems[need.ref.key]
-        self._note("rewrite", need.ref.key, "Zarr's metadata, made anew", need.step)
-
-    def _metadata(self, need: Need) -> bytes | None:
-        name = keys.parse_data_key(need.ref.key)
-        if name.pool is None or name.op is None:
-            return GROUP
-        link = self.store.links.get(need.edge)
-        spec = link.layout.pools.get(name.pool) if link is not None else None
-        return None if spec is None else array_metadata(spec, name.op)
 
     def _condemn_edges(self) -> None:
         """Keep readers off edges that do not lead where they should."""

@@ -7,11 +7,12 @@ from typing import Final
 
 from lcstore.check.readable import Readable
 from lcstore.check.repaired import Action, Loss
-from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys
 from lcstore.format.hashing import hash_of
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
+from lcstore.index.kinds import KINDS
 from lcstore.limits import MAX_CHUNK_BYTES, check
 from lcstore.storage.backend import Backend
 from lcstore.storage.safekeys import is_key
@@ -55,7 +56,14 @@ class Salvage:
         self.lost: list[Loss] = []
 
     def run(self) -> None:
-        """Set aside what cannot be read, and account for every parent that is missing."""
+        """Put back what has a second copy, set aside what cannot be read, and account for missing parents."""
+        for key, error in sorted(self.store.mended.items()):
+            kind = KINDS.get(key.partition("/")[0])
+            copy = keys.copy_key(keys.STORE_KEY) if kind is None else kind.copy_key(key)
+            assert copy is not None  # or it could not have been read
+            self.put_back(key, self.backend.get(copy), error)
+        for copy, key in sorted(self.store.uncopied.items()):
+            self.put_back(copy, self.backend.get(key), CorruptionError("it is no copy any more", key=copy))
         for key, error in sorted(self.store.unreadable.items()):
             self._save(key, error)
         for parent, step in sorted(self._missing_parents().items()):
@@ -74,6 +82,12 @@ class Salvage:
         elif folder in (keys.NAMES, keys.RETIRED, keys.CONDEMNED):
             self._renew(folder, key)
         self._set_aside(key, error)
+
+    def put_back(self, key: str, data: bytes, error: LcstoreError) -> None:
+        """Store what an object was; what is there in its place is set aside."""
+        self._set_aside(key, error)
+        self.backend.put(key, data)
+        self.actions.append(Action("rebuild", key, f"put back: {error.message}", _step_of(key)))
 
     def _set_aside(self, key: str, error: LcstoreError) -> None:
         """Copy an object into quarantine, then delete it."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.dtypes import LOSSY_DTYPES
+from lcstore.codec.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.codec.frame import Frame
 from lcstore.codec.scales import unpack_scales
 from lcstore.errors import CorruptionError
@@ -75,6 +75,8 @@ class Filler:
         return self._narrow(values)
 
     def _narrow(self, values: Array) -> Array:
+        if self.dtype == np.float16:
+            return to_float16(values)
         with np.errstate(over="ignore"):  # as the kernels do; nothing that was coded becomes infinite
             return values.astype(self.dtype, copy=False)
 

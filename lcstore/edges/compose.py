@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.edges import grid
-from lcstore.edges.algebra import LOST, Held
+from lcstore.edges.algebra import LOST, ArrayName, Held
 from lcstore.edges.columns import NO_GRID, Columns
 from lcstore.edges.digests import digest_of
 from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError
+from lcstore.limits import zeros
 from lcstore.state.layout import Layout
 from lcstore.state.poolmap import Piece
 
@@ -40,7 +41,8 @@ class Composer:
     path
         The edges.
     pools
-        By name, what is composed: integers of the grid, or values. At least as long as the pool.
+        By name, what is composed: integers of the grid, or values. At least as long as the pool; of a window
+        the chunks that hold it.
 
     Raises
     ------
@@ -63,6 +65,7 @@ class Composer:
         self.window = window
         self.path = Path(edges, layout, wanted, None if start is None else start._held())
         self.pools: dict[str, Array] = {}
+        self._first = 0
         self._start = start
         self._anew: Path | None = None
 
@@ -98,7 +101,7 @@ class Composer:
         if self._anew is None:
             self.path.check()
         before, self._start = self._start.pools if self._start is not None else {}, None
-        for name in {self.layout.tensors[t].pool for t in self.path.wanted.tolist()}:
+        for name in self._names():
             self.pools[name] = self._room(name, before.pop(name, None))
         return [
             partial(self._compose, pool, chunk, pieces)
@@ -106,13 +109,52 @@ class Composer:
             if self._touches(pool, chunk)
         ]
 
-    def _room(self, name: str, held: Array | None) -> Array:
-        """Return room for a pool, with what is held of it: on the way it may be longer than in the end."""
+    def fetches(self) -> Iterator[tuple[Edge, str, ArrayName, int]]:
+        """Yield what the jobs get, about in the order in which they do: edge, pool, array, chunk."""
+        for pool, chunk, pieces in self.path.chunks():
+            if self._touches(pool, chunk):
+                for path in (self.path, self._anew):
+                    lost = path is self._anew
+                    for edge, array in path.needs(self._lost(pieces) if lost else pieces) if path else ():
+                        yield edge, pool, array, chunk
+
+    def _lost(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Return the pieces to which the path does not lead."""
+        return [piece for piece in pieces if self.path.begins[piece.tensor] == LOST]
+
+    def _names(self) -> set[str]:
+        return {self.layout.tensors[t].pool for t in self.path.wanted.tolist()}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what `jobs` makes room for."""
+        extents = ((name, self._extent(self._size(name))) for name in self._names())
+        return sum(
+            (high - low) * composed_dtype(self.layout.pools[name]).itemsize for name, (low, high) in extents
+        )
+
+    def _size(self, name: str) -> int:
+        """Return the elements of a pool: on the way it may be longer than in the end."""
         pools = [edge.layout.pools[name] for edge in self.path.edges if name in edge.layout.pools]
-        size = max(pool.size for pool in (self.layout.pools[name], *pools))
+        return max(pool.size for pool in (self.layout.pools[name], *pools))
+
+    def _room(self, name: str, held: Array | None) -> Array:
+        """Return room for a pool, with what is held of it."""
+        size = self._size(name)
         if held is None:
-            return np.zeros(size, composed_dtype(self.layout.pools[name]))
+            first, behind = self._extent(size)
+            return zeros(behind - first, composed_dtype(self.layout.pools[name]))
         return np.concatenate((held, np.zeros(size - held.size, held.dtype))) if held.size < size else held
+
+    def _extent(self, size: int) -> Span:
+        """Return which elements of a pool there is room for: those of all chunks of the window, or all."""
+        if self.window is None:
+            return 0, size
+        spec = self.layout.tensors[self.path.wanted[0]]
+        chunk = self.layout.pools[spec.pool].chunk
+        low, high = (spec.offset + at for at in self.window)
+        self._first = low // chunk * chunk
+        return self._first, max(self._first, min(size, -(-high // chunk) * chunk))
 
     def _touches(self, pool: str, chunk: int) -> bool:
         """Return whether a chunk holds anything of the window."""
@@ -129,13 +171,15 @@ class Composer:
 
     def _compose(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> None:
         spec = self.layout.pools[pool]
-        out = self.pools[pool][chunk * spec.chunk : (chunk + 1) * spec.chunk]
+        first = chunk * spec.chunk - self._first
+        out = self.pools[pool][first : first + spec.chunk]
         self.path.apply(pool, chunk, pieces, out, self._span(pool, chunk))
-        lost = [piece for piece in pieces if self.path.begins[piece.tensor] == LOST]
+        lost = self._lost(pieces)
         if self._anew is None or not lost:
             return
         # Apart, for what is composed adds to its neighbours in the chunk as well.
-        composed = np.zeros(out.size, out.dtype)
+        sizes = [edge.size_of(pool, chunk) for edge in self._anew.edges]
+        composed = np.zeros(max(out.size, *sizes), out.dtype)
         self._anew.apply(pool, chunk, lost, composed)
         for piece in lost:
             here = slice(piece.at, piece.at + piece.size)
@@ -153,7 +197,7 @@ class Composer:
         """
         spec = self.layout.tensors[tensor]
         low, high = self.window or (0, spec.size)
-        held = self._track(tensor)[low:high]
+        held = self.pools[spec.pool][spec.offset + low - self._first : spec.offset + high - self._first]
         if self.window is None:
             self.prove(tensor)
         if spec.role != "weights":

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.codec.dtypes import dtype_from_name, to_float16
 from lcstore.kernels import grid as kernels
 from lcstore.state.specs import PoolSpec
 
@@ -80,7 +80,7 @@ def from_grid(track: Array, grid: int, name: str, out: Array) -> None:
     elif name == "float16":
         wide = np.empty(track.size, np.float64)
         kernels.from_grid(track, scale, wide)
-        out[:] = wide.astype(np.float16)  # numpy rounds float64 to float16 once
+        out[:] = to_float16(wide)
     else:
         kernels.from_grid(track, scale, out)
 

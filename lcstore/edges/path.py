@@ -131,6 +131,16 @@ class Path:
         edge = self.edges[at]
         return bool(edge.effect.adds[self.layout.places_in(edge.layout)[tensors]].any())
 
+    def needs(self, pieces: Iterable[Piece]) -> Iterator[tuple[Edge, ArrayName]]:
+        """Yield of which edge and array `apply` gets a chunk for some pieces of it, in that order."""
+        live, tensors, begins = self._live(pieces)
+        for at in range(max(int(begins.min(initial=len(self.edges))), 0), len(self.edges)):
+            for edge, here in self._setters(at, live, begins):
+                for array in edge.arrays_of(here):
+                    yield edge, array
+            if self._adds(at, tensors[begins < at]):
+                yield self.edges[at], "add"
+
     def fetches(self, at: int) -> Iterator[tuple[Edge, str, ArrayName, int]]:
         """Yield what `apply` asks of one edge for all wanted tensors: edge, pool, array, chunk."""
         for pool, chunk, pieces in self.chunks():

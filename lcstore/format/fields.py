@@ -6,7 +6,6 @@ import base64
 import binascii
 import math
 import re
-import reprlib
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypeVar
@@ -52,11 +51,9 @@ class Fields:
         self._left: dict[str, object] = dict(value)
 
     def wrong(self, name: str, expected: str, value: object) -> CorruptionError:
-        """Return the error for a field that is not what it must be."""
+        """Return the error for a field that is not what it must be. What it holds is never printed."""
         field = ".".join(part for part in (self.where, name) if part) or "record"
-        return CorruptionError(
-            f"{field} must be {expected}, not {type(value).__name__} {reprlib.repr(value)}", key=self.key
-        )
+        return CorruptionError(f"{field} must be {expected}, not this {type(value).__name__}", key=self.key)
 
     def take(self, name: str) -> object:
         """Return the value of a field that must be there."""
@@ -70,7 +67,7 @@ class Fields:
         if type(value) is not int or value < 0:
             raise self.wrong(name, "a non-negative integer", value)
         if value > limit:
-            raise LimitError(f"{name} is {reprlib.repr(value)}, past the limit of {limit}", key=self.key)
+            raise LimitError(f"{name} is past the limit of {limit}", key=self.key)
         return value
 
     def boolean(self, name: str) -> bool:
@@ -108,7 +105,7 @@ class Fields:
         try:
             return check(value)
         except InvalidInputError as error:
-            raise CorruptionError(f"{name}: {error.message}", key=self.key) from error
+            raise CorruptionError(f"{name} holds what it cannot", key=self.key) from error
 
     def one_of(self, name: str, *values: str) -> str:
         """Return one of a few words."""
@@ -154,7 +151,7 @@ class Fields:
             elif type(value) is float or (type(value) is int and abs(value) <= MAX_NUMBER):
                 found[label] = value
             else:
-                raise self.wrong(f"{name}.{label[:100]}", "a number", value)
+                raise self.wrong(name, "named numbers", value)
         return found
 
     def columns(self, name: str) -> dict[str, bytes]:
@@ -180,8 +177,8 @@ class Fields:
 
     def done(self) -> None:
         """Refuse fields that nobody took."""
-        for name in self._left:
-            raise CorruptionError(f"unknown field {name[:100]!r} in {self.where or 'record'}", key=self.key)
+        if self._left:
+            raise CorruptionError(f"{self.where or 'record'} has an unknown field", key=self.key)
 
 
 def open_fields(value: object, *, kind: str | tuple[str, ...], key: str) -> Fields:
@@ -192,14 +189,13 @@ def open_fields(value: object, *, kind: str | tuple[str, ...], key: str) -> Fiel
         raise fields.wrong("format", "a non-negative integer", number)
     if number != FORMAT:
         raise UnsupportedFormatError(
-            f"format {reprlib.repr(number)}; this lcstore reads format {FORMAT}: upgrade lcstore", key=key
+            f"another format than {FORMAT}, which this lcstore reads: upgrade lcstore", key=key
         )
     features = fields.items("features")
     if not all(isinstance(feature, str) for feature in features):
         raise fields.wrong("features", "a list of texts", features)
-    unknown = sorted(str(feature)[:100] for feature in features if feature not in FEATURES)
-    if unknown:
-        raise UnsupportedFormatError(f"needs {', '.join(unknown[:5])}: upgrade lcstore", key=key)
+    if not FEATURES.issuperset(map(str, features)):
+        raise UnsupportedFormatError("needs features that are not known: upgrade lcstore", key=key)
     fields.kind = fields.one_of("kind", *((kind,) if isinstance(kind, str) else kind))
     return fields
 

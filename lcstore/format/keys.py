@@ -12,9 +12,8 @@ from typing import Final, Literal, TypeAlias
 
 from lcstore.errors import CorruptionError, InvalidInputError, LimitError
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
-from lcstore.limits import MAX_STEP
+from lcstore.limits import MAX_NAME_CHARS, MAX_STEP
 from lcstore.state.qualified import FIRST_PART, part_of, qualified, stem_of
-from lcstore.storage.safekeys import is_key
 
 Op: TypeAlias = Literal["add", "grid", "set", "exact"]
 TagKind: TypeAlias = Literal["tag", "pin"]
@@ -41,6 +40,8 @@ COMPOSED: Final = frozenset({"add", "grid", "exact"})
 _OP: Final[dict[str, Op]] = {op: op for op in OPS}
 #: What a retirement lets go, besides ``pool.<pool>``.
 WHOLE_STATE: Final = "state"
+#: That the node is the latest of its run does not keep it any more: the run went on from an earlier one.
+SUPERSEDED: Final = "superseded"
 #: What a condemnation is about, besides an array: ``<pool>.<op>``.
 WHOLE_EDGE: Final = "edge"
 #: No object: paths alone are not to go over the edge any more.
@@ -53,6 +54,8 @@ LAYOUT: Final = "layout"
 NO_NODE: Final = "none"
 
 MAX_TAG_CHARS: Final = 150
+#: What is left for a tag, escaped, of the last component of its key.
+_MOST_ESCAPED: Final = MAX_NAME_CHARS - len(f"tag--{0:08d}-{0:032d}-{0:032d}.json")
 MAX_RUN: Final = 999_999
 MAX_SEQ: Final = 99_999_999
 #: Bytes of an edge: what fits 19 digits.
@@ -79,11 +82,11 @@ _EDGE_RE: Final = re.compile(rf"edges/({_ID})-({_ID}|root)-({_ID})-({_COUNT})\.j
 _LAYOUT_RE: Final = re.compile(r"layouts/([0-9a-f]{64})\.json")
 _COPY_RE: Final = re.compile(rf"copies/(?:({_ID}|[0-9a-f]{{64}})|lcstore)\.json")
 _DATA_RE: Final = re.compile(
-    rf"data/({_ID})/({_PART})/(?:(?:zarr|leaves|part)\.json"
-    rf"|({_POOL})\.({_OPS})/(?:zarr\.json|c\.({_COUNT})|p\.({_COUNT})))"
+    rf"data/({_ID})/({_PART})/(?:(?:zarr|leaves|part|leaves\.copy|part\.copy)\.json"
+    rf"|({_POOL})\.({_OPS})/(?:c\.({_COUNT})|p\.({_COUNT})))"
 )
 _TAG_RE: Final = re.compile(rf"names/(tag|pin)-({_TAG})-([0-9]{{8}})-({_ID}|none)-({_ID})\.json")
-_RETIRED_RE: Final = re.compile(rf"retired/({_ID})-({_ID})-(state|exact|pool\.{_POOL})\.json")
+_RETIRED_RE: Final = re.compile(rf"retired/({_ID})-({_ID})-(state|exact|superseded|pool\.{_POOL})\.json")
 _CONDEMNED_RE: Final = re.compile(rf"condemned/({_ID})-({_ID}|none)-({_ID})-({_SCOPE})\.json")
 _SCOPE_RE: Final = re.compile(_SCOPE)
 _ESCAPED: Final = re.compile("~([0-9a-f]{2})")
@@ -126,7 +129,8 @@ class TagName:
 class RetiredName:
     """What the key of a retirement says.
 
-    `what` is let go: ``state`` (the whole state), ``exact`` (its exact value), ``pool.<pool>``.
+    `what` is let go: ``state`` (the whole state), ``exact`` (its exact value), ``pool.<pool>``;
+    ``superseded``: that it is kept as the latest of its run.
     """
 
     node: str
@@ -262,11 +266,6 @@ def leaves_key(edge: str, part: str = FIRST_PART) -> str:
     return f"{part_folder(edge, part)}/leaves.json"
 
 
-def array_key(edge: str, pool: str, op: Op) -> str:
-    """Return the key of the metadata of one Zarr array of an edge."""
-    return f"{_array_folder(edge, pool, op)}/zarr.json"
-
-
 def chunk_key(edge: str, pool: str, op: Op, index: int) -> str:
     """Return the key of chunk number `index` of one Zarr array of an edge."""
     return f"{_array_folder(edge, pool, op)}/c.{_check_number('chunk', index, MAX_BYTES)}"
@@ -301,6 +300,28 @@ def is_data_key(text: str) -> bool:
     return _DATA_RE.fullmatch(text) is not None
 
 
+def is_parity(key: str) -> bool:
+    """Return whether a key is that of an object which others can be rebuilt from."""
+    return is_data_key(key) and parse_data_key(key).parity is not None
+
+
+def own_copy_key(key: str) -> str:
+    """Return the key of the second copy that an object which is no array's lies beside."""
+    return f"{key.removesuffix('.json')}.copy.json"
+
+
+def has_own_copy(key: str) -> bool:
+    """Return whether an object of data may have a second copy beside it: plain values, or a part."""
+    return is_data_key(key) and key.endswith(("/leaves.json", "/part.json"))
+
+
+def copied_from(key: str) -> str | None:
+    """Return the key of what such a copy is of; None where the key is of none."""
+    if not (is_data_key(key) and key.endswith(".copy.json")):
+        return None
+    return f"{key.removesuffix('.copy.json')}.json"
+
+
 def is_part(key: str) -> bool:
     """Return whether a key is that of a part that is an object of its own."""
     return is_data_key(key) and key.endswith("/part.json")
@@ -313,10 +334,7 @@ def tag_key(name: TagName) -> str:
     _check_number("seq", name.seq, MAX_SEQ)
     node = NO_NODE if name.node is None else _check_text("node id", name.node, _ID_RE)
     record = _check_text("record id", name.record, _ID_RE)
-    key = f"names/{name.kind}-{_escape(check_tag(name.name))}-{name.seq:08d}-{node}-{record}.json"
-    if not is_key(key):
-        raise InvalidInputError(f"tag too long: {name.name[:100]!r}")
-    return key
+    return f"names/{name.kind}-{_escape(check_tag(name.name))}-{name.seq:08d}-{node}-{record}.json"
 
 
 def parse_tag_key(key: str) -> TagName:
@@ -370,7 +388,7 @@ def array_scope(pool: str, op: Op) -> str:
 
 def is_retirable(what: str) -> bool:
     """Return whether a retirement can let go of `what`."""
-    return what in (WHOLE_STATE, EXACT_VALUE) or re.fullmatch(rf"pool\.{_POOL}", what) is not None
+    return what in (WHOLE_STATE, EXACT_VALUE, SUPERSEDED) or re.fullmatch(rf"pool\.{_POOL}", what) is not None
 
 
 def is_scope(scope: str) -> bool:
@@ -382,6 +400,12 @@ def check_tag(tag: str) -> str:
     """Return `tag`, or raise `InvalidInputError` if it cannot be one."""
     if not isinstance(tag, str) or not 0 < len(tag) <= MAX_TAG_CHARS or not tag.isprintable():
         raise InvalidInputError(f"a tag is 1 to {MAX_TAG_CHARS} printable characters, not {tag!r:.200}")
+    size = len(_escape(tag))
+    if size > _MOST_ESCAPED:
+        raise InvalidInputError(
+            f"the tag {tag[:30]!r}... takes {size} characters of {_MOST_ESCAPED} in a key: "
+            "all but a-z, 0-9 and _ take 3 a byte"
+        )
     return tag
 
 

@@ -73,6 +73,9 @@ def check_labels(
             # Losses are often given as they are: torch warns of a float that forgets the graph behind it.
             detach = getattr(value, "detach", None)
             numbers[str(name)] = float(value if detach is None else detach())
+        except OverflowError as error:
+            message = f"metric {name!r} is past the range of a float: give inf, if meant"
+            raise InvalidInputError(message) from error
         except (TypeError, ValueError) as error:
             raise InvalidInputError(f"metric {name!r} is {value!r:.100}, which is no number") from error
     data = dict(metadata or {})

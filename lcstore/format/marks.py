@@ -84,7 +84,7 @@ class RetiredRecord:
         )
         fields.done()
         if not keys.is_retirable(record.what):
-            raise CorruptionError(f"retires {record.what!r:.100}, which nothing has", key=key)
+            raise CorruptionError("retires what nothing has", key=key)
         return record
 
     def key(self) -> str:
@@ -124,7 +124,7 @@ class CondemnedRecord:
         )
         fields.done()
         if not keys.is_scope(record.scope):
-            raise CorruptionError(f"condemns {record.scope!r:.100}, which no edge has", key=key)
+            raise CorruptionError("condemns what no edge has", key=key)
         return record
 
     def key(self) -> str:

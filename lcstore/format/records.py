@@ -245,7 +245,7 @@ def _unseal(data: bytes, key: str) -> object:
 
 def _floats(fields: Fields, name: str) -> dict[str, int | float]:
     found = fields.numbers(name)
-    for label, value in found.items():
+    for value in found.values():
         if type(value) is int and abs(value) > 1 << 53:
-            raise fields.wrong(f"{name}.{label[:100]}", "a number that a float holds exactly", value)
+            raise fields.wrong(name, "numbers that floats hold exactly", value)
     return found

@@ -7,21 +7,43 @@ names the object.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
-from itertools import accumulate
-from typing import Final, NoReturn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple, NoReturn
 
+import numpy as np
+
+from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, LimitError
-from lcstore.limits import MAX_JSON_DEPTH, MAX_JSON_DIGITS, MAX_RECORD_BYTES
+from lcstore.limits import MAX_JSON_DEPTH, MAX_JSON_DIGITS, MAX_JSON_MEMORY, MAX_RECORD_BYTES
 
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 _DIGITS: Final = bytes(ord("0") if chr(c) in "0123456789" else ord(" ") for c in range(256))
 _LONG_DIGITS: Final = b"0" * (MAX_JSON_DIGITS + 1)
-_NOT_BRACKETS: Final = bytes(c for c in range(256) if chr(c) not in "[]{}")
-#: An opening bracket counts +1, a closing one -1 (255 as a signed byte).
-_NESTING: Final = bytes(1 if chr(c) in "[{" else 255 for c in range(256))
+#: What may be a float past the range: one with an exponent, or with more digits than that takes.
+_EXPONENT: Final = re.compile(rb"[0-9][eE]")
+_RANGE_DIGITS: Final = b"0" * 300
+#: Python's collector goes over all that is parsed again and again: of a long text that is most of the time.
+_LONG: Final = 1 << 18
+#: Bytes that are looked at together.
+_BLOCK: Final = 1 << 18
+
+
+def _by_byte(values: dict[str, int], dtype: str) -> Array:
+    table = np.zeros(256, dtype)
+    for char, value in values.items():
+        table[ord(char)] = value
+    return table
+
+
+_STEPS: Final = _by_byte({"[": 1, "{": 1, "]": -1, "}": -1}, "i1")
+#: Bytes that a parser makes, at most, of each of these outside of strings, where a string's last quote stands
+#: for it; of the rest it makes as many as there are.
+_TAKES: Final = _by_byte({"[": 100, "{": 300, ",": 48, ":": 64, '"': 64}, "i8")
 
 
 def dumps(value: object) -> bytes:
@@ -36,10 +58,13 @@ def dumps(value: object) -> bytes:
     Raises
     ------
     InvalidInputError
-        If `value` has no exact JSON text, or is nested deeper than `MAX_JSON_DEPTH`.
+        If `value` has no exact JSON text, is nested deeper than `MAX_JSON_DEPTH`, or has so many parts that
+        nobody would read it.
     """
     _check_writable(value)
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    if len(text) > _LONG and outline(text).memory > MAX_JSON_MEMORY:
+        raise InvalidInputError(f"a value of {len(text)} bytes of JSON holds too many parts to be read again")
     if _SURROGATE.search(text) and _has_lone_surrogate(value):
         raise InvalidInputError("a text holds half of a surrogate pair, which JSON cannot carry")
     return text
@@ -63,7 +88,8 @@ def loads(data: bytes, *, key: str, max_bytes: int = MAX_RECORD_BYTES) -> object
         If `data` is not one JSON value in UTF-8, repeats a key in an object, or holds NaN, an infinity, a
         float out of range or half of a surrogate pair.
     LimitError
-        If `data` is too long, nested too deep, or has an integer of too many digits.
+        If `data` is too long, nested too deep, would take too much memory, or has an integer of too many
+        digits.
     """
     if len(data) > max_bytes:
         raise LimitError(f"JSON of {len(data)} bytes, past the limit of {max_bytes}", key=key)
@@ -71,34 +97,72 @@ def loads(data: bytes, *, key: str, max_bytes: int = MAX_RECORD_BYTES) -> object
         text = str(data, "utf-8")
     except UnicodeDecodeError as error:
         raise CorruptionError(f"not UTF-8: {error.reason} at byte {error.start}", key=key) from error
-    if nesting(data) > MAX_JSON_DEPTH:
-        raise LimitError(f"JSON nested deeper than {MAX_JSON_DEPTH}", key=key)
-    value = _parse(text, key, long_digits=_LONG_DIGITS in data.translate(_DIGITS))
+    if len(data) > _LONG or data.count(b"[") + data.count(b"{") > MAX_JSON_DEPTH:
+        found = outline(data)
+        if found.depth > MAX_JSON_DEPTH:
+            raise LimitError(f"JSON nested deeper than {MAX_JSON_DEPTH}", key=key)
+        if found.memory > MAX_JSON_MEMORY:
+            raise LimitError(f"{len(data)} bytes of JSON that would take {found.memory} of memory", key=key)
+    digits = data.translate(_DIGITS)
+    with _uncollected(len(data)):
+        value = _parse(
+            text,
+            key,
+            long_digits=_LONG_DIGITS in digits,
+            floats=_RANGE_DIGITS in digits or _EXPONENT.search(data) is not None,
+        )
     if _SURROGATE.search(data) and _has_lone_surrogate(value):
         raise CorruptionError("a text holds half of a surrogate pair", key=key)
     return value
 
 
-def nesting(data: bytes) -> int:
-    """Return how deep the brackets of a JSON text are nested, or a little more, without parsing it."""
-    if data.count(b"[") + data.count(b"{") <= MAX_JSON_DEPTH:
-        return data.count(b"[") + data.count(b"{")
+class Outline(NamedTuple):
+    """How deep the brackets of a JSON text are nested, and how much memory it takes parsed: at most that."""
+
+    depth: int
+    memory: int
+
+
+def outline(data: bytes) -> Outline:
+    """Return what parsing a text comes to, without parsing it."""
+    deepest = depth = inside = 0
+    memory = 0 if data.isascii() else 3 * len(data)
     if b"\\" in data:
         # Pairs of backslashes first: what is left before a quote then decides whether the quote is escaped.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
-    outside_texts = b" ".join(data.split(b'"')[::2])
-    steps = outside_texts.translate(_NESTING, _NOT_BRACKETS)
-    return max(accumulate(memoryview(steps).cast("b")), default=0)
+    for at in range(0, len(data), _BLOCK):
+        block = np.frombuffer(data, np.uint8, min(_BLOCK, len(data) - at), at)
+        quoted = (np.cumsum(block == ord('"'), dtype=np.int64) + inside) & 1
+        inside = int(quoted[-1])
+        outside = block[quoted == 0]
+        memory += int(_TAKES[outside].sum())
+        depths = np.cumsum(_STEPS[outside], dtype=np.int64) + depth
+        if depths.size:
+            deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
+    return Outline(deepest, memory)
 
 
-def _parse(text: str, key: str, *, long_digits: bool) -> object:
+@contextmanager
+def _uncollected(size: int) -> Iterator[None]:
+    """Have no garbage collected while a long text is parsed: there is none."""
+    if size <= _LONG or not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _parse(text: str, key: str, *, long_digits: bool, floats: bool) -> object:
     try:
         return json.loads(
             text,
             object_pairs_hook=_unique,
             parse_constant=_refuse_constant,
-            parse_float=_finite,
-            # A call per integer is worth its time only where some run of digits is too long.
+            # A call per number is worth its time only where one may be too long.
+            parse_float=_finite if floats else None,
             parse_int=_short_int if long_digits else None,
         )
     except LcstoreError as error:
@@ -106,8 +170,10 @@ def _parse(text: str, key: str, *, long_digits: bool) -> object:
         raise
     except RecursionError as error:
         raise LimitError("JSON nested deeper than this thread's stack allows", key=key) from error
+    except json.JSONDecodeError as error:
+        raise CorruptionError(f"not JSON: {error.msg} at character {error.pos}", key=key) from None
     except ValueError as error:
-        raise CorruptionError(f"not JSON: {error}", key=key) from error
+        raise CorruptionError("not JSON", key=key) from error
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
@@ -116,7 +182,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         seen: set[str] = set()
         for name, _ in pairs:
             if name in seen:
-                raise CorruptionError(f"JSON object with two values for {name[:100]!r}")
+                raise CorruptionError("JSON object with two values for one key")
             seen.add(name)
     return found
 
@@ -128,7 +194,7 @@ def _refuse_constant(name: str) -> NoReturn:
 def _finite(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise CorruptionError(f"JSON with a float out of range: {text[:40]}")
+        raise CorruptionError("JSON with a float out of range")
     return value
 
 

@@ -3,16 +3,38 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any
 
 from lcstore.edges.grid import track_dtype
 from lcstore.format.keys import INTEGERS, Op
+from lcstore.state.qualified import stem_of
 from lcstore.state.specs import PoolSpec
 
-GROUP: Final = b'{"attributes":{},"node_type":"group","zarr_format":3}'
+
+def group_metadata(arrays: Iterable[tuple[PoolSpec, Op]]) -> bytes:
+    """Return the metadata of a part's group, with that of its arrays in it: none has an object of its own.
+
+    Parameters
+    ----------
+    arrays
+        The pools, each with what an operation says of it, in any order.
+    """
+    inside = {f"{stem_of(pool.name)}.{op}": array_metadata(pool, op) for pool, op in arrays}
+    value = {
+        "attributes": {},
+        "consolidated_metadata": {
+            "kind": "inline",
+            "metadata": dict(sorted(inside.items())),
+            "must_understand": False,
+        },
+        "node_type": "group",
+        "zarr_format": 3,
+    }
+    return json.dumps(value, separators=(",", ":")).encode()
 
 
-def array_metadata(pool: PoolSpec, op: Op) -> bytes:
+def array_metadata(pool: PoolSpec, op: Op) -> dict[str, Any]:
     """Return the metadata of the array of a pool that holds what an operation says."""
     integers = op in INTEGERS
     codec: dict[str, Any] = {"name": "lcstore.lc"}
@@ -23,7 +45,7 @@ def array_metadata(pool: PoolSpec, op: Op) -> bytes:
     if not integers and pool.storage_dtype != pool.dtype:
         codec["configuration"]["logical"] = pool.dtype
     shown = str(track_dtype(pool.dtype)) if integers else pool.storage_dtype
-    value = {
+    return {
         "attributes": {},
         "chunk_grid": {"configuration": {"chunk_shape": [pool.chunk]}, "name": "regular"},
         "chunk_key_encoding": {"configuration": {"separator": "."}, "name": "default"},
@@ -35,7 +57,6 @@ def array_metadata(pool: PoolSpec, op: Op) -> bytes:
         "storage_transformers": [],
         "zarr_format": 3,
     }
-    return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
 
 
 def _fill_value(dtype: str) -> object:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.graph.paths import Path, cheapest_paths, path_between
+from lcstore.graph.paths import Path, TwoWayPaths, cheapest_paths, path_between
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
 
 
@@ -226,6 +226,20 @@ class Graph:
             node = last.base
         path.reverse()
         return path
+
+    def path_around(self, node: str) -> list[EdgeRef] | None:
+        """Return the cheapest path from the root to `node` that no condemned edge is on, in either direction.
+
+        What an edge adds can be taken back, so a path may lead past the node and backward to it. What edges
+        on the way back set is then told by edges before the node; see `lcstore.edges.algebra`.
+
+        Returns
+        -------
+        list
+            The edges in order, those gone over backward saying so; None where there is no such path.
+        """
+        open_edges = (edge for edge in self.refs() if not self.is_condemned(edge))
+        return TwoWayPaths(open_edges).find(ROOT, node)
 
     def path_bytes(self, node: str) -> int:
         """Return how many bytes the path to `node` has to read; errors as for `path`."""

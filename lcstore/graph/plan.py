@@ -9,6 +9,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Final
 
+from lcstore.durability import NAMED, Durability
+from lcstore.graph.anchors import due_anchors
 from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
 from lcstore.graph.newest import edges_for_newest
@@ -81,6 +83,7 @@ def plan(
     drift: float = 0.5,
     max_bytes: int | None = None,
     partial: AbstractSet[str] = frozenset(),
+    durability: Durability = NAMED["none"],
 ) -> Plan:
     """Plan the shortcuts and anchors that make the kept nodes cheap to store and quick to restore.
 
@@ -106,21 +109,24 @@ def plan(
     partial
         Ids of nodes of which so much is gone that no edge can be made to them: retired ones, and kept ones
         that are stripped of what their own edges do not set. No bound holds for the latter.
+    durability
+        Says which anchors that are there stay though the plan does without them.
 
     Raises
     ------
     ValueError
         `elements` or `drift` is out of its range.
     """
-    branches = Branches(graph, graph.refs(), Sizes(elements, drift))
+    sizes = Sizes(elements, drift)
+    branches = Branches(graph, graph.refs(), sizes)
     wanted = set(kept) & branches.links.keys() - {ROOT}
     there = {edge for links in branches.links.values() for edge in links}
     frees = _try(branches, wanted, partial)
     if max_bytes is not None:
         for edge in frees.keys() - _affordable(frees, max_bytes):
             branches.links[edge.target].remove(edge)
-    needs, _ = _choose(branches, wanted, partial)
-    made = {edge for edge in needs if edge.is_planned}
+    made = {edge for edge in _choose(branches, wanted, durability)[0] if edge.is_planned}
+    needs = _settled(graph, there | made, wanted, sizes, durability)
     before, after = _paths(there, branches), _paths(needs, branches)
     newest = max(wanted, key=lambda node: graph.nodes[node].order, default=ROOT)
     return Plan(
@@ -135,8 +141,15 @@ def plan(
     )
 
 
-def needed(graph: Graph, kept: Collection[str], elements: int, *, drift: float = 0.5) -> frozenset[EdgeRef]:
-    """Return the edges that kept nodes are restored over; all others may be deleted.
+def needed(
+    graph: Graph,
+    kept: Collection[str],
+    elements: int,
+    *,
+    drift: float = 0.5,
+    durability: Durability = NAMED["none"],
+) -> frozenset[EdgeRef]:
+    """Return the edges that kept nodes are restored over, and anchors that are due; others may be deleted.
 
     Every kept node that could be restored still can be. The edges form a tree, with further ones to the
     newest nodes of runs. Where only condemned edges lead to a kept node, all of its cheapest path is needed;
@@ -149,7 +162,7 @@ def needed(graph: Graph, kept: Collection[str], elements: int, *, drift: float =
         All nodes and edges.
     kept
         Ids of nodes.
-    elements, drift
+    elements, drift, durability
         As for `plan`: so the edges of a plan that was carried out are what is needed.
 
     Raises
@@ -157,30 +170,41 @@ def needed(graph: Graph, kept: Collection[str], elements: int, *, drift: float =
     ValueError
         `elements` or `drift` is out of its range.
     """
-    sizes = Sizes(elements, drift)
-    edges, found = set(graph.refs()), _needed(graph, graph.refs(), kept, sizes)
-    while found != edges:
-        # Sizes are estimated from edges that may go, so a choice may come out otherwise without those.
-        edges, found = found, _needed(graph, found, kept, sizes)
-    return frozenset(found)
+    return frozenset(_settled(graph, graph.refs(), kept, Sizes(elements, drift), durability))
 
 
-def _needed(graph: Graph, edges: Iterable[EdgeRef], kept: Collection[str], sizes: Sizes) -> set[EdgeRef]:
+def _settled(
+    graph: Graph, edges: Iterable[EdgeRef], kept: Collection[str], sizes: Sizes, durability: Durability
+) -> set[EdgeRef]:
+    """Return which of some edges are needed, asked again of what is left until that stays.
+
+    Sizes are estimated from edges that may go, so a choice may come out otherwise without those.
+    """
+    before = {*edges}
+    found = _needed(graph, before, kept, sizes, durability)
+    while found != before:
+        before, found = found, _needed(graph, found, kept, sizes, durability)
+    return found
+
+
+def _needed(
+    graph: Graph, edges: Iterable[EdgeRef], kept: Collection[str], sizes: Sizes, durability: Durability
+) -> set[EdgeRef]:
     """Return which of some edges are needed."""
     branches = Branches(graph, edges, sizes)
     there = set(kept) & graph.nodes.keys()
     wanted = there & branches.links.keys()
-    needs, left_out = _choose(branches, wanted)
+    needs, left_out = _choose(branches, wanted, durability)
     needs.update(edge for node in left_out for edge in graph.path(node))
     return needs | graph.edges_above(there - wanted)
 
 
 def _choose(
-    branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str] = frozenset()
+    branches: Branches, kept: AbstractSet[str], durability: Durability
 ) -> tuple[set[EdgeRef], AbstractSet[str]]:
     """Return the edges that are needed of those that count, and the kept nodes that none of these lead to."""
-    tree = Tree(branches, kept, partial, planning=False)
-    return tree.edges() | edges_for_newest(tree), kept - tree.needed
+    tree = Tree(branches, kept, frozenset(), planning=False)
+    return tree.edges() | edges_for_newest(tree) | due_anchors(tree, durability), kept - tree.needed
 
 
 def _try(branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str]) -> dict[EdgeRef, float]:

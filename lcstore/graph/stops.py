@@ -119,7 +119,7 @@ class Tree:
         self.partial = partial
         self.planning = planning
         self.bound = Bound.of(len(kept))
-        self._forks = _forks(branches, kept) - partial
+        self._forks = _forks(branches, kept)
         for _ in range(PASSES):
             used = self._grow()
             lone = {fork for fork in self._forks if used[fork] < 2}
@@ -171,13 +171,24 @@ class Tree:
         found = self._existing(node, room)
         if not self.planning or node in self.partial:
             return found or (self._existing(node) if node in self.kept else None)
-        if found is None or (found.edge is not None and found.edge.base not in self.needed):
+        if found is None or self._may_do_better(node, found):
             new = self._new(node, room, self.bound.begin(level))
             if found is None or new.load < found.load:
                 old = found or self._existing(node)
                 self.frees[node] = old.load if old is not None else 0.0
                 return new
         return found
+
+    def _may_do_better(self, node: str, found: Stand) -> bool:
+        """Return whether an edge to be made may be worth more than what is there.
+
+        A writer's anchors lie beside the line of its deltas: a merge that is smaller keeps the line whole.
+        """
+        edge = found.edge
+        assert edge is not None
+        return edge.base not in self.needed or (
+            edge.base == ROOT and self.branches.places[node].parent != ROOT
+        )
 
     def _existing(self, node: str, room: int | None = None) -> Stand | None:
         """Return the cheapest stand over an edge that is there, of those that are no deeper than `room`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.format import keys
@@ -24,6 +24,9 @@ R = TypeVar("R")
 
 #: An array of an edge, of all its parts: pool and op.
 Array: TypeAlias = tuple[str, keys.Op]
+
+#: In the place of an array: the exact value of a node.
+EXACT: Final = ("", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,8 @@ class Contents:
         Keys of the objects that are there, by edge.
     layouts
         Digests of the layouts that are there.
+    copies
+        Keys of second copies.
     retired, condemned
         Keys of the retirements and condemnations that were there before the nodes and edges were listed.
     """
@@ -86,6 +91,7 @@ class Contents:
     parents: dict[str, str | None] = field(default_factory=dict)
     data: dict[str, list[str]] = field(default_factory=dict)
     layouts: list[str] = field(default_factory=list)
+    copies: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
     condemned: list[str] = field(default_factory=list)
 
@@ -95,11 +101,38 @@ class Contents:
         return set(self.graph.nodes) - self.graph.hidden
 
     @property
+    def named_layouts(self) -> set[str]:
+        """Layouts that records name."""
+        layouts = {stored.layout for stored in self.stored.values() if stored.own}
+        return {digest for layout in layouts for _, digest in split_layouts(layout)}
+
+    @property
     def idle_layouts(self) -> list[str]:
         """Layouts that no record names."""
-        layouts = {stored.layout for stored in self.stored.values() if stored.own}
-        used = {digest for layout in layouts for _, digest in split_layouts(layout)}
+        used = self.named_layouts
         return [digest for digest in self.layouts if digest not in used]
+
+    def missing(self) -> dict[tuple[str, str, str], str]:
+        """Return what is missing though no condemnation speaks of it: the key of an object of each.
+
+        Returns
+        -------
+        dict
+            By edge, pool and operation; by edge and `EXACT` for the exact value of a node.
+        """
+        marked = {(name.edge, name.scope) for name in self.marks.condemned}
+        found: dict[tuple[str, str, str], str] = {}
+        for edge, stored in self.stored.items():
+            there = set(self.data.get(edge, ()))
+            exact = () if stored.target in self.marks.inexact else stored.exact
+            for array, scope, refs in (
+                (EXACT, keys.EXACT_VALUE, exact),
+                *((array, keys.array_scope(*array), refs) for array, refs in stored.arrays.items()),
+            ):
+                lost = next((ref.key for ref in refs if ref.key not in there), None)
+                if lost is not None and marked.isdisjoint({(edge, scope), (edge, keys.WHOLE_EDGE)}):
+                    found[edge, *array] = lost
+        return found
 
     def key_of(self, edge: str) -> str | None:
         """Return the key of the record that an edge is in; None for objects of no record."""
@@ -119,10 +152,12 @@ def read_contents(
     Raises
     ------
     CorruptionError
-        A record cannot be read, contradicts its name, or has a parent of which nothing is known. Nothing may
-        be collected then: run ``lcstore repair``.
+        A record cannot be read, contradicts its name, or has a parent of which nothing is known; or a name
+        among the records is none of theirs. Nothing may be collected then: run ``lcstore repair``.
     """
-    return _Reading(backend, Listing.take(backend, COLLECTING), before, on_progress).run()
+    listing = Listing.take(backend, COLLECTING)
+    listing.check_names()
+    return _Reading(backend, listing, before, on_progress).run()
 
 
 class _Reading:
@@ -142,6 +177,7 @@ class _Reading:
             listing.named,
             data=listing.data,
             layouts=listing.layouts,
+            copies=listing.below(keys.COPIES),
             retired=[key for key in listing.below(keys.RETIRED) if key in early],
             condemned=listing.below(keys.CONDEMNED),
         )
@@ -155,7 +191,13 @@ class _Reading:
         made.marks = self.listing.marks(made.graph.nodes)
         made.marks.mark(made.graph)
         _check_parents(made)
+        self._look_again()
         return made
+
+    def _look_again(self) -> None:
+        """List the objects of edges once more that seem to lack some: they were listed before the records."""
+        for edge in {edge for edge, _, _ in self.made.missing()}:
+            self.made.data[edge] = self.backend.list(keys.edge_folder(edge))
 
     def _read(self, kind: Kind[Any, R], found: list[str], take: Callable[[str, R], None]) -> set[str]:
         return read_all(self.backend, kind, found, take, _refuse, self.on_progress)

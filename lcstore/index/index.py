@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
+from dataclasses import replace
 from functools import partial
 from threading import RLock
 from typing import NoReturn, TypeVar
@@ -234,15 +235,23 @@ class Index:
     # Paths, and what changes beside them ----------------------------------------------------------------
 
     def path(self, node: str) -> list[EdgeRef]:
-        """Return the edges from the root to a node that are the cheapest to read."""
+        """Return the edges from the root to a node that are the cheapest to read, all of them forward."""
         with self._lock:
             return self.graph.path(node)
+
+    def best_path(self, node: str) -> list[EdgeRef]:
+        """Return the path that a node is read over: where condemned edges close `path`, one around them.
+
+        That one may lead past the node and backward to it.
+        """
+        with self._lock:
+            return _best_path(self.graph, node)
 
     def situation(self, node: str) -> object:
         """Return what decides how a node is read; where that changes, reading may go better than before."""
         with self._lock:
             try:
-                path = tuple(self.graph.path(node))
+                path = tuple(_best_path(self.graph, node))
             except LcstoreError as error:
                 return str(error)
             return path, node in self.marks.inexact, self.marks.stripped.get(node)
@@ -265,23 +274,29 @@ class Index:
         if damaged is None:
             return False
         try:
-            path = self.path(node)
+            path = self.best_path(node)
         except LcstoreError:
             return False
-        found = {ref for ref in path if self._edge_id(ref) == damaged}
+        found = {replace(ref, backward=False) for ref in path if self._edge_id(ref) == damaged}
         with self._lock:
             try:
                 found -= self._damaged
                 graph = Graph(self.graph.nodes.values(), self.graph.edges.values())
                 self.marks.mark(graph)
                 self._avoid(graph, self._damaged | found)
-                if not found or graph.path(node) == path:
+                if not found or _best_path(graph, node) == path:
                     return False
             except LcstoreError:
                 return False
             self._damaged |= found
             self.graph = graph
             return True
+
+    def avoid(self, edges: Iterable[EdgeRef]) -> None:
+        """Have readers of this handle go over edges only where there is no other path: they are damaged."""
+        with self._lock:
+            self._damaged |= {*edges}
+            self._avoid(self.graph, self._damaged)
 
     def _edge_id(self, ref: EdgeRef) -> str | None:
         try:
@@ -310,6 +325,19 @@ class Index:
                 elif name.node in nodes or (name.node is None and name.edge in edges):
                     return True
             return False
+
+
+def _best_path(graph: Graph, node: str) -> list[EdgeRef]:
+    """Return the path that a node is read over; errors as for `Graph.path`."""
+    try:
+        if not graph.is_in_danger(node):
+            return graph.path(node)
+    except CorruptionError:
+        around = graph.path_around(node)
+        if around is None:
+            raise
+        return around
+    return graph.path_around(node) or graph.path(node)
 
 
 def _refuse(key: str, error: LcstoreError) -> NoReturn:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from lcstore.errors import NotFoundError
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.layoutfile import read_layout
 from lcstore.format.marks import (
@@ -20,9 +20,11 @@ from lcstore.format.marks import (
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.partrecords import edge_reader, node_reader
+from lcstore.index.stored import tell
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
 from lcstore.state.layout import Layout
-from lcstore.storage.backend import Backend, read_capped
+from lcstore.storage.backend import Backend, read_capped, read_twice
+from lcstore.storage.targets import keeps_twice
 
 N = TypeVar("N")
 R = TypeVar("R")
@@ -45,12 +47,19 @@ class Kind(Generic[N, R]):
         from there what the record is made of besides.
     limit
         Bytes of one, at the most.
+    copied
+        Returns of what a key says its second copy is known by; None where there are no copies.
     """
 
     folder: str
     parse: Callable[[str], N]
     reader: Callable[[Backend], Callable[[str, bytes], R]]
     limit: int = MAX_RECORD_BYTES
+    copied: Callable[[str], str] | None = None
+
+    def copy_key(self, key: str) -> str | None:
+        """Return the key of the second copy of a record."""
+        return None if self.copied is None else keys.copy_key(self.copied(key))
 
 
 def _alone(read: Callable[[str, bytes], R]) -> Callable[[Backend], Callable[[str, bytes], R]]:
@@ -58,12 +67,14 @@ def _alone(read: Callable[[str, bytes], R]) -> Callable[[Backend], Callable[[str
     return lambda backend: read
 
 
-NODE: Final[Kind[NodeName, NodeRecord]] = Kind(keys.NODES, keys.parse_node_key, node_reader)
+NODE: Final[Kind[NodeName, NodeRecord]] = Kind(
+    keys.NODES, keys.parse_node_key, node_reader, copied=lambda key: keys.parse_node_key(key).node
+)
 EDGE: Final[Kind[EdgeName, EdgeRecord]] = Kind(keys.EDGES, keys.parse_edge_key, edge_reader)
 LAYOUT: Final[Kind[str, Layout]] = Kind(
-    keys.LAYOUTS, keys.parse_layout_key, _alone(read_layout), MAX_LAYOUT_BYTES
+    keys.LAYOUTS, keys.parse_layout_key, _alone(read_layout), MAX_LAYOUT_BYTES, keys.parse_layout_key
 )
-#: Nothing reads second copies yet, but they are known by name: what a copy is of says how to read it.
+#: Second copies: what a copy is of says how to read it.
 COPY: Final[Kind[str, bytes]] = Kind(
     keys.COPIES, keys.parse_copy_key, _alone(lambda key, data: data), max(MAX_LAYOUT_BYTES, MAX_RECORD_BYTES)
 )
@@ -81,8 +92,32 @@ KINDS: Final[dict[str, Kind[Any, Any]]] = {
 
 
 def read_store_record(backend: Backend) -> StoreRecord:
-    """Return ``lcstore.json``; `NotFoundError` where there is no store."""
+    """Return ``lcstore.json``, or its second copy (`FallbackWarning`).
+
+    Raises
+    ------
+    NotFoundError
+        There is no store.
+    CorruptionError
+        It is damaged, and there is no copy.
+    """
     try:
-        return StoreRecord.from_bytes(read_capped(backend, keys.STORE_KEY, _MAX_STORE_RECORD))
+        return store_record_at(backend, keys.STORE_KEY)
+    except (NotFoundError, CorruptionError) as damage:
+        if keeps_twice(backend):
+            raise
+        try:
+            record = store_record_at(backend, keys.copy_key(keys.STORE_KEY))
+        except LcstoreError:
+            raise damage from None
+        lost = CorruptionError("the store's own record is damaged or missing", key=keys.STORE_KEY)
+        tell(backend, lost, "its second copy was read")
+        return record
+
+
+def store_record_at(backend: Backend, key: str) -> StoreRecord:
+    """Return ``lcstore.json``, or the copy of it, under a key; errors as for `read_store_record`."""
+    try:
+        return read_twice(lambda: StoreRecord.from_bytes(read_capped(backend, key, _MAX_STORE_RECORD)))
     except NotFoundError as error:
         raise NotFoundError(f"there is no store at {backend.url}", key=keys.STORE_KEY) from error

@@ -6,43 +6,47 @@ Only this module lists record folders, so all orders are here, with why each is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import Executor
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from lcstore.errors import LcstoreError
+from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.format import keys
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
+from lcstore.index.lost import lost_nodes
 from lcstore.index.marked import Marks, marks_of, pins_by_node
 from lcstore.storage.backend import Backend
+from lcstore.storage.targets import keeps_twice
 
 #: Folders to be listed: those of one group side by side, the groups one after another. "" is the whole store.
 Order: TypeAlias = tuple[tuple[str, ...], ...]
 
-#: Who looks for the latest node.
-LATEST: Final[Order] = ((keys.NODES,),)
+#: Who looks for the latest node. With the nodes, second copies are listed: see `lost_nodes`.
+LATEST: Final[Order] = ((keys.NODES, keys.COPIES),)
 #: Who sets a tag wants the number of the last one.
 TAGS: Final[Order] = ((keys.NAMES,),)
 #: Who deletes records deletes their second copies first.
 COPIES: Final[Order] = ((keys.COPIES,),)
-#: Who has just committed asks whether anything of it is condemned.
-CONDEMNATIONS: Final[Order] = ((keys.CONDEMNED,),)
+#: Who asks whether what listed records need is there.
+OBJECTS: Final[Order] = ((keys.DATA,),)
 #: Who shows the states; the marks of what is listed are listed after it.
-STATES: Final[Order] = ((keys.NODES,), (keys.NAMES, keys.RETIRED, keys.CONDEMNED))
+STATES: Final[Order] = ((keys.NODES, keys.COPIES), (keys.NAMES, keys.RETIRED, keys.CONDEMNED))
 #: Readers see what is there whatever the order: what goes is condemned a grace before.
-READING: Final[Order] = ((keys.NODES, keys.EDGES, keys.RETIRED, keys.NAMES, keys.CONDEMNED),)
-#: Who builds upon a state: marks are deleted after the records that they are about. So they are listed before
-#: those as well, and none that came and went is missed.
-BUILDING: Final[Order] = ((keys.RETIRED, keys.CONDEMNED), *READING)
+READING: Final[Order] = ((keys.NODES, keys.COPIES, keys.EDGES, keys.RETIRED, keys.NAMES, keys.CONDEMNED),)
+#: Who builds upon a state, or pins it, once the record of that is stored: marks are deleted after the records
+#: that they are about. So they are listed before those, and none that came and went is missed. What is marked
+#: from then on is marked by someone who lists the records once more, and finds the new one.
+BUILDING: Final[Order] = ((keys.RETIRED, keys.CONDEMNED), (keys.NODES, keys.COPIES, keys.EDGES, keys.NAMES))
 #: Collectors. Condemnations first: they go last, so whatever is condemned and not listed here is seen to be
 #: gone; and what is listed was condemned before the records were, so a state that needs it is seen, or its
-#: writer saw the condemnation. Retirements that may be swept: they are written after what they are about.
+#: writer saw the condemnation. Retirements and copies that may be swept: they are written after what they are
+#: about.
 #: Then data and layouts: of a save under way the record is listed, or its objects are not. Pins last: a state
 #: that is seen to be retired was not pinned before that, or the pin is seen.
 COLLECTING: Final[Order] = (
-    (keys.CONDEMNED, keys.RETIRED),
+    (keys.CONDEMNED, keys.RETIRED, keys.COPIES),
     (keys.DATA, keys.LAYOUTS),
     (keys.NODES, keys.EDGES),
     (keys.RETIRED, keys.NAMES),
@@ -51,7 +55,36 @@ COLLECTING: Final[Order] = (
 CHECKING: Final[Order] = ((keys.NODES, keys.EDGES), ("",))
 #: Who finds objects missing, and looks whether they were let go. Their condemnation was there before they
 #: went, and its record goes before it does: where the condemnation is not there any more, the record is not.
-AGAIN: Final[Order] = ((keys.CONDEMNED,), (keys.NODES, keys.EDGES))
+AGAIN: Final[Order] = ((keys.CONDEMNED,), (keys.NODES, keys.COPIES, keys.EDGES))
+
+
+def committed(edge: str, more: Sequence[str], *, builds: bool = False, at_once: bool = False) -> Order:
+    """Return what is listed of an edge of which the record has just been stored.
+
+    A condemnation goes last: one that came and went took along what was there by then. So the objects of the
+    edge are listed after the condemnations.
+
+    Parameters
+    ----------
+    edge
+        The edge's id.
+    more
+        Further folders.
+    builds
+        Whether what the edge leads from is to be looked at as well: it is another's.
+    at_once
+        List everything side by side: none of the objects is old enough for a collector. Were that wrong, only
+        a collector that deletes them, all within this listing, could be missed.
+    """
+    rest = (keys.edge_folder(edge), *more)
+    if builds:
+        return BUILDING[0], (*BUILDING[1], *rest)
+    return ((keys.CONDEMNED, *rest),) if at_once else ((keys.CONDEMNED,), rest)
+
+
+def is_amiss(name: str) -> bool:
+    """Return whether a foreign name lies where only records do; what servers keep for a folder does not."""
+    return name.partition("/")[0] in KINDS and not name.endswith("/")
 
 
 class Listing:
@@ -66,13 +99,16 @@ class Listing:
         where the whole store was listed after them, are those of both times.
     before
         Keys by folder: as of the first time, where it was listed twice.
+    lost
+        Keys, among those of nodes, of records that are missing and have a second copy.
     foreign
-        Names that are no keys, where the whole store was listed.
+        Names that are no keys.
     """
 
     def __init__(self, found: dict[str, list[str]]) -> None:
         self.by_folder = found
         self.before: dict[str, set[str]] = {}
+        self.lost: list[str] = []
         self.foreign: list[str] = []
 
     @classmethod
@@ -81,14 +117,24 @@ class Listing:
         listing = cls({})
 
         def one(folder: str) -> list[str]:
-            return backend.list(folder) if folder else backend.list("", listing.foreign)
+            return backend.list(folder, listing.foreign)
 
+        if keeps_twice(backend):  # so copies are not worth a request
+            order = tuple(tuple(folder for folder in group if folder != keys.COPIES) for group in order)
         for group in order:
             several = executor is not None and len(group) > 1
             found = executor.map(one, group) if executor is not None and several else map(one, group)
             for folder, listed in zip(group, found, strict=True):
                 listing._add(folder, listed)
+        if keys.NODES in listing.by_folder:
+            listing._add_lost(backend)
         return listing
+
+    def _add_lost(self, backend: Backend) -> None:
+        """Take in the nodes that are known by their second copies alone."""
+        nodes = self.by_folder[keys.NODES]
+        self.lost = list(lost_nodes(backend, self.by_folder.get(keys.COPIES, ()), nodes))
+        nodes += self.lost
 
     def _add(self, folder: str, listed: list[str]) -> None:
         if folder:
@@ -112,6 +158,15 @@ class Listing:
     def discard(self, key: str) -> None:
         """Leave a key out."""
         self.by_folder[key.partition("/")[0]].remove(key)
+
+    def check_names(self) -> None:
+        """Refuse, with `CorruptionError`, a name in a folder of records that no record can have.
+
+        What it stands for is not known, and it may be all that is left of a record.
+        """
+        for name in self.foreign:
+            if is_amiss(name):
+                raise CorruptionError("no record can have this name: run `lcstore verify`", key=name)
 
     def drop_unparsable(self, problem: Callable[[str, LcstoreError], None]) -> None:
         """Leave out the names of records that cannot be parsed; `problem` is told of each."""

@@ -22,6 +22,8 @@ class Marks:
         Nodes. A pinned one is kept, retired or not.
     inexact
         Nodes whose exact value is let go.
+    superseded
+        Nodes that are not kept for being the latest of their run.
     stripped
         Pools that are let go, by node.
     condemned
@@ -31,6 +33,7 @@ class Marks:
     retired: frozenset[str] = frozenset()
     pinned: frozenset[str] = frozenset()
     inexact: frozenset[str] = frozenset()
+    superseded: frozenset[str] = frozenset()
     stripped: dict[str, frozenset[str]] = field(default_factory=dict)
     condemned: frozenset[keys.CondemnedName] = frozenset()
 
@@ -76,19 +79,19 @@ def marks_of(
 ) -> Marks:
     """Put the names of marks together."""
     stripped: defaultdict[str, set[str]] = defaultdict(set)
-    states: set[str] = set()
-    inexact: set[str] = set()
+    whats: defaultdict[str, set[str]] = defaultdict(set)
     for name in retired:
         if name.pool is not None:
             stripped[name.node].add(name.pool)
         else:
-            (inexact if name.what == keys.EXACT_VALUE else states).add(name.node)
+            whats[name.what].add(name.node)
     return Marks(
-        frozenset(states),
-        frozenset(pinned),
-        frozenset(inexact),
-        {node: frozenset(pools) for node, pools in stripped.items()},
-        frozenset(condemned),
+        retired=frozenset(whats[keys.WHOLE_STATE]),
+        pinned=frozenset(pinned),
+        inexact=frozenset(whats[keys.EXACT_VALUE]),
+        superseded=frozenset(whats[keys.SUPERSEDED]),
+        stripped={node: frozenset(pools) for node, pools in stripped.items()},
+        condemned=frozenset(condemned),
     )
 
 

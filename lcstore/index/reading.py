@@ -10,7 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.index.kinds import Kind
-from lcstore.storage.backend import Backend, read_capped
+from lcstore.index.stored import tell
+from lcstore.storage.backend import Backend, read_capped, read_twice
 from lcstore.storage.survey import OnProgress, spread
 
 R = TypeVar("R")
@@ -75,15 +76,57 @@ class Records:
 def read_listed(backend: Backend, kind: Kind[Any, R], key: str, missing: str) -> tuple[R, int]:
     """Return a record and how many bytes it has; errors as for `Records.get`."""
     try:
-        data = read_capped(backend, key, kind.limit)
-    except NotFoundError as error:
-        raise CorruptionError(missing, key=key) from error
-    return kind.reader(backend)(key, data), len(data)
+        try:
+            return _read_at(backend, kind, key, key)
+        except NotFoundError as error:
+            raise CorruptionError(missing, key=key) from error
+    except CorruptionError as damage:
+        found = read_copy(backend, kind, key, damage)
+        tell(backend, damage, "its second copy was read")
+        return found
+
+
+def _read_at(backend: Backend, kind: Kind[Any, R], key: str, at: str) -> tuple[R, int]:
+    """Return what the record of a key is, by what is stored at that key or another."""
+
+    def read() -> tuple[R, int]:
+        data = read_capped(backend, at, kind.limit)
+        return kind.reader(backend)(key, data), len(data)
+
+    return read_twice(read)
+
+
+def read_copy(backend: Backend, kind: Kind[Any, R], key: str, damage: LcstoreError) -> tuple[R, int]:
+    """Return a record by its second copy, and how many bytes that has.
+
+    A copy is deleted before what it is a copy of: where this one is found after the record was not, nobody
+    has let go of that.
+
+    Raises
+    ------
+    LcstoreError
+        The damage, where there is no copy of what the key promises.
+    """
+    copy = kind.copy_key(key)
+    if copy is None:
+        raise damage
+    try:
+        return _read_at(backend, kind, key, copy)
+    except LcstoreError as error:
+        raise damage from error
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord(Generic[R]):
-    """A record that was read, or why it could not be."""
+    """A record that was read, or why it could not be.
+
+    Attributes
+    ----------
+    key, nbytes, record
+        Its key and length; None where neither it nor a second copy could be read.
+    error
+        Why it could not be read. Where there is a record nonetheless, that is from the second copy.
+    """
 
     key: str
     nbytes: int
@@ -102,8 +145,16 @@ def read_each(
     parse = kind.reader(backend)
 
     def read(key: str) -> ReadRecord[R]:
-        first = read_once(key)
-        return read_once(key) if isinstance(first.error, CorruptionError) else first
+        found = read_once(key)
+        if isinstance(found.error, CorruptionError):
+            found = read_once(key)
+        if isinstance(found.error, CorruptionError | NotFoundError):
+            try:
+                record, nbytes = read_copy(backend, kind, key, found.error)
+            except LcstoreError:
+                return found
+            return ReadRecord(key, nbytes, record, found.error)
+        return found
 
     def read_once(key: str) -> ReadRecord[R]:
         nbytes = 0
@@ -125,6 +176,7 @@ def read_all(
     take: Callable[[str, R], None],
     problem: Callable[[str, LcstoreError], None],
     on_progress: OnProgress | None = None,
+    mended: Callable[[str, LcstoreError], None] | None = None,
 ) -> set[str]:
     """Read all records of one kind that were listed.
 
@@ -138,6 +190,9 @@ def read_all(
         Given each that cannot, with the error. It may raise.
     on_progress
         Told how many have been read.
+    mended
+        Given each that could be read by its second copy alone, with what is wrong with it; it was taken.
+        Without it, that is warned of (`FallbackWarning`).
 
     Returns
     -------
@@ -147,12 +202,16 @@ def read_all(
     there = set()
     missing: list[tuple[str, LcstoreError]] = []
     for read in read_each(backend, kind, found, on_progress):
-        if isinstance(read.error, NotFoundError):
+        if read.record is None and isinstance(read.error, NotFoundError):
             missing.append((read.key, read.error))
             continue
         there.add(read.key)
         if read.record is not None:
             take(read.key, read.record)
+            if read.error is not None and mended is not None:
+                mended(read.key, read.error)
+            elif read.error is not None:
+                tell(backend, read.error, "its second copy was read")
         elif read.error is not None:
             problem(read.key, read.error)
     listed = set(backend.list(kind.folder)) if missing else set()

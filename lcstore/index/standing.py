@@ -7,59 +7,69 @@ from collections.abc import Iterable
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
-from lcstore.graph.refs import EdgeRef
+from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.contents import Contents, own_edge, shortcut_edge
 from lcstore.index.index import Index
-from lcstore.index.listing import BUILDING, CONDEMNATIONS, Listing
+from lcstore.index.listing import BUILDING, Listing
 from lcstore.index.needs import needed_arrays
 from lcstore.storage.backend import Backend
 
 
 def is_taken_away(
-    backend: Backend, edge: str, objects: Iterable[ObjectRef], new_layouts: Iterable[str] = ()
+    listing: Listing, edge: str, objects: Iterable[ObjectRef], new_layouts: Iterable[str] = ()
 ) -> bool:
     """Return whether a collector took what a record just committed names for an interrupted write's.
 
-    Whatever is condemned after this, its collector lists the records once more and finds the new one.
+    Whatever is condemned after the listing, its collector lists the records once more and finds the new one.
 
     Parameters
     ----------
-    backend
-        Where the store is.
+    listing
+        As `committed` orders it, with the layouts where there are new ones.
     edge, objects
         The edge of the record, and all objects that it needs.
     new_layouts
         The digests of those of its layouts that no earlier record of its handle names.
     """
-    condemned = Listing.take(backend, CONDEMNATIONS).condemned
-    if any(name.edge == edge and name.scope != keys.LAYOUT for name in condemned):
+    if any(name.edge == edge and name.scope != keys.LAYOUT for name in listing.condemned):
         return True
-    # The condemnation goes last: one that came and went took along what was there by then, whatever that was.
-    there = set(backend.list(keys.edge_folder(edge)))
+    there = set(listing.by_folder[keys.edge_folder(edge)])
     if any(ref.key not in there for ref in objects):
         return True
-    halves = {name.edge for name in condemned if name.scope == keys.LAYOUT}
+    halves = {name.edge for name in listing.condemned if name.scope == keys.LAYOUT}
     return any(
-        keys.layout_half(layout) in halves or not _is_there(backend, keys.layout_key(layout))
+        keys.layout_half(layout) in halves or keys.layout_key(layout) not in listing.by_folder[keys.LAYOUTS]
         for layout in new_layouts
     )
 
 
-def _is_there(backend: Backend, key: str) -> bool:
+def is_kept(listing: Listing, node: str) -> bool:
+    """Return whether nothing lets go of a node, be it the latest of its run or not."""
+    mine = (key for key in listing.by_folder[keys.RETIRED] if key.startswith(f"{keys.RETIRED}/{node}-"))
+    return not {keys.WHOLE_STATE, keys.SUPERSEDED} & {keys.parse_retired_key(key).what for key in mine}
+
+
+def exists(backend: Backend, name: NodeName) -> bool:
+    """Return whether the record of a node is there."""
     try:
-        backend.size(key)
+        backend.size(keys.node_key(name))
     except NotFoundError:
         return False
     return True
 
 
-def is_going(index: Index, node: str) -> bool:
-    """Return whether a state to be built upon is let go of, or a collector may be deleting what it needs.
+def is_going(index: Index, node: str, listing: Listing) -> bool:
+    """Return whether a state that is built upon is let go of, or a collector may be deleting what it needs.
 
-    To be asked when the record that builds upon it is stored: whoever condemns anything from then on lists
-    the records once more and finds that.
+    Parameters
+    ----------
+    index, node
+        The store, and the state.
+    listing
+        What `index.look` returned since the record that builds upon the state was stored: whoever condemns
+        anything from then on lists the records once more and finds that.
     """
-    retired, condemned = _look(index, node)
+    retired, condemned = _marks(listing, node)
     marks = index.marks
     if node not in index.graph.nodes or (keys.WHOLE_STATE in retired and node not in marks.pinned):
         return True
@@ -70,18 +80,15 @@ def is_going(index: Index, node: str) -> bool:
 
 def is_too_late(index: Index, node: str) -> bool:
     """Return whether a state, just pinned, was let go of, and a collector may be deleting what it needs."""
-    retired, condemned = _look(index, node)
+    retired, condemned = _marks(index.look(BUILDING), node)
     if node not in index.graph.nodes:
         return True
     return keys.WHOLE_STATE in retired and _is_condemned(index, node, condemned)
 
 
-def _look(index: Index, node: str) -> tuple[set[str], set[keys.CondemnedName]]:
-    """List everything anew; return what is retired of a node, and what is condemned."""
-    listing = index.look(BUILDING)
-    marks = [*map(keys.parse_retired_key, listing.before[keys.RETIRED]), *listing.retired]
-    condemned = {*map(keys.parse_condemned_key, listing.before[keys.CONDEMNED]), *listing.condemned}
-    return {name.what for name in marks if name.node == node}, condemned
+def _marks(listing: Listing, node: str) -> tuple[set[str], set[keys.CondemnedName]]:
+    """Return what is retired of a node, and what is condemned."""
+    return {name.what for name in listing.retired if name.node == node}, {*listing.condemned}
 
 
 def _is_condemned(index: Index, node: str, condemned: set[keys.CondemnedName]) -> bool:

@@ -7,13 +7,14 @@ still needed by none is deleted, when it was condemned at least a grace ago by t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord
@@ -76,6 +77,8 @@ class Collector:
     ----------
     backend, index, executor
         The store; its layouts; threads to delete with.
+    durability
+        Says which anchors stay.
     grace
         Seconds between condemning and deleting; the store's own grace if that is longer.
     """
@@ -85,12 +88,14 @@ class Collector:
         backend: Backend,
         index: Index,
         executor: Executor,
+        durability: Durability,
         grace: float | None = None,
         on_progress: OnProgress | None = None,
     ) -> None:
         self.backend = backend
         self.index = index
         self.executor = executor
+        self.durability = durability
         self.on_progress = on_progress
         least = read_store_record(backend).grace_seconds
         self.grace = least if grace is None else grace
@@ -107,7 +112,7 @@ class Collector:
     def run(self, *, dry_run: bool) -> CollectReport:
         """Collect, or say what would be collected."""
         contents = self._contents(None)
-        verdict = judge(contents, self._layout)
+        verdict = judge(contents, self._layout, self.durability)
         orphans = set(contents.data) if dry_run else self._orphans(contents)
         scopes = list(condemnable(contents, verdict, orphans))
         scopes += _of_layouts(contents.idle_layouts if dry_run else self._old_layouts(contents))
@@ -121,7 +126,7 @@ class Collector:
 
     def _after(self, contents: Contents, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
-        verdict = judge(contents, self._layout)
+        verdict = judge(contents, self._layout, self.durability)
         free = {*condemnable(contents, verdict, set(contents.data)), *_of_layouts(contents.idle_layouts)}
         condemned = [keys.parse_condemned_key(key) for key in contents.condemned]
         marked = [(Scope(n.edge, n.node, n.scope), keys.condemned_key(n)) for n in condemned]
@@ -204,14 +209,17 @@ class Collector:
     def _delete(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Delete objects, and only when all are gone the records that list them.
 
-        Copies go before what they are copies of, and parts that are objects after the records: a record that
-        is there can be read, and there is a copy only of what is there.
+        Copies and parity go before what could be rebuilt from them, so that nothing that was let go of is
+        taken for damage; and parts that are objects after the records: a record that is there can be read.
         """
-        objects = _objects(contents, scopes)
+        found = _objects(contents, scopes)
+        parity = [key for key in found if keys.is_parity(key)]
+        objects = [key for key in found if not keys.is_parity(key)]
         whole = [scope for scope in scopes if scope.scope == keys.WHOLE_EDGE]
         records = [key for scope in whole if (key := contents.key_of(scope.edge)) is not None]
         parts = [key for key in objects if keys.is_part(key)]
         self._delete_all("copies", self._copies([*objects, *records]))
+        self._delete_all("parity", parity)
         self._delete_all("objects", [key for key in objects if not keys.is_part(key)])
         self._delete_all("records", sorted(records))
         self._delete_all("parts", parts)
@@ -224,6 +232,16 @@ class Collector:
             return []
         copies = Listing.take(self.backend, COPIES).below(keys.COPIES)
         return [key for key in copies if keys.parse_copy_key(key) in gone]
+
+    def _stray_copies(self, contents: Contents, nodes: Container[str]) -> set[str]:
+        """Return the second copies of nothing that is there, which slow targets or cut off writers left."""
+        known = {*contents.layouts, *contents.named_layouts, keys.STORE_KEY}
+        found = [
+            key
+            for key in contents.copies
+            if (what := keys.parse_copy_key(key)) not in known and what not in nodes
+        ]
+        return self._old(found)
 
     def _sweep(self, contents: Contents, gone: Sequence[Scope]) -> int:
         """Delete marks that nothing refers to any more; return how many."""
@@ -243,6 +261,7 @@ class Collector:
         dead = {node for node, edge in contents.own.items() if edge in whole}
         marks += [keys.tag_key(name) for name in contents.named if name.node in dead]
         self._delete_all("marks", sorted(marks))
+        self._delete_all("copies", sorted(self._stray_copies(contents, nodes)))
         return len(marks)
 
     def _delete_all(self, phase: str, found: Sequence[str]) -> None:

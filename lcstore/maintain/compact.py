@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
-from threading import Semaphore
 from typing import Final
 
-from lcstore.edges.merge import MergeJob, Merger, bytes_per_job
-from lcstore.errors import CorruptionError, NotFoundError, StorageError
+from lcstore.durability import Durability
+from lcstore.edges.merge import Merger
+from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.bodies import EdgeBody, ObjectRef
-from lcstore.format.marks import CondemnedRecord
-from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.index import Index
-from lcstore.index.partrecords import shortcut_parts
-from lcstore.index.standing import is_taken_away
 from lcstore.maintain.retire import RetireReport
 from lcstore.maintain.verdict import weights_of
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import run_all
-from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
-from lcstore.version import SOFTWARE
-from lcstore.write.written import Written
+from lcstore.write.shortcut import ShortcutWrite
 
-#: Merging holds about this many bytes at a time, all workers together; more only where one chunk takes more.
-MEMORY: Final = 384 << 20
 #: How often an edge is tried when a collector changes its path meanwhile.
 _TRIES: Final = 3
 
@@ -92,6 +81,8 @@ class Compactor:
     ----------
     backend, index, reader, executor
         The store, and threads to merge with.
+    durability
+        What is stored besides the edges.
     max_bytes, max_seconds
         Stop before this much is written or this time has passed. What is done stays of use.
     """
@@ -102,6 +93,7 @@ class Compactor:
         index: Index,
         reader: Reader,
         executor: Executor,
+        durability: Durability,
         *,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
@@ -111,6 +103,7 @@ class Compactor:
         self.index = index
         self.reader = reader
         self.executor = executor
+        self.durability = durability
         self.max_bytes = max_bytes
         self.max_seconds = max_seconds
         self.on_progress = on_progress
@@ -167,7 +160,12 @@ class Compactor:
         partial: set[str] = set()
         while True:
             planned = plan(
-                graph, kept, self._elements(graph), max_bytes=self.max_bytes, partial=frozenset(partial)
+                graph,
+                kept,
+                self._elements(graph),
+                max_bytes=self.max_bytes,
+                partial=frozenset(partial),
+                durability=self.durability,
             )
             asked = [shortcut for shortcut in planned.shortcuts if shortcut.target in lacking]
             found = {shortcut.target for shortcut in asked if self._is_partial(shortcut, condemned)}
@@ -234,22 +232,16 @@ class Compactor:
         """Add one edge; say whether it stays."""
         node = self.reader.node(self.index.name(shortcut.target))
         with node.named():
-            merger = self._merger(shortcut)
-            edge = secrets.token_hex(16)
-            written = Written(self.backend, edge)
-            room = Semaphore(max(1, MEMORY // bytes_per_job(node.layout)))
-            jobs = [partial(self._merge, job, room, written) for job in merger.jobs()]
-            try:
-                run_all(self.executor, jobs)
-            except NotFoundError as error:
-                if error.key is None or not error.key.startswith(keys.edge_folder(edge)):
-                    raise
-                return False  # a collector took what was just written
-            merger.prove()
-            written.put_metadata(node.layout)
-        self.written += written.nbytes
-        parts = shortcut_parts(node.layout, merger.columns, written.listed())
-        return self._commit(shortcut, EdgeBody(edge, shortcut.base, parts))
+            write = ShortcutWrite(self.backend, self.executor, self._merger(shortcut), self.durability)
+            if not write.write():
+                return False
+        record = write.commit(shortcut.base, shortcut.target, shortcut.span)
+        self.written += write.written.nbytes
+        if record is None:
+            return False
+        self.index.add_edge(record)
+        self.made[shortcut.base, shortcut.target] = record.name.ref
+        return True
 
     def _inputs(self, shortcut: Shortcut) -> list[EdgeRef]:
         """Return the edges to sum: those that are named; where one is not there, what leads there now."""
@@ -267,29 +259,3 @@ class Compactor:
             below = self.reader.node(self.index.name(shortcut.base))
             base = below.layout, below.columns
         return Merger(edges, node.layout, node.columns, base)
-
-    def _merge(self, job: MergeJob, room: Semaphore, written: Written) -> None:
-        """Merge a chunk, write it, and read back what was written."""
-        with room:
-            for chunk in job():
-                self._check(written.put_chunk(chunk))
-
-    def _check(self, ref: ObjectRef) -> None:
-        try:
-            ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
-        except CorruptionError as error:
-            message = f"what was just written reads back differently: {error.message}"
-            raise StorageError(message, key=ref.key) from error
-
-    def _commit(self, shortcut: Shortcut, edge: EdgeBody) -> bool:
-        record = EdgeRecord(shortcut.target, edge, utc_now(), {"span": shortcut.span}, SOFTWARE)
-        put_record(self.backend, keys.edge_key(record.name), record.to_bytes())
-        if is_taken_away(self.backend, edge.id, edge.objects):
-            # Never under the name of the collector's own, which that is about to delete.
-            created = f"{utc_now()[:-1]}{int(secrets.token_hex(4), 16) % 1000:03d}Z"
-            mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, created)
-            put_record(self.backend, mark.key(), mark.to_bytes())
-            return False
-        self.index.add_edge(record)
-        self.made[shortcut.base, shortcut.target] = record.name.ref
-        return True

@@ -13,7 +13,10 @@ from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.refs import ROOT, NodeName
+from lcstore.index.contents import read_contents
 from lcstore.index.index import Index
+from lcstore.index.listing import OBJECTS, Listing
+from lcstore.maintain.broken import broken_states
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.choice import Decision, decide
@@ -92,8 +95,10 @@ def retire_by(
     """
     index.refresh(full=True)
     records = index.shown(on_progress)
-    decision = decide(rule, _candidates(index, records))
-    notes = list(decision.notes)
+    broken = _broken(backend, index, records)
+    whole = {node: record for node, record in records.items() if node not in broken}
+    decision = decide(rule, _candidates(index, whole))
+    notes = [*decision.notes, *_notes(backend, records, broken)]
     going = sorted(_going(index, records, decision, notes), key=lambda one: (one.step, one.node, one.what))
     if not dry_run:
         put_retired(backend, executor, going)
@@ -114,8 +119,11 @@ def retire_node(backend: Backend, index: Index, executor: Executor, node: str, r
     """
     graph = index.refresh(full=True)
     name = graph.nodes[node]
-    if node in tips(_as_candidates(graph.nodes.values())):
-        raise InvalidInputError(f"step {name.step} is the latest state of run {name.run}: it is always kept")
+    if node in tips(_as_candidates(graph.nodes.values())) - index.marks.superseded:
+        raise InvalidInputError(
+            f"step {name.step} is the latest state of run {name.run}, which is kept: go on from an earlier "
+            "one with store.rewind(step), and save; then it may go"
+        )
     if node in index.marks.pinned:
         raise InvalidInputError(f"step {name.step} is pinned: unpin it first")
     gone = Retired(name.step, node, keys.WHOLE_STATE, reason)
@@ -134,6 +142,28 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
         put_record(backend, record.key(), record.to_bytes())
 
     run_all(executor, [partial(put, one) for one in going])
+
+
+def _broken(backend: Backend, index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:
+    """Return the states that are known not to restore, each with the key of an object that it lacks.
+
+    Such a state is none of those that a rule keeps: it would take the place of a good one.
+    """
+    there = {*Listing.take(backend, OBJECTS).below(keys.DATA)}
+    if all(ref.key in there for record in records.values() for ref in record.objects):
+        return {}
+    return broken_states(read_contents(backend), index.layout)
+
+
+def _notes(backend: Backend, records: dict[str, NodeRecord], broken: dict[str, str]) -> Iterable[str]:
+    """Yield what the user is to know of states that do not restore."""
+    if broken:
+        steps = sorted(records[node].step for node in broken if node in records)
+        said = ", ".join(map(str, steps[:5])) + (f" and {len(steps) - 5} others" if len(steps) > 5 else "")
+        yield (
+            f"not counted, as they are damaged: step {said} ({next(iter(broken.values()))} is missing); "
+            f"run `lcstore repair {backend.url}`"
+        )
 
 
 def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:
@@ -156,6 +186,7 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
                 nbytes=own,
                 anchor_bytes=own if record.edge.base == ROOT else anchors.get(node),
                 exact=_has_exact(index.layout(record.layout), record) and node not in marks.inexact,
+                superseded=node in marks.superseded,
             )
         )
     return found

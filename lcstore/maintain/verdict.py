@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
-from lcstore.edges.columns import OWN
+from lcstore.durability import Durability
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import needed
-from lcstore.graph.refs import ROOT
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents, Stored
 from lcstore.index.needs import Needed, needed_arrays
+from lcstore.maintain.broken import avoid, broken_states
 from lcstore.state.layout import Layout
 
 
@@ -65,7 +66,7 @@ class Verdict(NamedTuple):
         return None if going else keys.PATH
 
 
-def judge(contents: Contents, layout: Callable[[str], Layout]) -> Verdict:
+def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durability) -> Verdict:
     """Find out what the kept states need.
 
     Nothing is relied on that is condemned, for another collector may be deleting it, or that is not there,
@@ -75,26 +76,32 @@ def judge(contents: Contents, layout: Callable[[str], Layout]) -> Verdict:
     Raises
     ------
     CorruptionError
-        A kept state cannot be restored over any path.
+        A kept state cannot be restored over any path, or is known to lack an object.
     """
     graph, kept = contents.graph, contents.kept
     _check_restorable(graph, kept)
+    for node, key in broken_states(contents, layout).items():
+        _refuse(graph.nodes[node], "an object that it needs is missing", key)
     elements, gone, avoided = elements_of(contents, layout), _gone(contents), set[str]()
-    _avoid(contents, {n.edge for n in contents.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
+    avoid(contents, {n.edge for n in contents.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
     while True:
-        tree = needed(graph, kept, elements)
+        tree = needed(graph, kept, elements, durability=durability)
         arrays = needed_arrays(contents, tree, kept, layout)
         hit = {array[0] for array in arrays & gone} - avoided
         if not hit:
             break
         avoided |= hit
-        _avoid(contents, hit)
+        avoid(contents, hit)
     ways = {ref.target for ref in tree if ref.edge is None}
     arrays |= _opening(contents, sorted(ways))
     nodes = kept | {ref.target for ref in tree} | {ref.base for ref in tree if ref.base != ROOT}
     shortcuts = {ref.edge for ref in tree if ref.edge is not None}
     danger = {node for node in kept if graph.is_in_danger(node)}
     above, edges = _above(graph, danger)
+    for ref in (ref for node in danger for ref in graph.path_around(node) or ()):
+        # The way around: what is gone over backward, and the anchor that it comes from.
+        above.add(ref.target)
+        edges |= set() if ref.edge is None else {ref.edge}
     own = {contents.own[node] for node in above}
     return Verdict(arrays, nodes | above, shortcuts | edges | own, ways | above)
 
@@ -181,30 +188,21 @@ def _gone(contents: Contents) -> set[Needed]:
     return found
 
 
-def _avoid(contents: Contents, edges: set[str], *, whole: bool = False) -> None:
-    """Have edges be a last resort, with those that leave something to them, or (`whole`) end with them."""
-    graph = contents.graph
-    own = {stored.target for edge in edges if (stored := contents.stored.get(edge)) and stored.own}
-    for node in own:
-        graph.condemn(node=node)
-    for edge, name in graph.edges.items():
-        left = name.target in own and (whole or OWN in contents.stored[edge].ops)
-        if edge in edges or left:
-            graph.condemn(edge=edge)
-
-
 def _check_restorable(graph: Graph, kept: set[str]) -> None:
     for node in sorted(kept):
         try:
             graph.path_bytes(node)
         except CorruptionError as error:
             name = graph.nodes[node]
-            raise CorruptionError(
-                f"{error.message}; nothing is collected while a kept state cannot be restored: "
-                "run `lcstore repair`",
-                key=keys.node_key(name),
-                step=name.step,
-            ) from error
+            _refuse(name, error.message, keys.node_key(name))
+
+
+def _refuse(name: NodeName, why: str, key: str) -> NoReturn:
+    raise CorruptionError(
+        f"{why}; nothing is collected while a kept state cannot be restored: run `lcstore repair`",
+        key=key,
+        step=name.step,
+    )
 
 
 def _above(graph: Graph, nodes: set[str]) -> tuple[set[str], set[str]]:

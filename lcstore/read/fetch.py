@@ -1,18 +1,21 @@
-"""Stored objects, each checked against its record before anything is made of it."""
+"""Chunks of one edge, each checked against the record before anything is made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from lcstore.edges.algebra import ArrayName
+from lcstore.edges.edge import Edge
+from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
-from lcstore.index.partrecords import fetch_object
+from lcstore.format.parity import families
+from lcstore.index.stored import fetch_object, fetch_rebuilt
 from lcstore.storage.backend import Backend
 
 
 class ChunkFetch:
-    """Gets chunks of one edge, checked; a chunk that no record lists is zero.
+    """Gets chunks of one edge, checked; a chunk that no record lists is zero. Thread-safe.
 
     Parameters
     ----------
@@ -27,6 +30,11 @@ class ChunkFetch:
         self.edge = edge.id
         self.refs = {ref.key: ref for ref in (*edge.objects, *more)}
 
+    @property
+    def stored(self) -> int:
+        """Bytes of all objects that the records list."""
+        return sum(ref.nbytes for ref in self.refs.values())
+
     def locate(self, pool: str, op: ArrayName, chunk: int) -> str:
         """Return the key of a chunk."""
         return keys.chunk_key(self.edge, pool, op, chunk)
@@ -36,6 +44,18 @@ class ChunkFetch:
         return self.refs.get(self.locate(pool, op, chunk))
 
     def __call__(self, pool: str, op: ArrayName, chunk: int) -> bytes | None:
-        """Return the bytes of a chunk; None where the record lists none."""
+        """Return the bytes of a chunk, rebuilt if need be; None where the record lists none."""
         ref = self.ref(pool, op, chunk)
-        return None if ref is None else fetch_object(self.backend, ref)
+        if ref is None:
+            return None
+        try:
+            return fetch_object(self.backend, ref)
+        except CorruptionError as error:
+            return fetch_rebuilt(self.backend, ref, families(self.refs.values()).get(ref.key), error)
+
+
+def stored_bytes(edges: Sequence[Edge]) -> int:
+    """Return how many bytes the objects of some edges have, as the records list them."""
+    own = [edge.own for edge in edges if edge.own is not None]
+    found = {id(edge.fetch): edge.fetch for edge in (*edges, *own)}
+    return sum(fetch.stored for fetch in found.values() if isinstance(fetch, ChunkFetch))

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar, get_args
 
-from lcstore.errors import CorruptionError, FallbackWarning, NotFoundError, warn
+from lcstore.errors import (
+    CorruptionError,
+    FallbackWarning,
+    LimitError,
+    NotFoundError,
+    UnsupportedFormatError,
+    warn,
+)
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice
+from lcstore.graph.refs import NodeName
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
 
 T = TypeVar("T")
 
+#: What makes one state unreadable, and says nothing of others.
+_UNREADABLE: Final = (CorruptionError, LimitError, UnsupportedFormatError)
+#: Before what is wrong is told, so many earlier states are tried, to say which can be read.
+_LOOKED_AT: Final = 16
 #: How often a state is resolved anew when maintenance changed what is there meanwhile.
 _TRIES: Final = 4
 
@@ -62,23 +76,56 @@ def snapshot_at(reader: Reader, at: At) -> Snapshot:
 
 
 def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt: OnCorrupt) -> T:
-    """Return what `use` makes of a state, or of the newest earlier one that is whole (`FallbackWarning`)."""
+    """Return what `use` makes of a state, or of the newest earlier one that can be read (`FallbackWarning`).
+
+    Raises
+    ------
+    CorruptionError, LimitError, UnsupportedFormatError
+        Why the state cannot be read.
+    """
     check_choice("on_corrupt", on_corrupt, get_args(OnCorrupt))
     try:
         return find(reader, at, use)
-    except CorruptionError as error:
-        if on_corrupt == "raise":
-            raise
+    except _UNREADABLE as error:
         damage = error
-    graph = reader.index.graph
-    damaged = reader.index.resolve(check_at(at))
-    earlier = [n for n in graph.nodes.values() if n.order < damaged.order and n.node not in graph.hidden]
-    for name in sorted(earlier, key=lambda name: name.order, reverse=True):
+    lost = reader.index.resolve(check_at(at))
+    if on_corrupt == "raise":
+        raise damage
+    for back, name in enumerate(_earlier(reader, lost), 1):
         try:
             found = find(reader, name.node, use)
-        except (CorruptionError, NotFoundError):
+        except (*_UNREADABLE, NotFoundError):
             continue
-        message = f"step {damaged.step} is damaged ({damage}): this is step {name.step} instead"
-        warn(message, FallbackWarning)
+        warn(
+            f"step {lost.step} cannot be read ({damage}): this is step {name.step}, {_saves(back)} before",
+            FallbackWarning,
+        )
         return found
     raise damage
+
+
+def newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -> str:
+    """Return a sentence that says which state before one can be read, for the message that it cannot."""
+    lost = reader.index.resolve(check_at(at))
+    earlier = _earlier(reader, lost)[:_LOOKED_AT]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        for back, name in enumerate(earlier, 1):
+            with suppress(*_UNREADABLE, NotFoundError):
+                find(reader, name.node, use)
+                return (
+                    f"step {name.step}, {_saves(back)} before, can be read: resume(on_corrupt='previous') "
+                    f"goes on from it, and `lcstore repair {reader.url}` says what is lost"
+                )
+    return f"nor can any of the {len(earlier)} before it: run `lcstore repair {reader.url}`"
+
+
+def _saves(count: int) -> str:
+    return f"{count} save{'s' * (count > 1)}"
+
+
+def _earlier(reader: Reader, lost: NodeName) -> list[NodeName]:
+    """Return the states that were saved before one, the newest first."""
+    graph = reader.index.graph
+    found = [n for n in graph.nodes.values() if n.order < lost.order and n.node not in graph.hidden]
+    return sorted(found, key=lambda name: name.order, reverse=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges.frames import values_of_frame
 from lcstore.errors import LcstoreError
+from lcstore.limits import check_unstored, zeros
+from lcstore.read.feeder import Ask, Fed, Feeder
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
@@ -21,16 +21,24 @@ from lcstore.storage.jobs import run_all
 def exact_values(
     reader: Reader, node: Node, wanted: Sequence[int], window: tuple[int, int] | None = None
 ) -> dict[int, Array]:
-    """Return the exact flat values of what is stored; with a window of one, what is outside means nothing."""
+    """Return the exact flat values of what is stored; of one tensor, those of a window where one is given."""
     fetch = exact_fetch(reader, node)
     specs = node.layout.tensors
-    out = {t: np.zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in wanted}
+    ends = {t: window or (0, specs[t].size) for t in wanted}
+    sizes = {t: (high - low) * dtype_from_name(specs[t].dtype).itemsize for t, (low, high) in ends.items()}
+    check_unstored(sum(sizes.values()), fetch.stored)
+    out = {t: zeros(high - low, dtype_from_name(specs[t].dtype)) for t, (low, high) in ends.items()}
     chunks = [
         (tensors, chunk)
         for tensors, chunk in exact_chunks(node, wanted)
         if window is None or tensors.holds(chunk, wanted[0], window)
     ]
-    run_all(reader.executor, [partial(_fill, tensors, chunk, fetch, out) for tensors, chunk in chunks])
+    begins = {t: low for t, (low, _) in ends.items()}
+    feeder = Feeder(reader.requests)
+    fed = feeder.fed(fetch)
+    with feeder.feeding(Ask(fed, tensors.pool.name, "exact", chunk) for tensors, chunk in chunks):
+        jobs = [partial(_fill, tensors, chunk, fed, out, begins) for tensors, chunk in chunks]
+        run_all(reader.executor, jobs)
     return out
 
 
@@ -49,7 +57,7 @@ def exact_chunks(node: Node, wanted: Sequence[int]) -> list[tuple[PoolMap, int]]
     return found
 
 
-def _fill(tensors: PoolMap, chunk: int, fetch: ChunkFetch, out: dict[int, Array]) -> None:
+def _fill(tensors: PoolMap, chunk: int, fetch: Fed, out: dict[int, Array], begins: dict[int, int]) -> None:
     pool = tensors.pool
     data = fetch(pool.name, "exact", chunk)
     if data is None:
@@ -58,9 +66,13 @@ def _fill(tensors: PoolMap, chunk: int, fetch: ChunkFetch, out: dict[int, Array]
     try:
         values = values_of_frame(data, high - low, dtype_from_name(pool.dtype))
     except LcstoreError as error:
-        error.key = error.key or fetch.locate(pool.name, "exact", chunk)
+        error.key = error.key or fetch.inner.locate(pool.name, "exact", chunk)
         raise
     for piece in tensors.pieces(chunk):
         if piece.tensor in out:
-            to = slice(piece.first, piece.first + piece.size)
-            out[piece.tensor][to] = values[piece.at : piece.at + piece.size]
+            begin = begins[piece.tensor]
+            first = max(piece.first, begin)
+            behind = min(piece.first + piece.size, begin + out[piece.tensor].size)
+            if first < behind:
+                at = piece.at + first - piece.first
+                out[piece.tensor][first - begin : behind - begin] = values[at : at + behind - first]

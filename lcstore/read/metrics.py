@@ -18,7 +18,7 @@ def best_step(reader: Reader, metric: str, mode: str) -> int:
         graph = reader.listed()
         names = [name for step in graph.steps() if (name := graph.at_step(step)) is not None]
         try:
-            records = reader.index.records([name.node for name in names], reader.executor)
+            records = reader.index.records([name.node for name in names], reader.requests)
         except (CorruptionError, NotFoundError):
             listed = reader.listed()
             if all(name.node in listed for name in names):

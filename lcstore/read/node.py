@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from lcstore.edges.columns import EXACT, Columns
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import LcstoreError, LimitError, NotFoundError
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
 from lcstore.state.layout import Layout
@@ -50,6 +50,12 @@ class Node:
             error.key = error.key or self.key
             error.step = self.record.step if error.step is None else error.step
             raise
+        except MemoryError as error:
+            raise LimitError(
+                "there is not enough memory for what is asked for: read less, with names=",
+                key=self.key,
+                step=self.record.step,
+            ) from error
 
     def has_let_go(self, tensor: int) -> bool:
         """Return whether a tensor of the layout was let go."""

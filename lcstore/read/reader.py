@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Self
 
 from lcstore.edges.columns import Columns
@@ -16,7 +17,7 @@ from lcstore.format.strictjson import loads
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
-from lcstore.index.partrecords import fetch_object
+from lcstore.index.stored import fetch_copied
 from lcstore.limits import MAX_LEAVES_BYTES
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
@@ -24,7 +25,7 @@ from lcstore.state.join import leaf_places
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import shared_workers
+from lcstore.storage.jobs import REQUESTS, shared_workers
 
 
 class Reader:
@@ -32,24 +33,27 @@ class Reader:
 
     Parameters
     ----------
-    backend, index, executor
-        Where from; what is there; threads to read and decode with.
+    backend, index
+        Where from; what is there.
+    executor, requests
+        Threads to decode with, and threads that wait for the target.
     """
 
-    def __init__(self, backend: Backend, index: Index, executor: Executor) -> None:
+    def __init__(self, backend: Backend, index: Index, executor: Executor, requests: Executor) -> None:
         self.backend = backend
         self.index = index
         self.executor = executor
+        self.requests = requests
         self.process = os.getpid()
         self.closed = False
 
     @classmethod
     def alone(cls, backend: Backend, known: Sequence[str]) -> Self:
         """Return a reader that knows the records with these keys, without a listing."""
-        workers = shared_workers()
-        index = Index(backend, workers)
+        requests = shared_workers(REQUESTS)
+        index = Index(backend, requests)
         index.know(known)
-        return cls(backend, index, workers)
+        return cls(backend, index, shared_workers(), requests)
 
     @property
     def url(self) -> str:
@@ -86,6 +90,13 @@ class Reader:
         """Return the plain values of a node."""
         found = [self._stored_leaves(node, part) for part in node.record.edge.parts]
         if not node.layout.parts:
+            if len(found[0]) != len(node.leaf_places):
+                raise CorruptionError(
+                    f"{len(found[0])} plain values are stored, and its layout has {len(node.leaf_places)}: "
+                    "run `lcstore verify`",
+                    key=node.key,
+                    step=node.record.step,
+                )
             return found[0]
         for part, values in zip(node.layout.parts, found, strict=True):
             if len(values) != len(structure_names(part.layout.structure)[1]):
@@ -97,7 +108,7 @@ class Reader:
         ref = part.leaves_object
         stored: object = part.leaves
         if ref is not None:
-            stored = loads(fetch_object(self.backend, ref), key=ref.key, max_bytes=MAX_LEAVES_BYTES)
+            stored = loads(fetch_copied(self.backend, ref), key=ref.key, max_bytes=MAX_LEAVES_BYTES)
         if not isinstance(stored, list):
             raise CorruptionError("a node has no plain values", key=node.key)
         try:
@@ -109,15 +120,17 @@ class Reader:
     def edges(self, path: Sequence[EdgeRef]) -> list[Edge]:
         """Return the edges of a path, their records read side by side and checked.
 
+        Those that it leads over backward are turned.
+
         Raises
         ------
         CorruptionError
             A record is damaged, or was collected.
         """
         try:
-            self.index.records([ref.target for ref in path], self.executor)
-            list(self.executor.map(self.index.edge, [ref.edge for ref in path if ref.edge is not None]))
-            return [self._edge(ref) for ref in path]
+            self.index.records([ref.target for ref in path], self.requests)
+            list(self.requests.map(self.index.edge, [ref.edge for ref in path if ref.edge is not None]))
+            return [replace(self._edge(ref), back=ref.backward) for ref in path]
         except NotFoundError as error:
             raise CorruptionError(f"what a path leads over is gone: {error.message}") from error
 

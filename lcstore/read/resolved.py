@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -16,17 +15,38 @@ from lcstore.edges.algebra import ArrayName, sets
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge
 from lcstore.edges.grid import pool_dtype
+from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.graph.refs import EdgeRef, NodeName
+from lcstore.limits import check_unstored
 from lcstore.read.convert import tree_of
-from lcstore.read.fetch import ChunkFetch
+from lcstore.read.feeder import Ask, Feeder
+from lcstore.read.fetch import ChunkFetch, stored_bytes
 from lcstore.read.kept import exact_chunks, exact_fetch, exact_values
 from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.shards import Box, overlap, within
 from lcstore.storage.jobs import run_all
+
+T = TypeVar("T")
+
+
+class once(Generic[T]):  # noqa: N801
+    """A property that is worked out once, and read from storage meanwhile: so nobody else waits for it.
+
+    `functools.cached_property` holds one lock for all objects of a class before Python 3.12.
+    """
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self.make = make
+        self.__doc__ = make.__doc__
+
+    def __get__(self, owner: Any, kind: type | None = None) -> T:
+        """Return what is made, and remember it in the owner."""
+        made = owner.__dict__[self.make.__name__] = self.make(owner)
+        return made
 
 
 class Rebuilt(NamedTuple):
@@ -89,7 +109,7 @@ class Resolved:
         self._stripped = stripped or frozenset()
         self.exact = not self.let_go if exact is None else exact
 
-    @cached_property
+    @once
     def node(self) -> Node:
         """The node, its record and layout read."""
         return replace(self.reader.node(self.name), exact=self.exact, stripped=self._stripped)
@@ -105,17 +125,19 @@ class Resolved:
     def keys(self) -> list[str]:
         """The keys of the records of the path: from them alone the node can be read."""
         # The graph is the one that the path was found in: where names go away, another takes its place.
-        graph, path = self._graph, self._path or ()
+        graph, path = self._graph, [*(self._path or ())]
+        if any(ref.backward for ref in path):
+            path += self._forward()
         nodes = dict.fromkeys([self.name.node, *(ref.target for ref in path)])
         found = [keys.node_key(graph.nodes.get(node, self.name)) for node in nodes]
         return found + [keys.edge_key(graph.edges[ref.edge]) for ref in path if ref.edge is not None]
 
-    @cached_property
+    @once
     def edges(self) -> list[Edge]:
         """The edges of the path, their records read."""
         return self.reader.edges(self.path)
 
-    @cached_property
+    @once
     def leaves(self) -> list[object]:
         """The plain values, in the order of the structure."""
         return self.reader.leaves(self.node)
@@ -166,7 +188,7 @@ class Resolved:
         with node.named():
             node.check_kept([tensor])
             if node.keeps_exact(tensor):
-                return exact_values(self.reader, node, [tensor], (low, high))[tensor][low:high]
+                return exact_values(self.reader, node, [tensor], (low, high))[tensor]
             return self.compose([tensor], window=(low, high)).values(tensor)
 
     def rebuild(self) -> Rebuilt:
@@ -180,7 +202,8 @@ class Resolved:
             list(executor.map(composer.prove, exact))
             values |= exact_values(self.reader, node, exact)
         pools = {
-            name: composer.pools.get(name, np.zeros(pool.size, dtype))
+            # On the way a pool may have been longer: a writer would take that for one to be laid out afresh.
+            name: composer.pools.get(name, np.zeros(pool.size, dtype))[: pool.size]
             for name, pool in node.layout.pools.items()
             if (dtype := pool_dtype(pool)) is not None
         }
@@ -188,10 +211,37 @@ class Resolved:
 
     def compose(self, wanted: Sequence[int], *, window: tuple[int, int] | None = None) -> Composer:
         """Compose the track of tensors along the path."""
-        node = self.node
-        composer = Composer(self._edges_to(wanted), node.layout, node.columns, wanted, window=window)
-        run_all(self.reader.executor, composer.jobs())
+        feeder = Feeder(self.reader.requests)
+        composer = self._composer(wanted, window, feeder.edge)
+        jobs = composer.jobs()
+        with feeder.feeding(
+            Ask(edge.fetch, pool, array, chunk) for edge, pool, array, chunk in composer.fetches()
+        ):
+            run_all(self.reader.executor, jobs)
         return composer
+
+    def _composer(
+        self,
+        wanted: Sequence[int],
+        window: tuple[int, int] | None = None,
+        of: Callable[[Edge], Edge] = lambda edge: edge,
+    ) -> Composer:
+        """Return what composes tensors; what a way back over an edge loses comes from before the node."""
+        node = self.node
+        found = self._edges_to(wanted)
+        composer = Composer([of(edge) for edge in found], node.layout, node.columns, wanted, window=window)
+        check_unstored(composer.nbytes, stored_bytes(found))
+        if composer.path.lost and any(ref.backward for ref in self.path):
+            forward = [of(edge) for edge in self.reader.edges(self._forward())]
+            composer.compose_anew(Path(forward, node.layout, composer.path.lost))
+        return composer
+
+    def _forward(self) -> list[EdgeRef]:
+        """Return the path that goes backward nowhere; none where there is no such path."""
+        try:
+            return self._graph.path(self.name.node)
+        except CorruptionError:
+            return []
 
     def _edges_to(self, wanted: Sequence[int]) -> list[Edge]:
         if sets(self.node.columns.op[list(wanted)]).all():
@@ -209,8 +259,7 @@ class Resolved:
             for tensors, chunk in exact_chunks(node, exact):
                 fetch(tensors.pool.name, "exact", chunk)
             if tracked:
-                edges = [asked.edge(edge) for edge in self._edges_to(tracked)]
-                for job in Composer(edges, node.layout, node.columns, tracked).jobs():
+                for job in self._composer(tracked, of=asked.edge).jobs():
                     job()
         return sum(asked.nbytes.values())
 

@@ -15,6 +15,8 @@ from lcstore.errors import LcstoreError
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
+from lcstore.limits import check_unstored
+from lcstore.read.fetch import stored_bytes
 from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
@@ -103,7 +105,7 @@ class Walker:
             Says which tensors of a state are wanted.
         """
         for name in names[1:]:
-            self.reader.executor.submit(self.reader.index.record, name.node)
+            self.reader.requests.submit(self.reader.index.record, name.node)
         if self._node is None or not names:
             return
         try:
@@ -139,10 +141,13 @@ class Walker:
         if expected is not None and same and expected[1].path.wanted.tolist() == sorted(wanted):
             return expected[1]
         path = self._path(node.name.node)
-        read, executor = self.reader.edges(path), self.reader.executor
-        edges = [_ahead(edge, executor, back=ref.backward) for edge, ref in zip(read, path, strict=True)]
+        read = self.reader.edges(path)
+        edges = [_ahead(edge, self.reader.requests) for edge in read]
         start = None if path and path[0].base == ROOT else self._held
-        return Composer(edges, node.layout, node.columns, wanted, start=start)
+        composer = Composer(edges, node.layout, node.columns, wanted, start=start)
+        if start is None:
+            check_unstored(composer.nbytes, stored_bytes(read))
+        return composer
 
     def _path(self, node: str) -> list[EdgeRef]:
         """Return the path to a node from the one that is held; from the root where nothing is."""
@@ -185,11 +190,10 @@ class _Ahead:
 
     def __call__(self, pool: str, array: ArrayName, chunk: int) -> bytes | None:
         asked = self._asked.pop((pool, array, chunk), None)
-        # Waiting here is safe: jobs begin in the order in which they came, so it is at work or done.
         return asked.result() if asked is not None else self._fetch(pool, array, chunk)
 
 
-def _ahead(edge: Edge, executor: Executor, *, back: bool) -> Edge:
-    """Return an edge as it is gone over, of which chunks can be asked for before they are needed."""
+def _ahead(edge: Edge, executor: Executor) -> Edge:
+    """Return an edge of which chunks can be asked for before they are needed."""
     own = None if edge.own is None else replace(edge.own, fetch=_Ahead(edge.own.fetch, executor))
-    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own, back=back)
+    return replace(edge, fetch=_Ahead(edge.fetch, executor), own=own)

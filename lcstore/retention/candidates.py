@@ -37,6 +37,8 @@ class Candidate:
         Stored bytes that an anchor of this state takes or would take; None where nobody knows.
     exact
         Whether it has an exact value that has not been let go.
+    superseded
+        Whether its run went on from an earlier state: then it is not kept for being the latest.
     """
 
     node: str
@@ -51,6 +53,7 @@ class Candidate:
     nbytes: int = 0
     anchor_bytes: int | None = None
     exact: bool = True
+    superseded: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.created, datetime):
@@ -81,6 +84,6 @@ def in_order(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def tips(candidates: Iterable[Candidate]) -> set[str]:
-    """Return the latest node of every writing handle, given the candidates as they were committed."""
-    latest = {(item.run, item.run_id): item.node for item in candidates}
-    return set(latest.values())
+    """Return the latest node of every writing handle that none superseded, given those in order of commit."""
+    latest = {(item.run, item.run_id): item for item in candidates}
+    return {item.node for item in latest.values() if not item.superseded}

@@ -35,6 +35,7 @@ from lcstore.state.specs import (
     check_shape,
     chunk_elements,
     pool_align,
+    role_of,
 )
 from lcstore.state.tree import structure_names
 
@@ -219,6 +220,7 @@ def make_layout(
     parent: Layout | None = None,
     *,
     fresh: bool = False,
+    covered: Set[Role] = frozenset(),
 ) -> Layout:
     """Return a layout with a place for every tensor.
 
@@ -235,6 +237,8 @@ def make_layout(
         would hold anything is laid out afresh.
     fresh
         Lay everything out anew: no holes, no place kept. For an anchor.
+    covered
+        Roles of the pools that have parity: new ones are cut into more chunks.
 
     Returns
     -------
@@ -253,10 +257,10 @@ def make_layout(
         return parent
     wanted = [Entry(*entry) for entry in wanted]
     _check_entries(structure, wanted)
-    layout = _grown(structure, wanted, parent if not fresh else None, frozenset())
+    layout = _grown(structure, wanted, parent if not fresh else None, frozenset(), covered)
     wasted = _wasted(layout)
     if wasted:
-        layout = _grown(structure, wanted, parent, wasted)
+        layout = _grown(structure, wanted, parent, wasted, covered)
     return parent if parent is not None and layout == parent else layout
 
 
@@ -279,8 +283,14 @@ def _fits(before: TensorSpec, entry: Entry) -> bool:
     return had == (entry.shape, entry.dtype, entry.role, entry.shard)
 
 
-def _grown(structure: Structure, wanted: Sequence[Entry], parent: Layout | None, afresh: Set[str]) -> Layout:
-    growth = _Growth(parent, afresh)
+def _grown(
+    structure: Structure,
+    wanted: Sequence[Entry],
+    parent: Layout | None,
+    afresh: Set[str],
+    covered: Set[Role],
+) -> Layout:
+    growth = _Growth(parent, afresh, covered)
     return Layout(structure, tuple([growth.place(entry) for entry in wanted]), growth.pool_specs())
 
 
@@ -296,9 +306,10 @@ def _wasted(layout: Layout) -> set[str]:
 class _Growth:
     """Pools while they grow; those of `afresh` begin anew, without what they were."""
 
-    def __init__(self, parent: Layout | None, afresh: Set[str]) -> None:
+    def __init__(self, parent: Layout | None, afresh: Set[str], covered: Set[Role]) -> None:
         self.parent = parent
         self.afresh = afresh
+        self.covered = covered
         self.sizes = {name: pool.size for name, pool in parent.pools.items()} if parent else {}
         for name in afresh:
             del self.sizes[name]
@@ -326,6 +337,7 @@ class _Growth:
         specs = {}
         for name, size in self.sizes.items():
             dtype = name.partition("-")[2]
-            chunk = known[name].chunk if name in known else chunk_elements(size, dtype)
-            specs[name] = PoolSpec(name, dtype, size, chunk)
+            covered = role_of(name) in self.covered
+            new = chunk_elements(size, dtype, covered=covered)
+            specs[name] = PoolSpec(name, dtype, size, known[name].chunk if name in known else new)
         return specs

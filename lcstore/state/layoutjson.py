@@ -64,8 +64,7 @@ def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str
     if type(value) is not dict or value.get("kind") != "layout":
         _corrupt("it is no layout")
     if type(value.get("format")) is not int or value["format"] != FORMAT:
-        found = f"{value.get('format')!r:.40}"
-        raise UnsupportedFormatError(f"layout format {found} is not known: upgrade lcstore")
+        raise UnsupportedFormatError("the layout's format is not known: upgrade lcstore")
     if value.keys() != _FIELDS:
         _corrupt("it lacks a field or has one too many")
     rows, pool_rows = value["tensors"], value["pools"]
@@ -100,7 +99,9 @@ def _read_pool(row: Any) -> PoolSpec:
     name = row[0]
     prefix, _, dtype = name.partition("-")
     if prefix not in POOL_ROLES:
-        _corrupt(f"{name!r:.80} is no name of a pool")
+        _corrupt("a pool has a name that none can have")
+    if dtype not in DTYPE_NAMES:
+        raise UnsupportedFormatError("a stored layout has a pool of an unknown dtype: upgrade lcstore")
     role, itemsize = POOL_ROLES[prefix], dtype_from_name(dtype).itemsize
     if role != "plain" and dtype not in LOSSY_DTYPES:
         _corrupt(f"pool {name!r} is lossy, and its dtype is not")

@@ -98,7 +98,7 @@ def _to_base64(data: bytes) -> str:
 
 def _decode_int(body: Any) -> int:
     if not _HEX_INT.fullmatch(body):
-        raise ValueError(body)
+        raise ValueError("not its one spelling")
     return int(body, 16)
 
 
@@ -106,7 +106,7 @@ def _decode_float(body: Any) -> float:
     if body in ("nan", "inf", "-inf"):
         return float(body)
     if not _HEX_BITS.fullmatch(body):
-        raise ValueError(body)
+        raise ValueError("not its one spelling")
     (value,) = struct.unpack(">d", bytes.fromhex(body))
     return float(value)
 

@@ -70,7 +70,7 @@ _ALGORITHM_PART: Final = re.compile(
 #: The first word of a name flattened into one key, as torch's distributed checkpoints write it.
 _OPTIMIZER_HEAD: Final = frozenset({"optim", "optimizer", "optimizers", "optimizer_state"})
 #: Names that nothing but an optimizer has: they make an optimizer of a tree that is not called one.
-_TORCH_MOMENTS: Final[dict[str, Role]] = {
+_TORCH_MOMENTS: Final[dict[Component, Role]] = {
     "exp_avg": "first_moment",
     "momentum_buffer": "first_moment",
     "exp_avg_sq": "second_moment",
@@ -90,7 +90,8 @@ _SHORT_MOMENTS: Final[dict[Component, Role]] = {
     "v": "second_moment",
     "momentum": "first_moment",
 }
-_MOMENT_PARTS: Final = frozenset({*_OPTAX_MOMENTS, *_SHORT_MOMENTS, *_TORCH_MOMENTS, "velocity"})
+_MOMENTS: Final[dict[Component, Role]] = {**_OPTAX_MOMENTS, **_SHORT_MOMENTS, **_TORCH_MOMENTS}
+_MOMENT_PARTS: Final = frozenset({*_MOMENTS, "velocity"})
 
 
 @lru_cache(maxsize=1 << 17)
@@ -202,13 +203,21 @@ def second_moment_place(path: Name) -> int:
     return next((i for i in range(begin, len(path)) if fields.get(path[i]) == "second_moment"), -1)
 
 
+def moment_field(path: Name) -> tuple[int, str] | None:
+    """Return the place in `path` of the field that says which moment it is, and that field."""
+    name = _words(path[-1:])
+    if name and name[-1] in _TORCH_MOMENTS:
+        return len(path) - 1, name[-1]
+    optimizer = _optimizer_place(path)
+    if optimizer is None:
+        return None
+    for place, part in enumerate(path[optimizer + 1 :], optimizer + 1):
+        # The first such field decides: what follows it names a parameter, which may be named anything.
+        if part in _OPTAX_MOMENTS or (part in _SHORT_MOMENTS and place == optimizer + 1):
+            return place, str(part)
+    return None
+
+
 def _moment(path: Name) -> Role:
-    name = _words(path)[-1]
-    if name in _TORCH_MOMENTS:
-        return _TORCH_MOMENTS[name]
-    place = _optimizer_place(path)
-    below = path[place + 1 :] if place is not None else ()
-    if below and below[0] in _SHORT_MOMENTS:
-        return _SHORT_MOMENTS[below[0]]
-    # The first such field decides: what follows it is the name of a parameter, which may be named anything.
-    return next((_OPTAX_MOMENTS[part] for part in below if part in _OPTAX_MOMENTS), "plain")
+    found = moment_field(path)
+    return _MOMENTS[found[1]] if found is not None else "plain"

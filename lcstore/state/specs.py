@@ -23,6 +23,8 @@ PLAIN_ALIGN: Final = 16
 CHUNK_MULTIPLE: Final = 1024
 MIN_CHUNK_BYTES: Final = 4 << 20
 MAX_CHUNK_BYTES: Final = 64 << 20
+#: The same of pools with parity, which takes as many bytes as the longest chunk that it covers.
+MIN_COVERED_BYTES: Final = 1 << 20
 #: From here on a pool would have too many objects with chunks of the usual size.
 HUGE_POOL_BYTES: Final = 16 << 30
 HUGE_CHUNK_BYTES: Final = 512 << 20
@@ -154,16 +156,20 @@ def check_shape(shape: Sequence[int]) -> int:
     return math.prod(shape)
 
 
-def chunk_elements(size: int, dtype: str) -> int:
+def chunk_elements(size: int, dtype: str, *, covered: bool = False) -> int:
     """Return the chunk length of a new pool of `size` elements.
 
     A quarter of the pool, at least 4 MiB and at most 64 MiB of raw values, so that small states are few
-    objects and large ones are coded in parallel; above 16 GiB, one part in 256, at most 512 MiB.
+    objects and large ones are coded in parallel; above 16 GiB, one part in 256, at most 512 MiB. Of a pool
+    that parity covers an eighth, at least 1 MiB.
     """
     itemsize = dtype_from_name(dtype).itemsize
     nbytes = size * itemsize
     if nbytes > HUGE_POOL_BYTES:
         chunk = min(max(nbytes // 256, MAX_CHUNK_BYTES), HUGE_CHUNK_BYTES)
+    elif covered:
+        step = CHUNK_MULTIPLE * itemsize
+        chunk = min(max(-(-nbytes // (8 * step)) * step, MIN_COVERED_BYTES), MAX_CHUNK_BYTES)
     else:
         chunk = min(max(nbytes // 4, MIN_CHUNK_BYTES), MAX_CHUNK_BYTES)
     return chunk // itemsize // CHUNK_MULTIPLE * CHUNK_MULTIPLE

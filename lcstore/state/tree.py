@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -49,11 +49,14 @@ class FlatState:
         Name and values of each tensor, in the order of the structure.
     leaves
         The plain values, in the order of the structure.
+    types
+        What named tuples and other objects with fields are called, by their place. Not stored.
     """
 
     structure: Structure = None
     tensors: list[tuple[Name, HostArray]] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
+    types: dict[Name, str] = field(default_factory=dict)
 
 
 class Selection(NamedTuple):
@@ -127,6 +130,8 @@ class _Flattener:
                 "arrays, plain values (int, float, complex, str, bytes, bool, None), and dicts, lists and "
                 "tuples of them"
             )
+        if found.kind == "dict" and not isinstance(obj, Mapping):
+            self.flat.types[path] = type(obj).__name__
         self.open.add(id(obj))
         children = [
             self.take(child, (*path, key)) for key, child in zip(found.keys, found.children, strict=True)

@@ -8,16 +8,24 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from lcstore.errors import InvalidInputError, LcstoreError, LimitError, NotFoundError, StorageError
+from lcstore.errors import (
+    CorruptionError,
+    InvalidInputError,
+    LcstoreError,
+    LimitError,
+    NotFoundError,
+    StorageError,
+)
 from lcstore.limits import MAX_LISTING
 from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview[Any]"
 Names: TypeAlias = list[str]
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -236,6 +244,14 @@ def read_capped(backend: Backend, key: str, limit: int) -> bytes:
     if len(data) > limit:
         raise LimitError(f"object longer than the limit of {limit} bytes", key=key)
     return data
+
+
+def read_twice(read: Callable[[], T]) -> T:
+    """Return what `read` returns; once more where that is damaged: a bit may have flipped on the way."""
+    try:
+        return read()
+    except CorruptionError:
+        return read()
 
 
 def storage_clock(backend: Backend) -> float | None:

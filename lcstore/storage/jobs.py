@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
-from typing import ParamSpec, TypeVar
+from contextvars import copy_context
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
 
@@ -17,9 +19,9 @@ class Workers(ThreadPoolExecutor):
     """The threads of one handle. Once they are told to stop, work is refused with `ClosedError`."""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Begin a job."""
+        """Begin a job, bound by the deadline of whoever begins it."""
         try:
-            return super().submit(fn, *args, **kwargs)
+            return super().submit(copy_context().run, partial(fn, *args, **kwargs))
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise
@@ -31,15 +33,18 @@ def default_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+#: Threads of a handle that wait for its target: they take no processor.
+REQUESTS: Final = 32
+
 #: The threads of each process for what belongs to no handle. A fork has none of those of its parent.
-_shared: dict[int, Workers] = {}
+_shared: dict[tuple[int, int], Workers] = {}
 
 
-def shared_workers() -> Workers:
-    """Return the threads of this process for whatever belongs to no handle. They are never told to stop."""
-    process = os.getpid()
-    return _shared.get(process) or _shared.setdefault(
-        process, Workers(default_threads(), thread_name_prefix="lcstore-shared")
+def shared_workers(count: int | None = None) -> Workers:
+    """Return threads of this process for whatever belongs to no handle. They are never told to stop."""
+    which = os.getpid(), count or default_threads()
+    return _shared.get(which) or _shared.setdefault(
+        which, Workers(which[1], thread_name_prefix="lcstore-shared")
     )
 
 

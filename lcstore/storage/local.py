@@ -14,10 +14,11 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
-from lcstore.errors import NotFoundError, StorageError, UnknownOutcomeError
+from lcstore.errors import CorruptionError, NotFoundError, StorageError, UnknownOutcomeError
 from lcstore.storage.backend import BaseBackend, Names, mapped
+from lcstore.storage.later import put_off
 from lcstore.storage.safekeys import safe_join, validate_key
 
 #: Hidden names are temporary files of writers (perhaps of dead ones), or not ours at all.
@@ -70,6 +71,19 @@ class LocalBackend(BaseBackend):
     def _put(self, key: str, data: memoryview) -> None:
         path = self._path(key)
         folder = os.path.dirname(path)
+        self._write(path, folder, data)
+        if put_off(self._settle, folder):
+            return
+        try:
+            self._settle({folder})
+        except OSError as error:
+            # The name is there for all to see; only whether it outlives a power cut is open.
+            open_yet = UnknownOutcomeError(f"could not make the write durable: {error}", key=key)
+            open_yet.volatile = True
+            raise open_yet from error
+
+    def _write(self, path: str, folder: str, data: memoryview) -> None:
+        """Have a file with some bytes, which are durable, appear under its name."""
         temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(12)}"
         fd = self._create(temporary, folder)
         try:
@@ -83,11 +97,6 @@ class LocalBackend(BaseBackend):
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        try:
-            self._settle(folder)
-        except OSError as error:
-            # The name is there for all to see; only whether it outlives a power cut is open.
-            raise UnknownOutcomeError(f"could not make the write durable: {error}", key=key) from error
 
     def _create(self, temporary: str, folder: str) -> int:
         # A collector may remove an empty directory between our making it and our using it.
@@ -95,7 +104,8 @@ class LocalBackend(BaseBackend):
             try:
                 return os.open(temporary, _CREATE, 0o666)
             except FileNotFoundError:
-                self._settled.discard(folder)
+                # Nobody removes the folders that lie in the root itself.
+                self._settled.difference_update([*self._up_from(folder)][:-2])
                 with contextlib.suppress(FileNotFoundError):
                     self._make(folder)
         return os.open(temporary, _CREATE, 0o666)
@@ -112,29 +122,41 @@ class LocalBackend(BaseBackend):
             _sync_directory(os.path.dirname(directory))
         os.makedirs(folder, exist_ok=True)
 
-    def _settle(self, folder: str) -> None:
-        """Make the newest name in `folder` durable, and the directories above it.
+    def _settle(self, folders: set[str]) -> None:
+        """Make the newest names in some directories durable, and the names of the directories themselves.
 
         Whoever made a directory may have died before making its name durable, so the first write through
         this handle does it again.
         """
-        _sync_directory(folder)
-        if folder in self._settled:
-            return
-        above = folder
-        while above != self.root:
-            above = os.path.dirname(above)
-            _sync_directory(above)
-        if self.root not in self._settled:
+        settled = set(self._settled)
+        new = {above for folder in folders for above in self._up_from(folder)} - settled
+        # From below: what is found after a power cut is then whole as far as it goes.
+        parents = {os.path.dirname(folder) for folder in new - {self.root}}
+        for folder in sorted(folders | parents, key=len, reverse=True):
+            _sync_directory(folder)
+        if self.root in new:
             # A parent that we may not even read is none that lcstore made.
             with contextlib.suppress(PermissionError):
                 _sync_directory(os.path.dirname(self.root))
         if len(self._settled) >= _MOST_SETTLED:
             self._settled.clear()
-        self._settled.update((self.root, folder))
+        self._settled.update(new)
+
+    def _up_from(self, folder: str) -> Iterator[str]:
+        """Yield a directory and those above it, up to the root of the store."""
+        while folder != self.root:
+            yield folder
+            folder = os.path.dirname(folder)
+        yield folder
 
     def _get(self, key: str, start: int, end: int | None) -> bytes:
-        fd = os.open(self._path(key), _READ)
+        path = self._path(key)
+        try:
+            fd = os.open(path, _READ)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                _refuse(stat.S_IFLNK, key)
+            raise
         try:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode):
@@ -158,11 +180,12 @@ class LocalBackend(BaseBackend):
                 for entry in entries:
                     if entry.name[0] == ".":
                         continue
-                    if entry.is_dir(follow_symlinks=False):
+                    # A link, or a directory of a record's name, is listed as what it stands in the place of:
+                    # who reads that finds it damaged, and nobody takes it for absent.
+                    if entry.is_dir(follow_symlinks=False) and not entry.name.endswith(".json"):
                         pending.append(inside + entry.name)
                     else:
-                        # A link is no object: the blank makes it a foreign name, reported and never opened.
-                        found.append(f"{inside}{entry.name}{' (link)' if entry.is_symlink() else ''}")
+                        found.append(inside + entry.name)
         return found
 
     def _delete(self, key: str) -> None:
@@ -206,15 +229,18 @@ class LocalBackend(BaseBackend):
             except OSError:
                 return path
             if stat.S_ISLNK(mode):
-                _refuse(mode, path[len(self.root) + 1 : at])
+                above = path[len(self.root) + 1 : at]
+                raise StorageError("a directory of the store is a link: a store holds none", key=above)
             at = path.find("/", at + 1)
         return path
 
 
-def _refuse(mode: int, key: str) -> None:
+def _refuse(mode: int, key: str) -> NoReturn:
+    if stat.S_ISDIR(mode) and key.endswith(".json"):
+        raise CorruptionError("a directory is in its place: move it away", key=key)
     if stat.S_ISDIR(mode):
         raise NotFoundError("no such object (a directory has this name)", key=key)
-    raise StorageError("neither a file nor a directory; a store holds no links or devices", key=key)
+    raise CorruptionError("a link or a device: put the object itself in its place, or take it away", key=key)
 
 
 def _unlink(path: str) -> None:

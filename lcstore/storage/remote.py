@@ -6,6 +6,7 @@ ranges out, and listings that never come from a cache.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -18,14 +19,24 @@ from typing import Any, Final
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.spec import AbstractFileSystem
 
-from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
+from lcstore.errors import (
+    CorruptionError,
+    InvalidInputError,
+    LcstoreError,
+    NotFoundError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from lcstore.storage.backend import BaseBackend, Names, mapped, storage_error
+from lcstore.storage.deadline import remaining
 from lcstore.storage.safekeys import safe_join, validate_key
 
 #: Targets where one request publishes a whole object atomically and durably, and directories do not exist.
 OBJECT_STORES: Final = frozenset(
     ["s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "ocilake", "oss", "tos", "tosfs", "memory"]
 )
+#: Those of them that s3fs serves.
+S3: Final = frozenset(["s3", "s3a"])
 #: Targets that nothing can be written to, or not safely: caches drop what makes a write atomic.
 CACHES: Final = frozenset(["simplecache", "filecache", "blockcache", "cached"])
 READ_ONLY: Final = CACHES | frozenset(
@@ -46,6 +57,8 @@ READ_ONLY: Final = CACHES | frozenset(
 )
 #: Targets whose servers may answer a range with the whole object.
 _IGNORE_RANGES: Final = frozenset(["http", "https"])
+#: Targets of this machine.
+_HERE: Final = frozenset(["file", "local", "memory"])
 #: Synchronous filesystems that several threads may use at once.
 _THREAD_SAFE: Final = frozenset(["file", "local", "memory", "sftp", "ssh"])
 #: The target said no before anything was stored; after any other error the write may have landed.
@@ -56,8 +69,17 @@ _REFUSALS: Final = (
     IsADirectoryError,
     NotImplementedError,
 )
+#: What clients raise where the bytes that came are not those that the server meant, by name.
+_ALTERED: Final = frozenset(["FlexibleChecksumError", "ChecksumError"])
+_NO_BUCKET: Final = re.compile(
+    r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
+)
 _TRUSTED_LENGTH: Final = 1 << 20
 _PASSWORD: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
+
+
+class NoBucketError(StorageError):
+    """What should hold the store, a bucket or container, is not there."""
 
 
 class FsspecBackend(BaseBackend):
@@ -88,8 +110,11 @@ class FsspecBackend(BaseBackend):
         self._fs = fs
         self._root = root.rstrip("/")
         self._flat = bool(names & OBJECT_STORES)
+        self._finds_by_prefix = type(fs).__module__.partition(".")[0] == "s3fs"
         self._whole_reads = bool(names & _IGNORE_RANGES)
         self._pid = os.getpid()
+        #: Whether there is a network in between.
+        self.remote = not names & _HERE
         self._made: set[str] = set()
         shared = bool(fs.async_impl) or bool(names & _THREAD_SAFE)
         self._turn: contextlib.AbstractContextManager[Any] = (
@@ -128,7 +153,7 @@ class FsspecBackend(BaseBackend):
     def _in_bulk(self, keys: list[str]) -> bool:
         try:
             with self._ready() as fs:
-                fs.rm([self._path(key) for key in keys])
+                _ask(fs, "rm", [self._path(key) for key in keys])
         except Exception:
             # Deleting is idempotent: what a bulk request cannot do (one key absent, say), single ones settle.
             return False
@@ -140,7 +165,7 @@ class FsspecBackend(BaseBackend):
         try:
             if self._flat:
                 with self._ready() as fs:
-                    fs.pipe_file(self._path(key), body)
+                    _ask(fs, "pipe_file", self._path(key), body)
             else:
                 self._put_beside(key, body)
         except LcstoreError:
@@ -188,16 +213,22 @@ class FsspecBackend(BaseBackend):
         path = self._path(key)
         with self._ready() as fs:
             if self._whole_reads:
-                return bytes(fs.cat_file(path))[start:end]
+                return bytes(_ask(fs, "cat_file", path))[start:end]
             if end is not None and end - start > _TRUSTED_LENGTH and not self._flat:
                 # These set aside as much memory as is asked for, whatever the object holds.
-                end = max(start, min(end, int(fs.info(path)["size"])))
+                end = max(start, min(end, int(_ask(fs, "info", path)["size"])))
             try:
                 # An explicit range saves the HEAD request by which some clients first ask for the size.
-                return bytes(fs.cat_file(path, start=start, end=end))
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                return bytes(_ask(fs, "cat_file", path, start=start, end=end))
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+                if _lacks_bucket(error):
+                    raise NoBucketError(
+                        f"there is no bucket {self._root.partition('/')[0]!r}: create it first", key=key
+                    ) from error
                 raise
-            except Exception:
+            except Exception as error:
+                if type(error).__name__ in _ALTERED:
+                    raise CorruptionError(f"altered on the way: {error}", key=key) from error
                 # Buckets refuse a range that begins at or past the end.
                 if self._ends_before(path, start):
                     return b""
@@ -226,8 +257,12 @@ class FsspecBackend(BaseBackend):
         return found
 
     def _find(self, top: str) -> Iterable[str]:
+        bucket, _, inside = top.partition("/")
         try:
-            return map(str, self._fs.find(top))
+            if self._finds_by_prefix and inside:
+                # Of a folder that is empty, s3fs asks three times whether it is.
+                return map(str, _ask(self._fs, "find", bucket, prefix=f"{inside}/"))
+            return map(str, _ask(self._fs, "find", top))
         except FileNotFoundError:
             return []
 
@@ -248,7 +283,7 @@ class FsspecBackend(BaseBackend):
 
     def _delete(self, key: str) -> None:
         with self._ready() as fs:
-            fs.rm_file(self._path(key))
+            _ask(fs, "rm_file", self._path(key))
 
     def _prune(self, folders: set[str]) -> None:
         """Remove directories that deletions left empty; it does no harm where that fails."""
@@ -281,7 +316,7 @@ class FsspecBackend(BaseBackend):
     def _info(self, key: str) -> dict[str, Any]:
         with self._ready() as fs, mapped("look at", key, absent=True):
             fs.invalidate_cache()
-            info: dict[str, Any] = fs.info(self._path(key))
+            info: dict[str, Any] = _ask(fs, "info", self._path(key))
         if info.get("type") == "directory":
             raise NotFoundError("no such object (a directory has this name)", key=key)
         return info
@@ -295,6 +330,29 @@ class FsspecBackend(BaseBackend):
             raise StorageError("opened before this process was forked; open the store again in the child")
         with self._turn:
             yield self._fs
+
+
+def _ask(fs: Any, method: str, *args: Any, **options: Any) -> Any:
+    """Call a method of a filesystem. One that can be left waiting is not waited for past the deadline."""
+    left = remaining()
+    if left is None or not fs.async_impl:
+        return getattr(fs, method)(*args, **options)
+    answer = asyncio.run_coroutine_threadsafe(getattr(fs, f"_{method}")(*args, **options), fs.loop)
+    try:
+        return answer.result(left)
+    except TimeoutError:
+        answer.cancel()
+        raise
+
+
+def _lacks_bucket(error: BaseException) -> bool:
+    """Return whether an object is absent because what should hold it is."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if _NO_BUCKET.search(str(seen)):
+            return True
+        seen = seen.__cause__
+    return False
 
 
 def _target_of(fs: Any) -> Any:

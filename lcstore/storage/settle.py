@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, Buffer
+from lcstore.storage.deadline import deadline
+
+#: Seconds for what is asked of a target that has failed.
+LITTLE: Final = 1.0
+
+
+def put_object(backend: Backend, key: str, data: Buffer) -> None:
+    """Store what makes nothing so: an object that a record will name, a mark that means nothing without one.
+
+    Raises
+    ------
+    StorageError
+        It may be there or not, which makes no difference.
+    """
+    try:
+        backend.put(key, data)
+    except UnknownOutcomeError as error:
+        failed = StorageError(error.message, key=key)
+        failed.gave_up = error.gave_up
+        raise failed from error
 
 
 def put_record(backend: Backend, key: str, data: bytes) -> None:
@@ -21,21 +43,28 @@ def put_record(backend: Backend, key: str, data: bytes) -> None:
     """
     try:
         backend.put(key, data)
-    except LcstoreError as error:
-        _settle(backend, key, data, error)
-
-
-def _settle(backend: Backend, key: str, data: bytes, error: LcstoreError) -> None:
-    unknown = isinstance(error, StorageError) and error.outcome_unknown
-    if unknown:
-        try:
-            backend.put(
-                key, data
-            )  # on a durable target this also makes it so, where a read would only see it
-        except LcstoreError:
-            pass
+    except StorageError as error:
+        if not error.outcome_unknown:
+            _look(backend, key, data, error)
+        elif error.gave_up:
+            with deadline(LITTLE):
+                _look(backend, key, data, error)
         else:
-            return
+            _settle(backend, key, data, error)
+
+
+def _settle(backend: Backend, key: str, data: bytes, error: StorageError) -> None:
+    """Write a record again, which on a durable target also makes it so, where a read would only see it."""
+    try:
+        backend.put(key, data)
+    except StorageError as again:
+        error.volatile |= again.volatile
+        _look(backend, key, data, error)
+
+
+def _look(backend: Backend, key: str, data: bytes, error: StorageError) -> None:
+    """Return if a record is there although writing it failed with an error; raise what is known if not."""
+    unknown = error.outcome_unknown
     try:
         found = backend.get(key, 0, len(data) + 1)
     except NotFoundError:
@@ -51,5 +80,10 @@ def _settle(backend: Backend, key: str, data: bytes, error: LcstoreError) -> Non
             "the record was sent, but whether it arrived cannot be read: save again, which settles it first",
             key=key,
         ) from error
-    if found != data or backend.durable:
-        raise UnknownOutcomeError("the record's name is taken, but not surely by it", key=key) from error
+    if found != data:
+        raise UnknownOutcomeError("the record's name is taken, but not by it", key=key) from error
+    if error.volatile:
+        raise UnknownOutcomeError(
+            "the record is there, but may not outlive a power cut: save again, which settles it first",
+            key=key,
+        ) from error

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Final, TypeAlias, TypeVar
+
+from lcstore.storage.jobs import Workers
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,7 +36,7 @@ def spread(
     wanted = list(items)
     pending: deque[Future[R]] = deque()
     done = 0
-    with ThreadPoolExecutor(workers, thread_name_prefix="lcstore-read") as pool:
+    with Workers(workers, thread_name_prefix="lcstore-read") as pool:
         try:
             for item in wanted:
                 if until():

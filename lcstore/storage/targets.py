@@ -11,9 +11,10 @@ import fsspec
 
 from lcstore.errors import InvalidInputError, StorageError
 from lcstore.storage.backend import Backend
+from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
-from lcstore.storage.remote import OBJECT_STORES, READ_ONLY, FsspecBackend
+from lcstore.storage.remote import OBJECT_STORES, READ_ONLY, S3, FsspecBackend
 
 #: What makes an object a backend.
 _BACKEND: Final = (
@@ -78,6 +79,16 @@ def open_backend(
     return _open_fsspec(text, protocols, options)
 
 
+def is_near(backend: Backend) -> bool:
+    """Return whether a target answers at once: it is a local directory, or memory."""
+    return set(_protocols(backend.url)) <= {"file", "local", "memory"}
+
+
+def keeps_twice(backend: Backend) -> bool:
+    """Return whether a target keeps its objects several times by itself, as buckets do."""
+    return not (OBJECT_STORES - {"memory"}).isdisjoint(_protocols(backend.url))
+
+
 def _protocols(url: str) -> list[str]:
     """Return the protocols of a URL, outermost first; a plain path is a file."""
     return [
@@ -95,6 +106,11 @@ def _open_fsspec(url: str, protocols: list[str], options: dict[str, object]) -> 
     if len(protocols) == 1 and protocols[0] in OBJECT_STORES:
         # A cached listing hides what other writers stored.
         options.setdefault("use_listings_cache", False)
+    if len(protocols) == 1 and protocols[0] in S3:
+        # Ten by default: the other requests of a handle would wait for them.
+        config = options.get("config_kwargs")
+        given = dict(config) if isinstance(config, Mapping) else {}
+        options["config_kwargs"] = {"max_pool_connections": REQUESTS} | given
     try:
         fs, root = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError, TypeError) as error:

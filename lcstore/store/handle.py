@@ -7,28 +7,39 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Self
 
+from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError
 from lcstore.index.index import Index
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
-from lcstore.storage.jobs import Workers, default_threads
+from lcstore.storage.jobs import REQUESTS, Workers, default_threads
 
 
 class Handle:
     """What looking, saving and maintaining share."""
 
-    def __init__(self, backend: Backend, *, writable: bool, threads: int | None) -> None:
+    def __init__(
+        self, backend: Backend, durability: Durability, *, writable: bool, threads: int | None
+    ) -> None:
         self._backend = backend
+        self._durability = durability
         self._writable = writable
         self._executor = Workers(threads or default_threads(), thread_name_prefix="lcstore")
-        self._index = Index(backend, self._executor)
-        self._reader = Reader(backend, self._index, self._executor)
+        #: Threads that wait for the target, apart from those that code.
+        self._requests = Workers(REQUESTS, thread_name_prefix="lcstore-requests")
+        self._index = Index(backend, self._requests)
+        self._reader = Reader(backend, self._index, self._executor, self._requests)
         self._lock = RLock()
 
     @property
     def url(self) -> str:
         """Where the store is."""
         return self._backend.url
+
+    @property
+    def durability(self) -> Durability:
+        """What this handle stores besides, so that damage costs little."""
+        return self._durability
 
     @property
     def backend(self) -> Backend:
@@ -42,6 +53,7 @@ class Handle:
         with self._lock:
             self._reader.closed = True
         self._executor.shutdown(wait=True)
+        self._requests.shutdown(wait=True)
 
     def __enter__(self) -> Self:
         return self

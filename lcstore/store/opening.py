@@ -7,12 +7,15 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
+from lcstore.durability import DurabilityLike, durability_from
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
 from lcstore.storage.backend import Backend
-from lcstore.storage.targets import open_backend
+from lcstore.storage.patient import patient
+from lcstore.storage.remote import NoBucketError
+from lcstore.storage.targets import keeps_twice, open_backend
 from lcstore.store.store import Store
 from lcstore.units import parse_seconds
 
@@ -27,6 +30,9 @@ def open_store(
     policy: PolicyLike = "balanced",
     threads: int | None = None,
     grace: float | str | None = None,
+    durability: DurabilityLike | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
 ) -> Store:
     """Open a store.
 
@@ -48,33 +54,57 @@ def open_store(
     grace
         For a store that is created now: how long collecting waits between condemning and deleting, at the
         least (``"24h"``, or seconds; a day by default). Readers under way and slow listings need it.
+    durability
+        What is stored besides, so that damage costs little: a `Durability`, or the name of one.
+        ``"default"`` (parity of what later states stand on, records twice, anchors added now and then),
+        ``"all"`` (parity of everything) or ``"none"``; ``"none"`` if not given and the target is an object
+        store, which keeps everything several times by itself. It holds for what this handle writes.
+    timeout
+        Seconds that the target has for a request, all tries together; a try has half of them while others
+        may follow. By default 60 for targets behind a network, and no limit for others.
+    retries
+        How often a request that fails is tried again, after pauses that double from 0.1 to 5 seconds: by
+        default 5 times for targets behind a network, and never for others. What cannot help (permissions, a
+        full disk) is not tried again. The logger "lcstore" tells of retries and of long silences.
 
     Raises
     ------
     NotFoundError
-        Modes ``r`` and ``r+``: there is no store.
+        Modes ``r`` and ``r+``: there is no store. All modes: there is no bucket to hold one.
     ConflictError
         Mode ``w-``: there is one already.
     UnsupportedFormatError
         It was written by a newer lcstore.
+    StorageError
+        The target failed, or did not answer in time.
     """
     if mode not in get_args(Mode):
         raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")
     if threads is not None and threads < 1:
         raise InvalidInputError(f"threads is {threads!r}; it is 1 or more, or None for one per core")
-    backend = open_backend(url, storage_options)
+    backend = patient(open_backend(url, storage_options), timeout, retries)
     try:
-        read_store_record(backend)
-        exists = True
+        found = read_store_record(backend)
+    except NoBucketError as error:
+        raise NotFoundError(f"no store can be at {backend.url}: {error.message}") from error
     except NotFoundError:
-        exists = False
+        found = None
+    exists = found is not None
     if not exists and mode in ("r", "r+"):
         raise NotFoundError(f"there is no store at {backend.url}; mode 'a' creates one on the first save")
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
     made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))
+    if durability is None:
+        durability = "none" if keeps_twice(backend) else "default"
     return Store(
-        backend, policy_from(policy), writable=mode != "r", made=None if exists else made, threads=threads
+        backend,
+        policy_from(policy),
+        durability_from(durability),
+        writable=mode != "r",
+        made=None if exists else made,
+        grace=(found or made).grace_seconds,
+        threads=threads,
     )
 
 

@@ -41,6 +41,8 @@ class Stats:
         How many of these objects, and bytes, a collector is going to delete.
     pools
         Stored bytes by pool and what is stored of it: ``weights-float32.add``.
+    protection_bytes
+        Of what is stored, what is there only for the case of damage: parity, and second copies.
     orphans, orphan_bytes
         Objects of no record: what interrupted saves left, or saves under way. Not in the total.
     unreadable
@@ -62,6 +64,7 @@ class Stats:
     pools: dict[str, int]
     orphans: int
     orphan_bytes: int
+    protection_bytes: int = 0
     unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -81,6 +84,7 @@ class _Count:
         self.stored: Counter[str] = Counter(anchor=0, delta=0, exact=0, shortcut=0, retired=0, records=0)
         self.pools: Counter[str] = Counter()
         self.known: set[str] = set()
+        self.protection = 0
         self.condemned: dict[str, int] = {}
         self.unreadable: dict[str, str] = {}
 
@@ -92,6 +96,7 @@ class _Count:
             self.known.add(ref.key)
             self.stored[kind] += ref.nbytes
             name = keys.parse_data_key(ref.key)
+            self.protection += ref.nbytes if name.parity is not None else 0
             array = None if name.pool is None or name.op is None else keys.array_scope(name.pool, name.op)
             self.pools[array or "other"] += ref.nbytes
             scope = keys.EXACT_VALUE if kind == "exact" else array
@@ -112,12 +117,12 @@ class _Count:
 
     def tally(self, read: ReadRecord[NodeRecord] | ReadRecord[EdgeRecord]) -> None:
         self.stored["records"] += read.nbytes
-        if read.error is not None:
-            self.unreadable[read.key] = read.error.message
-        elif isinstance(read.record, NodeRecord):
+        if isinstance(read.record, NodeRecord):
             self.node(keys.parse_node_key(read.key).node, read.record)
         elif read.record is not None:
             self.objects("shortcut", read.record.edge.objects)
+        elif read.error is not None:
+            self.unreadable[read.key] = read.error.message
 
 
 def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
@@ -146,7 +151,10 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
     other = [listing.below(folder) for folder in KINDS.keys() - {keys.NODES, keys.EDGES} | {keys.STORE_KEY}]
     count.stored["records"] += _sizes(backend, [key for found in other for key in found])
     kept = [name for name in names if name.node not in marks.hidden]
-    orphans = [key for key in data if key not in count.known]
+    beside = [key for key in data if keys.copied_from(key) in count.known]
+    besides = _sizes(backend, beside)
+    count.stored["records"] += besides
+    orphans = sorted(set(data) - count.known - set(beside))
     return Stats(
         url=backend.url,
         states=len(kept),
@@ -163,6 +171,7 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
         pools=dict(sorted(count.pools.items())),
         orphans=len(orphans),
         orphan_bytes=_sizes(backend, orphans),
+        protection_bytes=count.protection + besides + _sizes(backend, listing.below(keys.COPIES)),
         unreadable=count.unreadable,
     )
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from lcstore.errors import InvalidInputError, UnrecognisedWarning, warn
-from lcstore.format import keys
+from lcstore.durability import Durability
+from lcstore.errors import CorruptionError, InvalidInputError, UnrecognisedWarning, warn
 from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
-from lcstore.read.find import find_whole
+from lcstore.read.find import find_whole, newest_readable
 from lcstore.read.into import check_targets, load_into, rest_of
-from lcstore.read.resolved import Resolved
+from lcstore.read.resolved import Rebuilt, Resolved
+from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import Component
 from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
+from lcstore.storage.deadline import deadline
+from lcstore.storage.patient import PatientBackend
 from lcstore.store.looking import Looking
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.parted import track_of
@@ -39,15 +43,24 @@ class Store(Looking, Upkeep):
         self,
         backend: Backend,
         policy: Policy,
+        durability: Durability,
         *,
         writable: bool,
         made: StoreRecord | None,
+        grace: float,
         threads: int | None,
     ) -> None:
-        super().__init__(backend, writable=writable, threads=threads)
-        #: What makes this a store, written before the first save; None where it is one already.
-        self._made = made
-        self._writer = Writer(backend, self._index, self._executor, policy)
+        super().__init__(backend, durability, writable=writable, threads=threads)
+        self._writer = Writer(
+            backend,
+            self._index,
+            self._executor,
+            self._requests,
+            policy=policy,
+            durability=durability,
+            made=made,
+            grace=grace,
+        )
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
 
@@ -72,6 +85,7 @@ class Store(Looking, Upkeep):
         exact: bool = False,
         skip_below: float = 0.0,
         touched: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
     ) -> SaveInfo:
         """Commit a state. When this returns, it is there (and durable, where the target can be).
 
@@ -97,6 +111,10 @@ class Store(Looking, Upkeep):
             mask, ``{"model/table.weight": rows}``. No others are read (but for a sample, which is to
             agree), so a save takes the time that they take. Bytes it saves none: rows that are still cost
             about nothing anyway.
+        timeout
+            Seconds that the storage has for the save as a whole, of a store that was opened with a `timeout`
+            or is behind a network. By default ten times the store's `timeout`, and a second more for each
+            MiB of the state.
 
         Raises
         ------
@@ -124,8 +142,8 @@ class Store(Looking, Upkeep):
             staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
             if skip_below > 0 and not exact and not tags and self._writer.moved(staged) < skip_below:
                 return self._writer.skipped(staged, started)
-            self._create()
-            info = self._writer.save(staged, started)
+            with self._bounded(staged.nbytes, timeout):
+                info = self._writer.save(staged, started)
             self._look_at_names()
             return info
 
@@ -151,10 +169,15 @@ class Store(Looking, Upkeep):
     def _distrust(self) -> None:
         self._writer.distrust()
 
-    def _create(self) -> None:
-        if self._made is not None:
-            self._backend.put(keys.STORE_KEY, self._made.to_bytes())
-            self._made = None
+    def _bounded(self, nbytes: int, timeout: float | None) -> AbstractContextManager[None]:
+        """Bound what a save of some bytes asks of the storage."""
+        if isinstance(self._backend, PatientBackend):
+            return deadline(self._backend.patience.whole_save(nbytes) if timeout is None else timeout)
+        if timeout is not None:
+            raise InvalidInputError(
+                f"{self.url} is not waited for: open it with a timeout to bound its saves"
+            )
+        return nullcontext()
 
     def resume(
         self,
@@ -172,6 +195,28 @@ class Store(Looking, Upkeep):
         """
         return self._resume(at, {}, dtype, like, to, on_corrupt)
 
+    def rewind(
+        self,
+        at: At,
+        *,
+        dtype: str | None = None,
+        like: Any = None,
+        to: str = "numpy",
+    ) -> Any:
+        """Return an earlier state and go on from it as a new run: what was saved after it went astray.
+
+        The next save begins the new run. From then on the states that were saved upon this one are not kept
+        for being the latest of their run: `retain` may let go of them, and `retire` does not refuse. Until
+        then nothing has changed. Parameters and errors as for `resume`.
+        """
+        with self._lock:
+            state = self._resume(at, {}, dtype, like, to)
+            head = self._writer.head
+            assert head is not None
+            graph = self._index.refresh(full=True)
+            self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
+            return state
+
     def _resume(
         self,
         at: At,
@@ -186,7 +231,7 @@ class Store(Looking, Upkeep):
         with self._lock:
             self._check_open()
             self._writer.settle()
-            built = find_whole(self._reader, at, lambda found: found.using(Resolved.rebuild), on_corrupt)
+            built = self._rebuilt(at, on_corrupt)
             node = built.node
             track = track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values)
             state = built.tree(dtype=dtype, like=like, to=to)
@@ -194,6 +239,19 @@ class Store(Looking, Upkeep):
                 load_into(state, targets)
             self._writer.stand_on(node.name, track)
             return state
+
+    def _rebuilt(self, at: At, on_corrupt: OnCorrupt) -> Rebuilt:
+        """Return what a state is rebuilt to; where it cannot be read, say how many saves back one can."""
+
+        def rebuild(found: Snapshot) -> Rebuilt:
+            return found.using(Resolved.rebuild)
+
+        try:
+            return find_whole(self._reader, at, rebuild, on_corrupt)
+        except CorruptionError as error:
+            if on_corrupt == "raise":
+                error.message = f"{error.message}; {newest_readable(self._reader, at, rebuild)}"
+            raise
 
     def resume_into(
         self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"

@@ -148,6 +148,7 @@ class Upkeep(Handle):
             self._index,
             self._reader,
             self._executor,
+            self._durability,
             max_bytes=max_bytes,
             max_seconds=max_seconds,
             on_progress=on_progress,
@@ -178,7 +179,9 @@ class Upkeep(Handle):
         """
         self._check_open() if dry_run else self._check_writable()
         seconds = parse_seconds(grace) if isinstance(grace, str) else grace
-        collector = Collector(self._backend, self._index, self._executor, seconds, on_progress)
+        collector = Collector(
+            self._backend, self._index, self._executor, self._durability, seconds, on_progress
+        )
         report = collector.run(dry_run=dry_run)
         self._index.refresh(full=True)
         return report

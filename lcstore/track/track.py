@@ -110,6 +110,7 @@ class Track:
             if dtype is None:
                 continue
             held = None if fresh else self.held.pools.get(name)
+            assert held is None or self.held.layout is None or held.size == self.held.layout.pools[name].size
             if held is None or held.size > spec.size:  # smaller than it was: laid out afresh
                 held = np.zeros(spec.size, dtype)
             elif held.size < spec.size:

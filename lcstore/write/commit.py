@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from lcstore.errors import ConflictError
+from lcstore.errors import ConflictError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import TagRecord
@@ -13,7 +14,7 @@ from lcstore.graph.refs import NodeName
 from lcstore.index.listing import TAGS, Listing
 from lcstore.index.marked import next_seq
 from lcstore.storage.backend import Backend
-from lcstore.storage.settle import put_record
+from lcstore.storage.settle import put_object, put_record
 from lcstore.version import SOFTWARE
 from lcstore.write.edgewrite import EdgeWrite
 
@@ -47,8 +48,15 @@ class Commit:
     write: EdgeWrite
 
     def put(self, backend: Backend) -> None:
-        """Store the record; errors as `put_record` raises them."""
+        """Store the record, then its copy; errors as `put_record` raises them.
+
+        The state is there with the record, and so is no failure without the copy: `verify` tells of that.
+        """
         put_record(backend, self.key, self.data)
+        if self.write.written.durability.copies:
+            with suppress(StorageError):
+                put_object(backend, keys.copy_key(self.name.node), self.data)
+                self.write.written.count_besides(len(self.data))
 
 
 def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.durability import NAMED, Durability
 from lcstore.edges.columns import EXACT, SET
 from lcstore.edges.grid import exponent_of, largest
 from lcstore.format.bodies import PartBody
@@ -22,6 +23,7 @@ from lcstore.storage.backend import Backend
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries
+from lcstore.write.paritywrite import covered_roles
 from lcstore.write.parts import finish_part, run_jobs
 from lcstore.write.stage import Staged
 from lcstore.write.written import Written
@@ -63,7 +65,11 @@ class EdgeWrite:
     quality
         Policy, and what is known of single tensors.
     backend, executor
-        Where objects go; threads to code and store with.
+        Where objects go; threads to code with.
+    requests
+        Threads that wait for the target: objects are there once `written.end` returned, not before.
+    durability
+        What is stored besides the state.
 
     Attributes
     ----------
@@ -91,6 +97,8 @@ class EdgeWrite:
         quality: Quality,
         backend: Backend,
         executor: Executor,
+        requests: Executor | None = None,
+        durability: Durability = NAMED["none"],
     ) -> None:
         self.staged = staged
         self.base = base
@@ -104,6 +112,8 @@ class EdgeWrite:
         self._quality = quality
         self._backend = backend
         self._executor = executor
+        self._requests = requests
+        self._durability = durability
         self._begin(set())
 
     @property
@@ -117,7 +127,7 @@ class EdgeWrite:
         return ROOT if self.base is None else self.base.node
 
     def write(self) -> None:
-        """Code the state and store the edge's objects. After any failure, `undo` is what is left to do."""
+        """Code the state and begin to store the edge's objects. After a failure, `undo` is left to do."""
         reset: set[Name] = set()
         while True:
             if not self.draft.off_grid:
@@ -125,6 +135,7 @@ class EdgeWrite:
             if not self.draft.off_grid:
                 break
             self.draft.roll_back()
+            self.written.take_away()
             self._off_grid(reset)
             self._begin(reset)
         self.coded = time.perf_counter()
@@ -157,10 +168,14 @@ class EdgeWrite:
     def _begin(self, reset: set[Name]) -> None:
         """Decide what each tensor does. Nothing is ever written over, so each attempt is another edge."""
         staged, track, quality = self.staged, self._track, self._quality
-        self.written = Written(self._backend, secrets.token_hex(16))
-        entries = layout_entries(staged.flat.tensors, quality.policy, self.plain)
+        self.written = Written(
+            self._backend, secrets.token_hex(16), durability=self._durability, requests=self._requests
+        )
+        entries = layout_entries(staged.flat.tensors, quality.policy, self.plain, types=staged.flat.types)
         anchor = self.base is None
-        layout = make_layout(staged.flat.structure, entries, track.layout, fresh=anchor)
+        covered = covered_roles(self._durability.parity)
+        structure = staged.flat.structure
+        layout = make_layout(structure, entries, track.layout, fresh=anchor, covered=covered)
         tracked = {spec.name for spec in layout.tensors if spec.role == "weights"}
         self.draft = track.draft(
             layout,

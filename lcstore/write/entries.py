@@ -12,8 +12,8 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_name
 from lcstore.state.frameworks import HostArray
 from lcstore.state.layout import Entry
+from lcstore.state.moments import Tensor, guess_roles
 from lcstore.state.names import Name
-from lcstore.state.roles import guess_role
 from lcstore.state.shards import Shard
 from lcstore.track.policy import Policy
 
@@ -28,6 +28,7 @@ def layout_entries(
     policy: Policy,
     plain: Set[Name],
     shards: Mapping[Name, Shard] | None = None,
+    types: Mapping[Name, str] | None = None,
 ) -> list[Entry]:
     """Return the entries of a layout: every tensor with its role.
 
@@ -41,15 +42,19 @@ def layout_entries(
         Names of tensors that have shown values which no grid holds, and stay plain until the next anchor.
     shards
         Of tensors of which this is a rectangle: which one.
+    types
+        Of `FlatState`: what named tuples are called.
     """
+    cut: Mapping[Name, Shard] = shards or {}
+    whole = [
+        Tensor(path, host.array.dtype, cut[path].whole if path in cut else host.array.shape)
+        for path, host in tensors
+    ]
     entries = []
-    for path, host in tensors:
-        dtype, shape = host.array.dtype, host.array.shape
-        shard = shards.get(path) if shards is not None else None
-        role = policy.role(path, guess_role(path, dtype, shape if shard is None else shard.whole))
-        if path in plain:
-            role = "plain"
-        entries.append(Entry(path, shape, dtype_name(dtype), role, host.framework, shard))
+    for (path, host), guessed in zip(tensors, guess_roles(whole, types or {}), strict=True):
+        role = "plain" if path in plain else policy.role(path, guessed)
+        array = host.array
+        entries.append(Entry(path, array.shape, dtype_name(array.dtype), role, host.framework, cut.get(path)))
     return _small_plain(entries, [host.array.nbytes for _, host in tensors])
 
 

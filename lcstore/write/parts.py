@@ -63,16 +63,22 @@ def write_part(
     StorageError
         An object could not be stored.
     """
-    run_jobs(written, draft.jobs, executor)
-    if draft.off_grid:
-        names = ", ".join(where(draft.layout.tensors[t].name) for t in sorted(draft.off_grid)[:3])
-        raise InvalidInputError(f"values do not fit their grids at {names}: draft again, and set them anew")
-    layout = written.put_layout(draft.layout, named)
-    part = replace(finish_part(written, draft, leaves, exact=exact), layout=layout)
-    if not apart:
-        return part
-    body = part.to_bytes(written.edge)
-    return replace(part, stored=written.put(keys.part_key(written.edge, written.part), body))
+    try:
+        run_jobs(written, draft.jobs, executor)
+        if draft.off_grid:
+            names = ", ".join(where(draft.layout.tensors[t].name) for t in sorted(draft.off_grid)[:3])
+            raise InvalidInputError(
+                f"values do not fit their grids at {names}: draft again, and set them anew"
+            )
+        layout = written.put_layout(draft.layout, named)
+        part = replace(finish_part(written, draft, leaves, exact=exact), layout=layout)
+        if not apart:
+            return part
+        body = part.to_bytes(written.edge)
+        return replace(part, stored=written.put_with_copy(keys.part_key(written.edge, written.part), body))
+    except BaseException:
+        written.take_away()
+        raise
 
 
 def run_jobs(written: Written, jobs: Sequence[Job], executor: Executor) -> None:
@@ -107,7 +113,7 @@ def _leaves(written: Written, leaves: Sequence[Leaf]) -> tuple[list[object] | No
     check(len(data), MAX_LEAVES_BYTES, "the plain values of the state, in bytes")
     if len(data) <= _INLINE_LEAVES:
         return values, None
-    return None, written.put(keys.leaves_key(written.edge, written.part), data)
+    return None, written.put_with_copy(keys.leaves_key(written.edge, written.part), data)
 
 
 def join_parts(edge: str, base: str, parts: Sequence[tuple[PartBody, Layout]]) -> EdgeBody:

@@ -27,7 +27,10 @@ class SaveInfo:
         Tracking error of the weights in checkpoint intervals, and the part of it along the last update,
         estimated on samples; None for an anchor.
     seconds
-        Wall time by phase: ``flatten``, ``code`` (with writing the chunks), ``commit``, ``total``.
+        Wall time by phase: ``flatten``, ``code`` (chunks go out meanwhile), ``commit`` (what is still on its
+        way, the record, and the look around), ``total``.
+    bytes_protection
+        Of `bytes_stored`: parity, and second copies of what is read first.
     row_error, row_error_at
         The largest relative error ``|u - u~| / |u|`` among the rows of weights that were looked at for it,
         and the name of their tensor. Looked at are one in eight tensors in turn and the two that come
@@ -49,6 +52,7 @@ class SaveInfo:
     seconds: dict[str, float] = field(default_factory=dict)
     row_error: float | None = None
     row_error_at: str | None = None
+    bytes_protection: int = 0
 
     @property
     def ratio(self) -> float:

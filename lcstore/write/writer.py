@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import secrets
 import time
-from concurrent.futures import Executor
+from collections.abc import Iterable
+from concurrent.futures import Executor, Future
+from dataclasses import replace
 
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
+from lcstore.durability import Durability
+from lcstore.errors import DamageWarning, LcstoreError, StorageError, UnknownOutcomeError, warn
+from lcstore.format import keys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import RetiredRecord
-from lcstore.format.records import utc_now
-from lcstore.graph.refs import ROOT, NodeName
+from lcstore.format.records import StoreRecord, utc_now
+from lcstore.graph.anchors import Since
+from lcstore.graph.graph import Graph
+from lcstore.graph.refs import ROOT, EdgeRef, NodeName
 from lcstore.index.index import Index
-from lcstore.index.standing import is_going, is_taken_away
+from lcstore.index.listing import Listing, committed
+from lcstore.index.standing import exists, is_going, is_kept, is_taken_away
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
 from lcstore.storage.backend import Backend
-from lcstore.storage.settle import put_record
+from lcstore.storage.moment import Moment
+from lcstore.storage.settle import put_object, put_record
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
+from lcstore.write.anchor import add_anchor
 from lcstore.write.commit import Commit, Place, prepare, put_tags
 from lcstore.write.edgewrite import EdgeWrite, Quality
+from lcstore.write.pathwatch import PathWatch
 from lcstore.write.saveinfo import SaveInfo, phases
 from lcstore.write.stage import Staged
 from lcstore.write.touched import ranges_of, union
+
+_log = logging.getLogger("lcstore")
 
 #: How often a state is saved anew when a collector takes what it stands on, or its own objects.
 _TRIES = 3
@@ -39,17 +52,40 @@ class Writer:
 
     Parameters
     ----------
-    backend, index, executor
-        Where to; what is there; threads to code and write with.
+    backend, index
+        Where to; what is there.
+    executor, requests
+        Threads to code with, and threads that wait for the target.
     policy
         The quality.
+    durability
+        What is stored besides, so that damage costs little.
+    made
+        What makes this a store, written with the first save; None where it is one already.
+    grace
+        Seconds for which collectors leave alone what no record names, at the least.
     """
 
-    def __init__(self, backend: Backend, index: Index, executor: Executor, policy: Policy) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        index: Index,
+        executor: Executor,
+        requests: Executor,
+        *,
+        policy: Policy,
+        durability: Durability,
+        made: StoreRecord | None,
+        grace: float,
+    ) -> None:
         self.backend = backend
         self.index = index
         self.executor = executor
+        self.requests = requests
+        self.grace = grace
+        self._made = made
         self.policy = policy
+        self.durability = durability
         self.track = Track()
         self.head: NodeName | None = None
         self.run: int | None = None
@@ -65,8 +101,17 @@ class Writer:
         self._named_layout: tuple[Layout, str] | None = None
         #: Ranges of elements that were said to have changed since the head, by saves that did not come about.
         self._touched: dict[Name, Array] = {}
+        #: Nodes that this run takes the place of, once it has committed.
+        self._superseded: list[NodeName] = []
         #: A commit that was left open.
         self._open: Commit | None = None
+        #: What was listed after the last commit.
+        self._seen = Listing({})
+        #: When the first object of the save under way was put.
+        self._began = Moment()
+        self._watch = PathWatch(backend, index)
+        #: What it found then.
+        self._damage: dict[EdgeRef, str] = {}
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self.sound = True
 
@@ -76,6 +121,16 @@ class Writer:
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
         self._plain, self.sound, self._touched = frozenset(), True, {}
+        self._superseded = []
+        digest = self.index.record(head.node).layout
+        if track.layout is not None and digest == split_layouts(digest)[0][1]:
+            # What is built upon is looked for after the commit, and with it goes its layout.
+            self._named_layout = track.layout, digest
+
+    def begin_anew(self, superseded: Iterable[NodeName]) -> None:
+        """Go on as a run of its own; with its first commit these nodes are no more kept as latest ones."""
+        self.run, self.run_id, self.seq = None, secrets.token_hex(4), 0
+        self._superseded = [*superseded]
 
     def distrust(self) -> None:
         """Build on nothing that was written before: the next save sets everything anew."""
@@ -126,21 +181,20 @@ class Writer:
             The commit is open; the next save settles it.
         """
         self.settle()
-        if self.run is None:
-            self.run = self.index.refresh().next_run()
-        if self._foreign and self.head is not None and (not self.sound or self._is_going(self.head)):
-            # What may be let go of is neither built upon nor named: soon nothing may tell what became of it.
+        if self._foreign and not self.sound:
             self.head = None
         flattened = time.perf_counter()
-        base = self.head if self.sound else None
         touched = self._note_touched(staged)
         for _ in range(_TRIES):
-            commit = self._attempt(staged, base, touched)
+            commit = self._attempt(staged, touched)
+            if commit is None:
+                continue
+            base = commit.write.base
             seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
             if not self._is_let_go(base, staged.step):
-                return _info(commit, seconds)
+                self._supersede()
+                return self._protected(_info(commit, seconds))
             self._disown(commit.name)
-            base = None
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=staged.step
         )
@@ -195,24 +249,76 @@ class Writer:
         self._touched = {**self._touched, **now}
         return now
 
-    def _attempt(self, staged: Staged, base: NodeName | None, touched: dict[Name, Array]) -> Commit:
-        """Write and commit a state once; on any failure the track is as it was."""
+    def _attempt(self, staged: Staged, touched: dict[Name, Array]) -> Commit | None:
+        """Write and commit a state once; on any failure the track is as it was.
+
+        None: what it was to stand on is gone. It is neither built upon nor named: soon nothing may tell what
+        became of it.
+        """
+        base = self.head if self.sound else None
         plain = frozenset[Name]() if base is None else self._plain
         quality = Quality(self.policy, plain, touched)
-        write = EdgeWrite(staged, base, self.track, quality, self.backend, self.executor)
+        self._began = Moment.now()
+        made, listed = self._make(), self._list_nodes()
+        write = EdgeWrite(
+            staged,
+            base,
+            self.track,
+            quality,
+            self.backend,
+            self.executor,
+            requests=self.requests,
+            durability=self.durability,
+        )
         sound, self.sound = self.sound, False  # until the commit, or the way back, whatever interrupts
+        sent = False
         try:
             write.write()
+            if listed is not None and not self._knows_its_place(listed.result()):
+                self.sound = write.undo() and sound
+                write.written.take_away()
+                return None
             commit = self._prepare(write)
+            write.written.end()
+            if made is not None:
+                made.result()
+                self._made = None
+            sent = True
             self._put(commit)
-        except BaseException:
+        except BaseException as error:
             self.sound = write.undo() and sound
+            if not sent or (isinstance(error, StorageError) and not error.outcome_unknown):
+                write.written.take_away()
             raise
         self.accept(commit)
         return commit
 
+    def _make(self) -> Future[None] | None:
+        """Begin to make this a store, unless it is one."""
+        if self._made is None:
+            return None
+        return self.requests.submit(self._put_store, self._made.to_bytes())
+
+    def _put_store(self, data: bytes) -> None:
+        put_object(self.backend, keys.STORE_KEY, data)
+        if self.durability.copies:
+            put_object(self.backend, keys.copy_key(keys.STORE_KEY), data)
+
+    def _list_nodes(self) -> Future[Graph] | None:
+        """Begin to list the nodes where the first save of a handle, or after a resume, needs to know them."""
+        return self.requests.submit(self.index.refresh) if self.run is None or self._foreign else None
+
+    def _knows_its_place(self, graph: Graph) -> bool:
+        """Number the handle if it has no number; return whether the head is there. If not, forget it."""
+        if self.run is None:
+            self.run = graph.next_run()
+        if self.head is None or self.head.node in graph.nodes:
+            return True
+        self.head, self._foreign, self._named_layout = None, False, None
+        return False
+
     def _prepare(self, write: EdgeWrite) -> Commit:
-        """Return the commit of an edge, with all that has to be stored before its record."""
+        """Return the commit of an edge; all that has to be stored before its record is on its way."""
         assert self.run is not None
         self.seq += 1  # every attempt takes a number
         place = Place(self.run, self.run_id, self.seq, self.head)
@@ -235,15 +341,22 @@ class Writer:
         """Return whether a collector takes away anything of the node just committed, or of what it stands on.
 
         Whatever it condemns from now on, it lists the records once more and finds this one. What this
-        handle committed before needs no look: collectors keep the latest node of every run.
+        handle committed before needs no such look, as the latest node of every run is kept: unless it was
+        retired all the same, by a repair or by a run that went on from an earlier state.
         """
         assert self.head is not None
         record = self.index.record(self.head.node)
         try:
             known = None if self._named_layout is None else self._named_layout[1]
             new_layouts = [digest for _, digest in split_layouts(record.layout) if digest != known]
-            gone = is_taken_away(self.backend, record.edge.id, record.objects, new_layouts)
-            gone = gone or (base is not None and self._foreign and self._is_going(base))
+            self._seen = self._look_around(record.edge.id, base, bool(new_layouts))
+            self._damage = self._watch.damage(self._seen)
+            if base is not None and not self._foreign and self._is_given_up(base):
+                self._foreign = True
+                self._seen = self._look_around(record.edge.id, base, bool(new_layouts))
+            gone = is_taken_away(self._seen, record.edge.id, record.objects, new_layouts)
+            if base is not None and self._foreign:
+                gone = gone or is_going(self.index, base.node, self._seen)
         except StorageError as error:
             raise UnknownOutcomeError(
                 "the state is stored, but whether a collector let go of what it stands on could not be "
@@ -256,8 +369,64 @@ class Writer:
             self._named_layout = None if layout is None else (layout, record.layout)
         return gone
 
-    def _is_going(self, base: NodeName) -> bool:
-        return is_going(self.index, base.node)
+    def _is_given_up(self, base: NodeName) -> bool:
+        """Return whether a node that this handle saved is let go of, or was deleted already."""
+        damaged = any(ref.target == base.node for ref in self._damage)
+        return not is_kept(self._seen, base.node) or (damaged and not exists(self.backend, base))
+
+    def _supersede(self) -> None:
+        """Record of what this run takes the place of that being the latest does not keep it any more."""
+        try:
+            while self._superseded:
+                node, why = self._superseded[-1].node, f"run {self.run} went on from an earlier state"
+                mark = RetiredRecord(node, why, utc_now(), keys.SUPERSEDED)
+                put_record(self.backend, mark.key(), mark.to_bytes())
+                self._superseded.pop()
+        except LcstoreError as error:
+            _log.warning("the states that were rewound stay kept until the next save: %s", error)
+
+    def _protected(self, info: SaveInfo) -> SaveInfo:
+        """Look whether what the head stands on is there, and add an anchor to it where that is due.
+
+        The save is acknowledged: nothing that goes wrong here harms it, and the next one tries again.
+        """
+        assert self.head is not None
+        try:
+            damage = self._damage
+            self.index.avoid(damage)
+            path = self.index.path(self.head.node)
+            hurt = any(self.index.graph.is_condemned(ref) for ref in path)
+            if not hurt and not Since.along(path).is_due(self.durability):
+                return info
+            node, durability = self.head.node, self.durability
+            record, nbytes = add_anchor(self.backend, self.executor, self.track, node, durability)
+        except LcstoreError as error:
+            _log.warning("step %d is saved, but no anchor could be added: %s", info.step, error)
+            return info
+        if record is not None:
+            self.index.add_edge(record)
+        if damage:
+            ref, what = next(iter(damage.items()))
+            step = self.index.graph.nodes[ref.target].step
+            warn(
+                f"the run stands on step {step}, and {what}: an anchor was added to step {info.step}, from "
+                f"which the others are read; run `lcstore repair {self.backend.url}`",
+                DamageWarning,
+            )
+        return replace(info, bytes_stored=info.bytes_stored + nbytes)
+
+    def _look_around(self, edge: str, base: NodeName | None, layouts: bool) -> Listing:
+        """List what tells whether the edge just committed, and what it stands on, stays and is there."""
+        resumed = base is not None and self._foreign
+        # What was resumed was read a moment ago.
+        watched = self._watch.folders(None if base is None or resumed else base.node)
+        more = [keys.LAYOUTS, *watched] if layouts else watched
+        if base is not None and not resumed:
+            more = [keys.RETIRED, *more]
+        if resumed:
+            return self.index.look(committed(edge, more, builds=True))
+        young = self._began.is_within(self.grace / 2)
+        return Listing.take(self.backend, committed(edge, more, at_once=young), self.requests)
 
     def _disown(self, name: NodeName) -> None:
         """Let go of a node that is not acknowledged: what it stands on is being deleted."""
@@ -289,4 +458,5 @@ def _info(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
         seconds=seconds,
         row_error=None if worst is None else worst[0],
         row_error_at=None if worst is None else format_name(worst[1]),
+        bytes_protection=write.written.protection,
     )

@@ -1,19 +1,27 @@
-"""The objects of one edge: written one by one, remembered for the record that will need them."""
+"""The objects of one edge: written side by side, remembered for the record that will need them."""
 
 from __future__ import annotations
 
+from concurrent.futures import Executor
+from contextlib import suppress
 from threading import Lock
 
+from lcstore.durability import NAMED, Durability
 from lcstore.edges.columns import EXACT
 from lcstore.edges.frames import Chunk
+from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.layoutfile import layout_object
-from lcstore.format.zarrmeta import GROUP, array_metadata
+from lcstore.format.zarrmeta import group_metadata
 from lcstore.state.layout import Layout
 from lcstore.state.qualified import FIRST_PART, part_of, qualified
 from lcstore.storage.backend import Backend
+from lcstore.storage.deadline import deadline
+from lcstore.storage.settle import LITTLE, put_object
+from lcstore.storage.wave import Wave
 from lcstore.track.draft import Draft
+from lcstore.write.paritywrite import Made, ParityWrite
 
 
 class Written:
@@ -25,15 +33,33 @@ class Written:
         Where to.
     edge, part
         Id of the edge, and name of the part. A shortcut is written as one, whatever its parts.
+    requests
+        Threads that wait for the target: objects then go out side by side, and are there once `end` returns.
+        Without, each is there when it was put.
+    durability
+        What is stored besides.
     """
 
-    def __init__(self, backend: Backend, edge: str, part: str = FIRST_PART) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        edge: str,
+        part: str = FIRST_PART,
+        *,
+        durability: Durability = NAMED["none"],
+        requests: Executor | None = None,
+    ) -> None:
         self.backend = backend
+        self._wave = None if requests is None else Wave(backend, requests)
         self.edge = edge
         self.part = part
         self.refs: list[tuple[ObjectRef, str | None, keys.Op | None]] = []
         self.extra = 0
         self.objects = 0
+        self.protection = 0
+        self.durability = durability
+        self._parity = ParityWrite(durability.parity)
+        self._begun: list[str] = []
         self._lock = Lock()
 
     @property
@@ -42,23 +68,70 @@ class Written:
         return self.extra + sum(ref.nbytes for ref, _, _ in self.refs)
 
     def put(self, key: str, data: bytes, pool: str | None = None, op: keys.Op | None = None) -> ObjectRef:
-        """Write an object and remember it."""
-        self.backend.put(key, data)
+        """Write an object, or begin to, and remember it."""
+        self._put(key, data)
         ref = ObjectRef.of(key, data)
         with self._lock:
             self.refs.append((ref, pool, op))
             self.objects += 1
         return ref
 
+    def put_with_copy(self, key: str, data: bytes) -> ObjectRef:
+        """Write an object of no array, and a copy beside it."""
+        ref = self.put(key, data)
+        if self.durability.copies:
+            self.put_besides(keys.own_copy_key(key), data)
+        return ref
+
+    def put_besides(self, key: str, data: bytes) -> None:
+        """Write a second copy of what is written."""
+        self._put(key, data)
+        self.count_besides(len(data))
+
+    def count_besides(self, nbytes: int) -> None:
+        """Count a second copy that is there."""
+        self.count(nbytes)
+        with self._lock:
+            self.protection += nbytes
+
     def put_chunk(self, chunk: Chunk) -> ObjectRef:
-        """Write a coded chunk."""
+        """Write a coded chunk, and the parity that it completes."""
         key = keys.chunk_key(self.edge, qualified(self.part, chunk.pool), chunk.op, chunk.index)
-        return self.put(key, chunk.data, chunk.pool, chunk.op)
+        ref = self.put(key, chunk.data, chunk.pool, chunk.op)
+        made = self._parity.add(chunk.pool, chunk.op, chunk.index, chunk.data)
+        if made is not None:
+            self._put_parity(made)
+        return ref
+
+    def _put_parity(self, made: Made) -> None:
+        key = keys.parity_key(self.edge, qualified(self.part, made.pool), made.op, made.number)
+        self.put(key, made.data, made.pool, made.op)
+        with self._lock:
+            self.protection += len(made.data)
 
     def put_record(self, key: str, data: bytes) -> None:
         """Write what belongs to the node to come and is no object of the edge: a mark, a layout."""
-        self.backend.put(key, data)
+        self._put(key, data)
         self.count(len(data))
+
+    def _put(self, key: str, data: bytes) -> None:
+        self._begun.append(key)
+        if self._wave is None:
+            put_object(self.backend, key, data)
+        else:
+            self._wave.put(key, data)
+
+    def end(self) -> None:
+        """Return when all objects are there, and durable where the target can be; errors as for `put`."""
+        if self._wave is not None:
+            self._wave.end()
+
+    def take_away(self) -> None:
+        """Delete what was written, as far as that goes quickly: no record names it, and none ever will."""
+        if self._wave is not None:
+            self._wave.stop()
+        with suppress(LcstoreError), deadline(LITTLE):
+            self.backend.delete_many(self._begun)
 
     def put_layout(self, layout: Layout, named: tuple[Layout, str] | None = None) -> str:
         """Return the hash of a stored layout.
@@ -78,25 +151,40 @@ class Written:
             return named[1]
         digest, data = layout_object(layout)
         self.put_record(keys.layout_key(digest), data)
+        if self.durability.copies:
+            self.put_besides(keys.copy_key(digest), data)
         return digest
 
     def count(self, nbytes: int) -> None:
         """Count an object that is written elsewhere."""
-        self.extra += nbytes
-        self.objects += 1
+        with self._lock:
+            self.extra += nbytes
+            self.objects += 1
 
     def put_metadata(self, layout: Layout) -> None:
-        """Write the Zarr metadata of the arrays that have chunks."""
-        arrays = sorted({(pool, op) for _, pool, op in self.refs if pool is not None and op is not None})
-        for part in sorted({part_of(qualified(self.part, pool)) for pool, _ in arrays}):
-            self.put(keys.group_key(self.edge, part), GROUP)
-        for pool, op in arrays:
-            key = keys.array_key(self.edge, qualified(self.part, pool), op)
-            self.put(key, array_metadata(layout.pools[pool], op), pool, op)
+        """Write the rest of the parity, and the Zarr metadata of the arrays: one object for each part."""
+        for made in self._parity.rest():
+            self._put_parity(made)
+        arrays: dict[str, set[tuple[str, keys.Op]]] = {}
+        for _, pool, op in self.refs:
+            if pool is not None and op is not None:
+                arrays.setdefault(part_of(qualified(self.part, pool)), set()).add((pool, op))
+        for part, inside in sorted(arrays.items()):
+            metadata = group_metadata((layout.pools[pool], op) for pool, op in inside)
+            self.put(keys.group_key(self.edge, part), metadata)
 
     def listed(self) -> tuple[ObjectRef, ...]:
-        """Return the objects in the order of their keys."""
-        return tuple(sorted((ref for ref, _, _ in self.refs), key=lambda ref: ref.key))
+        """Return the objects in the record's order."""
+        return tuple(ref for ref, _, _ in self._ordered())
+
+    def _ordered(self) -> list[tuple[ObjectRef, str | None, keys.Op | None]]:
+        """Return the objects by folder; there chunks with parity as it covers them, all others by key."""
+
+        def order(item: tuple[ObjectRef, str | None, keys.Op | None]) -> tuple[str, int, str]:
+            ref, pool, op = item
+            return ref.key.rpartition("/")[0], self._parity.place(ref.key, pool, op), ref.key
+
+        return sorted(self.refs, key=order)
 
     def split(self, draft: Draft) -> tuple[list[ObjectRef], list[ObjectRef]]:
         """Return the objects that the edge needs, and those of the exact value alone."""
@@ -105,6 +193,6 @@ class Written:
         }
         edge: list[ObjectRef] = []
         exact: list[ObjectRef] = []
-        for ref, pool, op in sorted(self.refs, key=lambda item: item[0].key):
+        for ref, pool, op in self._ordered():
             (exact if op == "exact" and pool not in needed else edge).append(ref)
         return [ref for ref in edge if not ref.key.endswith("/leaves.json")], exact

@@ -351,6 +351,7 @@ def test_the_python_of_the_document(filled, tmp_path, monkeypatch, capsys):
     assert done.returncode == 0
     bad = next((tmp_path / "runs" / "gpt" / "nodes").iterdir())
     bad.write_bytes(b"{}")
+    shutil.rmtree(tmp_path / "runs" / "gpt" / "copies")
     done = _maintain(tmp_path)
     assert "1 stores maintained" in done.stdout
     assert "1 failed" in done.stdout

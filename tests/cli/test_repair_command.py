@@ -18,7 +18,7 @@ from lcstore.cli.app import app
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     url = tmp_path_factory.mktemp("repair") / "a run"
-    with lcstore.open(url) as store:
+    with lcstore.open(url, durability="none") as store:
         for step in (0, 10, 20):
             store.save(
                 step, {"model": {"w": np.full((8, 8), step, np.float32)}}, tags=["last"] * (step == 20)

@@ -92,5 +92,5 @@ def test_the_codes_are_as_documented(text):
     assert "0 zero, 1 pack, 2 runs, 3 wide, 4 planes, 5 raw |" in text
     assert (f.ZERO, f.PACK, f.RUNS, f.WIDE, f.PLANES, f.RAW) == (0, 1, 2, 3, 4, 5)
     assert f"{bits.PADDING:,} zero bytes" in text
-    assert (limits.MAX_FRAME_ELEMENTS, limits.MAX_UNSTATED_BYTES >> 20) == (1 << 40, 128)
+    assert (limits.MAX_FRAME_ELEMENTS, limits.MAX_UNSTATED_BYTES >> 20) == (1 << 40, 64)
     assert limits.MAX_UNSTATED_EXPANSION == 4096

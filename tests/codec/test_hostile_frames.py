@@ -15,10 +15,13 @@ import numpy as np
 import pytest
 from frame_builder import matrices, matrix, one_code, seal, take_apart
 from hostile_frames import FRAMES, PACK, SAMPLES, TWO, ZERO, every, one_matrix
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lcstore import limits
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
+from lcstore.codec.dtypes import to_float16
 from lcstore.codec.frame import parse_frame
 from lcstore.errors import (
     CorruptionError,
@@ -133,8 +136,32 @@ def test_the_largest_claim_that_is_believed_stays_in_memory(quantizer, dtype):
         elapsed, peak = time.thread_time() - begin, tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert peak < 256 << 20
-    assert elapsed < 2
+    assert elapsed < 1
     assert type(refuse(take_apart(data).but(count=count + 1).to_bytes())) is LimitError
+
+
+@pytest.mark.parametrize("code", [1, 100])
+def test_values_that_underflow_take_no_longer_than_others(code):
+    """51 bytes once took 10 s: to round to a subnormal float16 costs numpy a trap for each."""
+    count = limits.MAX_UNSTATED_BYTES // 2
+    scales = struct.pack("<Bh", f.SCALES_ONE, code)
+    data = ZERO.but(quantizer=f.LOG, dtype=f.DTYPES.index("float16"), count=count, scales=scales).to_bytes()
+    assert len(data) == 51
+    begin = time.thread_time()
+    LCCodec().decode_frame(data)
+    assert time.thread_time() - begin < 1
+
+
+@given(st.integers(0, (1 << 32) - 1).map(lambda bits: np.uint32(bits).view(np.float32)), st.integers(-30, 2))
+def test_float16_is_rounded_as_numpy_does(value, exponent):
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)[:: 1 << 8].astype(np.float64)
+    with np.errstate(all="ignore"):
+        wide = np.concatenate((halves * 2.0**exponent, [value], halves + 2.0**-25))
+        wide = wide[~np.isnan(wide)]
+        for values in (wide, wide.astype(np.float32)):
+            np.testing.assert_array_equal(
+                to_float16(values).view(np.uint16), values.astype(np.float16).view(np.uint16)
+            )
 
 
 def test_what_the_lying_matrices_start_from_decodes():
@@ -171,7 +198,7 @@ def test_codes_of_rows_and_columns_stay_in_memory(longest, write):
         tracemalloc.stop()
     assert values.all()
     assert peak < 256 << 20
-    assert elapsed < 2
+    assert elapsed < 1
 
 
 def test_many_small_matrices_take_time_by_their_bytes_and_not_by_the_frames():
@@ -236,7 +263,7 @@ def fuzz(data, seed, count):
             assert values.nbytes <= max(
                 limits.MAX_UNSTATED_BYTES, limits.MAX_UNSTATED_EXPANSION * len(mutant)
             )
-        assert time.thread_time() - begin < 2, mutant.hex()
+        assert time.thread_time() - begin < 1, mutant.hex()
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -57,7 +57,6 @@ def object_refs(draw: st.DrawFn, edge: str, part: str) -> ObjectRef:
     op = draw(st.sampled_from(keys.OPS))
     key = draw(
         st.sampled_from([keys.group_key(edge, part), keys.leaves_key(edge, part)])
-        | pools.map(lambda pool: keys.array_key(edge, qualified(part, pool), op))
         | st.tuples(pools, st.integers(0, 1 << 40), st.sampled_from([keys.chunk_key, keys.parity_key])).map(
             lambda of: of[2](edge, qualified(part, of[0]), op, of[1])
         )

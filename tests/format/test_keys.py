@@ -114,7 +114,6 @@ def test_data_keys(edge, pool, op, index):
     assert keys.array_scope(pool, op) == f"{pool.rpartition('/')[2]}.{op}"
     assert keys.part_name(keys.chunk_key(edge, pool, op, index)) == (pool.rpartition("/")[0] or "0")
     assert keys.parse_data_key(keys.chunk_key(edge, pool, op, index)) == keys.DataName(edge, pool, op, index)
-    assert keys.parse_data_key(keys.array_key(edge, pool, op)) == keys.DataName(edge, pool, op, None)
     assert keys.parse_data_key(keys.group_key(edge)) == keys.DataName(edge, None, None, None)
     for key in (keys.chunk_key(edge, pool, op, index), keys.leaves_key(edge)):
         assert key.startswith(keys.edge_folder(edge) + "/")

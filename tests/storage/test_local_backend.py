@@ -13,7 +13,7 @@ import tracemalloc
 
 import pytest
 
-from lcstore.errors import NotFoundError, StorageError, UnknownOutcomeError
+from lcstore.errors import CorruptionError, NotFoundError, StorageError, UnknownOutcomeError
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
 
@@ -169,9 +169,9 @@ def test_links_are_never_followed(backend, root, tmp_path):
     backend.put("nodes/x", b"x")
     (root / "nodes/link").symlink_to(outside / "secret")
     (root / "data").symlink_to(outside)
-    for key in ("nodes/link", "data/secret"):
+    for key, error in (("nodes/link", CorruptionError), ("data/secret", StorageError)):
         for call in (backend.get, backend.size, backend.created):
-            with pytest.raises(StorageError):
+            with pytest.raises(error):
                 call(key)
     for call in (
         lambda: backend.put("data/x", b"x"),
@@ -182,7 +182,8 @@ def test_links_are_never_followed(backend, root, tmp_path):
             call()
     with pytest.raises(StorageError):
         backend.delete_many(["data/secret"])
-    assert backend.list("") == ["nodes/x"]
+    # It is listed as what it stands in the place of, so that nobody takes that for absent.
+    assert sorted(backend.list("")) == ["data", "nodes/link", "nodes/x"]
     assert os.listdir(outside) == ["secret"]
     # A link in the place of an object is replaced, not written through.
     backend.put("nodes/link", b"mine")
@@ -194,7 +195,7 @@ def test_links_are_never_followed(backend, root, tmp_path):
 def test_a_pipe_in_the_place_of_an_object_does_not_block(backend, root):
     backend.put("nodes/x", b"x")
     os.mkfifo(root / "nodes/pipe")
-    with pytest.raises(StorageError):
+    with pytest.raises(CorruptionError):
         backend.get("nodes/pipe")
 
 
@@ -204,6 +205,13 @@ def test_the_root_may_be_a_link(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     LocalBackend(tmp_path / "link").put("x", b"x")
     assert LocalBackend(tmp_path / "real").get("x") == b"x"
+
+
+def test_a_directory_of_a_records_name_is_listed_as_the_record(backend):
+    backend.put("nodes/a.json/x", b"x")
+    assert backend.list("nodes") == ["nodes/a.json"]
+    with pytest.raises(CorruptionError):
+        backend.get("nodes/a.json")
 
 
 def test_directories_are_no_objects(backend):

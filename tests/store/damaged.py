@@ -44,7 +44,7 @@ def merge(store: Store, base: int | None, target: int) -> str:
     graph = store._index.refresh(full=True)
     before = set(graph.edges)
     ids = [ROOT if base is None else graph.at_step(base).node, graph.at_step(target).node]
-    compactor = Compactor(store._backend, store._index, store._reader, store._executor)
+    compactor = Compactor(store._backend, store._index, store._reader, store._executor, store.durability)
     compactor._add(Shortcut(ids[0], ids[1], 0, 0))
     [added] = set(store._index.refresh(full=True).edges) - before
     return added
@@ -65,7 +65,7 @@ def put(backend: Backend, *marks: CondemnedRecord | RetiredRecord | TagRecord) -
 def grown() -> dict[str, bytes]:
     """Seven states with an exact one, a fork, an anchor and two shortcuts, and every kind of mark."""
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend) as store:
+    with lcstore.open(backend, durability="none") as store:
         for step in range(0, 70, 10):
             store.save(
                 step, state(step, many=step == 50), exact=step == 20, tags=["good"] if step == 40 else ()
@@ -75,7 +75,7 @@ def grown() -> dict[str, bytes]:
         spare = merge(store, 0, 20)
         at = {step: store.info(step).node for step in store.steps()}
         store.pin(10)
-    with lcstore.open(backend) as store:
+    with lcstore.open(backend, durability="none") as store:
         store.resume(40)
         store.save(45, state(45))
     put(

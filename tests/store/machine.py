@@ -49,7 +49,7 @@ class History(RuleBasedStateMachine):
         self.tagged: dict[str, list[str]] = {}
         self.turn = 0
         self.chunks = layouts.chunk_elements
-        layouts.chunk_elements = lambda size, dtype: CHUNK
+        layouts.chunk_elements = lambda size, dtype, covered=False: CHUNK
 
     def teardown(self) -> None:
         layouts.chunk_elements = self.chunks

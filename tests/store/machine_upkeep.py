@@ -15,10 +15,9 @@ from machine_runs import CRASHES, DTYPES, KINDS, Handle, Known, checksums
 
 import lcstore
 from lcstore import ConflictError, InvalidInputError, NotFoundError, StorageError
-from lcstore.maintain import compact as compacting
 from lcstore.maintain import retire as retiring
 from lcstore.testing.faults import Crash
-from lcstore.write import writer
+from lcstore.write import shortcut, writer
 
 POLICIES = [
     "latest:1",
@@ -50,7 +49,7 @@ class Kept(History):
         self.determined.enter_context(deterministic())
         self.determined.enter_context(alone())
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
-        self.clocks = [(module, module.utc_now) for module in (writer, compacting, retiring)]
+        self.clocks = [(module, module.utc_now) for module in (writer, shortcut, retiring)]
         for module, _ in self.clocks:
             module.utc_now = self.clock
 

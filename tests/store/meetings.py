@@ -62,11 +62,11 @@ def start(
 # Actors -------------------------------------------------------------------------------------------------
 
 
-def saving(at: str | None = None, number: int = 60) -> Play:
+def saving(at: str | None = None, number: int = 60, **options: Any) -> Play:
     """Save, going on from a node; return the node that was acknowledged."""
 
     def play(actor: Any) -> Any:
-        with opened(actor) as store:
+        with opened(actor, **options) as store:
             if at is not None:
                 store.resume(at)
             return store.save(number, state(number)).node
@@ -83,7 +83,7 @@ def collecting(times: int = 1, *, retire: str | None = None) -> Play:
                 mark = RetiredRecord(retire, "test", utc_now())
                 put_record(actor, mark.key(), mark.to_bytes())
             for _ in range(times):
-                Collector(actor, store._index, store._executor, 0).run(dry_run=False)
+                Collector(actor, store._index, store._executor, store.durability, 0).run(dry_run=False)
 
     return play
 
@@ -211,7 +211,7 @@ def _ready(name: str, backend: MemoryBackend, at: str) -> Play:
         if name == "compactor":
             return store.compact()
         if name == "collector":
-            return Collector(switch, store._index, store._executor, 0).run(dry_run=False)
+            return Collector(switch, store._index, store._executor, store.durability, 0).run(dry_run=False)
         return store.save(60, state(60)).node
 
     return play

@@ -16,6 +16,7 @@ from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
 from lcstore.maintain import compact
 from lcstore.storage.memory import MemoryBackend
+from lcstore.write import shortcut
 
 COLUMNS = 2048
 SAVES = 4
@@ -36,7 +37,9 @@ def merge(url, threads: int) -> None:
     """Merge all deltas, and all edges, as a compaction does."""
     with lcstore.open(url, "r+", threads=threads) as store:
         names = [store.info(step).node for step in store.steps()]
-        compactor = compact.Compactor(store._backend, store._index, store._reader, store._executor)
+        compactor = compact.Compactor(
+            store._backend, store._index, store._reader, store._executor, store.durability
+        )
         for base in (names[0], ROOT):
             compactor._add(Shortcut(base, names[-1], 0, len(names)))
 
@@ -55,7 +58,7 @@ def main() -> None:
     small = MemoryBackend.fresh()
     save(small, 1)
     merge(small, 1)  # code is loaded now
-    compact.MEMORY = number  # type: ignore[misc]
+    shortcut.MEMORY = number  # type: ignore[misc]
     before = peak()
     merge(url, int(sys.argv[4]))
     print(peak() - before)

@@ -29,7 +29,7 @@ EDGE_COSTS = (1 << 18, 200)
 def edge_cost(request, monkeypatch):
     for module in (newest, paths):
         monkeypatch.setattr(module, "EDGE_COST", request.param)
-    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype: CHUNK)
+    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype, covered=False: CHUNK)
     # What is planned depends on the names of nodes: without chance a seed tells the same story every time.
     with deterministic(), alone():
         yield
@@ -103,7 +103,7 @@ def test_a_merge_to_a_retired_state_that_is_not_whole_any_more_is_left_out():
             store.retire(step)
         store.collect()
         store.compact(dry_run=True)
-        compactor = Compactor(store._backend, store._index, store._reader, store._executor)
+        compactor = Compactor(store._backend, store._index, store._reader, store._executor, store.durability)
         condemned = {(name.edge, name.scope) for name in store._index.marks.condemned}
         assert compactor._is_partial(Shortcut(names[0], names[3], 0, 3), condemned)
         assert not compactor._is_partial(Shortcut(names[0], names[4], 0, 4), condemned)
@@ -117,7 +117,7 @@ def test_a_way_that_no_state_needs_is_closed_though_it_stores_no_weights(monkeyp
     """The last step moved nothing: nothing of its own edge goes, but what that stands on does."""
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((40, 50)).astype(np.float32)
-    with lcstore.open(MemoryBackend.fresh(), threads=1, grace=0) as store:
+    with lcstore.open(MemoryBackend.fresh(), threads=1, grace=0, durability="none") as store:
         moved = weight + rng.standard_normal((40, 50)).astype(np.float32) * np.float32(1e-3)
         store.save(0, {"model": {"a.weight": weight, "ids": np.full(5, False)}})
         fork = 1
@@ -135,7 +135,7 @@ def test_a_way_that_no_state_needs_is_closed_though_it_stores_no_weights(monkeyp
         own = [name.ref for step, name in names.items() if step != last]
         made = store._index.graph.edges[shortcut]
         tree = frozenset([*own, made.ref])
-        monkeypatch.setattr(verdict, "needed", lambda *_: tree)
+        monkeypatch.setattr(verdict, "needed", lambda *_, **__: tree)
         assert store.collect().deleted_objects
         graph = store._index.refresh(full=True)
         node = store._reader.node(names[last])

@@ -92,7 +92,7 @@ def test_a_restore_by_tag_lists_names_once_and_reads_the_tag_once():
         for _ in range(3):
             backend.lists.clear()
             assert store.restore("gold")["a.weight"].shape == (4, 8)
-            assert backend.lists == Counter(KINDS.keys() - {keys.LAYOUTS, keys.COPIES})
+            assert backend.lists == Counter(KINDS.keys() - {keys.LAYOUTS})
         assert backend.gets["names"] == 1
 
 
@@ -199,4 +199,4 @@ def test_only_the_listing_enumerates_record_folders():
     assert found == []
     assert set(KINDS) == {getattr(keys, name) for name in folders.split("|")}
     assert wrong.search("backend.list(keys.NODES)")
-    assert Path(listing.__file__).read_text().count("backend.list(") == 2
+    assert Path(listing.__file__).read_text().count("backend.list(") == 1

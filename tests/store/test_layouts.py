@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from unittest.mock import patch
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_a_young_layout_of_no_record_waits_for_its_grace():
 
 def test_a_torn_layout_of_no_record_is_no_damage_and_is_deleted():
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend, grace=0) as store:
+    with lcstore.open(backend, grace=0, durability="none") as store:
         store.save(0, state(0))
         (digest,) = stored(backend)
         torn, data = layout_object(store._index.layout(digest))
@@ -99,7 +100,7 @@ def test_a_torn_layout_of_no_record_is_no_damage_and_is_deleted():
 
 def test_the_second_copy_of_a_layout_goes_with_it():
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend, grace=0) as store:
+    with lcstore.open(backend, grace=0, durability="none") as store:
         store.save(0, state(0))
         (digest,) = stored(backend)
         idle, data = layout_object(store._index.layout(digest))
@@ -151,7 +152,7 @@ def test_a_save_whose_layout_is_condemned_before_its_record_is_stored_is_made_an
         assert store.restore(2)["0.weight"].shape == (4, 8)
 
 
-def scene(collector: str = "collector") -> Scene:
+def scene(collector: str = "collector", **options: str) -> Scene:
     """A writer that begins a run, whose layout a collector may take for that of an interrupted save."""
     begun = start(1)
     backend = MemoryBackend.fresh(begun.objects)
@@ -162,7 +163,7 @@ def scene(collector: str = "collector") -> Scene:
         with closing(lcstore.open(backend, "r")) as store:
             assert store.restore(outcomes["writer"].value)["a.weight"].shape == (4, 8)
 
-    return Scene(backend, {"writer": saving(), collector: collecting()}, check)
+    return Scene(backend, {"writer": saving(**options), collector: collecting()}, check)
 
 
 def test_no_order_of_a_writer_and_a_collector_loses_a_layout():
@@ -180,11 +181,11 @@ def test_no_order_of_a_writer_and_a_collector_loses_a_layout_at_all():
 def test_a_writer_that_does_not_look_at_its_layout_is_found_out():
     """The test above can fail: without that look some order loses the layout."""
 
-    def careless(backend, edge, objects, new_layout=None):
-        return is_taken_away(backend, edge, objects)
+    def careless(listing, edge, objects, new_layouts=()):
+        return is_taken_away(listing, edge, objects)
 
     with (
         patch.object(writer, "is_taken_away", careless),
         pytest.raises(ScheduleError, match="a layout that a record needs is missing"),
     ):
-        explore(scene, 2_000)
+        explore(partial(scene, durability="none"), 2_000)

@@ -10,6 +10,9 @@ import pytest
 import swarm
 from swarm import Diary, Where, all_of, digest_of, opened
 
+from lcstore.format import keys
+from lcstore.format.records import StoreRecord
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["swarm"])
 
@@ -30,7 +33,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Where]:
 
 def swarm_over(where: Where, folder: Path, writers: int, commits: int, seconds: float) -> None:
     with opened(where, "a", grace=0) as store:
-        store._create()
+        store.backend.put(keys.STORE_KEY, StoreRecord(0).to_bytes())
     stops = {kind: folder / f"stop-{kind}" for kind in ("compact", "collect")}
     diaries = {name: Diary(folder / name) for name in ("compact", "collect", *map(str, range(writers)))}
     saving = [

@@ -27,7 +27,7 @@ TALL, WIDE = "model/tall.weight", "model/wide.weight"
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch):
     """Chunks so small that the pools of these states have several."""
-    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype: 2048)
+    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype, covered=False: 2048)
 
 
 class Counting(MemoryBackend):

@@ -17,7 +17,7 @@ from lcstore.storage.memory import MemoryBackend
 @pytest.fixture
 def store(monkeypatch):
     """A store of states in which one tensor grows and others stay; pools have several chunks."""
-    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype: 2048)
+    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype, covered=False: 2048)
     with lcstore.open(MemoryBackend.fresh(), grace=0) as store:
         rng = np.random.default_rng(0)
         fixed = rng.standard_normal((64, 40)).astype(np.float32)
@@ -69,3 +69,23 @@ def test_a_handle_that_resumes_goes_on(store):
             np.testing.assert_array_equal(other.restore(100 + at)["model"]["ids"], state["model"]["ids"])
             assert other.verify("restore").ok
     assert not any("/" in keys.parse_data_key(key).pool for key in store.backend.list("data") if "/c." in key)
+
+
+def test_a_handle_that_resumes_over_longer_pools_goes_on_from_what_readers_have(store):
+    """A path may lead over states whose pools were longer; what is rebuilt is as long as the state's own."""
+    store.compact()
+    longer = 0
+    for at in store.steps()[1::2]:
+        with lcstore.open(store.backend) as other:
+            state = other.resume(at)
+            layout, pools = other._writer.track.layout, other._writer.track.pools
+            assert all(pool.size == layout.pools[name].size for name, pool in pools.items())
+            path = other.at(at).using(lambda found: found.edges)
+            longer += (
+                max(e.layout.pools["weights-float32"].size for e in path) > pools["weights-float32"].size
+            )
+            state["model"]["fixed.weight"] += np.float32(1e-3)
+            other.save(100 + at, state)
+            given = other.restore(100 + at)["model"]["fixed.weight"]
+            np.testing.assert_allclose(given, state["model"]["fixed.weight"], atol=2e-3)
+    assert longer

@@ -171,5 +171,5 @@ def test_nothing_is_lost_in_any_order_of_a_writer_a_compactor_and_a_collector():
 
 def test_a_compactor_whose_new_edge_is_taken_between_its_listings_skips_it(bare):
     """Edge listed, its record deleted, its condemnation deleted, condemnations listed: it is no damage."""
-    order = "writer*21 compactor*17 collector*18 compactor*4 collector*13 compactor*5 collector*2 compactor"
+    order = "writer*9 compactor*17 collector*18 compactor*4 collector*13 compactor*5 collector*2 compactor"
     replay(at_work("writer", "compactor", "collector"), order)

@@ -306,7 +306,7 @@ def test_a_held_state_is_kept_until_it_is_released():
 
 def test_damage_is_gone_around_once():
     backend = MemoryBackend.fresh()
-    store = filled(backend, 9)
+    store = filled(backend, 9, durability="none")
     wanted = store.restore(8)
     before = set(backend.snapshot())
     store.compact()

@@ -35,12 +35,12 @@ def state(step: int) -> dict[str, object]:
 def objects() -> dict[str, bytes]:
     """Five states: an exact one in the middle, one with many plain values, tags, and a second run."""
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend) as store:
+    with lcstore.open(backend, durability="none") as store:
         store.save(0, state(0), tags=["first"])
         store.save(10, state(10), exact=True)
         store.save(20, state(20), tags=["big"])
         store.save(30, state(30))
-    with lcstore.open(backend) as store:
+    with lcstore.open(backend, durability="none") as store:
         store.resume(20)
         store.save(40, state(40))
     return {key: backend.get(key) for key in backend.list("")}
@@ -206,7 +206,7 @@ def test_what_a_record_accounts_for_is_not_missed(objects):
 
 def test_two_writers_of_one_run_are_told():
     backend = MemoryBackend.fresh()
-    first, second = lcstore.open(backend), lcstore.open(backend)
+    first, second = (lcstore.open(backend, durability="none") for _ in range(2))
     with first, second:
         first._writer.run = second._writer.run = 1
         first.save(1, {"x": 1})

@@ -39,6 +39,8 @@ from lcstore.write import writer
 
 Look = Callable[[Path], list[str]]
 
+#: Nothing is stored twice: what is lost is not made good by that.
+_ALONE = {"durability": "none"}
 #: Schedules tried with a writer and a collector; those that matter come early.
 SCHEDULES = 120
 
@@ -83,7 +85,7 @@ def by_use(folder: Path) -> list[str]:
 def by_schedules(folder: Path, kind: type[Collector] = Collector) -> list[str]:
     """Let a writer go on from a state while that is retired and collected."""
     try:
-        explore(meeting(_forked(), collector_of(kind), resumed=True), limit=SCHEDULES)
+        explore(meeting(_forked(), collector_of(kind), resumed=True, **_ALONE), limit=SCHEDULES)
     except ScheduleError as error:
         return [str(error)]
     return []
@@ -96,7 +98,7 @@ def by_damaged_reads(folder: Path) -> list[str]:
 
 @cache
 def _forked() -> Forked:
-    return forked()
+    return forked(**_ALONE)
 
 
 # Breakages ------------------------------------------------------------------------------------------------
@@ -123,9 +125,9 @@ def no_fsync_above() -> AbstractContextManager[object]:
     """The folder of a new file is synced, but not the new folders above it."""
     real = local.LocalBackend._settle
 
-    def settle(self: local.LocalBackend, folder: str) -> None:
-        self._settled.add(folder)
-        real(self, folder)
+    def settle(self: local.LocalBackend, folders: set[str]) -> None:
+        self._settled.update(above for folder in folders for above in self._up_from(folder))
+        real(self, folders)
 
     return patch.object(local.LocalBackend, "_settle", settle)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Any
 
 from kit import Scene, StoreModel
 from kit.invariants import lost
@@ -57,10 +58,10 @@ class Forked:
         return MemoryBackend.fresh(self.objects)
 
 
-def forked() -> Forked:
+def forked(**options: Any) -> Forked:
     backend, model = MemoryBackend.fresh(), StoreModel()
     backend.put(keys.STORE_KEY, StoreRecord(grace_seconds=0).to_bytes())
-    with opened(backend) as store:
+    with opened(backend, **options) as store:
         first = store.save(0, small(0)).node
         leaf = store.save(1, small(1)).node
         store.resume(first)
@@ -80,7 +81,7 @@ class Switch:
         return getattr(self.inner, name)
 
 
-def meeting(start: Forked, collect: Collect, *, resumed: bool) -> Callable[[], Scene]:
+def meeting(start: Forked, collect: Collect, *, resumed: bool, **options: Any) -> Callable[[], Scene]:
     """A writer that goes on from a leaf, and a collector that retires the leaf and collects it.
 
     With `resumed` the writer stands on the leaf before anything else happens; otherwise it resumes meanwhile.
@@ -89,7 +90,7 @@ def meeting(start: Forked, collect: Collect, *, resumed: bool) -> Callable[[], S
     def make() -> Scene:
         backend = start.backend()
         switch = Switch(backend)
-        store = lcstore.open(switch, threads=1)
+        store = lcstore.open(switch, threads=1, **options)
         if resumed:
             store.resume(start.leaf)
 
@@ -152,7 +153,9 @@ class ByAgeAlone(Collector):
 
     def run(self, *, dry_run: bool):
         contents = self._contents(None)
-        scopes = list(condemnable(contents, judge(contents, self._layout), set(contents.data)))
+        scopes = list(
+            condemnable(contents, judge(contents, self._layout, self.durability), set(contents.data))
+        )
         self._delete(contents, scopes)
         self._sweep(contents, scopes)
 
@@ -162,9 +165,11 @@ class CondemnsLate(Collector):
 
     def run(self, *, dry_run: bool):
         contents = self._contents(None)
-        scopes = list(condemnable(contents, judge(contents, self._layout), set(contents.data)))
+        scopes = list(
+            condemnable(contents, judge(contents, self._layout, self.durability), set(contents.data))
+        )
         contents = read_contents(self.backend, contents)
-        free = set(condemnable(contents, judge(contents, self._layout), set(contents.data)))
+        free = set(condemnable(contents, judge(contents, self._layout, self.durability), set(contents.data)))
         scopes = [scope for scope in scopes if scope in free]
         self._condemn(scopes)
         self._delete(contents, scopes)

@@ -40,8 +40,8 @@ def state(number: int) -> dict[str, Any]:
 
 
 @contextmanager
-def opened(backend: Backend, mode: Any = "a", threads: int = 1) -> Iterator[lcstore.Store]:
-    with lcstore.open(backend, mode, threads=threads) as store:
+def opened(backend: Backend, mode: Any = "a", threads: int = 1, **options: Any) -> Iterator[lcstore.Store]:
+    with lcstore.open(backend, mode, threads=threads, **options) as store:
         yield store
 
 

@@ -56,7 +56,7 @@ def scene(start: Base, resume: bool):
 
 
 def test_two_writers_go_on_from_one_state_while_one_reads():
-    found = explore(scene(BASES["deep"], resume=True), limit=200, samples=20)
+    found = explore(scene(BASES["deep"], resume=True), limit=600, samples=20)
     assert found.complete
     assert found.schedules > 20
 

@@ -69,6 +69,8 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
     shown.row("raw", size(found.bytes_raw["total"]))
     shown.row("stored", size(found.bytes_stored["total"]))
     shown.row("ratio, all counted", f"{found.ratio:.1f}x" if found.bytes_raw["total"] else "")
+    if found.protection_bytes:
+        shown.row("against damage", f"{size(found.protection_bytes)} of that: parity and second copies")
     if found.orphans:
         shown.row("of no record", f"{found.orphans} objects, {size(found.orphan_bytes)} (interrupted saves)")
     if found.retired:

@@ -1,0 +1,65 @@
+"""Parity: which objects of an edge each parity covers, and the bytes of one. No I/O."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from lcstore.format import keys
+from lcstore.format.bodies import ObjectRef
+
+#: Chunks that one parity covers, at the most.
+COVERED: Final = 16
+
+
+class Xor:
+    """The bitwise exclusive or of byte strings, each taken to end in as many zeros as it lacks."""
+
+    def __init__(self) -> None:
+        self._sum = np.zeros(0, np.uint8)
+
+    def add(self, data: bytes) -> None:
+        """Take a byte string in; taken twice, it is out again."""
+        new = np.frombuffer(data, np.uint8)
+        if new.size > self._sum.size:
+            self._sum = np.concatenate((self._sum, np.zeros(new.size - self._sum.size, np.uint8)))
+        here = self._sum[: new.size]
+        np.bitwise_xor(here, new, out=here)
+
+    def value(self, nbytes: int | None = None) -> bytes:
+        """Return the first bytes of it, or all."""
+        return self._sum[:nbytes].tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A parity, and the chunks that it covers: any one of them is the exclusive or of all others."""
+
+    parity: ObjectRef
+    chunks: tuple[ObjectRef, ...]
+
+    def others(self, key: str) -> list[ObjectRef]:
+        """Return what one of them is rebuilt from."""
+        return [ref for ref in (self.parity, *self.chunks) if ref.key != key]
+
+
+def families(refs: Iterable[ObjectRef]) -> dict[str, Family]:
+    """Return by key the family of each object that has one, given those of an edge in the record's order."""
+    chunks: defaultdict[str, list[ObjectRef]] = defaultdict(list)
+    parities: list[tuple[str, int, ObjectRef]] = []
+    for ref in refs:
+        name, array = keys.parse_data_key(ref.key), ref.key.rpartition("/")[0]
+        if name.chunk is not None:
+            chunks[array].append(ref)
+        elif name.parity is not None:
+            parities.append((array, name.parity, ref))
+    found: dict[str, Family] = {}
+    for array, number, ref in parities:
+        covered = tuple(chunks[array][COVERED * number : COVERED * (number + 1)])
+        if covered:
+            found |= dict.fromkeys([ref.key, *(chunk.key for chunk in covered)], Family(ref, covered))
+    return found

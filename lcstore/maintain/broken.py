@@ -1,0 +1,65 @@
+"""Which kept states are known not to restore, as an object is missing: told by names and records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from lcstore.edges.columns import OWN
+from lcstore.errors import CorruptionError
+from lcstore.format import keys
+from lcstore.index.contents import EXACT, Contents
+from lcstore.index.needs import needed_arrays
+from lcstore.state.layout import Layout
+
+
+def broken_states(contents: Contents, layout: Callable[[str], Layout]) -> dict[str, str]:
+    """Return the kept states that are known not to restore, each with the key of an object that it lacks.
+
+    The graph of `contents` is left with the edges condemned that lack something.
+
+    Parameters
+    ----------
+    contents
+        The store.
+    layout
+        Gives a layout by its digest.
+    """
+    missing = contents.missing()
+    if not missing:
+        return {}
+    avoid(contents, {edge for edge, _, op in missing if op in keys.COMPOSED})
+    lost = ((node, _lost(contents, missing, node, layout)) for node in sorted(contents.kept))
+    return {node: key for node, key in lost if key is not None}
+
+
+def _lost(
+    contents: Contents,
+    missing: Mapping[tuple[str, str, str], str],
+    node: str,
+    layout: Callable[[str], Layout],
+) -> str | None:
+    """Return the key of an object that a state lacks, whichever path is taken to it."""
+    own = contents.own[node]
+    if (own, *EXACT) in missing:
+        return missing[own, *EXACT]
+    try:
+        path = contents.graph.path(node)
+    except CorruptionError:
+        path = []
+    lacks = [array for array in needed_arrays(contents, path, {node}, layout) if array in missing]
+    if contents.graph.path_around(node) is not None:
+        # What a way back over edges cannot give is what the state's own edge alone sets.
+        lacks = [array for array in lacks if array[0] == own and array[2] != "add"]
+    return missing[min(lacks)] if lacks else None
+
+
+def avoid(contents: Contents, edges: set[str], *, whole: bool = False) -> None:
+    """Have edges be a last resort, with those that leave something to them, or (`whole`) end with them."""
+    graph = contents.graph
+    own = {stored.target for edge in edges if (stored := contents.stored.get(edge)) and stored.own}
+    for node in own:
+        graph.condemn(node=node)
+    for edge, name in graph.edges.items():
+        left = name.target in own and (whole or OWN in contents.stored[edge].ops)
+        if edge in edges or left:
+            graph.condemn(edge=edge)

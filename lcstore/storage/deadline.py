@@ -1,0 +1,33 @@
+"""Until when answers are waited for: known in every thread that works for the same caller."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+_ends: Final[ContextVar[float | None]] = ContextVar("lcstore-deadline", default=None)
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """Have whatever is asked of a target in a ``with`` block end within some seconds, or earlier if told so.
+
+    Threads that begin work for the block (`Workers`) are bound by it too. Only targets that are waited for
+    with patience (`PatientBackend`) can be left waiting.
+    """
+    ends = time.monotonic() + seconds
+    before = _ends.get()
+    token = _ends.set(ends if before is None else min(before, ends))
+    try:
+        yield
+    finally:
+        _ends.reset(token)
+
+
+def remaining() -> float | None:
+    """Return how many seconds are left, 0 or more; None where there is no end."""
+    ends = _ends.get()
+    return None if ends is None else max(0.0, ends - time.monotonic())

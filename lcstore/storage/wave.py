@@ -1,0 +1,100 @@
+"""Objects that go into a store side by side, and a moment from which all of them are there."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future, wait
+from functools import partial
+from threading import Condition
+from typing import Final
+
+from lcstore.storage.backend import Backend, mapped
+from lcstore.storage.later import Later, putting_off
+from lcstore.storage.settle import put_object
+
+#: Bytes that may be on their way: enough to keep 32 requests of 8 MiB busy.
+ROOM: Final = 256 << 20
+
+
+class Wave:
+    """Objects on their way. `put` begins, `end` waits: from then on all of them are there, and durable.
+
+    Thread-safe. What is put is no record: a lost reply is a `StorageError`.
+
+    Parameters
+    ----------
+    backend
+        Where to.
+    executor
+        Threads that wait for the target, side by side.
+    room
+        Bytes that may be on their way; `put` waits for room. A single object may be larger.
+    """
+
+    def __init__(self, backend: Backend, executor: Executor, room: int = ROOM) -> None:
+        self._backend = backend
+        self._executor = executor
+        self._room = room
+        self._later = Later()
+        self._change = Condition()
+        self._nbytes = 0
+        self._futures: list[Future[None]] = []
+        self._failure: BaseException | None = None
+
+    def put(self, key: str, data: bytes) -> None:
+        """Begin to store an object.
+
+        Raises
+        ------
+        StorageError
+            One that was begun earlier could not be stored.
+        """
+        with self._change:
+            while self._nbytes and self._nbytes + len(data) > self._room and self._failure is None:
+                self._change.wait()
+            if self._failure is not None:
+                raise self._failure
+            self._nbytes += len(data)
+        with putting_off(self._later):
+            future = self._executor.submit(self._send, key, data)
+        with self._change:
+            self._futures.append(future)
+        future.add_done_callback(partial(self._done, len(data)))
+
+    def _send(self, key: str, data: bytes) -> None:
+        # What waits for a thread is not begun after a failure: each would be waited for as long as that was.
+        if self._failure is None:
+            put_object(self._backend, key, data)
+
+    def _done(self, nbytes: int, future: Future[None]) -> None:
+        with self._change:
+            self._nbytes -= nbytes
+            if not future.cancelled() and self._failure is None:
+                self._failure = future.exception()
+            self._change.notify_all()
+
+    def end(self) -> None:
+        """Return when everything that was put is there, and durable where the target can be.
+
+        Raises
+        ------
+        StorageError
+            Something could not be stored. Nothing is on its way any more.
+        """
+        try:
+            for future in self._futures:
+                future.result()
+            if self._failure is not None:
+                raise self._failure
+        except BaseException:
+            self.stop()
+            raise
+        self._futures.clear()
+        with mapped("make durable", ""):
+            self._later.settle()
+
+    def stop(self) -> None:
+        """Drop what has not begun, and return when nothing is on its way any more."""
+        for future in self._futures:
+            future.cancel()
+        wait(self._futures)
+        self._futures.clear()

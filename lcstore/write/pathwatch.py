@@ -1,0 +1,109 @@
+"""Whether what a run stands on is still there: looked at a part with each save, long before it is missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from lcstore.errors import LcstoreError
+from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody
+from lcstore.graph.refs import EdgeRef
+from lcstore.index.index import Index
+from lcstore.index.listing import Listing
+from lcstore.state.qualified import stem_of
+from lcstore.state.specs import role_of
+from lcstore.storage.backend import Backend
+from lcstore.storage.targets import is_near
+
+#: Every edge of the path is looked at once in so many saves,
+ROUND: Final = 3
+#: but of a target that answers over a network no more than so many with each.
+MOST_REMOTE: Final = 2
+
+_MOMENTS: Final = ("first_moment", "second_moment")
+
+
+class _Watched(NamedTuple):
+    """An edge of the path: its id, and the objects of which later states may be made, by their scope."""
+
+    edge: str
+    objects: tuple[tuple[str, str], ...]
+
+
+class PathWatch:
+    """Looks at the edges on the path to a writer's head, a few at a time, in turns.
+
+    Parameters
+    ----------
+    backend, index
+        The store.
+    """
+
+    def __init__(self, backend: Backend, index: Index) -> None:
+        self.backend = backend
+        self.index = index
+        self._known: dict[EdgeRef, _Watched] = {}
+        self._turn = 0
+
+    def folders(self, base: str | None) -> list[str]:
+        """Return the folders of the edges on the path to a node that are to be looked at.
+
+        That is the last one, and of the others those whose turn it is.
+        """
+        self._known, known = {}, self._known
+        if base is None:
+            return []
+        try:
+            path = self.index.path(base)
+            self._known = {ref: known.get(ref) or self._watch(ref) for ref in path}
+        except LcstoreError:
+            return []  # a stale listing, or a record that is gone: the next save sees more
+        return [keys.edge_folder(self._known[ref].edge) for ref in {*path[-1:], *self._next(path[:-1])}]
+
+    def damage(self, listing: Listing) -> dict[EdgeRef, str]:
+        """Return edges of the path that readers cannot rely on, each with what is wrong with it.
+
+        Parameters
+        ----------
+        listing
+            Of the condemnations, and of what `folders` returned.
+        """
+        closed = {name.edge for name in listing.condemned if name.blocks}
+        going = {(name.edge, name.scope) for name in listing.condemned}
+        found = {
+            ref: f"edge {watched.edge} is condemned"
+            for ref, watched in self._known.items()
+            if watched.edge in closed
+        }
+        for ref, watched in self._known.items():
+            there = listing.by_folder.get(keys.edge_folder(watched.edge))
+            if there is None:
+                continue
+            wanted = (key for key, scope in watched.objects if (watched.edge, scope) not in going)
+            lost = [key for key in wanted if key not in there]
+            if lost:
+                found.setdefault(ref, f"object {lost[0]} is missing")
+        return found
+
+    def _watch(self, ref: EdgeRef) -> _Watched:
+        edge = self.index.record(ref.target).edge if ref.edge is None else self.index.edge(ref.edge).edge
+        return _Watched(edge.id, tuple(_lasting(edge)))
+
+    def _next(self, path: list[EdgeRef]) -> list[EdgeRef]:
+        """Return the edges whose turn it is."""
+        count = -(-len(path) // ROUND)
+        if not is_near(self.backend):
+            count = min(count, MOST_REMOTE)
+        first, self._turn = self._turn, (self._turn + count) % max(len(path), 1)
+        return [path[(first + at) % len(path)] for at in range(count)]
+
+
+def _lasting(edge: EdgeBody) -> Iterable[tuple[str, str]]:
+    """Yield key and scope of the objects that later states may be made of: not those of moments."""
+    for ref in edge.objects:
+        name = keys.parse_data_key(ref.key)
+        if name.pool is not None and name.op is not None and name.chunk is not None:
+            stem = stem_of(name.pool)
+            if role_of(stem) not in _MOMENTS:
+                yield ref.key, keys.array_scope(stem, name.op)

@@ -1,0 +1,117 @@
+"""Storing an edge that is merged of others: its chunks, read back, and then the record that makes it so."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import Executor
+from functools import partial
+from threading import Semaphore
+from typing import Final
+
+from lcstore.durability import NAMED, Durability
+from lcstore.edges.merge import MergeJob, Merger, bytes_per_job
+from lcstore.errors import CorruptionError, NotFoundError, StorageError
+from lcstore.format import keys
+from lcstore.format.bodies import EdgeBody, ObjectRef
+from lcstore.format.marks import CondemnedRecord
+from lcstore.format.records import EdgeRecord, utc_now
+from lcstore.index.listing import Listing, committed
+from lcstore.index.partrecords import shortcut_parts
+from lcstore.index.standing import is_taken_away
+from lcstore.storage.backend import Backend
+from lcstore.storage.jobs import run_all
+from lcstore.storage.settle import put_record
+from lcstore.version import SOFTWARE
+from lcstore.write.written import Written
+
+#: Merging holds about this many bytes at a time, all workers together; more only where one chunk takes more.
+MEMORY: Final = 384 << 20
+
+
+class ShortcutWrite:
+    """An edge from `base` to `target` on its way into the store: merged and stored, then committed.
+
+    Parameters
+    ----------
+    backend, executor
+        Where to; threads to merge and write with.
+    merger
+        Merges the edges that this one stands for.
+    durability
+        What is stored besides.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        executor: Executor,
+        merger: Merger,
+        durability: Durability = NAMED["none"],
+    ) -> None:
+        self.backend = backend
+        self.executor = executor
+        self.merger = merger
+        self.written = Written(backend, secrets.token_hex(16), durability=durability)
+
+    def write(self) -> bool:
+        """Merge and store everything but the record; return False where a collector took some of it.
+
+        Raises
+        ------
+        CorruptionError
+            What is merged is not what was committed.
+        StorageError
+            An object could not be stored, or reads back differently.
+        """
+        layout = self.merger.layout
+        room = Semaphore(max(1, MEMORY // bytes_per_job(layout)))
+        try:
+            run_all(self.executor, [partial(self._merge, job, room) for job in self.merger.jobs()])
+            self.merger.prove()
+            self.written.put_metadata(layout)
+        except BaseException as error:
+            self.written.take_away()
+            if not isinstance(error, NotFoundError) or error.key is None:
+                raise
+            if not error.key.startswith(keys.edge_folder(self.written.edge)):
+                raise
+            return False
+        return True
+
+    def commit(self, base: str, target: str, span: int) -> EdgeRecord | None:
+        """Store the record, and look around; return None where a collector took the edge meanwhile.
+
+        Parameters
+        ----------
+        base, target
+            Ids of the nodes that it leads from and to; `ROOT` to begin with.
+        span
+            How many edges it stands for.
+        """
+        parts = shortcut_parts(self.merger.layout, self.merger.columns, self.written.listed())
+        edge = EdgeBody(self.written.edge, base, parts)
+        record = EdgeRecord(target, edge, utc_now(), {"span": span}, SOFTWARE)
+        data = record.to_bytes()
+        put_record(self.backend, keys.edge_key(record.name), data)
+        self.written.count(len(data))
+        listing = Listing.take(self.backend, committed(edge.id, ()))
+        if not is_taken_away(listing, edge.id, edge.objects):
+            return record
+        # Never under the name of the collector's own, which that is about to delete.
+        created = f"{utc_now()[:-1]}{int(secrets.token_hex(4), 16) % 1000:03d}Z"
+        mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, created)
+        put_record(self.backend, mark.key(), mark.to_bytes())
+        return None
+
+    def _merge(self, job: MergeJob, room: Semaphore) -> None:
+        """Merge a chunk, write it, and read back what was written."""
+        with room:
+            for chunk in job():
+                self._check(self.written.put_chunk(chunk))
+
+    def _check(self, ref: ObjectRef) -> None:
+        try:
+            ref.check(self.backend.get(ref.key, 0, ref.nbytes + 1))
+        except CorruptionError as error:
+            message = f"what was just written reads back differently: {error.message}"
+            raise StorageError(message, key=ref.key) from error

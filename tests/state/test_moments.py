@@ -1,0 +1,100 @@
+"""Moments are lossy only in groups that are known, as a whole."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from lcstore.state.moments import Tensor, guess_roles
+from lcstore.state.tree import flatten
+
+MATRIX = np.ones((4, 4), np.float32)
+ONE = np.float32(1)
+
+
+class ScaleByAdamState(NamedTuple):
+    count: Any
+    mu: Any
+    nu: Any
+
+
+class ScaleByRStdDevWithCountState(NamedTuple):
+    count: Any
+    mu: Any
+    nu: Any
+
+
+def lossy(state) -> set[str]:
+    flat = flatten(state)
+    tensors = [Tensor(name, host.array.dtype, host.array.shape) for name, host in flat.tensors]
+    roles = zip(tensors, guess_roles(tensors, flat.types), strict=True)
+    return {"/".join(map(str, tensor.name)) for tensor, role in roles if role != "plain"}
+
+
+def fields(text: str) -> dict[str, Any]:
+    return dict.fromkeys(text.split(), MATRIX)
+
+
+@pytest.mark.parametrize(
+    "known",
+    ["exp_avg exp_avg_sq", "exp_avg", "momentum_buffer", "square_avg", "square_avg momentum_buffer"],
+)
+def test_known_groups_of_torch(known):
+    group = {**fields(known), "step": ONE, "mu_product": ONE, "flags": np.ones(1, np.float32)}
+    assert lossy({"o": {"state": {0: group}}}) == {f"o/state/0/{field}" for field in known.split()}
+    copies = {**group, "master_param": np.ones(16, np.float32)}
+    assert lossy({"o": {"state": {0: copies}}}) == {f"o/state/0/{field}" for field in known.split()}
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        "square_avg grad_avg",
+        "square_avg acc_delta",
+        "exp_avg exp_inf",
+        "exp_avg exp_avg_sq max_exp_avg_sq",
+        "exp_avg exp_avg_sq exp_avg_diff",
+        "momentum_buffer preconditioner",
+    ],
+)
+@pytest.mark.parametrize("wide", [True, False])
+def test_unknown_groups_of_torch(unknown, wide):
+    group = fields(unknown)
+    if not wide:  # what is beside a matrix need not be one, and may be deeper
+        *_, last = group
+        group[last] = [np.ones(4, np.float32)]
+    assert lossy({"o": {"state": {0: group, 1: {"exp_avg": MATRIX}}}}) == {"o/state/1/exp_avg"}
+
+
+def test_groups_in_flattened_keys():
+    names = [
+        f"optimizer.state.layers.{n}.weight.{field}" for n in range(2) for field in ("exp_avg", "exp_avg_sq")
+    ]
+    state = dict.fromkeys(names, MATRIX)
+    assert lossy(state) == set(names)
+    state["optimizer.state.layers.1.weight.max_exp_avg_sq"] = MATRIX
+    assert lossy(state) == set(names[:2])
+
+
+def test_groups_of_optax():
+    tree = {"params": {"dense": {"kernel": MATRIX}}}
+    both = {f"opt_state/0/{field}/params/dense/kernel" for field in ("mu", "nu")}
+    assert lossy({"opt_state": (ScaleByAdamState(ONE, tree, tree), ())}) == both
+    assert lossy({"opt_state": (OrderedDict(count=ONE, mu=tree, nu=tree),)}) == both
+    assert not lossy({"opt_state": (ScaleByRStdDevWithCountState(ONE, tree, tree),)})
+    assert not lossy({"opt_state": ({"mu": tree, "nu": tree},)})
+    assert not lossy({"opt_state": ({"count": ONE, "mu": tree, "nu": tree, "nu_max": tree},)})
+    assert lossy({"opt_state": ({"mu": tree}, {"trace": tree}, {"nu": tree})}) == {
+        f"opt_state/{place}/params/dense/kernel" for place in ("0/mu", "1/trace", "2/nu")
+    }
+
+
+def test_groups_by_hand():
+    assert lossy({"adam": {"m": {"w": MATRIX}, "v": {"w": MATRIX}, "t": 3}}) == {"adam/m/w", "adam/v/w"}
+    assert lossy({"adam": {"mu": MATRIX, "nu": MATRIX}}) == {"adam/mu", "adam/nu"}
+    assert not lossy({"opt": {"m": MATRIX, "v": MATRIX, "n": MATRIX}})
+    # A lone `v` may be a velocity, which has a sign.
+    assert not lossy({"opt": {"v": MATRIX}})

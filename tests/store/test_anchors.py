@@ -1,0 +1,154 @@
+"""Anchors that a writer adds beside its deltas, and a writer that notices what it stands on is damaged."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from damaged import CREATED, state
+from states import same
+
+import lcstore
+from lcstore.errors import StorageError
+from lcstore.format import keys
+from lcstore.format.marks import CondemnedRecord
+from lcstore.graph.refs import ROOT
+from lcstore.storage.memory import MemoryBackend
+
+EVERY_FIVE = lcstore.Durability("none", copies=False, anchor_every=5)
+
+
+def saved(backend, steps, durability="none"):
+    """Save states; return what each restores to."""
+    with lcstore.open(backend, durability=durability) as store:
+        for step in steps:
+            store.save(step, state(step))
+        return {step: store.restore(step) for step in steps}
+
+
+def own_folder(store, step):
+    return keys.edge_folder(store._index.record(store.info(step).node).edge.id)
+
+
+def test_anchors_are_added_by_count_and_change_no_bit():
+    backend = MemoryBackend.fresh()
+    seen = saved(backend, range(17), EVERY_FIVE)
+    with lcstore.open(backend, "r", threads=1) as store:
+        graph = store._index.refresh(full=True)
+        anchored = sorted(graph.nodes[edge.target].step for edge in graph.edges.values())
+        assert anchored == [5, 10, 15]
+        assert {edge.base for edge in graph.edges.values()} == {ROOT}
+        assert all(same(store.restore(step), value) for step, value in seen.items())
+        assert store.verify(level="decode").ok
+        # Without them it is the same bits: an edge may go at any time.
+        for edge in list(graph.edges.values()):
+            backend.delete(keys.edge_key(edge))
+    with lcstore.open(backend, "r", threads=1) as store:
+        assert all(same(store.restore(step), value) for step, value in seen.items())
+
+
+def test_anchors_are_added_by_cost():
+    backend = MemoryBackend.fresh()
+    saved(backend, range(12), lcstore.Durability("none", copies=False, anchor_ratio=0.2, anchor_every=None))
+    with lcstore.open(backend, "r", threads=1) as store:
+        graph = store._index.refresh(full=True)
+        assert graph.edges
+        for name in graph.nodes.values():
+            path = graph.path(name.node)
+            assert sum(ref.nbytes for ref in path[1:]) <= 0.2 * path[0].nbytes + name.nbytes
+
+
+def test_resumed_runs_agree_on_when_an_anchor_is_due():
+    backend = MemoryBackend.fresh()
+    for first in range(0, 12, 3):
+        with lcstore.open(backend, durability=EVERY_FIVE) as store:
+            if first:
+                store.resume()
+            for step in range(first, first + 3):
+                store.save(step, state(step))
+    with lcstore.open(backend, "r") as store:
+        graph = store._index.refresh(full=True)
+        assert sorted(graph.nodes[edge.target].step for edge in graph.edges.values()) == [5, 10]
+
+
+@pytest.mark.parametrize("which", ["chunk", "record"])
+def test_an_anchor_that_fails_harms_no_save_and_is_tried_again(which, monkeypatch):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability=EVERY_FIVE) as store:
+        for step in range(5):
+            store.save(step, state(step))
+        put, refused = backend.put, []
+
+        def failing(key, data):
+            grid = ".grid/c." in key if which == "chunk" else key.startswith(keys.EDGES)
+            if grid and not refused:
+                refused.append(key)
+                raise StorageError("no", key=key)
+            put(key, data)
+
+        monkeypatch.setattr(backend, "put", failing)
+        store.save(5, state(5))
+        assert refused
+        store.save(6, state(6))
+        graph = store._index.refresh(full=True)
+        assert [graph.nodes[edge.target].step for edge in graph.edges.values()] == [6]
+    with lcstore.open(backend, "r") as store:
+        assert store.verify(level="decode").ok
+
+
+@pytest.mark.parametrize("lost", [0, 4, 9])
+def test_a_writer_notices_within_three_saves_that_an_object_is_missing(lost):
+    """Every save after that is restorable, and what lies behind the damage as well."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as store:
+        for step in range(10):
+            store.save(step, state(step))
+        seen = {step: store.restore(step) for step in range(10)}
+        for key in backend.list(own_folder(store, lost)):
+            if "weights" in key and "/c." in key:
+                backend.delete(key)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in range(10, 16):
+                store.save(step, state(step))
+        assert [w.category for w in caught] == [lcstore.DamageWarning]
+        assert f"stands on step {lost}, and object data/" in str(caught[0].message)
+        anchored = [store._index.graph.nodes[e.target].step for e in store._index.graph.edges.values()]
+        assert len(anchored) == 1
+        assert 10 <= anchored[0] <= 12
+    with lcstore.open(backend) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", lcstore.FallbackWarning)
+        assert store.resume()["epoch"] == 15
+        for step in range(10, 16):
+            assert store.restore(step)["epoch"] == step
+        for step, value in seen.items():
+            if step != lost:
+                assert same(store.restore(step), value)
+        # That one's weights too, but where they were the exact ones of the first anchor.
+        if lost:
+            assert same(store.restore(lost, names="model/**")["model"], value_of(seen, lost))
+
+
+def value_of(seen, step):
+    return seen[step]["model"]
+
+
+@pytest.mark.parametrize("scope", [keys.PATH, keys.WHOLE_EDGE])
+def test_a_writer_notices_that_an_edge_of_its_path_is_condemned(scope):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as store:
+        for step in range(6):
+            store.save(step, state(step))
+        record = store._index.record(store.info(2).node)
+        mark = CondemnedRecord(record.edge.id, store.info(2).node, scope, CREATED)
+        backend.put(mark.key(), mark.to_bytes())
+        with pytest.warns(lcstore.DamageWarning, match="is condemned"):
+            store.save(6, state(6))
+        assert [e.base for e in store._index.graph.edges.values()] == [ROOT]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.save(7, state(7))
+    for key in backend.list(keys.edge_folder(record.edge.id)):
+        backend.delete(key)
+    with lcstore.open(backend, "r") as store:
+        assert store.restore(7)["epoch"] == 7

@@ -1,0 +1,128 @@
+"""Retaining, compacting, collecting beside damage: good states stay, the damaged take nobody's place."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+from damaged import merge, state
+from states import same
+
+import lcstore
+from lcstore.format import keys
+from lcstore.storage.memory import MemoryBackend
+
+
+def grown(saves=12):
+    """A store of some saves, and what each restores to."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none", grace=0) as store:
+        for step in range(saves):
+            store.save(step, state(step))
+        return backend, {step: store.restore(step) for step in range(saves)}
+
+
+def lose(backend, step, what=".add/c."):
+    """Delete the objects of a step's own edge with `what` in their names; return their keys."""
+    with lcstore.open(backend, "r") as store:
+        folder = keys.edge_folder(store._index.record(store.info(step).node).edge.id)
+    lost = [key for key in backend.list(folder) if what in key]
+    assert lost
+    for key in lost:
+        backend.delete(key)
+    return lost
+
+
+@pytest.mark.parametrize("what", [".add/c.", ".set/c."])
+def test_retention_does_not_count_what_cannot_be_restored(what):
+    backend, seen = grown()
+    lose(backend, 9, what)
+    broken = {9, 10, 11} if what == ".add/c." else {9}
+    with lcstore.open(backend, durability="none") as store:
+        report = store.retain("latest:3")
+        good = [step for step in seen if step not in broken][-3:]
+        assert list(report.kept) == good
+        assert any("damaged" in note and "lcstore repair" in note for note in report.notes)
+        # What is damaged stays too: a repair decides about that.
+        assert set(store.steps()) == {*good, *broken}
+        for step in good:
+            assert same(store.restore(step), seen[step])
+
+
+def test_nothing_is_collected_while_a_kept_state_does_not_restore():
+    backend, seen = grown()
+    with lcstore.open(backend, durability="none", grace=0) as store:
+        for step in range(4):
+            store.retire(step)
+    (key, *_) = lose(backend, 6)
+    before = backend.snapshot()
+    with lcstore.open(backend, durability="none") as store:
+        for dry in (True, False):
+            with pytest.raises(lcstore.CorruptionError, match="lcstore repair") as caught:
+                store.collect(dry_run=dry)
+            assert caught.value.key == key
+    assert backend.snapshot() == before
+    assert seen
+
+
+def test_what_a_way_around_damage_takes_is_not_collected():
+    """Steps behind the damage are restored backward from an anchor of a state that is let go of."""
+    backend, seen = grown()
+    with lcstore.open(backend, durability="none", grace=0) as store:
+        merge(store, None, 10)
+    lose(backend, 5)
+    with lcstore.open(backend, durability="none", grace=0) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", lcstore.FallbackWarning)
+        for step in (0, 1, 2, 3, 5, 7, 8, 9, 10):
+            store.retire(step)
+        for _ in range(2):
+            store.collect()
+            for step in (4, 6, 11):
+                assert same(store.restore(step), seen[step])
+
+
+def test_resuming_says_how_many_saves_back_a_state_can_be_read():
+    backend, seen = grown()
+    (key, *_) = lose(backend, 9)
+    with lcstore.open(backend, durability="none") as store:
+        with pytest.raises(lcstore.CorruptionError, match=r"step 8, 3 saves before, can be read") as caught:
+            store.resume()
+        assert caught.value.key == key
+        assert "on_corrupt='previous'" in caught.value.message
+        with pytest.warns(lcstore.FallbackWarning, match=r"step 11 cannot be read .* step 8, 3 saves before"):
+            state_of_8 = store.resume(on_corrupt="previous")
+        assert same(state_of_8, seen[8])
+        assert store.save(12, state(12)).kind == "delta"
+    with lcstore.open(backend) as store:
+        assert store.resume()["epoch"] == 12
+
+
+def test_resuming_says_when_nothing_before_can_be_read_either():
+    backend, _ = grown(3)
+    lose(backend, 0, "/c.")
+    with (
+        lcstore.open(backend, durability="none") as store,
+        pytest.raises(lcstore.CorruptionError, match="nor can any of the 2 before it: run `lcstore repair"),
+    ):
+        store.resume()
+
+
+def test_verify_and_repair_know_of_a_way_past_the_state_and_back():
+    """Only the state whose own edge is damaged is lost; the others are read from the anchor behind it."""
+    backend, seen = grown()
+    with lcstore.open(backend, durability="none", grace=0) as store:
+        merge(store, None, 10)
+    lose(backend, 5, "/c.")
+    with lcstore.open(backend, durability="none", grace=0) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", lcstore.FallbackWarning)
+        report = store.verify(level="checksum")
+        assert not report.ok
+        assert report.lost == (5,)
+        assert store.repair(dry_run=False).actions
+        assert store.verify(level="checksum").ok
+        for _ in range(2):
+            for step in seen.keys() - {5}:
+                assert same(store.restore(step), seen[step])
+            assert same(store.read(5, "model/w"), seen[5]["model"]["w"])  # the rest of it is let go of
+            store.compact()
+            store.collect()

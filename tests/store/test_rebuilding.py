@@ -1,0 +1,304 @@
+"""One object of a closed store is lost or damaged, each in turn: what is protected comes back, bit by bit."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from states import same
+
+import lcstore
+from lcstore.check.repair import repair
+from lcstore.check.verify import verify
+from lcstore.errors import FallbackWarning
+from lcstore.format import keys
+from lcstore.state import layout as layouts
+from lcstore.storage.memory import MemoryBackend
+
+STEPS = 6
+CHUNK = 4096
+
+
+def state(step: int) -> dict[str, Any]:
+    """Weights of 40 chunks, moments, a mask that is set once, a count, and many plain values at step 2."""
+    rng = np.random.default_rng(5)
+    w, moved = rng.standard_normal((2, 320, 512), dtype=np.float32)
+    w = w + np.float32(step / 100) * moved
+    return {
+        "model": {"w": w, "mask": np.arange(100) % 3 == 0},
+        "optim": {"state": {0: {"exp_avg": w[:48] * 0.1, "exp_avg_sq": w[:48] ** 2, "step": np.int64(step)}}},
+        "log": "long " * 20_000 if step == 2 else "short",
+    }
+
+
+@cache
+def closed(durability: str = "default") -> tuple[dict[str, bytes], dict[int, Any]]:
+    """A closed store with a shortcut and an exact value, and what it gives back."""
+    backend = MemoryBackend.fresh()
+    with (
+        patch.object(layouts, "chunk_elements", lambda size, dtype, covered=False: CHUNK),
+        lcstore.open(backend, durability=durability) as store,
+    ):
+        for step in range(STEPS):
+            store.save(step, state(step), exact=step == 3)
+        store.compact()
+        return backend.snapshot(), {step: store.restore(step) for step in range(STEPS)}
+
+
+def faults(objects: dict[str, bytes], key: str) -> dict[str, dict[str, bytes]]:
+    """The store without an object, and with a byte of it flipped."""
+    data = bytearray(objects[key])
+    found = {"gone": {other: value for other, value in objects.items() if other != key}}
+    if data:
+        data[random.Random(key).randrange(len(data))] ^= 1 << random.Random(key).randrange(8)
+        found["flipped"] = objects | {key: bytes(data)}
+    return found
+
+
+def is_set_anew(key: str) -> bool:
+    """Whether an object holds what each save sets: moments."""
+    return any(pool in key for pool in ("/first-float32.set/c.", "/second-float32.set/c."))
+
+
+def check(objects: dict[str, bytes], whole: dict[int, Any], key: str, *, everything: bool) -> None:
+    """Restore all states; one of them may lack moments unless `everything` is protected."""
+    lacking = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        with lcstore.open(MemoryBackend.fresh(objects), "r", threads=2) as store:
+            assert store.steps() == list(range(STEPS))
+            for step, good in whole.items():
+                try:
+                    assert same(store.restore(step), good), (key, step)
+                except lcstore.CorruptionError as error:
+                    assert error.key == key
+                    assert same(store.restore(step, names="model/**"), {"model": good["model"]})
+                    lacking.append(step)
+    assert len(lacking) <= (is_set_anew(key) and not everything), (key, lacking)
+
+
+def step_of(store: lcstore.Store, key: str) -> int:
+    """The step whose own edge an object is of."""
+    return next(s for s in store if store._index.record(store.info(s).node).edge.id == key.split("/")[1])
+
+
+def keys_of(objects: dict[str, bytes], share: int) -> list[str]:
+    """One in so many objects of each kind, at least one."""
+    rng = random.Random(share)
+    kinds: dict[str, list[str]] = {}
+    for key in sorted(objects):
+        name = keys.parse_data_key(key) if keys.is_data_key(key) else None
+        kind = key.split("/")[0] if name is None else f"{name.pool} {name.op} {name.parity is None}"
+        kinds.setdefault(kind, []).append(key)
+    return [key for found in kinds.values() for key in rng.sample(found, -(-len(found) // share))]
+
+
+def test_a_tenth_of_all_objects():
+    objects, whole = closed()
+    for key in keys_of(objects, 10):
+        for damaged in faults(objects, key).values():
+            check(damaged, whole, key, everything=False)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("durability", ["default", "all"])
+def test_all_objects(durability):
+    objects, whole = closed(durability)
+    for key in objects:
+        for damaged in faults(objects, key).values():
+            check(damaged, whole, key, everything=durability == "all")
+
+
+def test_with_all_protected_no_tensor_is_lost():
+    objects, whole = closed("all")
+    moments = [key for key in objects if is_set_anew(key)]
+    assert moments
+    for key in random.Random(2).sample(moments, 6):
+        for damaged in faults(objects, key).values():
+            check(damaged, whole, key, everything=True)
+
+
+def test_what_is_rebuilt_is_told():
+    objects, whole = closed()
+    key = next(key for key in objects if "/weights-float32.add/c." in key)
+    with lcstore.open(MemoryBackend.fresh(faults(objects, key)["gone"]), "r") as store:
+        step = next(
+            s for s in range(STEPS) if key.split("/")[1] == store._index.record(store.info(s).node).edge.id
+        )
+        with pytest.warns(FallbackWarning, match=f"rebuilt.*lcstore repair {store.url}"):
+            assert same(store.restore(step), whole[step])
+
+
+def test_two_of_a_family_are_too_many():
+    objects, _ = closed()
+    chunks = [key for key in objects if "/weights-float32.exact/c." in key]
+    left = {key: data for key, data in objects.items() if key not in chunks[:2]}
+    with lcstore.open(MemoryBackend.fresh(left), "r") as store:
+        step = next(
+            s
+            for s in range(STEPS)
+            if chunks[0].split("/")[1] == store._index.record(store.info(s).node).edge.id
+        )
+        with pytest.raises(lcstore.CorruptionError) as caught:
+            store.restore(step)
+        assert caught.value.key in chunks[:2]
+
+
+def test_a_wrong_parity_is_never_believed():
+    objects, _ = closed()
+    key = next(key for key in objects if "/weights-float32.exact/c." in key)
+    parity = key.rpartition("/")[0] + "/p."
+    damaged = faults(objects, key)["gone"]
+    damaged |= {k: bytes(len(v)) for k, v in objects.items() if k.startswith(parity)}
+    with lcstore.open(MemoryBackend.fresh(damaged), "r") as store:
+        step = next(
+            s for s in range(STEPS) if key.split("/")[1] == store._index.record(store.info(s).node).edge.id
+        )
+        with pytest.raises(lcstore.CorruptionError) as caught:
+            store.restore(step)
+        assert caught.value.key == key
+
+
+def test_walks_diffs_and_resumes_rebuild_as_well():
+    objects, whole = closed()
+    adds = [key for key in objects if "/weights-float32.add/c." in key]
+    damaged = {key: data for key, data in objects.items() if key not in adds[::40]}
+
+    def use(store: lcstore.Store) -> None:
+        for step, tree in store.walk(names="model/**"):
+            assert same(tree, {"model": whole[step]["model"]})
+        store.diff(0, STEPS - 1)
+        assert same(store.resume(), whole[STEPS - 1])
+        store.save(STEPS, state(STEPS))
+        assert store.verify("restore").ok
+
+    def run() -> None:
+        with lcstore.open(MemoryBackend.fresh(damaged)) as store:
+            use(store)
+
+    # A writer that notices may add an anchor besides, and says so.
+    with pytest.warns(UserWarning, match="lcstore repair") as caught:
+        run()
+    assert any("rebuilt" in str(warning.message) for warning in caught)
+
+
+def test_many_readers_at_once_rebuild_the_same():
+    objects, whole = closed()
+    key = next(key for key in objects if "/weights-float32.exact/c." in key)
+    backend = MemoryBackend.fresh(faults(objects, key)["flipped"])
+    steps = [*range(STEPS)] * 2
+    with (
+        pytest.warns(FallbackWarning),
+        lcstore.open(backend, "r", threads=4) as store,
+        ThreadPoolExecutor(6) as pool,
+    ):
+        found = list(pool.map(store.restore, steps))
+    for step, got in zip(steps, found, strict=True):
+        assert same(got, whole[step])
+
+
+@pytest.mark.parametrize("level", ["structure", "checksum", "decode", "restore"])
+def test_what_can_be_rebuilt_is_no_loss_to_verify(level):
+    objects, _ = closed()
+    report = verify(MemoryBackend.fresh(objects), level)
+    assert not [finding for finding in report.findings if finding.severity != "info"]
+    for key in keys_of(objects, 40):
+        if is_set_anew(key) or key.startswith((f"{keys.EDGES}/", f"{keys.COPIES}/")) or ".copy." in key:
+            continue
+        report = verify(MemoryBackend.fresh(faults(objects, key)["gone"]), level)
+        assert report.ok, (key, report.findings)
+        assert not report.lost
+        (finding,) = [finding for finding in report.findings if finding.severity == "warning"]
+        assert (finding.check, finding.key) == ("rebuild", key)
+        assert finding.next == f"lcstore repair {report.url}"
+
+
+def test_a_repair_puts_everything_back():
+    objects, _ = closed()
+    for key in keys_of(objects, 20):
+        if is_set_anew(key) or key.startswith(f"{keys.EDGES}/") or ".copy." in key:
+            continue
+        for kind, damaged in faults(objects, key).items():
+            backend = MemoryBackend.fresh(damaged)
+            report = repair(backend, dry_run=False)
+            assert not report.lost, (key, kind)
+            assert not report.remaining, (key, kind)
+            assert key in {action.key for action in report.actions if action.deed == "rebuild"}
+            after = backend.snapshot()
+            aside = {name for name in after if name.startswith(f"{keys.QUARANTINE}/")}
+            assert {name: data for name, data in after.items() if name not in aside} == objects, (key, kind)
+            assert [after[name] for name in aside] == ([damaged[key]] if kind == "flipped" else [])
+            assert repair(backend, dry_run=False).ok
+
+
+def test_the_last_record_is_known_by_its_copy_until_a_collector_lets_go_of_it():
+    objects, whole = closed()
+    last = max(key for key in objects if key.startswith(f"{keys.NODES}/"))
+    node = keys.parse_node_key(last).node
+    backend = MemoryBackend.fresh(faults(objects, last)["gone"])
+    with lcstore.open(backend) as store:
+        with pytest.warns(FallbackWarning):
+            assert store.info().node == node
+        with pytest.warns(FallbackWarning):
+            store.collect()
+        assert same(store.restore(), whole[STEPS - 1])
+    no_data = {key: data for key, data in backend.snapshot().items() if not key.startswith(f"{keys.DATA}/")}
+    with lcstore.open(MemoryBackend.fresh(no_data), "r") as store:
+        assert STEPS - 1 not in store.steps()
+
+
+def test_a_copy_that_is_another_record_is_not_believed():
+    objects, _ = closed()
+    records = sorted(key for key in objects if key.startswith(f"{keys.NODES}/"))
+    last = keys.copy_key(keys.parse_node_key(records[-1]).node)
+    swapped = faults(objects, records[-1])["gone"] | {last: objects[records[0]]}
+    with lcstore.open(MemoryBackend.fresh(swapped), "r") as store:
+        assert store.steps() == list(range(STEPS - 1))
+
+
+def test_with_none_nothing_is_stored_besides():
+    objects, _ = closed("none")
+    assert not [
+        key for key in objects if key.startswith(f"{keys.COPIES}/") or "/p." in key or ".copy." in key
+    ]
+
+
+def test_layouts_of_no_record_lose_their_copies_with_them():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        for step in range(3):
+            store.save(step, {"model": {"w": np.full((4, 4), step, np.float32)}})
+        stray = keys.copy_key("ab" * 32)
+        backend.put(stray, b"of nothing")
+        store.retire(0)
+        before = set(backend.list(keys.COPIES))
+        store.collect()
+        assert before - set(backend.list(keys.COPIES)) >= {stray}
+        assert verify(backend, "checksum").ok
+
+
+def test_what_protection_costs_is_told():
+    costs = {}
+    for durability in ("none", "default"):
+        backend = MemoryBackend.fresh()
+        with lcstore.open(backend, durability=durability) as store:
+            infos = [store.save(step, state(step)) for step in range(2, 4)]
+            costs[durability] = infos
+            besides = sum(info.bytes_protection for info in infos)
+            found = store.stats()
+        stored = backend.snapshot()
+        parity = {k: v for k, v in stored.items() if k.startswith(f"{keys.DATA}/") and keys.is_parity(k)}
+        copies = {k: v for k, v in stored.items() if k.startswith(f"{keys.COPIES}/") or keys.copied_from(k)}
+        assert found.protection_bytes == sum(map(len, (*parity.values(), *copies.values())))
+        assert found.orphans == 0
+        own = len(stored.get(keys.copy_key(keys.STORE_KEY), b""))  # the store's, which is no save's
+        assert found.protection_bytes == besides + own
+        assert found.bytes_stored["total"] == sum(map(len, stored.values()))
+    assert all(info.bytes_protection == 0 for info in costs["none"])

@@ -1,0 +1,99 @@
+"""A run that went astray goes on from an earlier step, as a run of its own."""
+
+from __future__ import annotations
+
+import pytest
+from damaged import state
+from kit.interleave import Scene, explore
+from meetings import collecting, opened
+from states import same
+
+import lcstore
+from lcstore.storage.memory import MemoryBackend
+
+
+def astray(saves=6):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        for step in range(saves):
+            store.save(step, state(step))
+        return backend, [store.info(step).node for step in range(saves)]
+
+
+def test_the_run_that_went_astray_may_be_let_go_of():
+    backend, _ = astray()
+    with lcstore.open(backend) as store:
+        with pytest.raises(lcstore.InvalidInputError, match=r"store\.rewind\(step\)"):
+            store.retire(5)
+        assert store.rewind(2)["epoch"] == 2
+        # Nothing has changed before the first commit.
+        with pytest.raises(lcstore.InvalidInputError, match="latest state of run 1"):
+            store.retire(5)
+        info = store.save(3, state(30))
+        assert info.kind == "delta"
+        assert store.info(3).run == 2
+        assert store.retain("latest:1").kept == (3,)
+        assert store.at(None).step == 3
+        for _ in range(2):
+            store.collect()
+        assert same(store.restore(3)["model"], store.restore()["model"])
+        assert store.steps() == [3]
+        assert store.verify(level="decode").ok
+
+
+def test_a_rewound_run_that_saves_nothing_takes_no_place():
+    backend, _ = astray()
+    with lcstore.open(backend) as store:
+        store.rewind(2)
+        store.resume()
+        store.save(6, state(6))
+        assert store.retain("latest:1").kept == (5, 6)
+        with pytest.raises(lcstore.InvalidInputError, match="latest state of run"):
+            store.retire(6)
+
+
+def test_only_what_was_saved_upon_the_state_is_superseded():
+    backend, nodes = astray()
+    with lcstore.open(backend) as store:
+        store.resume(1)
+        store.save(100, state(100))
+    with lcstore.open(backend) as store:
+        store.rewind(2)
+        store.save(3, state(30))
+        assert set(store._index.refresh(full=True).nodes) >= set(nodes)
+        assert store._index.marks.superseded == frozenset(nodes[3:])
+        with pytest.raises(lcstore.InvalidInputError, match="latest state of run"):
+            store.retire(100)
+
+
+def scene():
+    """The old writer is alive and saves on; its head was superseded, is let go of, and is being collected."""
+    backend, nodes = astray(3)
+    old = lcstore.open(backend, threads=1)
+    old.resume()
+    head = old.save(3, state(3)).node
+    with opened(backend) as new:
+        new.rewind(1)
+        new.save(2, state(20))
+    store = old
+
+    def saving(actor):
+        store._writer.backend = store._writer._watch.backend = actor
+        store._index.backend = actor
+        return store.save(4, state(4)).node
+
+    def check(outcomes):
+        assert [outcome.error for outcome in outcomes.values()] == [None, None]
+        with opened(backend) as reader:
+            for _ in range(2):
+                assert reader.restore(outcomes["writer"].value)["epoch"] == 4
+                reader.collect(grace=0)
+            assert reader.verify(level="checksum").ok
+            assert nodes[0] in reader._index.graph.nodes
+
+    return Scene(backend, {"writer": saving, "collector": collecting(2, retire=head)}, check)
+
+
+def test_no_order_of_the_old_writer_and_a_collector_loses_what_is_acknowledged():
+    found = explore(scene, 60, samples=40)
+    assert found.schedules + found.cut_short + found.sampled >= 60
