@@ -19,7 +19,7 @@ from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Need, Objects, Sample, check_leaves
 from lcstore.check.readable import Readable
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.index.links import Link, own_link, shortcut_link
@@ -135,7 +135,7 @@ class Examination:
             try:
                 self.store.shortcuts[edge] = shortcut_link(record, own)
             except LcstoreError as error:
-                severity: Severity = "info" if self.store.is_condemned(edge, keys.WHOLE_EDGE) else "error"
+                severity: Severity = "info" if self.store.is_condemned(edge, markkeys.WHOLE_EDGE) else "error"
                 self.findings.unreadable("record", key, error, severity=severity)
 
     # Objects --------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ class Examination:
 
     def excused(self, need: Need) -> bool:
         """Return whether a record explains that an object is gone."""
-        return self.store.is_condemned(need.edge, need.scope or keys.WHOLE_EDGE)
+        return self.store.is_condemned(need.edge, need.scope or markkeys.WHOLE_EDGE)
 
     def _severity(self, need: Need) -> Severity:
         """Return how much damage to an object matters: it is an error unless no kept state may need it."""

@@ -17,7 +17,7 @@ from lcstore.check.proof import Proof, Sums, prove
 from lcstore.check.readable import Readable
 from lcstore.edges.edge import decode
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, TruncatedError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.hashing import Hasher, hash_of
 from lcstore.format.strictjson import loads
@@ -58,7 +58,7 @@ class Need:
         name = keys.parse_data_key(self.ref.key)
         if name.pool is None or name.op is None:
             return None
-        return keys.EXACT_VALUE if self.exact else keys.array_scope(name.pool, name.op)
+        return markkeys.EXACT_VALUE if self.exact else markkeys.array_scope(name.pool, name.op)
 
 
 @dataclass(frozen=True)

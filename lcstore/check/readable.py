@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from lcstore.check.findings import REPAIR, Findings
 from lcstore.errors import LcstoreError, NotFoundError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
@@ -69,7 +69,7 @@ class Readable:
         self.own: dict[str, Link] = {}
         self.shortcuts: dict[str, Link] = {}
         self.marks = Marks()
-        self.named: tuple[keys.TagName, ...] = ()
+        self.named: tuple[markkeys.TagName, ...] = ()
         self.unreadable: dict[str, LcstoreError] = {}
         self.mended: dict[str, LcstoreError] = {}
         self.uncopied: dict[str, str] = {}
@@ -128,7 +128,7 @@ class Readable:
 
     def is_condemned(self, edge: str, scope: str) -> bool:
         """Return whether a record accounts for objects that are gone."""
-        return any((edge, s) in self._condemned for s in (scope, keys.WHOLE_EDGE))
+        return any((edge, s) in self._condemned for s in (scope, markkeys.WHOLE_EDGE))
 
     def see(self, marks: Marks) -> None:
         """Take marks for those of the store."""
@@ -289,7 +289,7 @@ class Readable:
             if name.node is not None and name.node not in self.graph.nodes:
                 what = f"{name.kind} {name.name!r} is of no state that is there"
                 message = f"{what}; an interrupted save leaves that"
-                self.findings.add("info", "tag", keys.tag_key(name), message)
+                self.findings.add("info", "tag", markkeys.tag_key(name), message)
         known = {name.name for name in self.named if name.kind == "tag"}
         for node in self.kept:
             record = self.records.get(node)

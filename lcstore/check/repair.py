@@ -22,7 +22,7 @@ from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
 from lcstore.errors import InvalidInputError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, utc_now
@@ -159,7 +159,7 @@ class _Repair:
         for key in [key for key in problems if self.examination.severities[key] == "error"]:
             need = self.examination.needs[key]
             if need.scope is not None:
-                scope = need.scope if need.node is not None else keys.WHOLE_EDGE
+                scope = need.scope if need.node is not None else markkeys.WHOLE_EDGE
                 self._condemn(need.edge, need.node, scope, f"{key} is damaged", need.step)
 
     def _condemn_edges(self) -> None:
@@ -174,7 +174,7 @@ class _Repair:
                 self._condemn(edge, link.node, scope, proof.why, link.step)
         for edge, record in self.store.edges.items():
             if record.target in self.store.own and edge not in links:
-                self._condemn(edge, None, keys.WHOLE_EDGE, "its record does not fit its target", None)
+                self._condemn(edge, None, markkeys.WHOLE_EDGE, "its record does not fit its target", None)
 
     def _steer(self) -> dict[str, State]:
         """Keep readers off whatever leads them to less than they could have; return what they then find."""
@@ -212,8 +212,8 @@ class _Repair:
         if link is None or self.judge.is_hurt(link) or not self.store.graph.is_condemned(ref):
             return False
         lifted = {name for name in marks.condemned if name.edge == link.id and name.blocks}
-        for name in sorted(lifted, key=keys.condemned_key):
-            key = keys.condemned_key(name)
+        for name in sorted(lifted, key=markkeys.condemned_key):
+            key = markkeys.condemned_key(name)
             self.backend.delete(key)
             self._note("reprieve", key, "not condemned any more: a state needs it", link.step)
         self.store.see(replace(marks, condemned=marks.condemned - lifted))
@@ -223,7 +223,7 @@ class _Repair:
         why = "what it stands on is damaged, and there is another path"
         link = self.store.link(ref)
         if ref.edge is not None:
-            self._condemn(ref.edge, None, keys.WHOLE_EDGE, why, None)
+            self._condemn(ref.edge, None, markkeys.WHOLE_EDGE, why, None)
             return
         record = self.store.records[ref.target]
         scope = _closing(link)
@@ -248,11 +248,11 @@ class _Repair:
             if self.judge.missing(node, state, exact=counts, stripped=stripped) is not None:
                 continue
             if not exact:
-                self._retire(node, keys.EXACT_VALUE, harm, ())
+                self._retire(node, markkeys.EXACT_VALUE, harm, ())
             for pool in sorted(pools):
-                self._retire(node, keys.pool_of(pool), harm, _paths(own, pool))
+                self._retire(node, markkeys.pool_of(pool), harm, _paths(own, pool))
             return
-        self._retire(node, keys.WHOLE_STATE, harm, ())
+        self._retire(node, markkeys.WHOLE_STATE, harm, ())
         self._unpin(node)
 
     def _unpin(self, node: str) -> None:
@@ -269,7 +269,7 @@ class _Repair:
             made.append(TagRecord(pin, None, seq, utc_now(), "pin"))
             for mark in made:
                 self.backend.put(mark.key(), mark.to_bytes())
-                store.named = (*store.named, keys.parse_tag_key(mark.key()))
+                store.named = (*store.named, markkeys.parse_tag_key(mark.key()))
             self._note("unpin", made[-1].key(), f"pin {pin!r} was taken from it: it is lost", step)
         store.see(replace(store.marks, pinned=store.marks.pinned - {node}))
 
@@ -301,7 +301,7 @@ class _Repair:
         mark = CondemnedRecord(edge, node, scope, utc_now())
         self.backend.put(mark.key(), mark.to_bytes())
         marks = self.store.marks
-        named = marks.condemned | {keys.parse_condemned_key(mark.key())}
+        named = marks.condemned | {markkeys.parse_condemned_key(mark.key())}
         self.store.see(replace(marks, condemned=named))
         self._note("condemn", mark.key(), f"{scope} of the edge is not to be used: {why}", step)
 
@@ -312,14 +312,14 @@ class _Repair:
         self.backend.put(mark.key(), mark.to_bytes())
         self.lost.append(Loss(name.step, node, what, tensors, names, harm.cause))
         words = {
-            keys.WHOLE_STATE: "it is lost",
-            keys.EXACT_VALUE: "its exact value is lost; its track is kept",
+            markkeys.WHOLE_STATE: "it is lost",
+            markkeys.EXACT_VALUE: "its exact value is lost; its track is kept",
         }
         message = words.get(what, f"its {what.replace('.', ' ')} is lost; the rest is kept")
         marks = self.store.marks
-        if what == keys.WHOLE_STATE:
+        if what == markkeys.WHOLE_STATE:
             marks = replace(marks, retired=marks.retired | {node})
-        elif what == keys.EXACT_VALUE:
+        elif what == markkeys.EXACT_VALUE:
             marks = replace(marks, inexact=marks.inexact | {node})
         else:
             pools = marks.stripped.get(node, frozenset()) | {what.removeprefix("pool.")}
@@ -347,5 +347,5 @@ def _paths(own: Link, pool: str) -> tuple[str, ...]:
 def _closing(link: Link | None) -> str:
     """Return what to condemn of an own edge to close it as a path: an array of deltas, where it has one."""
     names = [keys.parse_data_key(ref.key) for ref in link.objects] if link is not None else []
-    deltas = (keys.array_scope(name.pool, "add") for name in names if name.pool and name.op == "add")
-    return next(deltas, keys.PATH)
+    deltas = (markkeys.array_scope(name.pool, "add") for name in names if name.pool and name.op == "add")
+    return next(deltas, markkeys.PATH)

@@ -8,7 +8,7 @@ from typing import Final
 from lcstore.check.readable import Readable
 from lcstore.check.repaired import Action, Loss
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.hashing import hash_of
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
@@ -125,7 +125,7 @@ class Salvage:
             return  # a second name of a record that is whole
         if name.node not in self.store.graph.hidden:
             names = names_of(self.store, name.node)
-            self.lost.append(Loss(name.step, name.node, keys.WHOLE_STATE, (), names, key))
+            self.lost.append(Loss(name.step, name.node, markkeys.WHOLE_STATE, (), names, key))
         if name.node not in self.store.marks.retired:
             reason = f"{DAMAGED}{error.message}"
             self._retire(name.node, reason, f"step {name.step} is lost: {error.message}", name.step)
@@ -140,23 +140,23 @@ class Salvage:
         whole = set(self.store.below(folder)) - self.store.unreadable.keys()
         mark: TagRecord | RetiredRecord | CondemnedRecord
         if folder == keys.NAMES:
-            tag = keys.parse_tag_key(key)
-            others = map(keys.parse_tag_key, whole)
+            tag = markkeys.parse_tag_key(key)
+            others = map(markkeys.parse_tag_key, whole)
             if any(
                 (o.kind, o.name, o.node, o.seq) == (tag.kind, tag.name, tag.node, tag.seq) for o in others
             ):
                 return
             mark = TagRecord(tag.name, tag.node, tag.seq, utc_now(), tag.kind)
         elif folder == keys.RETIRED:
-            let_go = keys.parse_retired_key(key)
+            let_go = markkeys.parse_retired_key(key)
             if any(
-                (o.node, o.what) == (let_go.node, let_go.what) for o in map(keys.parse_retired_key, whole)
+                (o.node, o.what) == (let_go.node, let_go.what) for o in map(markkeys.parse_retired_key, whole)
             ):
                 return
             mark = RetiredRecord(let_go.node, "the reason could not be read any more", utc_now(), let_go.what)
         else:
-            going = keys.parse_condemned_key(key)
-            found = map(keys.parse_condemned_key, whole)
+            going = markkeys.parse_condemned_key(key)
+            found = map(markkeys.parse_condemned_key, whole)
             if any((o.edge, o.node, o.scope) == (going.edge, going.node, going.scope) for o in found):
                 return
             mark = CondemnedRecord(going.edge, going.node, going.scope, utc_now())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 import typer
 
 from lcstore.errors import InvalidInputError
-from lcstore.format.keys import is_id
+from lcstore.format.keyforms import is_id
 
 if TYPE_CHECKING:
     from lcstore.retention.base import Retention

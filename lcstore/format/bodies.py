@@ -8,7 +8,7 @@ from itertools import chain, pairwise
 from typing import Self, TypeAlias
 
 from lcstore.errors import CorruptionError, InvalidInputError, TruncatedError
-from lcstore.format import keys
+from lcstore.format import keyforms, keys
 from lcstore.format.fields import HASH, ID, Fields, columns_to_json, header, open_fields, written
 from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
@@ -146,7 +146,7 @@ class PartBody:
     @classmethod
     def from_fields(cls, fields: Fields, edge: str, *, own: bool, stored: ObjectRef | None = None) -> Self:
         """Return the part in these fields, of the edge of a node (`own`) or of a shortcut."""
-        name = fields.form("name", keys.PART)
+        name = fields.form("name", keyforms.PART_RE)
         folder = keys.part_folder(edge, name)
         objects, columns = _objects(fields, folder), fields.columns("columns")
         if not own:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 import numpy as np
 
 from lcstore.errors import InvalidInputError
-from lcstore.format import keys
+from lcstore.format import keyforms, markkeys
 from lcstore.format.strictjson import dumps
 from lcstore.limits import MAX_STEP
 
@@ -34,8 +34,8 @@ class Labels:
 
 def check_tag(tag: str) -> str:
     """Return a tag, or raise `InvalidInputError` where it cannot be one."""
-    keys.check_tag(tag)
-    if tag in _RESERVED_TAGS or tag.isdigit() or keys.is_id(tag):
+    markkeys.check_tag(tag)
+    if tag in _RESERVED_TAGS or tag.isdigit() or keyforms.is_id(tag):
         raise InvalidInputError(
             f"{tag!r} cannot be a tag: "
             f"{', '.join(map(repr, sorted(_RESERVED_TAGS)))}, numbers and node ids mean something else"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 
 from lcstore.errors import CorruptionError
-from lcstore.format import keys
+from lcstore.format import keyforms, keys
 from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
 from lcstore.limits import MAX_LAYOUT_BYTES
@@ -34,7 +34,7 @@ def read_layout(key: str, data: bytes) -> Layout:
         raise CorruptionError("the layout is not the one that its name promises (its hash differs)", key=key)
     value = loads(data, key=key, max_bytes=MAX_LAYOUT_BYTES)
     try:
-        if not isinstance(value, dict) or not keys.is_id(str(value.pop("id", ""))):
+        if not isinstance(value, dict) or not keyforms.is_id(str(value.pop("id", ""))):
             raise CorruptionError("a stored layout cannot be right: it has no id")
         return Layout.from_json(value)
     except CorruptionError as error:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Self, TypeVar
 
 from lcstore.errors import CorruptionError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.fields import ID, header, open_fields, record_id, written
 from lcstore.format.strictjson import dumps, loads
 
@@ -29,7 +29,7 @@ class TagRecord:
     node: str | None
     seq: int
     created: str
-    kind: keys.TagKind = "tag"
+    kind: markkeys.TagKind = "tag"
 
     def to_bytes(self) -> bytes:
         """Return the record's bytes, having checked that they can be read."""
@@ -41,7 +41,7 @@ class TagRecord:
         """Return the record in `data`. `read_tag` also checks it against its name."""
         fields = open_fields(loads(data, key=key), kind=("tag", "pin"), key=key)
         record = cls(
-            name=fields.checked("name", keys.check_tag),
+            name=fields.checked("name", markkeys.check_tag),
             node=fields.nullable("node", lambda field: fields.form(field, ID)),
             seq=fields.integer("seq", keys.MAX_SEQ),
             created=fields.time("created"),
@@ -52,10 +52,10 @@ class TagRecord:
 
     def key(self) -> str:
         """Return the key under which this record is stored."""
-        return keys.tag_key(self._name(record_id(self.to_bytes())))
+        return markkeys.tag_key(self._name(record_id(self.to_bytes())))
 
-    def _name(self, record: str) -> keys.TagName:
-        return keys.TagName(self.kind, self.name, self.seq, self.node, record)
+    def _name(self, record: str) -> markkeys.TagName:
+        return markkeys.TagName(self.kind, self.name, self.seq, self.node, record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class RetiredRecord:
     node: str
     reason: str
     created: str
-    what: str = keys.WHOLE_STATE
+    what: str = markkeys.WHOLE_STATE
 
     def to_bytes(self) -> bytes:
         """Return the record's bytes, having checked that they can be read."""
@@ -83,16 +83,16 @@ class RetiredRecord:
             what=fields.text("what", MAX_SCOPE_CHARS),
         )
         fields.done()
-        if not keys.is_retirable(record.what):
+        if not markkeys.is_retirable(record.what):
             raise CorruptionError("retires what nothing has", key=key)
         return record
 
     def key(self) -> str:
         """Return the key under which this record is stored."""
-        return keys.retired_key(self._name(record_id(self.to_bytes())))
+        return markkeys.retired_key(self._name(record_id(self.to_bytes())))
 
-    def _name(self, record: str) -> keys.RetiredName:
-        return keys.RetiredName(self.node, self.what, record)
+    def _name(self, record: str) -> markkeys.RetiredName:
+        return markkeys.RetiredName(self.node, self.what, record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,16 +123,16 @@ class CondemnedRecord:
             created=fields.time("created"),
         )
         fields.done()
-        if not keys.is_scope(record.scope):
+        if not markkeys.is_scope(record.scope):
             raise CorruptionError("condemns what no edge has", key=key)
         return record
 
     def key(self) -> str:
         """Return the key under which this record is stored."""
-        return keys.condemned_key(self._name(record_id(self.to_bytes())))
+        return markkeys.condemned_key(self._name(record_id(self.to_bytes())))
 
-    def _name(self, record: str) -> keys.CondemnedName:
-        return keys.CondemnedName(self.edge, self.node, self.scope, record)
+    def _name(self, record: str) -> markkeys.CondemnedName:
+        return markkeys.CondemnedName(self.edge, self.node, self.scope, record)
 
 
 M = TypeVar("M", TagRecord, RetiredRecord, CondemnedRecord)
@@ -140,21 +140,24 @@ M = TypeVar("M", TagRecord, RetiredRecord, CondemnedRecord)
 
 def read_tag(key: str, data: bytes) -> TagRecord:
     """Return the tag's or pin's record stored under `key`, having checked hash and name against the body."""
-    return _read(TagRecord, keys.parse_tag_key(key), key, data)
+    return _read(TagRecord, markkeys.parse_tag_key(key), key, data)
 
 
 def read_retired(key: str, data: bytes) -> RetiredRecord:
     """Return the retirement stored under `key`, having checked hash and name against the body."""
-    return _read(RetiredRecord, keys.parse_retired_key(key), key, data)
+    return _read(RetiredRecord, markkeys.parse_retired_key(key), key, data)
 
 
 def read_condemned(key: str, data: bytes) -> CondemnedRecord:
     """Return the condemnation stored under `key`, having checked hash and name against the body."""
-    return _read(CondemnedRecord, keys.parse_condemned_key(key), key, data)
+    return _read(CondemnedRecord, markkeys.parse_condemned_key(key), key, data)
 
 
 def _read(
-    kind: type[M], name: keys.TagName | keys.RetiredName | keys.CondemnedName, key: str, data: bytes
+    kind: type[M],
+    name: markkeys.TagName | markkeys.RetiredName | markkeys.CondemnedName,
+    key: str,
+    data: bytes,
 ) -> M:
     if record_id(data) != name.record:
         raise CorruptionError("the record is not the one that its name promises (its hash differs)", key=key)

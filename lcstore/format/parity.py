@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,3 +63,25 @@ def families(refs: Iterable[ObjectRef]) -> dict[str, Family]:
         if covered:
             found |= dict.fromkeys([ref.key, *(chunk.key for chunk in covered)], Family(ref, covered))
     return found
+
+
+def beyond_repair(refs: Sequence[ObjectRef], there: Collection[str]) -> str | None:
+    """Return the key of a chunk of an array that is missing and cannot be rebuilt; None where there is none.
+
+    Parameters
+    ----------
+    refs
+        The objects of the array, in the record's order. One that is parity is missed by nobody who reads.
+    there
+        The keys that are there.
+    """
+    missing = [ref.key for ref in refs if ref.key not in there]
+    if not missing:
+        return None
+    family = families(refs)
+    for key in missing:
+        others = family[key].others(key) if key in family else ()
+        rebuilds = bool(others) and all(ref.key in there for ref in others)
+        if not rebuilds and not keys.is_parity(key):
+            return key
+    return None

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final, Self
 
 from lcstore.errors import CorruptionError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ExactBody, Fetch, ObjectRef
 from lcstore.format.fields import (
     ID,
@@ -119,7 +119,7 @@ class NodeRecord:
             edge=edge,
             metrics={name: float(value) for name, value in _floats(fields, "metrics").items()},
             metadata=fields.mapping("metadata"),
-            tags=fields.all_checked("tags", keys.check_tag),
+            tags=fields.all_checked("tags", markkeys.check_tag),
             stats=fields.numbers("stats"),
             software=fields.text("software", MAX_SOFTWARE_CHARS),
         )

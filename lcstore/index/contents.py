@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
+from lcstore.format.parity import beyond_repair
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
@@ -85,7 +86,7 @@ class Contents:
 
     graph: Graph
     marks: Marks
-    named: tuple[keys.TagName, ...]
+    named: tuple[markkeys.TagName, ...]
     stored: dict[str, Stored] = field(default_factory=dict)
     own: dict[str, str] = field(default_factory=dict)
     parents: dict[str, str | None] = field(default_factory=dict)
@@ -115,6 +116,8 @@ class Contents:
     def missing(self) -> dict[tuple[str, str, str], str]:
         """Return what is missing though no condemnation speaks of it: the key of an object of each.
 
+        What can be rebuilt of what is there counts as there.
+
         Returns
         -------
         dict
@@ -126,11 +129,11 @@ class Contents:
             there = set(self.data.get(edge, ()))
             exact = () if stored.target in self.marks.inexact else stored.exact
             for array, scope, refs in (
-                (EXACT, keys.EXACT_VALUE, exact),
-                *((array, keys.array_scope(*array), refs) for array, refs in stored.arrays.items()),
+                (EXACT, markkeys.EXACT_VALUE, exact),
+                *((array, markkeys.array_scope(*array), refs) for array, refs in stored.arrays.items()),
             ):
-                lost = next((ref.key for ref in refs if ref.key not in there), None)
-                if lost is not None and marked.isdisjoint({(edge, scope), (edge, keys.WHOLE_EDGE)}):
+                lost = beyond_repair(refs, there)
+                if lost is not None and marked.isdisjoint({(edge, scope), (edge, markkeys.WHOLE_EDGE)}):
                     found[edge, *array] = lost
         return found
 
@@ -196,7 +199,7 @@ class _Reading:
 
     def _look_again(self) -> None:
         """List the objects of edges once more that seem to lack some: they were listed before the records."""
-        for edge in {edge for edge, _, _ in self.made.missing()}:
+        for edge in dict.fromkeys(edge for edge, _, _ in self.made.missing()):
             self.made.data[edge] = self.backend.list(keys.edge_folder(edge))
 
     def _read(self, kind: Kind[Any, R], found: list[str], take: Callable[[str, R], None]) -> set[str]:

@@ -10,7 +10,7 @@ from threading import RLock
 from typing import NoReturn, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
@@ -56,7 +56,7 @@ class Index:
         self.executor = executor
         self.graph = Graph()
         self.marks = Marks()
-        self.named: tuple[keys.TagName, ...] = ()
+        self.named: tuple[markkeys.TagName, ...] = ()
         self._keys: set[str] = set()
         self._records = Records(backend)
         self._layouts = Records(backend)
@@ -147,11 +147,11 @@ class Index:
                 raise absent(self.graph, self.tagged(), self.backend.url, at)
             name = found if tag is None or tag.node is None else self.graph.nodes[tag.node]
         if tag is not None:
-            self._records.get(TAG, keys.tag_key(tag))  # the record, not its name, is what is believed
+            self._records.get(TAG, markkeys.tag_key(tag))  # the record, not its name, is what is believed
         assert name is not None
         return name
 
-    def _bearer(self, at: object) -> keys.TagName | None:
+    def _bearer(self, at: object) -> markkeys.TagName | None:
         """Return the name of the record that holds of a tag."""
         return bearers_of_tags(self.named, self.graph).get(at) if isinstance(at, str) else None
 
@@ -318,7 +318,7 @@ class Index:
                 return True
             nodes, edges = {node, *(ref.target for ref in path)}, {ref.edge for ref in path}
             for name in self.marks.condemned:
-                if name.scope == keys.EXACT_VALUE:
+                if name.scope == markkeys.EXACT_VALUE:
                     # Its own value that is no track: nobody else's is needed.
                     if name.node == node and node not in self.marks.inexact:
                         return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.layoutfile import read_layout
 from lcstore.format.marks import (
     CondemnedRecord,
@@ -78,12 +78,12 @@ LAYOUT: Final[Kind[str, Layout]] = Kind(
 COPY: Final[Kind[str, bytes]] = Kind(
     keys.COPIES, keys.parse_copy_key, _alone(lambda key, data: data), max(MAX_LAYOUT_BYTES, MAX_RECORD_BYTES)
 )
-TAG: Final[Kind[keys.TagName, TagRecord]] = Kind(keys.NAMES, keys.parse_tag_key, _alone(read_tag))
-RETIRED: Final[Kind[keys.RetiredName, RetiredRecord]] = Kind(
-    keys.RETIRED, keys.parse_retired_key, _alone(read_retired)
+TAG: Final[Kind[markkeys.TagName, TagRecord]] = Kind(keys.NAMES, markkeys.parse_tag_key, _alone(read_tag))
+RETIRED: Final[Kind[markkeys.RetiredName, RetiredRecord]] = Kind(
+    keys.RETIRED, markkeys.parse_retired_key, _alone(read_retired)
 )
-CONDEMNED: Final[Kind[keys.CondemnedName, CondemnedRecord]] = Kind(
-    keys.CONDEMNED, keys.parse_condemned_key, _alone(read_condemned)
+CONDEMNED: Final[Kind[markkeys.CondemnedName, CondemnedRecord]] = Kind(
+    keys.CONDEMNED, markkeys.parse_condemned_key, _alone(read_condemned)
 )
 #: By folder.
 KINDS: Final[dict[str, Kind[Any, Any]]] = {

@@ -10,7 +10,7 @@ import numpy as np
 from lcstore.edges.algebra import Effect, array_of
 from lcstore.edges.columns import OWN, Columns
 from lcstore.errors import CorruptionError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT
@@ -56,11 +56,11 @@ class Link:
     def scope_of(self, tensor: int) -> str:
         """Return what is condemned to let go of what the edge says of a tensor: of a shortcut, all of it."""
         if self.own is not None:
-            return keys.WHOLE_EDGE
+            return markkeys.WHOLE_EDGE
         pool = self.layout.tensors[tensor].pool
         passes = self.effect.passes[tensor] and self.layout.weights[tensor]
         array = array_of(int(self.columns.op[tensor]), bool(self.layout.weights[tensor]))
-        return keys.array_scope(pool, "add" if passes else array or "set")
+        return markkeys.array_scope(pool, "add" if passes else array or "set")
 
 
 def own_link(node: str, record: NodeRecord, layout: Layout) -> Link:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final, TypeAlias
 
 from lcstore.errors import CorruptionError, LcstoreError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
 from lcstore.index.lost import lost_nodes
@@ -119,9 +119,10 @@ class Listing:
         def one(folder: str) -> list[str]:
             return backend.list(folder, listing.foreign)
 
-        if keeps_twice(backend):  # so copies are not worth a request
-            order = tuple(tuple(folder for folder in group if folder != keys.COPIES) for group in order)
-        for group in order:
+        aside = keeps_twice(backend)  # so looking for lost records is not worth a request of each reader
+        for wanted in order:
+            idle = keys.COPIES if aside and keys.NODES in wanted else None
+            group = [folder for folder in wanted if folder != idle]
             several = executor is not None and len(group) > 1
             found = executor.map(one, group) if executor is not None and several else map(one, group)
             for folder, listed in zip(group, found, strict=True):
@@ -197,17 +198,17 @@ class Listing:
         return [LAYOUT.parse(key) for key in self.below(keys.LAYOUTS)]
 
     @cached_property
-    def named(self) -> tuple[keys.TagName, ...]:
+    def named(self) -> tuple[markkeys.TagName, ...]:
         """Tags and pins."""
         return tuple([TAG.parse(key) for key in self.below(keys.NAMES)])
 
     @cached_property
-    def retired(self) -> list[keys.RetiredName]:
+    def retired(self) -> list[markkeys.RetiredName]:
         """Retirements."""
         return [RETIRED.parse(key) for key in self.below(keys.RETIRED)]
 
     @cached_property
-    def condemned(self) -> list[keys.CondemnedName]:
+    def condemned(self) -> list[markkeys.CondemnedName]:
         """Condemnations."""
         return [CONDEMNED.parse(key) for key in self.below(keys.CONDEMNED)]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from lcstore.errors import LcstoreError, NotFoundError
-from lcstore.format import keys
+from lcstore.errors import LcstoreError
+from lcstore.format import keyforms, keys
 from lcstore.format.fields import record_id
 from lcstore.format.records import NodeRecord
 from lcstore.index.stored import fetch_parts
 from lcstore.limits import MAX_RECORD_BYTES
-from lcstore.storage.backend import Backend, read_capped
+from lcstore.storage.backend import Backend, exists, read_capped
 
 
 def lost_nodes(backend: Backend, copies: Iterable[str], nodes: Iterable[str]) -> Iterator[str]:
@@ -30,7 +30,7 @@ def lost_nodes(backend: Backend, copies: Iterable[str], nodes: Iterable[str]) ->
     # By the form of the key alone: what is amiss with a name is told by whoever parses it.
     known = {key.split("-", 4)[3] for key in nodes if key.count("-") == 5}
     for node in sorted(names.keys() - known):
-        if keys.is_id(node):
+        if keyforms.is_id(node):
             key = _missing(backend, names[node], node)
             if key is not None:
                 yield key
@@ -44,7 +44,7 @@ def _missing(backend: Backend, copy: str, node: str) -> str | None:
             return None
         record = NodeRecord.from_bytes(data, key=copy, fetch=lambda refs: fetch_parts(backend, refs))
         key = keys.node_key(record.name(node))
-        if _is_there(backend, key) or not _is_there(backend, copy):
+        if exists(backend, key) or not exists(backend, copy):
             return None
         # A copy that a target stored long after it said that it could not: what the node needs is gone.
         there = set(backend.list(keys.edge_folder(record.edge.id)))
@@ -52,11 +52,3 @@ def _missing(backend: Backend, copy: str, node: str) -> str | None:
         return None
     needed = {ref.key for part in record.edge.parts for ref in part.needed}
     return key if not needed or needed & there else None
-
-
-def _is_there(backend: Backend, key: str) -> bool:
-    try:
-        backend.size(key)
-    except NotFoundError:
-        return False
-    return True

@@ -7,7 +7,7 @@ from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from lcstore.format import keys
+from lcstore.format import markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef
 
@@ -35,7 +35,7 @@ class Marks:
     inexact: frozenset[str] = frozenset()
     superseded: frozenset[str] = frozenset()
     stripped: dict[str, frozenset[str]] = field(default_factory=dict)
-    condemned: frozenset[keys.CondemnedName] = frozenset()
+    condemned: frozenset[markkeys.CondemnedName] = frozenset()
 
     @cached_property
     def hidden(self) -> frozenset[str]:
@@ -73,9 +73,9 @@ class Marks:
 
 
 def marks_of(
-    retired: Iterable[keys.RetiredName],
+    retired: Iterable[markkeys.RetiredName],
     pinned: Iterable[str],
-    condemned: Iterable[keys.CondemnedName],
+    condemned: Iterable[markkeys.CondemnedName],
 ) -> Marks:
     """Put the names of marks together."""
     stripped: defaultdict[str, set[str]] = defaultdict(set)
@@ -86,23 +86,23 @@ def marks_of(
         else:
             whats[name.what].add(name.node)
     return Marks(
-        retired=frozenset(whats[keys.WHOLE_STATE]),
+        retired=frozenset(whats[markkeys.WHOLE_STATE]),
         pinned=frozenset(pinned),
-        inexact=frozenset(whats[keys.EXACT_VALUE]),
-        superseded=frozenset(whats[keys.SUPERSEDED]),
+        inexact=frozenset(whats[markkeys.EXACT_VALUE]),
+        superseded=frozenset(whats[markkeys.SUPERSEDED]),
         stripped={node: frozenset(pools) for node, pools in stripped.items()},
         condemned=frozenset(condemned),
     )
 
 
 def bearers(
-    named: Iterable[keys.TagName], kind: keys.TagKind, nodes: Container[str]
-) -> dict[str, list[keys.TagName]]:
+    named: Iterable[markkeys.TagName], kind: markkeys.TagKind, nodes: Container[str]
+) -> dict[str, list[markkeys.TagName]]:
     """Return the records that hold of each tag or pin: those set since it was last taken away, the last last.
 
     One of a node that is not there says nothing: an interrupted save leaves that.
     """
-    found: defaultdict[str, list[keys.TagName]] = defaultdict(list)
+    found: defaultdict[str, list[markkeys.TagName]] = defaultdict(list)
     for name in sorted((n for n in named if n.kind == kind), key=lambda n: (n.seq, n.record)):
         if name.node is None:
             found.pop(name.name, None)
@@ -111,9 +111,9 @@ def bearers(
     return dict(found)
 
 
-def bearers_of_tags(named: Iterable[keys.TagName], graph: Graph) -> dict[str, keys.TagName]:
+def bearers_of_tags(named: Iterable[markkeys.TagName], graph: Graph) -> dict[str, markkeys.TagName]:
     """Return by tag the record that was set last on a node that is not let go of."""
-    found: dict[str, keys.TagName] = {}
+    found: dict[str, markkeys.TagName] = {}
     for tag, names in bearers(named, "tag", graph.nodes).items():
         shown = [name for name in names if name.node is not None and name.node not in graph.hidden]
         if shown:
@@ -121,18 +121,18 @@ def bearers_of_tags(named: Iterable[keys.TagName], graph: Graph) -> dict[str, ke
     return found
 
 
-def tags_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
+def tags_by_node(named: Iterable[markkeys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
     """Return the tags of each node that has any."""
     return _by_node(bearers(named, "tag", nodes))
 
 
-def pins_by_node(named: Iterable[keys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
+def pins_by_node(named: Iterable[markkeys.TagName], nodes: Container[str]) -> dict[str, set[str]]:
     """Return who pins each node that is pinned; "" for whoever did not say."""
     pins = _by_node(bearers(named, "pin", nodes))
     return {node: {pin.partition(" ")[2] for pin in held} for node, held in pins.items()}
 
 
-def _by_node(held: dict[str, list[keys.TagName]]) -> dict[str, set[str]]:
+def _by_node(held: dict[str, list[markkeys.TagName]]) -> dict[str, set[str]]:
     found: defaultdict[str, set[str]] = defaultdict(set)
     for label, names in held.items():
         for name in names:
@@ -141,6 +141,6 @@ def _by_node(held: dict[str, list[keys.TagName]]) -> dict[str, set[str]]:
     return dict(found)
 
 
-def next_seq(named: Iterable[keys.TagName], kind: keys.TagKind, name: str) -> int:
+def next_seq(named: Iterable[markkeys.TagName], kind: markkeys.TagKind, name: str) -> int:
     """Return the number for a new record of a tag or pin."""
     return max((n.seq for n in named if n.kind == kind and n.name == name), default=-1) + 1

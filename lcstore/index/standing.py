@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
-from lcstore.graph.refs import EdgeRef, NodeName
+from lcstore.graph.refs import EdgeRef
 from lcstore.index.contents import Contents, own_edge, shortcut_edge
 from lcstore.index.index import Index
 from lcstore.index.listing import BUILDING, Listing
 from lcstore.index.needs import needed_arrays
-from lcstore.storage.backend import Backend
 
 
 def is_taken_away(
@@ -31,12 +30,12 @@ def is_taken_away(
     new_layouts
         The digests of those of its layouts that no earlier record of its handle names.
     """
-    if any(name.edge == edge and name.scope != keys.LAYOUT for name in listing.condemned):
+    if any(name.edge == edge and name.scope != markkeys.LAYOUT for name in listing.condemned):
         return True
     there = set(listing.by_folder[keys.edge_folder(edge)])
     if any(ref.key not in there for ref in objects):
         return True
-    halves = {name.edge for name in listing.condemned if name.scope == keys.LAYOUT}
+    halves = {name.edge for name in listing.condemned if name.scope == markkeys.LAYOUT}
     return any(
         keys.layout_half(layout) in halves or keys.layout_key(layout) not in listing.by_folder[keys.LAYOUTS]
         for layout in new_layouts
@@ -46,16 +45,8 @@ def is_taken_away(
 def is_kept(listing: Listing, node: str) -> bool:
     """Return whether nothing lets go of a node, be it the latest of its run or not."""
     mine = (key for key in listing.by_folder[keys.RETIRED] if key.startswith(f"{keys.RETIRED}/{node}-"))
-    return not {keys.WHOLE_STATE, keys.SUPERSEDED} & {keys.parse_retired_key(key).what for key in mine}
-
-
-def exists(backend: Backend, name: NodeName) -> bool:
-    """Return whether the record of a node is there."""
-    try:
-        backend.size(keys.node_key(name))
-    except NotFoundError:
-        return False
-    return True
+    given_up = {markkeys.WHOLE_STATE, markkeys.SUPERSEDED}
+    return given_up.isdisjoint(markkeys.parse_retired_key(key).what for key in mine)
 
 
 def is_going(index: Index, node: str, listing: Listing) -> bool:
@@ -71,7 +62,7 @@ def is_going(index: Index, node: str, listing: Listing) -> bool:
     """
     retired, condemned = _marks(listing, node)
     marks = index.marks
-    if node not in index.graph.nodes or (keys.WHOLE_STATE in retired and node not in marks.pinned):
+    if node not in index.graph.nodes or (markkeys.WHOLE_STATE in retired and node not in marks.pinned):
         return True
     if any(what.startswith("pool.") for what in retired):
         return True  # stripped: what it has unchanged may be among that
@@ -83,15 +74,15 @@ def is_too_late(index: Index, node: str) -> bool:
     retired, condemned = _marks(index.look(BUILDING), node)
     if node not in index.graph.nodes:
         return True
-    return keys.WHOLE_STATE in retired and _is_condemned(index, node, condemned)
+    return markkeys.WHOLE_STATE in retired and _is_condemned(index, node, condemned)
 
 
-def _marks(listing: Listing, node: str) -> tuple[set[str], set[keys.CondemnedName]]:
+def _marks(listing: Listing, node: str) -> tuple[set[str], set[markkeys.CondemnedName]]:
     """Return what is retired of a node, and what is condemned."""
     return {name.what for name in listing.retired if name.node == node}, {*listing.condemned}
 
 
-def _is_condemned(index: Index, node: str, condemned: set[keys.CondemnedName]) -> bool:
+def _is_condemned(index: Index, node: str, condemned: set[markkeys.CondemnedName]) -> bool:
     """Return whether any of some condemnations is about what a node's cheapest path reads."""
     try:
         path = index.path(node)
@@ -99,14 +90,13 @@ def _is_condemned(index: Index, node: str, condemned: set[keys.CondemnedName]) -
     except (CorruptionError, NotFoundError):  # deleted meanwhile
         return True
     for name in condemned:
-        if name.scope == keys.WHOLE_EDGE:
+        if name.scope == markkeys.WHOLE_EDGE:
             gone = name.edge in passed or name.node in passed
-        elif name.scope == keys.EXACT_VALUE:
+        elif name.scope == markkeys.EXACT_VALUE:
             gone = name.node == node and node not in index.marks.inexact
         else:
-            gone = any(
-                edge == name.edge and keys.array_scope(pool, op) == name.scope for edge, pool, op in needed
-            )
+            arrays = ((edge, markkeys.array_scope(pool, op)) for edge, pool, op in needed)
+            gone = (name.edge, name.scope) in arrays
         if gone:
             return True
     return False

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lcstore.errors import LcstoreError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.info import StepInfo, step_info
@@ -70,7 +70,7 @@ class _Labels:
         self.tags = tags_by_node(listing.named, ids)
         self.pins = pins_by_node(listing.named, ids)
         self.marks = listing.marks(ids)
-        scopes = (name for name in self.marks.condemned if name.scope != keys.EXACT_VALUE)
+        scopes = (name for name in self.marks.condemned if name.scope != markkeys.EXACT_VALUE)
         self.condemned = {name.node for name in scopes}
         shown = (name for name in listing.nodes if name.node not in self.marks.hidden)
         self.latest = max(shown, key=lambda name: name.order, default=None)

@@ -16,7 +16,7 @@ from typing import Final
 
 from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import utc_now
 from lcstore.index.contents import Contents, read_contents
@@ -128,8 +128,8 @@ class Collector:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
         verdict = judge(contents, self._layout, self.durability)
         free = {*condemnable(contents, verdict, set(contents.data)), *_of_layouts(contents.idle_layouts)}
-        condemned = [keys.parse_condemned_key(key) for key in contents.condemned]
-        marked = [(Scope(n.edge, n.node, n.scope), keys.condemned_key(n)) for n in condemned]
+        condemned = [markkeys.parse_condemned_key(key) for key in contents.condemned]
+        marked = [(Scope(n.edge, n.node, n.scope), markkeys.condemned_key(n)) for n in condemned]
         going = [(scope, key) for scope, key in marked if scope in free]
         old = self._old([key for _, key in going])
         ripe = list(dict.fromkeys(scope for scope, key in going if key in old))
@@ -187,8 +187,8 @@ class Collector:
         """
         if not self.backend.durable:
             return
-        nodes = {scope.node for scope in scopes if scope.scope == keys.WHOLE_EDGE}
-        relied_on = [key for key in contents.retired if keys.parse_retired_key(key).node in nodes]
+        nodes = {scope.node for scope in scopes if scope.scope == markkeys.WHOLE_EDGE}
+        relied_on = [key for key in contents.retired if markkeys.parse_retired_key(key).node in nodes]
         run_all(self.executor, [partial(self._write_again, key) for key in relied_on])
 
     def _write_again(self, key: str) -> None:
@@ -215,7 +215,7 @@ class Collector:
         found = _objects(contents, scopes)
         parity = [key for key in found if keys.is_parity(key)]
         objects = [key for key in found if not keys.is_parity(key)]
-        whole = [scope for scope in scopes if scope.scope == keys.WHOLE_EDGE]
+        whole = [scope for scope in scopes if scope.scope == markkeys.WHOLE_EDGE]
         records = [key for scope in whole if (key := contents.key_of(scope.edge)) is not None]
         parts = [key for key in objects if keys.is_part(key)]
         self._delete_all("copies", self._copies([*objects, *records]))
@@ -245,21 +245,21 @@ class Collector:
 
     def _sweep(self, contents: Contents, gone: Sequence[Scope]) -> int:
         """Delete marks that nothing refers to any more; return how many."""
-        whole = {scope.edge for scope in gone if scope.scope == keys.WHOLE_EDGE}
+        whole = {scope.edge for scope in gone if scope.scope == markkeys.WHOLE_EDGE}
         edges = set(contents.stored) - whole
         nodes = {node for node, edge in contents.own.items() if edge in edges}
         parents = {contents.parents[node] for node in nodes}
-        gone_layouts = {scope.edge for scope in gone if scope.scope == keys.LAYOUT}
+        gone_layouts = {scope.edge for scope in gone if scope.scope == markkeys.LAYOUT}
         layouts = {half for half in map(keys.layout_half, contents.layouts) if half not in gone_layouts}
         left = edges | (set(contents.data) - whole) | layouts
-        marks = [key for key in contents.condemned if keys.parse_condemned_key(key).edge not in left]
+        marks = [key for key in contents.condemned if markkeys.parse_condemned_key(key).edge not in left]
         marks += [
             key
             for key in contents.retired
-            if (node := keys.parse_retired_key(key).node) not in nodes and node not in parents
+            if (node := markkeys.parse_retired_key(key).node) not in nodes and node not in parents
         ]
         dead = {node for node, edge in contents.own.items() if edge in whole}
-        marks += [keys.tag_key(name) for name in contents.named if name.node in dead]
+        marks += [markkeys.tag_key(name) for name in contents.named if name.node in dead]
         self._delete_all("marks", sorted(marks))
         self._delete_all("copies", sorted(self._stray_copies(contents, nodes)))
         return len(marks)
@@ -288,7 +288,7 @@ class Collector:
         marks: int,
         dry_run: bool,
     ) -> CollectReport:
-        whole = [scope for scope in gone if scope.scope == keys.WHOLE_EDGE]
+        whole = [scope for scope in gone if scope.scope == markkeys.WHOLE_EDGE]
         return CollectReport(
             url=self.backend.url,
             dry_run=dry_run,
@@ -322,7 +322,7 @@ class Collector:
 
 def _of_layouts(digests: Iterable[str]) -> list[Scope]:
     """Return what condemnations of layouts are about."""
-    return [Scope(keys.layout_half(digest), None, keys.LAYOUT) for digest in digests]
+    return [Scope(keys.layout_half(digest), None, markkeys.LAYOUT) for digest in digests]
 
 
 def _objects(contents: Contents, scopes: Iterable[Scope]) -> list[str]:
@@ -330,7 +330,7 @@ def _objects(contents: Contents, scopes: Iterable[Scope]) -> list[str]:
     layouts = {keys.layout_half(digest): keys.layout_key(digest) for digest in contents.layouts}
     found = []
     for scope in scopes:
-        if scope.scope == keys.LAYOUT:
+        if scope.scope == markkeys.LAYOUT:
             found += [layouts[scope.edge]] if scope.edge in layouts else []
         else:
             found += objects_of(contents, scope)

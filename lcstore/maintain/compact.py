@@ -12,7 +12,7 @@ from typing import Final
 from lcstore.durability import Durability
 from lcstore.edges.merge import Merger
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
@@ -123,7 +123,7 @@ class Compactor:
         """
         began = time.monotonic()
         going = retired.retired if retired is not None else ()
-        without = frozenset(one.node for one in going if one.what == keys.WHOLE_STATE)
+        without = frozenset(one.node for one in going if one.what == markkeys.WHOLE_STATE)
         planned = self.plan(without)
         added = 0
         if not dry_run:
@@ -180,7 +180,7 @@ class Compactor:
         except (CorruptionError, NotFoundError):  # collected meanwhile
             return True
         return any(
-            (keys.parse_data_key(key).edge, keys.array_scope(pool, op)) in condemned
+            (keys.parse_data_key(key).edge, markkeys.array_scope(pool, op)) in condemned
             for key, pool, op in merger.path.sources()
         )
 

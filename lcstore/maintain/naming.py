@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lcstore.errors import ConflictError, InvalidInputError
-from lcstore.format import keys
+from lcstore.format import markkeys
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import utc_now
 from lcstore.index.index import Index
@@ -14,7 +14,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.settle import put_record
 
 
-def set_name(backend: Backend, kind: keys.TagKind, name: str, node: str | None) -> None:
+def set_name(backend: Backend, kind: markkeys.TagKind, name: str, node: str | None) -> None:
     """Set a tag or pin on a node, or take it away from all (None)."""
     named = Listing.take(backend, TAGS).named
     record = TagRecord(name, node, next_seq(named, kind, name), utc_now(), kind)
@@ -52,6 +52,6 @@ def unpin(backend: Backend, index: Index, node: str, by: str | None) -> int:
 def _pin_name(node: str, by: str) -> str:
     """Return the name of a pin: one for each node and holder, so that each is taken away by itself."""
     name = f"{node} {by}" if by else node
-    if len(name) > keys.MAX_TAG_CHARS:
-        raise InvalidInputError(f"the name of who pins is up to {keys.MAX_TAG_CHARS - 33} characters")
+    if len(name) > markkeys.MAX_TAG_CHARS:
+        raise InvalidInputError(f"the name of who pins is up to {markkeys.MAX_TAG_CHARS - 33} characters")
     return name

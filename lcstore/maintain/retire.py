@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import partial
 
 from lcstore.errors import InvalidInputError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.refs import ROOT, NodeName
@@ -126,7 +126,7 @@ def retire_node(backend: Backend, index: Index, executor: Executor, node: str, r
         )
     if node in index.marks.pinned:
         raise InvalidInputError(f"step {name.step} is pinned: unpin it first")
-    gone = Retired(name.step, node, keys.WHOLE_STATE, reason)
+    gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason)
     if node not in graph.hidden:
         put_retired(backend, executor, [gone])
         index.refresh(full=True)
@@ -209,15 +209,15 @@ def _going(
     index: Index, records: dict[str, NodeRecord], decision: Decision, notes: list[str]
 ) -> Iterable[Retired]:
     for node, reason in decision.retired.items():
-        yield Retired(records[node].step, node, keys.WHOLE_STATE, reason)
+        yield Retired(records[node].step, node, markkeys.WHOLE_STATE, reason)
     for node, reason in decision.exact_let_go.items():
-        yield Retired(records[node].step, node, keys.EXACT_VALUE, reason)
+        yield Retired(records[node].step, node, markkeys.EXACT_VALUE, reason)
     for node, globs in decision.stripped.items():
         record = records[node]
         gone = index.marks.stripped.get(node, frozenset())
         for pool in _pools(index.layout(record.layout), globs, notes):
             if pool not in gone:
-                yield Retired(record.step, node, keys.pool_of(pool), f"stripped of {', '.join(globs)}")
+                yield Retired(record.step, node, markkeys.pool_of(pool), f"stripped of {', '.join(globs)}")
 
 
 def _pools(layout: Layout, globs: Sequence[str], notes: list[str]) -> list[str]:

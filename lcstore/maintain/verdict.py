@@ -7,7 +7,7 @@ from typing import NamedTuple, NoReturn
 
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import needed
 from lcstore.graph.refs import ROOT, NodeName
@@ -63,7 +63,7 @@ class Verdict(NamedTuple):
         if not stored.own or stored.edge in self.edges or stored.target in self.ways:
             return None
         going = any(not self.spares(stored, array) for array in stored.arrays if array[1] in keys.COMPOSED)
-        return None if going else keys.PATH
+        return None if going else markkeys.PATH
 
 
 def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durability) -> Verdict:
@@ -83,7 +83,7 @@ def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durab
     for node, key in broken_states(contents, layout).items():
         _refuse(graph.nodes[node], "an object that it needs is missing", key)
     elements, gone, avoided = elements_of(contents, layout), _gone(contents), set[str]()
-    avoid(contents, {n.edge for n in contents.marks.condemned if n.scope == keys.WHOLE_EDGE}, whole=True)
+    avoid(contents, {n.edge for n in contents.marks.condemned if n.scope == markkeys.WHOLE_EDGE}, whole=True)
     while True:
         tree = needed(graph, kept, elements, durability=durability)
         arrays = needed_arrays(contents, tree, kept, layout)
@@ -128,32 +128,32 @@ def condemnable(contents: Contents, verdict: Verdict, orphans: set[str]) -> Iter
         Edges of no record that are old enough.
     """
     for edge in sorted(orphans - set(contents.stored)):
-        yield Scope(edge, None, keys.WHOLE_EDGE)
+        yield Scope(edge, None, markkeys.WHOLE_EDGE)
     for stored in contents.stored.values():
         node = stored.target if stored.own else None
         if not verdict.passes(stored):
-            yield Scope(stored.edge, node, keys.WHOLE_EDGE)
+            yield Scope(stored.edge, node, markkeys.WHOLE_EDGE)
             continue
         for array in stored.arrays:
             if not verdict.spares(stored, array):
-                yield Scope(stored.edge, node, keys.array_scope(*array))
+                yield Scope(stored.edge, node, markkeys.array_scope(*array))
         closing = verdict.closing(stored)
         if closing is not None:
             yield Scope(stored.edge, node, closing)
         if stored.exact and not _keeps_exact(contents, stored):
-            yield Scope(stored.edge, node, keys.EXACT_VALUE)
+            yield Scope(stored.edge, node, markkeys.EXACT_VALUE)
 
 
 def objects_of(contents: Contents, scope: Scope) -> list[str]:
     """Return the keys of the objects that a condemnation is about and that are there."""
     there = contents.data.get(scope.edge, [])
     stored = contents.stored.get(scope.edge)
-    if scope.scope == keys.WHOLE_EDGE or stored is None:
+    if scope.scope == markkeys.WHOLE_EDGE or stored is None:
         return sorted(there)
-    if scope.scope == keys.EXACT_VALUE:
+    if scope.scope == markkeys.EXACT_VALUE:
         wanted = {ref.key for ref in stored.exact}
     else:
-        arrays = {keys.array_scope(*array): refs for array, refs in stored.arrays.items()}
+        arrays = {markkeys.array_scope(*array): refs for array, refs in stored.arrays.items()}
         wanted = {ref.key for ref in arrays.get(scope.scope, ())}
     return sorted(wanted.intersection(there))
 
@@ -175,17 +175,16 @@ def _keeps_exact(contents: Contents, stored: Stored) -> bool:
     return stored.target in contents.kept and stored.target not in contents.marks.inexact
 
 
-def _gone(contents: Contents) -> set[Needed]:
+def _gone(contents: Contents) -> set[tuple[str, str, str]]:
     """Return the arrays of records that are condemned, or of which an object is missing."""
     marked = {(name.edge, name.scope) for name in contents.marks.condemned}
-    found: set[Needed] = set()
+    gone: set[tuple[str, str, str]] = set(contents.missing())
     for stored in contents.stored.values():
-        there = set(contents.data.get(stored.edge, ()))
-        for array, refs in stored.arrays.items():
-            scopes = {(stored.edge, keys.WHOLE_EDGE), (stored.edge, keys.array_scope(*array))}
-            if not scopes.isdisjoint(marked) or any(ref.key not in there for ref in refs):
-                found.add((stored.edge, *array))
-    return found
+        for array in stored.arrays:
+            scopes = {(stored.edge, markkeys.WHOLE_EDGE), (stored.edge, markkeys.array_scope(*array))}
+            if not scopes.isdisjoint(marked):
+                gone.add((stored.edge, *array))
+    return gone
 
 
 def _check_restorable(graph: Graph, kept: set[str]) -> None:

@@ -246,6 +246,15 @@ def read_capped(backend: Backend, key: str, limit: int) -> bytes:
     return data
 
 
+def exists(backend: Backend, key: str) -> bool:
+    """Return whether an object is there."""
+    try:
+        backend.size(key)
+    except NotFoundError:
+        return False
+    return True
+
+
 def read_twice(read: Callable[[], T]) -> T:
     """Return what `read` returns; once more where that is damaged: a bit may have flipped on the way."""
     try:

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from lcstore.errors import LcstoreError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT
@@ -97,10 +97,10 @@ class _Count:
             self.stored[kind] += ref.nbytes
             name = keys.parse_data_key(ref.key)
             self.protection += ref.nbytes if name.parity is not None else 0
-            array = None if name.pool is None or name.op is None else keys.array_scope(name.pool, name.op)
+            array = None if name.pool is None or name.op is None else markkeys.array_scope(name.pool, name.op)
             self.pools[array or "other"] += ref.nbytes
-            scope = keys.EXACT_VALUE if kind == "exact" else array
-            if {(name.edge, keys.WHOLE_EDGE), (name.edge, scope)} & self.scopes:
+            scope = markkeys.EXACT_VALUE if kind == "exact" else array
+            if {(name.edge, markkeys.WHOLE_EDGE), (name.edge, scope)} & self.scopes:
                 self.condemned[ref.key] = ref.nbytes
 
     def node(self, node: str, record: NodeRecord) -> None:

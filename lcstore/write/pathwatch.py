@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from lcstore.errors import LcstoreError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.graph.refs import EdgeRef
 from lcstore.index.index import Index
@@ -59,7 +59,7 @@ class PathWatch:
             self._known = {ref: known.get(ref) or self._watch(ref) for ref in path}
         except LcstoreError:
             return []  # a stale listing, or a record that is gone: the next save sees more
-        return [keys.edge_folder(self._known[ref].edge) for ref in {*path[-1:], *self._next(path[:-1])}]
+        return [keys.edge_folder(self._known[ref].edge) for ref in [*path[-1:], *self._next(path[:-1])]]
 
     def damage(self, listing: Listing) -> dict[EdgeRef, str]:
         """Return edges of the path that readers cannot rely on, each with what is wrong with it.
@@ -106,4 +106,4 @@ def _lasting(edge: EdgeBody) -> Iterable[tuple[str, str]]:
         if name.pool is not None and name.op is not None and name.chunk is not None:
             stem = stem_of(name.pool)
             if role_of(stem) not in _MOMENTS:
-                yield ref.key, keys.array_scope(stem, name.op)
+                yield ref.key, markkeys.array_scope(stem, name.op)

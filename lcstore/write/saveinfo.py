@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
+
+from lcstore.graph.refs import ROOT, NodeName
+from lcstore.state.names import format_name
+from lcstore.write.commit import Commit
+from lcstore.write.stage import Staged
 
 
 @dataclass(frozen=True)
@@ -68,3 +74,42 @@ def phases(started: float, flattened: float, coded: float, ended: float) -> dict
         "commit": ended - coded,
         "total": ended - started,
     }
+
+
+def saved(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
+    """Return what is said of a save."""
+    record, write = commit.record, commit.write
+    worst = write.worst
+    return SaveInfo(
+        step=record.step,
+        node=commit.name.node,
+        base=None if write.base is None else write.base.node,
+        kind="anchor" if write.base is None else "delta",
+        exact=bool(record.stats["exact"]),
+        bytes_raw=int(record.stats["bytes_raw"]),
+        bytes_stored=write.written.nbytes,
+        objects=write.written.objects,
+        error=record.stats.get("error"),
+        lag=float(write.lag) if math.isfinite(write.lag) else None,
+        seconds=seconds,
+        row_error=None if worst is None else worst[0],
+        row_error_at=None if worst is None else format_name(worst[1]),
+        bytes_protection=write.written.protection,
+    )
+
+
+def skipped(head: NodeName, staged: Staged, seconds: float) -> SaveInfo:
+    """Return what is said of a state that is not saved, as it is about the one saved last."""
+    return SaveInfo(
+        step=staged.step,
+        node=head.node,
+        base=None if head.base == ROOT else head.base,
+        kind="skipped",
+        exact=False,
+        bytes_raw=staged.nbytes,
+        bytes_stored=0,
+        objects=0,
+        error=None,
+        lag=None,
+        seconds={"total": seconds},
+    )

@@ -11,7 +11,7 @@ from typing import Final
 from lcstore.durability import NAMED, Durability
 from lcstore.edges.merge import MergeJob, Merger, bytes_per_job
 from lcstore.errors import CorruptionError, NotFoundError, StorageError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import EdgeRecord, utc_now
@@ -99,7 +99,7 @@ class ShortcutWrite:
             return record
         # Never under the name of the collector's own, which that is about to delete.
         created = f"{utc_now()[:-1]}{int(secrets.token_hex(4), 16) % 1000:03d}Z"
-        mark = CondemnedRecord(edge.id, None, keys.WHOLE_EDGE, created)
+        mark = CondemnedRecord(edge.id, None, markkeys.WHOLE_EDGE, created)
         put_record(self.backend, mark.key(), mark.to_bytes())
         return None
 

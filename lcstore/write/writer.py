@@ -8,36 +8,31 @@ import secrets
 import time
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future
-from dataclasses import replace
-
-import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.durability import Durability
-from lcstore.errors import DamageWarning, LcstoreError, StorageError, UnknownOutcomeError, warn
-from lcstore.format import keys
+from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import StoreRecord, utc_now
-from lcstore.graph.anchors import Since
 from lcstore.graph.graph import Graph
-from lcstore.graph.refs import ROOT, EdgeRef, NodeName
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing, committed
-from lcstore.index.standing import exists, is_going, is_kept, is_taken_away
+from lcstore.index.standing import is_going, is_kept, is_taken_away
 from lcstore.state.layout import Layout
-from lcstore.state.names import Name, format_name
-from lcstore.storage.backend import Backend
+from lcstore.state.names import Name
+from lcstore.storage.backend import Backend, exists
 from lcstore.storage.moment import Moment
 from lcstore.storage.settle import put_object, put_record
 from lcstore.track.motion import moved
 from lcstore.track.policy import Policy
 from lcstore.track.track import Track
-from lcstore.write.anchor import add_anchor
 from lcstore.write.commit import Commit, Place, prepare, put_tags
 from lcstore.write.edgewrite import EdgeWrite, Quality
-from lcstore.write.pathwatch import PathWatch
-from lcstore.write.saveinfo import SaveInfo, phases
+from lcstore.write.guard import Guard
+from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
 from lcstore.write.touched import ranges_of, union
 
@@ -109,9 +104,7 @@ class Writer:
         self._seen = Listing({})
         #: When the first object of the save under way was put.
         self._began = Moment()
-        self._watch = PathWatch(backend, index)
-        #: What it found then.
-        self._damage: dict[EdgeRef, str] = {}
+        self._guard = Guard(backend, index, executor, durability)
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self.sound = True
 
@@ -193,7 +186,7 @@ class Writer:
             seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
             if not self._is_let_go(base, staged.step):
                 self._supersede()
-                return self._protected(_info(commit, seconds))
+                return self._guard.protect(saved(commit, seconds), commit.name, self.track)
             self._disown(commit.name)
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=staged.step
@@ -217,19 +210,7 @@ class Writer:
         """Return what is said of a state that is not saved, as it is about the head."""
         assert self.head is not None
         self._note_touched(staged)
-        return SaveInfo(
-            step=staged.step,
-            node=self.head.node,
-            base=None if self.head.base == ROOT else self.head.base,
-            kind="skipped",
-            exact=False,
-            bytes_raw=staged.nbytes,
-            bytes_stored=0,
-            objects=0,
-            error=None,
-            lag=None,
-            seconds={"total": time.perf_counter() - started},
-        )
+        return skipped(self.head, staged, time.perf_counter() - started)
 
     def accept(self, commit: Commit) -> None:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
@@ -350,7 +331,7 @@ class Writer:
             known = None if self._named_layout is None else self._named_layout[1]
             new_layouts = [digest for _, digest in split_layouts(record.layout) if digest != known]
             self._seen = self._look_around(record.edge.id, base, bool(new_layouts))
-            self._damage = self._watch.damage(self._seen)
+            self._guard.look(self._seen)
             if base is not None and not self._foreign and self._is_given_up(base):
                 self._foreign = True
                 self._seen = self._look_around(record.edge.id, base, bool(new_layouts))
@@ -371,55 +352,26 @@ class Writer:
 
     def _is_given_up(self, base: NodeName) -> bool:
         """Return whether a node that this handle saved is let go of, or was deleted already."""
-        damaged = any(ref.target == base.node for ref in self._damage)
-        return not is_kept(self._seen, base.node) or (damaged and not exists(self.backend, base))
+        if not is_kept(self._seen, base.node):
+            return True
+        return self._guard.doubts(base.node) and not exists(self.backend, keys.node_key(base))
 
     def _supersede(self) -> None:
         """Record of what this run takes the place of that being the latest does not keep it any more."""
         try:
             while self._superseded:
                 node, why = self._superseded[-1].node, f"run {self.run} went on from an earlier state"
-                mark = RetiredRecord(node, why, utc_now(), keys.SUPERSEDED)
+                mark = RetiredRecord(node, why, utc_now(), markkeys.SUPERSEDED)
                 put_record(self.backend, mark.key(), mark.to_bytes())
                 self._superseded.pop()
         except LcstoreError as error:
             _log.warning("the states that were rewound stay kept until the next save: %s", error)
 
-    def _protected(self, info: SaveInfo) -> SaveInfo:
-        """Look whether what the head stands on is there, and add an anchor to it where that is due.
-
-        The save is acknowledged: nothing that goes wrong here harms it, and the next one tries again.
-        """
-        assert self.head is not None
-        try:
-            damage = self._damage
-            self.index.avoid(damage)
-            path = self.index.path(self.head.node)
-            hurt = any(self.index.graph.is_condemned(ref) for ref in path)
-            if not hurt and not Since.along(path).is_due(self.durability):
-                return info
-            node, durability = self.head.node, self.durability
-            record, nbytes = add_anchor(self.backend, self.executor, self.track, node, durability)
-        except LcstoreError as error:
-            _log.warning("step %d is saved, but no anchor could be added: %s", info.step, error)
-            return info
-        if record is not None:
-            self.index.add_edge(record)
-        if damage:
-            ref, what = next(iter(damage.items()))
-            step = self.index.graph.nodes[ref.target].step
-            warn(
-                f"the run stands on step {step}, and {what}: an anchor was added to step {info.step}, from "
-                f"which the others are read; run `lcstore repair {self.backend.url}`",
-                DamageWarning,
-            )
-        return replace(info, bytes_stored=info.bytes_stored + nbytes)
-
     def _look_around(self, edge: str, base: NodeName | None, layouts: bool) -> Listing:
         """List what tells whether the edge just committed, and what it stands on, stays and is there."""
         resumed = base is not None and self._foreign
         # What was resumed was read a moment ago.
-        watched = self._watch.folders(None if base is None or resumed else base.node)
+        watched = self._guard.folders(None if base is None or resumed else base.node)
         more = [keys.LAYOUTS, *watched] if layouts else watched
         if base is not None and not resumed:
             more = [keys.RETIRED, *more]
@@ -438,25 +390,3 @@ class Writer:
                 "what the state just stored stands on is being deleted: save again", step=name.step
             ) from error
         self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
-
-
-def _info(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
-    """Return what is said of a save."""
-    record, write = commit.record, commit.write
-    worst = write.worst
-    return SaveInfo(
-        step=record.step,
-        node=commit.name.node,
-        base=None if write.base is None else write.base.node,
-        kind="anchor" if write.base is None else "delta",
-        exact=bool(record.stats["exact"]),
-        bytes_raw=int(record.stats["bytes_raw"]),
-        bytes_stored=write.written.nbytes,
-        objects=write.written.objects,
-        error=record.stats.get("error"),
-        lag=float(write.lag) if np.isfinite(write.lag) else None,
-        seconds=seconds,
-        row_error=None if worst is None else worst[0],
-        row_error_at=None if worst is None else format_name(worst[1]),
-        bytes_protection=write.written.protection,
-    )

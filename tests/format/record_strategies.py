@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ExactBody, ObjectRef, PartBody
-from lcstore.format.keys import CondemnedName, RetiredName, TagName
+from lcstore.format.markkeys import CondemnedName, RetiredName, TagName
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT, EdgeName, NodeName

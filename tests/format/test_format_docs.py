@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lcstore.format import bodies, fields, keys, marks, records
+from lcstore.format import bodies, fields, keys, markkeys, marks, records
 
 FOLDER = Path(__file__).parents[2] / "docs" / "format"
 KINDS = (
@@ -43,7 +43,7 @@ def test_worked_examples(page, count):
 @pytest.mark.parametrize(
     "number",
     [
-        records.MAX_GRACE_SECONDS, keys.MAX_RUN, keys.MAX_SEQ, keys.MAX_TAG_CHARS, marks.MAX_REASON_CHARS,
+        records.MAX_GRACE_SECONDS, keys.MAX_RUN, keys.MAX_SEQ, markkeys.MAX_TAG_CHARS, marks.MAX_REASON_CHARS,
         records.MAX_SOFTWARE_CHARS,
     ],
 )  # fmt: skip

@@ -20,7 +20,7 @@ from record_strategies import (
 )
 
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, LimitError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.limits import MAX_KEY_CHARS, MAX_NAME_CHARS, MAX_STEP
 from lcstore.storage import safekeys
@@ -29,9 +29,9 @@ from lcstore.testing.conformance import HOSTILE_KEYS
 KINDS = {
     "node": (node_names, keys.node_key, keys.parse_node_key),
     "edge": (edge_names, keys.edge_key, keys.parse_edge_key),
-    "tag": (tag_names, keys.tag_key, keys.parse_tag_key),
-    "retired": (retired_names, keys.retired_key, keys.parse_retired_key),
-    "condemned": (condemned_names, keys.condemned_key, keys.parse_condemned_key),
+    "tag": (tag_names, markkeys.tag_key, markkeys.parse_tag_key),
+    "retired": (retired_names, markkeys.retired_key, markkeys.parse_retired_key),
+    "condemned": (condemned_names, markkeys.condemned_key, markkeys.parse_condemned_key),
     "layout": (hexes(64), keys.layout_key, keys.parse_layout_key),
     "copy": (hexes(64) | ids | st.just(keys.STORE_KEY), keys.copy_key, keys.parse_copy_key),
 }
@@ -111,7 +111,7 @@ names = pools | st.builds("{}/{}".format, st.integers(1, 99_999), pools)
 def test_data_keys(edge, pool, op, index):
     parity = keys.parse_data_key(keys.parity_key(edge, pool, op, index))
     assert parity == keys.DataName(edge, pool, op, None, index)
-    assert keys.array_scope(pool, op) == f"{pool.rpartition('/')[2]}.{op}"
+    assert markkeys.array_scope(pool, op) == f"{pool.rpartition('/')[2]}.{op}"
     assert keys.part_name(keys.chunk_key(edge, pool, op, index)) == (pool.rpartition("/")[0] or "0")
     assert keys.parse_data_key(keys.chunk_key(edge, pool, op, index)) == keys.DataName(edge, pool, op, index)
     assert keys.parse_data_key(keys.group_key(edge)) == keys.DataName(edge, None, None, None)
@@ -122,7 +122,8 @@ def test_data_keys(edge, pool, op, index):
 
 @given(tags, tags)
 def test_different_tags_differ_on_a_target_that_folds_case(one, other):
-    first, second = (keys.tag_key(keys.TagName("tag", tag, 0, None, "0" * 32)) for tag in (one, other))
+    names = (markkeys.TagName("tag", tag, 0, None, "0" * 32) for tag in (one, other))
+    first, second = map(markkeys.tag_key, names)
     assert first.lower() == first
     assert (first == second) == (one == other)
 
@@ -173,13 +174,13 @@ def test_digits_of_other_scripts_are_no_digits():
 @pytest.mark.parametrize("tag", ["", "a\nb", "x" * 151, "é" * 60, 3, "\ud800", "\x00"])
 def test_what_cannot_be_a_tag(tag):
     with pytest.raises(InvalidInputError):
-        keys.tag_key(keys.TagName("tag", tag, 0, None, "0" * 32))
+        markkeys.tag_key(markkeys.TagName("tag", tag, 0, None, "0" * 32))
 
 
 @pytest.mark.parametrize("text", ["~61", "~zz", "~ff", "a~", "~0a"])
 def test_a_tag_has_one_spelling(text):
     with pytest.raises(CorruptionError):
-        keys.parse_tag_key(f"names/tag-{text}-00000000-none-{'0' * 32}.json")
+        markkeys.parse_tag_key(f"names/tag-{text}-00000000-none-{'0' * 32}.json")
 
 
 @pytest.mark.parametrize(
@@ -187,13 +188,13 @@ def test_a_tag_has_one_spelling(text):
     ["", "a.b", "A", "a/b", "-a", "x" * 81, None, "0/a", "01/a", "100000/a", "1/", "1/1/a"],
 )
 def test_what_cannot_be_a_pool(pool):
-    for build in (lambda: keys.chunk_key("0" * 32, pool, "add", 0), lambda: keys.pool_of(pool)):
+    for build in (lambda: keys.chunk_key("0" * 32, pool, "add", 0), lambda: markkeys.pool_of(pool)):
         with pytest.raises(InvalidInputError):
             build()
     with pytest.raises(InvalidInputError):
         keys.chunk_key("0" * 32, "weights", "subtract", 0)
     with pytest.raises(InvalidInputError):
-        keys.condemned_key(keys.CondemnedName("0" * 32, None, f"{pool}.set", "0" * 32))
+        markkeys.condemned_key(markkeys.CondemnedName("0" * 32, None, f"{pool}.set", "0" * 32))
 
 
 def test_the_longest_names_are_keys():

@@ -28,7 +28,7 @@ from lcstore.errors import (
     TruncatedError,
     UnsupportedFormatError,
 )
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ExactBody, ObjectRef, PartBody
 from lcstore.format.fields import record_id
 from lcstore.format.marks import (
@@ -423,7 +423,7 @@ def test_condemnations_say_what_they_condemn():
         (CondemnedRecord(EDGE, NODE, "w.exact", EXAMPLE.created), ("w", True)),
         (CondemnedRecord(EDGE, NODE, "path", EXAMPLE.created), (None, True)),
     ):
-        name = keys.parse_condemned_key(record.key())
+        name = markkeys.parse_condemned_key(record.key())
         assert (name.pool, name.blocks) == scope
         assert (name.edge, name.node, name.scope) == (record.edge, record.node, record.scope)
         assert read_condemned(record.key(), record.to_bytes()) == record
@@ -431,19 +431,19 @@ def test_condemnations_say_what_they_condemn():
         with pytest.raises(InvalidInputError):
             CondemnedRecord(EDGE, NODE, scope, EXAMPLE.created).to_bytes()
         with pytest.raises(InvalidInputError):
-            keys.condemned_key(keys.CondemnedName(EDGE, NODE, scope, EDGE))
+            markkeys.condemned_key(markkeys.CondemnedName(EDGE, NODE, scope, EDGE))
 
 
 def test_retirements_say_what_they_let_go():
     for what, pool in (("state", None), ("exact", None), ("pool.first-float32", "first-float32")):
         record = RetiredRecord(NODE, "old", EXAMPLE.created, what)
-        assert keys.parse_retired_key(record.key()).pool == pool
+        assert markkeys.parse_retired_key(record.key()).pool == pool
         assert read_retired(record.key(), record.to_bytes()) == record
     for what in ("", "edge", "pool.", "pool.A", "first-float32"):
         with pytest.raises(InvalidInputError):
             RetiredRecord(NODE, "old", EXAMPLE.created, what).to_bytes()
         with pytest.raises(InvalidInputError):
-            keys.retired_key(keys.RetiredName(NODE, what, NODE))
+            markkeys.retired_key(markkeys.RetiredName(NODE, what, NODE))
 
 
 def test_now_is_a_time_that_records_take():

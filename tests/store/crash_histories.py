@@ -12,7 +12,7 @@ from kit import Snapshot
 from kit.actors import alone, deterministic
 
 import lcstore
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
 
@@ -74,9 +74,9 @@ def past_of(backend: MemoryBackend) -> Past:
     with opened(backend, "r") as store:
         nodes = [state.node for state in store.states(records=False)]
         snapshots = {node: Snapshot.of(restored(store, node)) for node in nodes}
-        retired = {keys.parse_retired_key(k) for k in backend.list(keys.RETIRED)}
+        retired = {markkeys.parse_retired_key(k) for k in backend.list(keys.RETIRED)}
     return Past(
-        backend.snapshot(), snapshots, {name.node for name in retired if name.what == keys.WHOLE_STATE}
+        backend.snapshot(), snapshots, {name.node for name in retired if name.what == markkeys.WHOLE_STATE}
     )
 
 

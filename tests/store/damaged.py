@@ -11,7 +11,7 @@ from states import same
 
 import lcstore
 from lcstore.errors import LcstoreError
-from lcstore.format import keys
+from lcstore.format import markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.graph.plan import Shortcut
@@ -82,7 +82,7 @@ def grown() -> dict[str, bytes]:
         backend,
         RetiredRecord(at[10], "old", CREATED),
         RetiredRecord(at[30], "old", CREATED),
-        CondemnedRecord(spare, None, keys.WHOLE_EDGE, CREATED),
+        CondemnedRecord(spare, None, markkeys.WHOLE_EDGE, CREATED),
     )
     return backend.snapshot()
 
@@ -131,7 +131,7 @@ def tracks(objects: dict[str, bytes]) -> dict[str, Any]:
     backend = MemoryBackend.fresh(objects)
     with lcstore.open(backend) as store:
         nodes = list(store._index.refresh(full=True).nodes)
-        put(backend, *(RetiredRecord(node, "", CREATED, keys.EXACT_VALUE) for node in nodes))
+        put(backend, *(RetiredRecord(node, "", CREATED, markkeys.EXACT_VALUE) for node in nodes))
         return {node: store.restore(node) for node in nodes}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from damaged import CREATED, state
+from damaged import CREATED, merge, state
 from states import same
 
 import lcstore
 from lcstore.errors import StorageError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.graph.refs import ROOT
 from lcstore.storage.memory import MemoryBackend
@@ -96,6 +96,28 @@ def test_an_anchor_that_fails_harms_no_save_and_is_tried_again(which, monkeypatc
         assert store.verify(level="decode").ok
 
 
+def test_a_writer_warns_of_damage_though_there_is_another_way():
+    """No anchor is needed then: the way around it is the one that the states were saved along."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none") as store:
+        for step in range(6):
+            store.save(step, state(step))
+        shortcut = merge(store, None, 4)
+        assert [ref.edge for ref in store._index.path(store.info(5).node)] == [shortcut, None]
+        for key in backend.list(keys.edge_folder(shortcut)):
+            if "weights" in key and "/c." in key:
+                backend.delete(key)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for step in range(6, 10):
+                store.save(step, state(step))
+        assert [w.category for w in caught] == [lcstore.DamageWarning]
+        assert "stands on step 4, and object data/" in str(caught[0].message)
+        assert "it is read over other edges" in str(caught[0].message)
+        assert set(store._index.refresh(full=True).edges) == {shortcut}
+        assert store.restore(9)["epoch"] == 9
+
+
 @pytest.mark.parametrize("lost", [0, 4, 9])
 def test_a_writer_notices_within_three_saves_that_an_object_is_missing(lost):
     """Every save after that is restorable, and what lies behind the damage as well."""
@@ -133,7 +155,7 @@ def value_of(seen, step):
     return seen[step]["model"]
 
 
-@pytest.mark.parametrize("scope", [keys.PATH, keys.WHOLE_EDGE])
+@pytest.mark.parametrize("scope", [markkeys.PATH, markkeys.WHOLE_EDGE])
 def test_a_writer_notices_that_an_edge_of_its_path_is_condemned(scope):
     backend = MemoryBackend.fresh()
     with lcstore.open(backend, durability="none") as store:

@@ -13,10 +13,10 @@ from lcstore.format import keys
 from lcstore.storage.memory import MemoryBackend
 
 
-def grown(saves=12):
+def grown(saves=12, durability="none"):
     """A store of some saves, and what each restores to."""
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend, durability="none", grace=0) as store:
+    with lcstore.open(backend, durability=durability, grace=0) as store:
         for step in range(saves):
             store.save(step, state(step))
         return backend, {step: store.restore(step) for step in range(saves)}
@@ -62,6 +62,34 @@ def test_nothing_is_collected_while_a_kept_state_does_not_restore():
                 store.collect(dry_run=dry)
             assert caught.value.key == key
     assert backend.snapshot() == before
+    assert seen
+
+
+@pytest.mark.parametrize("what", [".add/c.0", ".add/p."])
+def test_what_parity_makes_up_for_is_not_damage(what):
+    backend, seen = grown(durability="default")
+    lose(backend, 9, what)
+    with lcstore.open(backend, grace=0) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", lcstore.FallbackWarning)
+        report = store.retain("latest:3")
+        assert list(report.kept) == [9, 10, 11]
+        assert not any("damaged" in note for note in report.notes)
+        for _ in range(2):
+            store.collect()
+        assert store.steps() == [9, 10, 11]
+        for step in store.steps():
+            assert same(store.restore(step), seen[step])
+
+
+def test_a_chunk_lost_with_its_parity_is_damage():
+    backend, seen = grown(durability="default")
+    (key, *_) = lose(backend, 9, ".add/c.0")
+    lose(backend, 9, ".add/p.")
+    with lcstore.open(backend, grace=0) as store:
+        assert list(store.retain("latest:3").kept) == [6, 7, 8]
+        with pytest.raises(lcstore.CorruptionError, match="lcstore repair") as caught:
+            store.collect()
+    assert caught.value.key == key
     assert seen
 
 

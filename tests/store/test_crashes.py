@@ -18,7 +18,7 @@ from kit import Snapshot
 
 import lcstore
 from lcstore import LcstoreError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend
 from lcstore.write.saveinfo import SaveInfo
@@ -87,7 +87,7 @@ def newest(past: Past) -> set[str]:
             name = keys.parse_node_key(key)
             last[name.run_id] = max(last.get(name.run_id, name), name, key=lambda n: n.order)
         elif key.startswith("names/pin"):
-            pinned.add(keys.parse_tag_key(key).node)
+            pinned.add(markkeys.parse_tag_key(key).node)
     return {name.node for name in last.values()} | pinned
 
 

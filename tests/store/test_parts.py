@@ -12,7 +12,7 @@ from parted import Group, Host, cut
 import lcstore
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError, StorageError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.records import node_id
 from lcstore.read.resolved import Resolved
@@ -233,7 +233,7 @@ def test_compaction_and_collection_know_no_part(run):
     assert store.verify("restore").ok
     for step in kept[1:]:
         assert_holds(store, step, expected[step])
-    condemned = [keys.parse_condemned_key(key) for key in group.backend.list(keys.CONDEMNED)]
+    condemned = [markkeys.parse_condemned_key(key) for key in group.backend.list(keys.CONDEMNED)]
     assert not any("/" in name.scope for name in condemned)
 
 
@@ -251,7 +251,7 @@ def test_a_scope_means_the_array_in_all_parts(run):
     assert "pool.first-float32" in {one.what for one in report.retired}
     for _ in range(3):
         store.collect()
-    condemned = {keys.parse_condemned_key(key).scope for key in group.backend.list(keys.CONDEMNED)}
+    condemned = {markkeys.parse_condemned_key(key).scope for key in group.backend.list(keys.CONDEMNED)}
     assert scope in condemned
     assert moments() == set()
     store = lcstore.open(group.backend, "r")

@@ -18,7 +18,7 @@ import lcstore
 from lcstore.check.repair import repair
 from lcstore.check.repaired import RepairReport
 from lcstore.check.verify import verify
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import NodeRecord, StoreRecord, node_id, read_node
@@ -61,20 +61,20 @@ def check(whole: Any, objects: dict[str, bytes], level: str = "checksum") -> Rep
     before = restorable(objects | store_record)
     after, report = mended(objects, level)
     lost = {(loss.node, loss.what) for loss in report.lost}
-    let_go = {keys.parse_retired_key(key).node for key in sound if key.startswith(f"{keys.RETIRED}/")}
+    let_go = {markkeys.parse_retired_key(key).node for key in sound if key.startswith(f"{keys.RETIRED}/")}
     for node in let_go:  # nobody is promised these; what is needed of them is seen in the others
         before.pop(node, None)
     with lcstore.open(MemoryBackend.fresh(after)) as store:
         graph = store._index.refresh(full=True)
         for node, was in before.items():
             assert same(was, states[node])
-            assert (node, keys.WHOLE_STATE) not in lost
+            assert (node, markkeys.WHOLE_STATE) not in lost
             assert same(store.restore(node), was), (node, "had a sound path")
         for node in states.keys() - before.keys() - let_go:
-            value = exactless[node] if (node, keys.EXACT_VALUE) in lost else states[node]
+            value = exactless[node] if (node, markkeys.EXACT_VALUE) in lost else states[node]
             if any(what.startswith("pool.") for other, what in lost if other == node):
                 assert same(store.restore(node, names="model/**")["model"], value["model"])
-            elif (node, keys.EXACT_VALUE) in lost:
+            elif (node, markkeys.EXACT_VALUE) in lost:
                 assert same(store.restore(node), value)
             else:
                 assert node not in graph.nodes or node in graph.hidden

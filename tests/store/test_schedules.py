@@ -13,7 +13,7 @@ from kit import Snapshot
 from meetings import start, state
 
 from lcstore import ConflictError, UnknownOutcomeError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import utc_now
 from lcstore.storage.memory import MemoryBackend
@@ -192,7 +192,7 @@ def test_a_way_that_needs_a_condemned_array_is_not_relied_on():
     (shortcut,) = map(keys.parse_edge_key, backend.list(keys.EDGES))
     # One collector means to delete the shortcut, another (relying on that) what the other way needs.
     for mark in (
-        CondemnedRecord(shortcut.edge, None, keys.WHOLE_EDGE, utc_now()),
+        CondemnedRecord(shortcut.edge, None, markkeys.WHOLE_EDGE, utc_now()),
         CondemnedRecord(edge, middle, "plain-int64.set", utc_now()),
     ):
         backend.put(mark.key(), mark.to_bytes())

@@ -1,0 +1,102 @@
+"""What keeps a run from standing on damage: its path is looked at, and anchors are added to it."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import Executor
+from dataclasses import replace
+
+from lcstore.durability import Durability
+from lcstore.errors import DamageWarning, LcstoreError, warn
+from lcstore.graph.anchors import Since
+from lcstore.graph.refs import EdgeRef, NodeName
+from lcstore.index.index import Index
+from lcstore.index.listing import Listing
+from lcstore.storage.backend import Backend
+from lcstore.track.track import Track
+from lcstore.write.anchor import add_anchor
+from lcstore.write.pathwatch import PathWatch
+from lcstore.write.saveinfo import SaveInfo
+
+_log = logging.getLogger("lcstore")
+
+
+class Guard:
+    """Knows what of the path to a writer's head was found damaged, and adds anchors where they are due.
+
+    Parameters
+    ----------
+    backend, index
+        The store.
+    executor
+        Threads to code and write anchors with.
+    durability
+        When an anchor is due.
+    """
+
+    def __init__(self, backend: Backend, index: Index, executor: Executor, durability: Durability) -> None:
+        self.backend = backend
+        self.index = index
+        self.executor = executor
+        self.durability = durability
+        self._watch = PathWatch(backend, index)
+        self._damage: dict[EdgeRef, str] = {}
+
+    def folders(self, base: str | None) -> list[str]:
+        """Return the folders to be listed with the next save: see `PathWatch.folders`."""
+        return self._watch.folders(base)
+
+    def look(self, listing: Listing) -> None:
+        """Take in what was listed of the condemnations and of `folders`."""
+        self._damage = self._watch.damage(listing)
+
+    def doubts(self, node: str) -> bool:
+        """Return whether an edge to a node was found damaged."""
+        return any(ref.target == node for ref in self._damage)
+
+    def protect(self, info: SaveInfo, head: NodeName, track: Track) -> SaveInfo:
+        """Add an anchor to the state just saved where one is due, and return what the save came to.
+
+        One is due by what the path costs, and where the state is read over what was found damaged. The save
+        is acknowledged: nothing that goes wrong here harms it, and the next one tries again.
+
+        Parameters
+        ----------
+        info
+            What is said of the save.
+        head, track
+            The state, and the track that stands on it.
+
+        Warns
+        -----
+        DamageWarning
+            The run stood on damage.
+        """
+        outcome = "it is read over other edges"
+        try:
+            self.index.avoid(self._damage)
+            path = self.index.path(head.node)
+            hurt = any(self.index.graph.is_condemned(ref) for ref in path)
+            if hurt or Since.along(path).is_due(self.durability):
+                record, nbytes = add_anchor(self.backend, self.executor, track, head.node, self.durability)
+                info = replace(info, bytes_stored=info.bytes_stored + nbytes)
+                outcome = f"no anchor could be added to step {info.step}, the next save tries again"
+                if record is not None:
+                    self.index.add_edge(record)
+                    outcome = f"an anchor was added to step {info.step}, from which the others are read"
+        except LcstoreError as error:
+            outcome = f"no anchor could be added to step {info.step}, the next save tries again: {error}"
+            _log.warning("step %d is saved; %s", info.step, outcome)
+        self._tell(outcome)
+        return info
+
+    def _tell(self, outcome: str) -> None:
+        """Warn of the first damage that was found."""
+        for ref, what in self._damage.items():
+            name = self.index.graph.nodes.get(ref.target)
+            where = "an earlier state" if name is None else f"step {name.step}"
+            warn(
+                f"the run stands on {where}, and {what}: {outcome}; run `lcstore repair {self.backend.url}`",
+                DamageWarning,
+            )
+            break
