@@ -84,13 +84,14 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
         Why the state cannot be read.
     """
     check_choice("on_corrupt", on_corrupt, get_args(OnCorrupt))
+    reader.listed()  # what cannot be listed says nothing of any state
     try:
-        return find(reader, at, use)
+        return find(reader, at, use, listed=True)
     except _UNREADABLE as error:
         damage = error
-    lost = reader.index.resolve(check_at(at))
     if on_corrupt == "raise":
         raise damage
+    lost = reader.index.resolve(check_at(at))
     for back, name in enumerate(_earlier(reader, lost), 1):
         try:
             found = find(reader, name.node, use)
@@ -106,7 +107,11 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
 
 def newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -> str:
     """Return a sentence that says which state before one can be read, for the message that it cannot."""
-    lost = reader.index.resolve(check_at(at))
+    try:
+        reader.listed()
+        lost = reader.index.resolve(check_at(at))
+    except _UNREADABLE:
+        return f"what there is cannot be listed: run `lcstore verify {reader.url}`"
     earlier = _earlier(reader, lost)[:_LOOKED_AT]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)

@@ -58,6 +58,28 @@ def test_a_name_that_no_record_can_have(tmp_path):
         assert "nodes/Thumbs.db" in {f.key for f in store.verify().findings if f.severity == "error"}
 
 
+@pytest.mark.parametrize("name", ["nodes/desktop.ini", "edges/x.json", "condemned/x", "retired/x", "names/x"])
+def test_a_name_that_could_be_a_record_s_is_an_error_that_names_it(tmp_path, name):
+    four(tmp_path / "s")
+    (tmp_path / "s" / name).parent.mkdir(exist_ok=True)
+    (tmp_path / "s" / name).write_bytes(b"x")
+    for ask in (
+        lambda store: store.restore(2),
+        lambda store: store.restore(2, on_corrupt="previous"),
+        lambda store: store.resume(),
+    ):
+        with (
+            lcstore.open(tmp_path / "s") as store,
+            pytest.raises(CorruptionError, match="not the name") as error,
+        ):
+            ask(store)
+        assert error.value.key == name
+        assert "before it" not in str(error.value)
+    (tmp_path / "s" / name).unlink()
+    with lcstore.open(tmp_path / "s") as store:
+        assert store.resume(2)["step"] == 2
+
+
 def test_tags_of_the_promised_length_and_metrics_past_a_float(tmp_path):
     with lcstore.open(tmp_path / "s") as store:
         state = {"step": 1}
