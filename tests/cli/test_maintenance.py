@@ -340,9 +340,14 @@ def test_the_nightly_line_of_the_document(filled, tmp_path):
 def test_the_python_of_the_document(filled, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copytree(filled["slow"], Path("runs/gpt"))
-    first, script = snippets("python")
-    exec(compile(first, "first snippet", "exec"), {})
+    first, *others, script = snippets("python")
+    space: dict[str, Any] = {}
+    exec(compile(first, "first snippet", "exec"), space)
     assert "states would go" in capsys.readouterr().out
+    for other in others:
+        exec(compile(other, "snippet", "exec"), space)
+    with lcstore.open("runs/gpt", "r") as store:
+        assert store.info(210).run > store.info(290).run  # rewound
     shutil.copytree(filled["run"], tmp_path / "runs" / "sweep" / "small")
     (tmp_path / "runs" / "notes").mkdir()
     (tmp_path / "maintain.py").write_text(script, encoding="utf-8")
