@@ -1,11 +1,12 @@
 """What the default durability costs: bytes and seconds of saves with ``"default"`` beside ``"none"``.
 
-    python -m benchmarks.bench_durability [--quick]
+    python -m benchmarks.bench_durability [--quick] [--long]
 
 Two hundred states of the GPT, five iterations apart, are trained once and saved each into four stores in a
 local directory: the whole AdamW state and the weights alone, with either durability. Which of the two goes
 first alternates, so that a busy moment of the machine hits both. Seconds are those that a caller waits, with
-the anchor that is now and then added within a save.
+the anchor that is now and then added within a save. `--long` makes 800 saves of the weights alone, by going
+through the states to and fro: where anchors are due only now and then, it tells what they come to.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -40,12 +42,16 @@ SECONDS: Final = {"median": 1.05, "mean": 1.15}
 
 
 def main() -> None:
-    quick = arguments(__doc__ or "").quick
-    report = Report("durability", quick)
+    asked = arguments(__doc__ or "", long="800 saves of the weights alone")
+    report = Report("durability-long" if asked.long else "durability", asked.quick)
+    contents = [WEIGHTS] if asked.long else [WHOLE, WEIGHTS]
+    count = 12 if asked.quick else SAVES
+    cycle = [*range(count), *range(count - 2, 0, -1)]
+    order = [cycle[at % len(cycle)] for at in range(4 * count if asked.long else count)]
     folder = Path(tempfile.mkdtemp(prefix="lcstore-bench-"))
     try:
-        sides = run(folder, 12 if quick else SAVES)
-        for content in BYTES:
+        sides = run(folder, trace("gpt", every=EVERY, count=count, moments=count), order, contents)
+        for content in contents:
             stored(report, content, sides)
             taken(report, content, sides)
     finally:
@@ -76,14 +82,13 @@ class Side:
 Sides: TypeAlias = dict[tuple[str, Name], Side]
 
 
-def run(folder: Path, count: int) -> Sides:
-    """Save each state into all stores."""
-    saves = trace("gpt", every=EVERY, count=count, moments=count)
-    pairs = [(content, name) for content in BYTES for name in NAMES]
+def run(folder: Path, saves: Trace, order: Sequence[int], contents: Sequence[str]) -> Sides:
+    """Save states of a trace, in this order, into all stores."""
+    pairs = [(content, name) for content in contents for name in NAMES]
     warm_up(saves)
     sides = {pair: Side(folder / str(number), pair[1]) for number, pair in enumerate(pairs)}
-    for step in range(count):
-        state = in_memory(saves.state(step))
+    for step, at in enumerate(order):
+        state = in_memory(saves.state(at))
         for content, name in pairs if step % 2 else reversed(pairs):
             sides[content, name].save(step, state if content == WHOLE else {"model": state["model"]})
         if step % 50 == 49:

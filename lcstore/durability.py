@@ -25,9 +25,10 @@ class Durability:
         Whether records of nodes, layouts and ``lcstore.json`` are stored twice.
     anchor_ratio
         An anchor is added once the path since the last one costs this many times what an anchor does;
-        infinity: never for that.
+        infinity: never for that. So anchors take at most one part in so many of what lies between them.
     anchor_every
-        An anchor is added once the path since the last one is this many edges long; None: never for that.
+        An anchor is added once the path since the last one is this many edges long, whatever it takes: where
+        most of a model is frozen, that may be many times what is saved. None: never for that.
 
     Raises
     ------
@@ -38,7 +39,7 @@ class Durability:
     parity: Parity = "kept"
     copies: bool = True
     anchor_ratio: float = 8.0
-    anchor_every: int | None = 100
+    anchor_every: int | None = None
 
     def __post_init__(self) -> None:
         if self.parity not in get_args(Parity):
@@ -59,7 +60,7 @@ DurabilityLike: TypeAlias = Durability | Literal["default", "none", "all"]
 #: What is kept where the target itself keeps nothing twice; nothing; and that no tensor at all is lost.
 NAMED: Final = {
     "default": Durability(),
-    "none": Durability("none", copies=False, anchor_ratio=math.inf, anchor_every=None),
+    "none": Durability("none", copies=False, anchor_ratio=math.inf),
     "all": Durability("all"),
 }
 

@@ -36,7 +36,7 @@ def test_what_is_no_durability_is_refused(wrong):
 
 
 def test_the_names_mean_what_they_say():
-    assert durability_from("default") == lcstore.Durability("kept", True, 8.0, 100)
+    assert durability_from("default") == lcstore.Durability("kept", True, 8.0, None)
     assert durability_from("all") == lcstore.Durability("all")
     none = durability_from("none")
     assert (none.parity, none.copies, none.anchor_ratio, none.anchor_every) == ("none", False, math.inf, None)

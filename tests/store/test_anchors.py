@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
 import pytest
 from damaged import CREATED, merge, state
 from states import same
@@ -56,6 +57,22 @@ def test_anchors_are_added_by_cost():
         for name in graph.nodes.values():
             path = graph.path(name.node)
             assert sum(ref.nbytes for ref in path[1:]) <= 0.2 * path[0].nbytes + name.nbytes
+
+
+@pytest.mark.parametrize("frozen", [0, 200])
+def test_by_default_anchors_take_a_small_part_of_what_is_saved(frozen):
+    """Where most of a model is frozen an anchor costs as much as hundreds of deltas."""
+    rng = np.random.default_rng(0)
+    base = rng.standard_normal((frozen, 200)).astype(np.float32)
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        for step in range(130):
+            trained = rng.standard_normal((40, 40)).astype(np.float32)
+            store.save(step, {"model": {"base.weight": base, "head.weight": trained}})
+        graph = store._index.refresh(full=True)
+    anchors = sum(edge.nbytes for edge in graph.edges.values())
+    assert bool(anchors) is not bool(frozen)
+    assert anchors <= sum(name.nbytes for name in graph.nodes.values()) / 8
 
 
 def test_resumed_runs_agree_on_when_an_anchor_is_due():
