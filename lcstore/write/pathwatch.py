@@ -18,7 +18,9 @@ from lcstore.storage.targets import is_near
 
 #: Every edge of the path is looked at once in so many saves,
 ROUND: Final = 3
-#: but of a target that answers over a network no more than so many with each.
+#: but no more than so many with each, of a target that answers at once and of one behind a network: a long
+#: path would make every save slower.
+MOST_NEAR: Final = 33
 MOST_REMOTE: Final = 2
 
 _MOMENTS: Final = ("first_moment", "second_moment")
@@ -92,9 +94,8 @@ class PathWatch:
 
     def _next(self, path: list[EdgeRef]) -> list[EdgeRef]:
         """Return the edges whose turn it is."""
-        count = -(-len(path) // ROUND)
-        if not is_near(self.backend):
-            count = min(count, MOST_REMOTE)
+        most = MOST_NEAR if is_near(self.backend) else MOST_REMOTE
+        count = min(-(-len(path) // ROUND), most)
         first, self._turn = self._turn, (self._turn + count) % max(len(path), 1)
         return [path[(first + at) % len(path)] for at in range(count)]
 

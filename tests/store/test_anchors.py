@@ -135,6 +135,24 @@ def test_a_writer_warns_of_damage_though_there_is_another_way():
         assert store.restore(9)["epoch"] == 9
 
 
+def test_a_long_path_makes_no_save_list_more(monkeypatch):
+    backend = MemoryBackend.fresh()
+    listed = []
+    with lcstore.open(backend, durability="none") as store:
+        list_ = backend.list
+        monkeypatch.setattr(backend, "list", lambda *asked: (listed.append(asked[0]), list_(*asked))[1])
+        for step in range(150):
+            listed.clear()
+            store.save(step, state(step))
+        edges = {folder for folder in listed if folder.startswith(f"{keys.DATA}/")}
+        assert 33 <= len(edges) <= 36
+        seen = set()
+        for step in range(150, 156):
+            store.save(step, state(step))
+            seen |= set(listed)
+        assert {own_folder(store, step) for step in range(150)} <= seen
+
+
 @pytest.mark.parametrize("lost", [0, 4, 9])
 def test_a_writer_notices_within_three_saves_that_an_object_is_missing(lost):
     """Every save after that is restorable, and what lies behind the damage as well."""
