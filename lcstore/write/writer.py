@@ -183,8 +183,8 @@ class Writer:
             if commit is None:
                 continue
             base = commit.write.base
-            seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
             if not self._is_let_go(base, staged.step):
+                seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
                 self._supersede()
                 return self._guard.protect(saved(commit, seconds), commit.name, self.track)
             self._disown(commit.name)
