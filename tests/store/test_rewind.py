@@ -78,7 +78,8 @@ def scene():
     store = old
 
     def saving(actor):
-        store._writer.backend = store._writer._watch.backend = actor
+        guard = store._writer._guard
+        store._writer.backend = guard.backend = guard._watch.backend = actor
         store._index.backend = actor
         return store.save(4, state(4)).node
 
