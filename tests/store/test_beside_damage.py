@@ -157,7 +157,7 @@ def test_verify_and_repair_know_of_a_way_past_the_state_and_back():
 
 
 def test_collecting_goes_on_where_a_state_is_only_read_from_behind():
-    """The record that it stands on is gone for good; a repair has said so, and there is no more to be done."""
+    """The record that it stands on is gone for good; a repair has said so, and can do no more."""
     backend, seen = grown()
     with lcstore.open(backend, durability="none", grace=0) as store:
         merge(store, None, 8)
