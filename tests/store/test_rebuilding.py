@@ -102,8 +102,9 @@ def keys_of(objects: dict[str, bytes], share: int) -> list[str]:
 def test_a_tenth_of_all_objects():
     objects, whole = closed()
     for key in keys_of(objects, 10):
-        for damaged in faults(objects, key).values():
-            check(damaged, whole, key, everything=False)
+        for kind, damaged in faults(objects, key).items():
+            steps = random.Random(f"{kind} {key}").sample(range(STEPS), 3)
+            check(damaged, {step: whole[step] for step in steps}, key, everything=False)
 
 
 @pytest.mark.soak
