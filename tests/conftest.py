@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from kit.besides import unprotected
 
 _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", max_examples=50, **_QUIET)
 settings.register_profile("ci", max_examples=50, derandomize=True, **_QUIET)
 settings.register_profile("soak", max_examples=1000, **_QUIET)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_besides(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Store nothing besides states in modules that are marked so, unless everything is run in full."""
+    marked = request.node.get_closest_marker("unprotected") is not None
+    in_full = "not soak" not in request.config.option.markexpr
+    with unprotected() if marked and not in_full else nullcontext():
+        yield
 
 
 class Run:

@@ -90,7 +90,6 @@ class Judge:
         self.store = store
         self.damage = damage
         self._touched: dict[tuple[str, keys.Op], Array] = {}
-        self.incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         self.outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
         for ref in store.refs():
             self._link(ref)
@@ -104,16 +103,14 @@ class Judge:
         self._link(name.ref)
 
     def _link(self, ref: EdgeRef) -> None:
-        self.incoming[ref.target].append(ref)
         self.outgoing[ref.base].append(ref)
 
     # Along paths ----------------------------------------------------------------------------------------
 
-    def read(self, *, around: bool = False) -> tuple[dict[str, State], dict[str, EdgeRef]]:
-        """Return the states that readers find, and the last edge on the path that they take to each node.
+    def read(self, *, around: bool = False) -> dict[str, State]:
+        """Return the state that readers find of each node to which a path leads.
 
-        Nodes to which nothing leads are in neither. With `around` it is the paths on which readers get
-        around edges that are damaged.
+        With `around` it is the paths on which readers get around edges that are damaged.
         """
         graph = self.store.graph
 
@@ -122,10 +119,10 @@ class Judge:
             return graph.is_condemned(ref) or (link is not None and self.is_hurt(link))
 
         paths = cheapest_paths(self.outgoing, graph.nodes, avoided)
-        last = {node: path.last for node, path in paths.items() if path.last is not None}
         after: defaultdict[str, list[EdgeRef]] = defaultdict(list)
-        for ref in last.values():
-            after[ref.base].append(ref)
+        for path in paths.values():
+            if path.last is not None:
+                after[path.last.base].append(path.last)
         states: dict[str, State] = {ROOT: None}
         queue = deque([ROOT])
         while queue:
@@ -139,7 +136,7 @@ class Judge:
             for node in closed:
                 self._go_around(node, open_edges.find(ROOT, node), states)
         del states[ROOT]
-        return states, last
+        return states
 
     def _go_around(self, node: str, path: Sequence[EdgeRef] | None, states: dict[str, State]) -> None:
         """Improve on the state of a node that is read over a path which leads past it and back.
@@ -157,23 +154,6 @@ class Judge:
             state = Harm(bad, forward.cause) if bad.any() else None
         if weight_of(state) < weight_of(forward):
             states[node] = state
-
-    def best(
-        self, states: Mapping[str, State], last: Mapping[str, EdgeRef]
-    ) -> tuple[dict[str, State], dict[str, EdgeRef]]:
-        """Improve on what readers find wherever another edge leads to less harm."""
-        found, chosen = dict(states), dict(last)
-        queue = deque(node for node, state in states.items() if state is not None)
-        while queue:
-            node = queue.popleft()
-            for ref in self.incoming[node]:
-                if ref.base != ROOT and ref.base not in found:
-                    continue
-                state = self.go(found.get(ref.base), ref)
-                if weight_of(state) < weight_of(found[node]):
-                    found[node], chosen[node] = state, ref
-                    queue.extend(out.target for out in self.outgoing[node] if out.target in found)
-        return found, chosen
 
     def go(self, base: State, ref: EdgeRef) -> State:
         """Return the state behind an edge, given that before it."""

@@ -253,14 +253,14 @@ class Examination:
 
     def _states(self) -> None:
         """Find out which kept states cannot be restored, and tell of those that nothing else explains."""
-        states, _ = self.judge.read()
+        states = self.judge.read()
         around: Mapping[str, State] | None = None
         cut_off = {node for node in self.store.kept if node not in states}
         for node in self.store.kept:
             harm = self.judge.missing(node, states.get(node, Harm(None, NO_PATH)))
             if harm is not None:
                 if around is None:  # seldom: only where something is damaged
-                    around, _ = self.judge.read(around=True)
+                    around = self.judge.read(around=True)
                 if self.judge.missing(node, around.get(node, Harm(None, NO_PATH))) is not None:
                     self.missing[node] = harm
             elif states.get(node) is not None and self.judge.missing(node, states[node], exact=False):

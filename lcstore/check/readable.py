@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from lcstore.check.findings import REPAIR, Findings
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
-from lcstore.format.bodies import split_layouts
+from lcstore.format.bodies import ObjectRef, split_layouts
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
@@ -230,25 +230,42 @@ class Readable:
                 self._join(layout, parts)
 
     def _copies(self) -> None:
-        """Note the second copies that are damaged, or missing where others are there."""
+        """Note the second copies that are damaged, or missing where others are there, of what is whole."""
+        if not self.below(keys.COPIES):
+            return
         copied = [(key, keys.copy_key(keys.parse_node_key(key).node)) for key in self.below(keys.NODES)]
         copied += [(keys.layout_key(digest), keys.copy_key(digest)) for digest in self.stored_layouts]
         copied.append((keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)))
-        there = set(self.below(keys.COPIES))
+        beside = {ref.key: ref for ref in self._needed() if keys.has_own_copy(ref.key)}
+        copied += [(key, keys.own_copy_key(key)) for key in sorted(beside)]
+        there = {*self.below(keys.COPIES), *self.below(keys.DATA)}
         whole = [pair for pair in copied if pair[0] not in self.mended and pair[0] not in self.unreadable]
 
-        def differs(pair: tuple[str, str]) -> bool:
+        def lacks(pair: tuple[str, str]) -> bool:
             key, copy = pair
             try:
-                return self.backend.get(key) != self.backend.get(copy)
+                data = self.backend.get(key)
+                if key in beside:
+                    beside[key].check(data)
             except LcstoreError:
-                return copy in there
+                return False  # what is wrong with it is told elsewhere
+            try:
+                return copy not in there or self.backend.get(copy) != data
+            except LcstoreError:
+                return True
 
-        for (key, copy), wrong in zip(whole, spread(differs, whole) if there else (), strict=False):
-            if wrong or copy not in there:
+        for (key, copy), wrong in zip(whole, spread(lacks, whole), strict=True):
+            if wrong:
                 self.uncopied[copy] = key
                 message = f"the second copy of {key} is {'damaged' if copy in there else 'missing'}"
                 self.findings.add("warning", "copy", copy, message, next=REPAIR)
+
+    def _needed(self) -> Iterator[ObjectRef]:
+        """Yield the objects that the records of nodes and edges need."""
+        records: list[NodeRecord | EdgeRecord] = [*self.records.values(), *self.edges.values()]
+        for record in records:
+            for part in record.edge.parts:
+                yield from part.needed
 
     def _join(self, layout: str, parts: list[tuple[str, str]]) -> None:
         try:

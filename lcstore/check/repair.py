@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from lcstore.check.damage import NO_PATH, Harm, State, weight_of
+from lcstore.check.damage import NO_PATH, Harm, State
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
 from lcstore.check.overlay import Overlay
@@ -26,7 +26,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, utc_now
-from lcstore.graph.refs import ROOT, EdgeRef
+from lcstore.graph.refs import ROOT
 from lcstore.index.links import Link
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.partrecords import shortcut_parts
@@ -146,7 +146,7 @@ class _Repair:
         """Plan everything."""
         self._condemn_objects()
         self._condemn_edges()
-        states = self._steer()
+        states = self.judge.read()
         for node in self.store.kept:
             self._settle(node, states.get(node, Harm(None, NO_PATH)))
         self._give_paths(states)
@@ -175,59 +175,6 @@ class _Repair:
         for edge, record in self.store.edges.items():
             if record.target in self.store.own and edge not in links:
                 self._condemn(edge, None, markkeys.WHOLE_EDGE, "its record does not fit its target", None)
-
-    def _steer(self) -> dict[str, State]:
-        """Keep readers off whatever leads them to less than they could have; return what they then find."""
-        states, last = self.judge.read()
-        best, chosen = self.judge.best(states, last)
-        for _ in range(len(best)):
-            again = [node for node in self.store.kept if self._could_be_better(node, states, best)]
-            if not any(self._lead(node, last, chosen) for node in again):
-                break
-            states, last = self.judge.read()
-        return states
-
-    def _could_be_better(self, node: str, now: dict[str, State], best: dict[str, State]) -> bool:
-        if node not in now or now[node] is None:
-            return False
-        lacks = self.judge.missing(node, now[node])
-        return weight_of(self.judge.missing(node, best[node])) < weight_of(lacks)
-
-    def _lead(self, node: str, last: dict[str, EdgeRef], chosen: dict[str, EdgeRef]) -> bool:
-        """Lead readers to the better path; return whether anything was done."""
-        path = [chosen[node]]
-        while path[-1].base != ROOT and len(path) <= len(chosen):
-            path.append(chosen[path[-1].base])
-        turn = next((last[ref.target] for ref in path if last[ref.target] != ref), None)
-        if turn is None:
-            return False
-        if not self.store.graph.is_condemned(turn):
-            self._keep_off(turn)
-            return True
-        return sum(self._reprieve(ref) for ref in path) > 0  # all of them, not the first alone
-
-    def _reprieve(self, ref: EdgeRef) -> bool:
-        """Take the condemnations of a sound edge back, because a state can be restored over it alone."""
-        marks, link = self.store.marks, self.store.link(ref)
-        if link is None or self.judge.is_hurt(link) or not self.store.graph.is_condemned(ref):
-            return False
-        lifted = {name for name in marks.condemned if name.edge == link.id and name.blocks}
-        for name in sorted(lifted, key=markkeys.condemned_key):
-            key = markkeys.condemned_key(name)
-            self.backend.delete(key)
-            self._note("reprieve", key, "not condemned any more: a state needs it", link.step)
-        self.store.see(replace(marks, condemned=marks.condemned - lifted))
-        return True
-
-    def _keep_off(self, ref: EdgeRef) -> None:
-        why = "what it stands on is damaged, and there is another path"
-        link = self.store.link(ref)
-        if ref.edge is not None:
-            self._condemn(ref.edge, None, markkeys.WHOLE_EDGE, why, None)
-            return
-        record = self.store.records[ref.target]
-        scope = _closing(link)
-        self._condemn(record.edge.id, ref.target, scope, why, record.step)
 
     # States ---------------------------------------------------------------------------------------------
 
@@ -290,7 +237,7 @@ class _Repair:
             key = keys.edge_key(record.name)
             self.backend.put(key, record.to_bytes())
             self.judge.add(record)  # what stands on the state has a path with it
-            states, _ = self.judge.read()
+            states = self.judge.read()
             self._note("anchor", key, "it sets everything itself, and now has a path that says so", own.step)
 
     # Marks ----------------------------------------------------------------------------------------------
@@ -342,10 +289,3 @@ def _pools(own: Link, harm: State) -> set[str] | None:
 
 def _paths(own: Link, pool: str) -> tuple[str, ...]:
     return tuple(format_name(spec.name) for spec in own.layout.tensors if stem_of(spec.pool) == pool)
-
-
-def _closing(link: Link | None) -> str:
-    """Return what to condemn of an own edge to close it as a path: an array of deltas, where it has one."""
-    names = [keys.parse_data_key(ref.key) for ref in link.objects] if link is not None else []
-    deltas = (markkeys.array_scope(name.pool, "add") for name in names if name.pool and name.op == "add")
-    return next(deltas, markkeys.PATH)

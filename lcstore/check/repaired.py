@@ -10,11 +10,9 @@ from lcstore.check.findings import Finding, Level
 #: ``quarantine``: what cannot be read was set aside. ``rebuild``: what was lost or damaged was put back.
 #: ``rewrite``: the store's own record was made anew. ``renew``: a mark was written again from its name.
 #: ``retire``: a state, its exact value or a pool was let go of. ``unpin``: a pin was taken from a lost state.
-#: ``condemn``: readers keep off an edge or array. ``reprieve``: an edge is not condemned any more, because a
-#: state needs it. ``anchor``: a state that sets everything itself was given a path.
-Deed: TypeAlias = Literal[
-    "quarantine", "rebuild", "rewrite", "renew", "retire", "unpin", "condemn", "reprieve", "anchor"
-]
+#: ``condemn``: readers keep off an edge or array. ``anchor``: a state that sets everything itself was given a
+#: path.
+Deed: TypeAlias = Literal["quarantine", "rebuild", "rewrite", "renew", "retire", "unpin", "condemn", "anchor"]
 
 
 @dataclass(frozen=True, slots=True)

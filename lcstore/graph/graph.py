@@ -246,8 +246,9 @@ class Graph:
         return self._path_to(node).nbytes
 
     def is_in_danger(self, node: str) -> bool:
-        """Return whether only condemned edges lead to a node; errors as for `path`."""
-        return self._path_to(node).condemned > 0
+        """Return whether no path over edges that are not condemned leads forward to a node."""
+        found = self._all_paths().get(node)
+        return found is None or found.condemned > 0
 
     def _path_to(self, node: str) -> Path:
         if node not in self.nodes or node not in self._all_paths():

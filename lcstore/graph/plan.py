@@ -63,6 +63,8 @@ class Plan:
         The most edges that a restore of a kept node goes over.
     newest_before, newest_after
         Bytes that a restore of the latest kept node reads.
+    stored_besides
+        Of `stored_after`: anchors that no restore needs, so that damage costs little.
     """
 
     shortcuts: tuple[Shortcut, ...]
@@ -73,6 +75,7 @@ class Plan:
     edges_after: int
     newest_before: int
     newest_after: int
+    stored_besides: int = 0
 
 
 def plan(
@@ -138,6 +141,7 @@ def plan(
         edges_after=max((after[node].edges for node in wanted & after.keys()), default=0),
         newest_before=before[newest].nbytes if newest in before else 0,
         newest_after=after[newest].nbytes if newest in after else 0,
+        stored_besides=_besides(graph, needs, wanted, sizes, durability),
     )
 
 
@@ -171,6 +175,16 @@ def needed(
         `elements` or `drift` is out of its range.
     """
     return frozenset(_settled(graph, graph.refs(), kept, Sizes(elements, drift), durability))
+
+
+def _besides(
+    graph: Graph, needs: set[EdgeRef], kept: Collection[str], sizes: Sizes, durability: Durability
+) -> int:
+    """Return the bytes of edges that are needed for what `durability` says alone."""
+    bare = NAMED["none"]
+    if durability == bare:
+        return 0
+    return sum(edge.nbytes for edge in needs - _needed(graph, needs, kept, sizes, bare))
 
 
 def _settled(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from lcstore.format import keys
 from lcstore.format.records import NodeRecord
 
 
@@ -24,6 +25,8 @@ class StepInfo:
         Number of tensors.
     metrics, metadata, tags
         As given to `save`.
+    bytes_parity
+        Of `bytes_stored`: what lost chunks can be rebuilt from.
     """
 
     step: int
@@ -43,6 +46,7 @@ class StepInfo:
     metadata: dict[str, object]
     tags: tuple[str, ...]
     row_error: float | None = None
+    bytes_parity: int = 0
 
 
 def step_info(node: str, record: NodeRecord) -> StepInfo:
@@ -68,4 +72,5 @@ def step_info(node: str, record: NodeRecord) -> StepInfo:
         metadata=dict(record.metadata),
         tags=record.tags,
         row_error=None if row_error is None else float(row_error),
+        bytes_parity=sum(ref.nbytes for ref in record.objects if keys.is_parity(ref.key)),
     )

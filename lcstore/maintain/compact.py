@@ -55,6 +55,8 @@ class CompactReport:
         Wall time.
     retired
         What the retention let go of, where one was given.
+    bytes_besides
+        Of `bytes_after`: anchors that no restore needs, so that damage costs little.
     """
 
     url: str
@@ -72,6 +74,7 @@ class CompactReport:
     skipped: dict[int, str]
     seconds: float
     retired: RetireReport | None = None
+    bytes_besides: int = 0
 
 
 class Compactor:
@@ -142,6 +145,7 @@ class Compactor:
             bytes_written=planned.written if dry_run else self.written,
             bytes_before=planned.stored_before,
             bytes_after=planned.stored_after,
+            bytes_besides=planned.stored_besides,
             longest_before=planned.edges_before,
             longest_after=planned.edges_after,
             latest_before=planned.newest_before,

@@ -192,8 +192,9 @@ def _check_restorable(graph: Graph, kept: set[str]) -> None:
         try:
             graph.path_bytes(node)
         except CorruptionError as error:
-            name = graph.nodes[node]
-            _refuse(name, error.message, keys.node_key(name))
+            if graph.path_around(node) is None:
+                name = graph.nodes[node]
+                _refuse(name, error.message, keys.node_key(name))
 
 
 def _refuse(name: NodeName, why: str, key: str) -> NoReturn:

@@ -74,6 +74,7 @@ def test_ls(saved):
     assert [state["tags"] for state in states] == [[], ["good"], []]
     assert [state["latest"] for state in states] == [False, False, True]
     assert states[0]["metrics"] == {"loss": 1.0}
+    assert all(0 < state["bytes_parity"] < state["bytes_stored"] for state in states[1:])
 
 
 def test_ls_reads_no_record_when_fast(broken):

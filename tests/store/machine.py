@@ -180,10 +180,17 @@ class History(RuleBasedStateMachine):
     def landed(self) -> list[str]:
         """Nodes not seen before, in the order of their commits."""
         names = map(keys.parse_node_key, self.backend.list(keys.NODES))
-        return [n.node for n in sorted(names, key=lambda n: n.order) if n.node not in self.known]
+        new = self.listed() - set(self.known)
+        return [n.node for n in sorted(names, key=lambda n: n.order) if n.node in new]
 
     def listed(self) -> set[str]:
-        return {keys.parse_node_key(key).node for key in self.backend.list(keys.NODES)}
+        """Nodes that are there, but for those that a writer let go of before it acknowledged them."""
+        there = {keys.parse_node_key(key).node for key in self.backend.list(keys.NODES)}
+        return there - {node for node in there - set(self.known) if self.is_disowned(node)}
+
+    def is_disowned(self, node: str) -> bool:
+        marks = [key for key in self.backend.list(keys.RETIRED) if key.startswith(f"{keys.RETIRED}/{node}-")]
+        return any(b"not acknowledged" in self.backend.get(key) for key in marks)
 
     def take_in(
         self, handle: Handle, node: str, tags: tuple[str, ...], seen: Seen, exact: bool

@@ -48,6 +48,22 @@ def test_anchors_are_added_by_count_and_change_no_bit():
         assert all(same(store.restore(step), value) for step, value in seen.items())
 
 
+def test_what_is_stored_besides_is_told():
+    backend = MemoryBackend.fresh()
+    saved(backend, range(24), lcstore.Durability(anchor_every=5))
+    with lcstore.open(backend) as store:
+        for step in store.steps():
+            folder = own_folder(store, step)
+            parities = [key for key in backend.list(folder) if keys.is_parity(key)]
+            assert store.info(step).bytes_parity == sum(map(backend.size, parities)) > 0
+    with lcstore.open(backend, durability=EVERY_FIVE) as store:
+        told = store.compact(dry_run=True)
+        with lcstore.open(backend, durability="none") as plain:
+            bare = plain.compact(dry_run=True)
+        assert bare.bytes_besides == 0
+        assert told.bytes_besides == told.bytes_after - bare.bytes_after > 0
+
+
 def test_anchors_are_added_by_cost():
     backend = MemoryBackend.fresh()
     saved(backend, range(12), lcstore.Durability("none", copies=False, anchor_ratio=0.2, anchor_every=None))

@@ -154,3 +154,20 @@ def test_verify_and_repair_know_of_a_way_past_the_state_and_back():
             assert same(store.read(5, "model/w"), seen[5]["model"]["w"])  # the rest of it is let go of
             store.compact()
             store.collect()
+
+
+def test_collecting_goes_on_where_a_state_is_only_read_from_behind():
+    """The record that it stands on is gone for good; a repair has said so, and can do no more."""
+    backend, seen = grown()
+    with lcstore.open(backend, durability="none", grace=0) as store:
+        merge(store, None, 8)
+        store.retire(2)
+        backend.delete(keys.node_key(store._index.graph.nodes[store.info(3).base]))
+    with lcstore.open(backend, durability="none", grace=0) as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", lcstore.FallbackWarning)
+        assert {loss.step for loss in store.repair(dry_run=False).lost} == {3, 4, 5, 6, 7}  # their moments
+        for _ in range(2):
+            store.collect()
+            assert store.steps() == [0, 1, *range(3, 12)]
+            for step in store.steps():
+                assert same(store.restore(step, names="model/**")["model"], seen[step]["model"])

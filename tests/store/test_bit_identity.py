@@ -21,6 +21,8 @@ from lcstore.maintain.compact import Compactor
 from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.unprotected
+
 #: One that hides the bytes of such small states, as it does those of small edges anywhere; one that does not.
 EDGE_COSTS = (1 << 18, 200)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from crash_histories import PASTS, Memory, Past, opened, past_of, quick, state
 from kit import Snapshot
+from kit.besides import unprotected
 
 import lcstore
 from lcstore import LcstoreError
@@ -303,8 +305,10 @@ def try_points(case: Case, points: Iterator[tuple[str, int]] | list[tuple[str, i
 @pytest.mark.parametrize("name", OPERATIONS)
 @pytest.mark.parametrize("history", PASTS)
 def test_a_fault_loses_nothing(history, name):
-    tried = case(history, name)
-    assert try_points(tried, some(tried.points, f"{history}/{name}"))
+    # What is stored besides is in the way of faults in one history, and in all of them when run in full.
+    with nullcontext() if history == "fresh" else unprotected():
+        tried = case(history, name)
+        assert try_points(tried, some(tried.points, f"{history}/{name}"))
 
 
 @pytest.mark.soak

@@ -15,6 +15,8 @@ from meetings import Meeting, at_work, collecting, compacting, pinning, reading,
 from lcstore import ConflictError, CorruptionError, NotFoundError
 from lcstore.write.written import Written
 
+pytestmark = pytest.mark.unprotected
+
 TOO_LATE = (NotFoundError, CorruptionError)
 
 

@@ -16,6 +16,8 @@ from lcstore.format import keys
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.unprotected
+
 STEPS = 9
 
 

@@ -13,6 +13,8 @@ from states import leaves
 
 import lcstore
 
+pytestmark = pytest.mark.unprotected
+
 SCRIPT = Path(__file__).parent / "writer_process.py"
 
 

@@ -19,6 +19,8 @@ from lcstore.format.records import utc_now
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend, Operation
 
+pytestmark = pytest.mark.unprotected
+
 
 class Meanwhile:
     """A backend that does something once, right before or after an operation on some key."""

@@ -28,6 +28,8 @@ from lcstore.read.walk import Walk
 from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.unprotected
+
 
 def shortcut(store: Store, base: str, target: str) -> None:
     """Add the edge from one node (or the root) to another that is the sum of what lies between."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from broken_stores import BROKEN, LOOKS
 
+pytestmark = pytest.mark.unprotected
+
 
 @pytest.mark.parametrize("name", LOOKS)
 def test_the_sound_store_passes(name, tmp_path):

@@ -8,6 +8,8 @@ from kit import explore
 
 from lcstore.maintain.collect import Collector
 
+pytestmark = pytest.mark.unprotected
+
 
 @pytest.mark.soak
 @pytest.mark.timeout(1800)

@@ -9,9 +9,9 @@ from runs import Base, base, opened, state
 BASES = {"empty": base(0), "deep": base(2)}
 
 
-def writer(number: int, resume: bool):
+def writer(number: int, resume: bool, **options):
     def play(actor):
-        with opened(actor) as store:
+        with opened(actor, **options) as store:
             if resume:
                 store.resume()
             nodes = []
@@ -33,7 +33,7 @@ def reader(actor):
         }
 
 
-def scene(start: Base, resume: bool):
+def scene(start: Base, resume: bool, **options):
     def make():
         backend = start.backend()
 
@@ -49,15 +49,22 @@ def scene(start: Base, resume: bool):
             heard, seen = outcomes["reader"].value
             assert all(seen[node] == model.known[node].step for node in heard)
 
-        actors = {"one": writer(10, resume), "two": writer(20, resume), "reader": reader}
-        return Scene(backend, actors, look)
+        actors = {name: writer(number, resume, **options) for name, number in (("one", 10), ("two", 20))}
+        return Scene(backend, {**actors, "reader": reader}, look)
 
     return make
 
 
 def test_two_writers_go_on_from_one_state_while_one_reads():
-    found = explore(scene(BASES["deep"], resume=True), limit=600, samples=20)
+    found = explore(scene(BASES["deep"], resume=True, durability="none"), limit=600, samples=20)
     assert found.complete
+    assert found.schedules > 20
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_two_writers_go_on_from_one_state_with_all_that_is_stored_besides():
+    found = explore(scene(BASES["deep"], resume=True), limit=5000, samples=500)
     assert found.schedules > 20
 
 

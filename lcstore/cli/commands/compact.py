@@ -75,6 +75,8 @@ def _compaction(report: CompactReport) -> Iterator[Table | str]:
     shown.row("edges", _edges(report))
     shown.row("to be written" if report.dry_run else "written", size(report.bytes_written))
     shown.row("bytes of weights, when collected", _change(size, report.bytes_before, report.bytes_after))
+    if report.bytes_besides:
+        shown.row("against damage", f"{size(report.bytes_besides)} of that: anchors")
     shown.row("most edges for a restore", _change(str, report.longest_before, report.longest_after))
     shown.row("restoring the latest reads", _change(size, report.latest_before, report.latest_after))
     if report.retired is not None:

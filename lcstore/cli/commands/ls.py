@@ -14,10 +14,11 @@ from lcstore.cli.table import Table, size
 if TYPE_CHECKING:
     from lcstore.index.states import Listed
 
-_COLUMNS = ("step", "", "run", "kind", "stored", "ratio", "error", "exact", "metrics", "tags", "created")
+_BYTES = ("stored", "parity", "ratio")
+_COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")
-_NUMBERS = ("step", "run", "stored", "weights", "ratio", "error")
-_SPARE = ("created", "exact", "run", "error", "metrics", "ratio")
+_NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
+_SPARE = ("created", "exact", "run", "parity", "error", "metrics", "ratio")
 
 
 def ls(
@@ -79,6 +80,7 @@ def _facts(state: Listed) -> dict[str, Any]:
         return about
     return about | {
         "bytes_stored": info.bytes_stored,
+        "bytes_parity": info.bytes_parity,
         "bytes_raw": info.bytes_raw,
         "ratio": info.bytes_raw / max(info.bytes_stored, 1),
         "error": info.error,
@@ -132,6 +134,7 @@ def _cells(state: Listed) -> dict[str, object]:
         return cells | {"metrics": "record cannot be read" if state.problem is not None else ""}
     return cells | {
         "stored": size(info.bytes_stored),
+        "parity": size(info.bytes_parity) if info.bytes_parity else "",
         "ratio": f"{info.bytes_raw / max(info.bytes_stored, 1):.1f}x",
         "error": "" if info.error is None else f"{info.error:.2f}",
         "exact": "yes" if info.exact else "",
