@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from damaged import faults, keys_of
 from states import same
 
 import lcstore
@@ -51,16 +52,6 @@ def closed(durability: str = "default") -> tuple[dict[str, bytes], dict[int, Any
         return backend.snapshot(), {step: store.restore(step) for step in range(STEPS)}
 
 
-def faults(objects: dict[str, bytes], key: str) -> dict[str, dict[str, bytes]]:
-    """The store without an object, and with a byte of it flipped."""
-    data = bytearray(objects[key])
-    found = {"gone": {other: value for other, value in objects.items() if other != key}}
-    if data:
-        data[random.Random(key).randrange(len(data))] ^= 1 << random.Random(key).randrange(8)
-        found["flipped"] = objects | {key: bytes(data)}
-    return found
-
-
 def is_set_anew(key: str) -> bool:
     """Whether an object holds what each save sets: moments."""
     return any(pool in key for pool in ("/first-float32.set/c.", "/second-float32.set/c."))
@@ -86,17 +77,6 @@ def check(objects: dict[str, bytes], whole: dict[int, Any], key: str, *, everyth
 def step_of(store: lcstore.Store, key: str) -> int:
     """The step whose own edge an object is of."""
     return next(s for s in store if store._index.record(store.info(s).node).edge.id == key.split("/")[1])
-
-
-def keys_of(objects: dict[str, bytes], share: int) -> list[str]:
-    """One in so many objects of each kind, at least one."""
-    rng = random.Random(share)
-    kinds: dict[str, list[str]] = {}
-    for key in sorted(objects):
-        name = keys.parse_data_key(key) if keys.is_data_key(key) else None
-        kind = key.split("/")[0] if name is None else f"{name.pool} {name.op} {name.parity is None}"
-        kinds.setdefault(kind, []).append(key)
-    return [key for found in kinds.values() for key in rng.sample(found, -(-len(found) // share))]
 
 
 def test_a_tenth_of_all_objects():
