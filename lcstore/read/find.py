@@ -86,10 +86,12 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
     check_choice("on_corrupt", on_corrupt, get_args(OnCorrupt))
     try:
         return find(reader, at, use)
-    except _UNREADABLE as error:
+    except (*_UNREADABLE, NotFoundError) as error:
         damage = error
     lost = reader.index.resolve(check_at(at))
-    if on_corrupt == "raise":
+    # A repair lets go of what is damaged of a state: it is found, and not whole.
+    found_in_part = lost.node in reader.index.marks.stripped
+    if on_corrupt == "raise" or (isinstance(damage, NotFoundError) and not found_in_part):
         raise damage
     for back, name in enumerate(_earlier(reader, lost), 1):
         try:
