@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,13 +22,14 @@ from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
-from lcstore.errors import InvalidInputError
+from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link
+from lcstore.index.listing import READING, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.partrecords import shortcut_parts
 from lcstore.state.names import format_name
@@ -36,6 +38,9 @@ from lcstore.state.specs import is_optimizer_pool
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.version import SOFTWARE
+
+#: How often a repair is planned anew, when the store changed while it was looked at.
+_TRIES: Final = 4
 
 
 def repair(
@@ -73,11 +78,73 @@ def repair(
         There is no store.
     StorageError, UnsupportedFormatError
         Something could not be read that may well be whole: nothing was changed.
+    ConflictError
+        Maintenance changed the store each time that it was looked at: nothing was changed.
     """
     check_level(level)
     if not dry_run and not backend.writable:
         raise InvalidInputError(f"{backend.url} can only be read")
     began = time.perf_counter()
+    plan = _settled_plan(backend, level, on_progress)
+    after = Examination(plan.overlay, level, on_progress)
+    after.look(known=plan.examination.looked)
+    refuse(after.store.unreadable)
+    remaining = tuple(sorted(_errors(after), key=lambda finding: finding.order))
+    latest = after.store.graph.latest()
+    if not dry_run:
+        for done, _ in enumerate(plan.overlay.apply()):
+            if on_progress is not None:
+                on_progress("repairing", done + 1, len(plan.overlay.steps))
+    return RepairReport(
+        url=backend.url,
+        level=level,
+        dry_run=dry_run,
+        lost=tuple(sorted(plan.lost, key=lambda loss: (loss.step, loss.node, loss.what))),
+        actions=plan.actions,
+        remaining=remaining,
+        states=len(after.store.kept),
+        latest=None if latest is None else latest.step,
+        seconds=time.perf_counter() - began,
+    )
+
+
+class _Plan(NamedTuple):
+    """What a repair is going to do."""
+
+    overlay: Overlay
+    examination: Examination
+    actions: tuple[Action, ...]
+    lost: tuple[Loss, ...]
+
+
+def _settled_plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
+    """Return a plan that lets go only of what is still lost once all has been looked at.
+
+    Meanwhile maintenance may have added an edge, and taken away those that it stands for.
+    """
+    before = Listing.take(backend, READING)
+    for _ in range(_TRIES):
+        plan = _plan(backend, level, on_progress)
+        now = Listing.take(backend, READING) if plan.lost else before
+        if not _differs(before, now):
+            return plan
+        before = now
+    raise ConflictError(
+        f"{backend.url} is changed by maintenance whenever it is looked at, so what is lost cannot be told: "
+        "repair it once that has ended"
+    )
+
+
+def _differs(before: Listing, now: Listing) -> bool:
+    """Return whether states may be read otherwise than before: not whether there are more of them."""
+    edges, nodes, marks = (
+        [set(listing.below(folder)) for listing in (before, now)]
+        for folder in (keys.EDGES, keys.NODES, keys.CONDEMNED)
+    )
+    return edges[0] != edges[1] or not nodes[0] <= nodes[1] or not marks[1] <= marks[0]
+
+
+def _plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
     overlay = Overlay(backend)
     salvage = _salvage(overlay, on_progress)
     examination = Examination(overlay, level, on_progress)
@@ -86,28 +153,8 @@ def repair(
     _put_back(salvage, examination)
     planner = _Repair(overlay, examination)
     planner.run()
-    after = Examination(overlay, level, on_progress)
-    after.look(known=examination.looked)
-    refuse(after.store.unreadable)
-    remaining = tuple(sorted(_errors(after), key=lambda finding: finding.order))
-    latest = after.store.graph.latest()
-    if not dry_run:
-        for done, _ in enumerate(overlay.apply()):
-            if on_progress is not None:
-                on_progress("repairing", done + 1, len(overlay.steps))
-    return RepairReport(
-        url=backend.url,
-        level=level,
-        dry_run=dry_run,
-        lost=tuple(
-            sorted((*salvage.lost, *planner.lost), key=lambda loss: (loss.step, loss.node, loss.what))
-        ),
-        actions=(*salvage.actions, *planner.actions),
-        remaining=remaining,
-        states=len(after.store.kept),
-        latest=None if latest is None else latest.step,
-        seconds=time.perf_counter() - began,
-    )
+    lost, actions = (*salvage.lost, *planner.lost), (*salvage.actions, *planner.actions)
+    return _Plan(overlay, examination, actions, lost)
 
 
 def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> Salvage:
