@@ -232,6 +232,7 @@ class Readable:
     def _copies(self) -> None:
         """Note the second copies that are damaged, or missing where others are there."""
         copied = [(key, keys.copy_key(keys.parse_node_key(key).node)) for key in self.below(keys.NODES)]
+        copied += [(key, keys.copy_key(keys.edge_stem(key))) for key in self.below(keys.EDGES)]
         copied += [(keys.layout_key(digest), keys.copy_key(digest)) for digest in self.stored_layouts]
         copied.append((keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)))
         there = set(self.below(keys.COPIES))

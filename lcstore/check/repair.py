@@ -126,22 +126,13 @@ def _settled_plan(backend: Backend, level: Level, on_progress: OnProgress | None
     for _ in range(_TRIES):
         plan = _plan(backend, level, on_progress)
         now = Listing.take(backend, READING) if plan.lost else before
-        if not _differs(before, now):
+        if now.reads_as(before):
             return plan
         before = now
     raise ConflictError(
         f"{backend.url} is changed by maintenance whenever it is looked at, so what is lost cannot be told: "
         "repair it once that has ended"
     )
-
-
-def _differs(before: Listing, now: Listing) -> bool:
-    """Return whether states may be read otherwise than before: not whether there are more of them."""
-    edges, nodes, marks = (
-        [set(listing.below(folder)) for listing in (before, now)]
-        for folder in (keys.EDGES, keys.NODES, keys.CONDEMNED)
-    )
-    return edges[0] != edges[1] or not nodes[0] <= nodes[1] or not marks[1] <= marks[0]
 
 
 def _plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
@@ -336,6 +327,8 @@ class _Repair:
             record = EdgeRecord(node, body, utc_now(), {}, SOFTWARE)
             key = keys.edge_key(record.name)
             self.backend.put(key, record.to_bytes())
+            if self.store.below(keys.COPIES):
+                self.backend.put(keys.copy_key(keys.edge_stem(key)), record.to_bytes())
             self.judge.add(record)  # what stands on the state has a path with it
             states, _ = self.judge.read()
             self._note("anchor", key, "it sets everything itself, and now has a path that says so", own.step)
