@@ -86,11 +86,8 @@ def repair(
         raise InvalidInputError(f"{backend.url} can only be read")
     began = time.perf_counter()
     plan = _settled_plan(backend, level, on_progress)
-    after = Examination(plan.overlay, level, on_progress)
-    after.look(known=plan.examination.looked)
-    refuse(after.store.unreadable)
-    remaining = tuple(sorted(_errors(after), key=lambda finding: finding.order))
-    latest = after.store.graph.latest()
+    remaining = tuple(sorted(_errors(plan.after), key=lambda finding: finding.order))
+    latest = plan.after.store.graph.latest()
     if not dry_run:
         for done, _ in enumerate(plan.overlay.apply()):
             if on_progress is not None:
@@ -102,17 +99,17 @@ def repair(
         lost=tuple(sorted(plan.lost, key=lambda loss: (loss.step, loss.node, loss.what))),
         actions=plan.actions,
         remaining=remaining,
-        states=len(after.store.kept),
+        states=len(plan.after.store.kept),
         latest=None if latest is None else latest.step,
         seconds=time.perf_counter() - began,
     )
 
 
 class _Plan(NamedTuple):
-    """What a repair is going to do."""
+    """What a repair is going to do, and what the store is then."""
 
     overlay: Overlay
-    examination: Examination
+    after: Examination
     actions: tuple[Action, ...]
     lost: tuple[Loss, ...]
 
@@ -145,7 +142,10 @@ def _plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Pl
     planner = _Repair(overlay, examination)
     planner.run()
     lost, actions = (*salvage.lost, *planner.lost), (*salvage.actions, *planner.actions)
-    return _Plan(overlay, examination, actions, lost)
+    after = Examination(overlay, level, on_progress)
+    after.look(known=examination.looked)
+    refuse(after.store.unreadable)
+    return _Plan(overlay, after, actions, lost)
 
 
 def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> Salvage:

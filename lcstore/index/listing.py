@@ -156,7 +156,7 @@ class Listing:
             self.by_folder[top] = [key for key in self.by_folder[top] if key in self.before[top]]
 
     def reads_as(self, before: Listing) -> bool:
-        """Return whether the states of an earlier listing, both of `READING`, are read now as they were then."""
+        """Return whether states are read as an earlier listing showed it; both are of `READING`."""
         edges, nodes, marks = (
             [set(listing.below(folder)) for listing in (before, self)]
             for folder in (keys.EDGES, keys.NODES, keys.CONDEMNED)
