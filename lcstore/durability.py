@@ -22,7 +22,7 @@ class Durability:
         sets anew (moments: a damaged one costs that one state's tensors only). ``"all"``: of those too.
         ``"none"``: of none.
     copies
-        Whether records of nodes, layouts and ``lcstore.json`` are stored twice.
+        Whether records of nodes and edges, layouts and ``lcstore.json`` are stored twice.
     anchor_ratio
         An anchor is added once the path since the last one costs this many times what an anchor does;
         infinity: never for that. So anchors take at most one part in so many of what lies between them.

@@ -234,6 +234,7 @@ class Readable:
         if not self.below(keys.COPIES):
             return
         copied = [(key, keys.copy_key(keys.parse_node_key(key).node)) for key in self.below(keys.NODES)]
+        copied += [(key, keys.copy_key(keys.edge_stem(key))) for key in self.below(keys.EDGES)]
         copied += [(keys.layout_key(digest), keys.copy_key(digest)) for digest in self.stored_layouts]
         copied.append((keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)))
         beside = {ref.key: ref for ref in self._needed() if keys.has_own_copy(ref.key)}

@@ -10,6 +10,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,13 +22,14 @@ from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
-from lcstore.errors import InvalidInputError
+from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.refs import ROOT
 from lcstore.index.links import Link
+from lcstore.index.listing import READING, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.partrecords import shortcut_parts
 from lcstore.state.names import format_name
@@ -36,6 +38,9 @@ from lcstore.state.specs import is_optimizer_pool
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.version import SOFTWARE
+
+#: How often a repair is planned anew, when the store changed while it was looked at.
+_TRIES: Final = 4
 
 
 def repair(
@@ -73,11 +78,61 @@ def repair(
         There is no store.
     StorageError, UnsupportedFormatError
         Something could not be read that may well be whole: nothing was changed.
+    ConflictError
+        Maintenance changed the store each time that it was looked at: nothing was changed.
     """
     check_level(level)
     if not dry_run and not backend.writable:
         raise InvalidInputError(f"{backend.url} can only be read")
     began = time.perf_counter()
+    plan = _settled_plan(backend, level, on_progress)
+    remaining = tuple(sorted(_errors(plan.after), key=lambda finding: finding.order))
+    latest = plan.after.store.graph.latest()
+    if not dry_run:
+        for done, _ in enumerate(plan.overlay.apply()):
+            if on_progress is not None:
+                on_progress("repairing", done + 1, len(plan.overlay.steps))
+    return RepairReport(
+        url=backend.url,
+        level=level,
+        dry_run=dry_run,
+        lost=tuple(sorted(plan.lost, key=lambda loss: (loss.step, loss.node, loss.what))),
+        actions=plan.actions,
+        remaining=remaining,
+        states=len(plan.after.store.kept),
+        latest=None if latest is None else latest.step,
+        seconds=time.perf_counter() - began,
+    )
+
+
+class _Plan(NamedTuple):
+    """What a repair is going to do, and what the store is then."""
+
+    overlay: Overlay
+    after: Examination
+    actions: tuple[Action, ...]
+    lost: tuple[Loss, ...]
+
+
+def _settled_plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
+    """Return a plan that lets go only of what is still lost once all has been looked at.
+
+    Meanwhile maintenance may have added an edge, and taken away those that it stands for.
+    """
+    before = Listing.take(backend, READING)
+    for _ in range(_TRIES):
+        plan = _plan(backend, level, on_progress)
+        now = Listing.take(backend, READING) if plan.lost else before
+        if now.reads_as(before):
+            return plan
+        before = now
+    raise ConflictError(
+        f"{backend.url} is changed by maintenance whenever it is looked at, so what is lost cannot be told: "
+        "repair it once that has ended"
+    )
+
+
+def _plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
     overlay = Overlay(backend)
     salvage = _salvage(overlay, on_progress)
     examination = Examination(overlay, level, on_progress)
@@ -86,28 +141,11 @@ def repair(
     _put_back(salvage, examination)
     planner = _Repair(overlay, examination)
     planner.run()
+    lost, actions = (*salvage.lost, *planner.lost), (*salvage.actions, *planner.actions)
     after = Examination(overlay, level, on_progress)
     after.look(known=examination.looked)
     refuse(after.store.unreadable)
-    remaining = tuple(sorted(_errors(after), key=lambda finding: finding.order))
-    latest = after.store.graph.latest()
-    if not dry_run:
-        for done, _ in enumerate(overlay.apply()):
-            if on_progress is not None:
-                on_progress("repairing", done + 1, len(overlay.steps))
-    return RepairReport(
-        url=backend.url,
-        level=level,
-        dry_run=dry_run,
-        lost=tuple(
-            sorted((*salvage.lost, *planner.lost), key=lambda loss: (loss.step, loss.node, loss.what))
-        ),
-        actions=(*salvage.actions, *planner.actions),
-        remaining=remaining,
-        states=len(after.store.kept),
-        latest=None if latest is None else latest.step,
-        seconds=time.perf_counter() - began,
-    )
+    return _Plan(overlay, after, actions, lost)
 
 
 def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> Salvage:
@@ -236,6 +274,8 @@ class _Repair:
             record = EdgeRecord(node, body, utc_now(), {}, SOFTWARE)
             key = keys.edge_key(record.name)
             self.backend.put(key, record.to_bytes())
+            if self.store.below(keys.COPIES):
+                self.backend.put(keys.copy_key(keys.edge_stem(key)), record.to_bytes())
             self.judge.add(record)  # what stands on the state has a path with it
             states = self.judge.read()
             self._note("anchor", key, "it sets everything itself, and now has a path that says so", own.step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Final
 
 from lcstore.check.readable import Readable
@@ -61,9 +62,9 @@ class Salvage:
             kind = KINDS.get(key.partition("/")[0])
             copy = keys.copy_key(keys.STORE_KEY) if kind is None else kind.copy_key(key)
             assert copy is not None  # or it could not have been read
-            self.put_back(key, self.backend.get(copy), error)
+            self._put_back_from(copy, key, error)
         for copy, key in sorted(self.store.uncopied.items()):
-            self.put_back(copy, self.backend.get(key), CorruptionError("it is no copy any more", key=copy))
+            self._put_back_from(key, copy, CorruptionError("it is no copy any more", key=copy))
         for key, error in sorted(self.store.unreadable.items()):
             self._save(key, error)
         for parent, step in sorted(self._missing_parents().items()):
@@ -82,6 +83,11 @@ class Salvage:
         elif folder in (keys.NAMES, keys.RETIRED, keys.CONDEMNED):
             self._renew(folder, key)
         self._set_aside(key, error)
+
+    def _put_back_from(self, other: str, key: str, error: LcstoreError) -> None:
+        """Store again what another object is a copy of, unless that is gone by now as well."""
+        with suppress(NotFoundError):  # collected meanwhile, or else the next repair sees that it is lost
+            self.put_back(key, self.backend.get(other), error)
 
     def put_back(self, key: str, data: bytes, error: LcstoreError) -> None:
         """Store what an object was; what is there in its place is set aside."""

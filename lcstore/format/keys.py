@@ -38,7 +38,7 @@ NODES: Final = "nodes"
 EDGES: Final = "edges"
 LAYOUTS: Final = "layouts"
 DATA: Final = "data"
-#: Second copies of node records, layouts and `STORE_KEY`: no commits.
+#: Second copies of records of nodes and edges, layouts and `STORE_KEY`: no commits.
 COPIES: Final = "copies"
 RETIRED: Final = "retired"
 CONDEMNED: Final = "condemned"
@@ -65,7 +65,9 @@ _NODE_RE: Final = re.compile(
 )
 _EDGE_RE: Final = re.compile(rf"edges/({ID})-({ID}|root)-({ID})-({COUNT})\.json")
 _LAYOUT_RE: Final = re.compile(r"layouts/([0-9a-f]{64})\.json")
-_COPY_RE: Final = re.compile(rf"copies/(?:({ID}|[0-9a-f]{{64}})|lcstore)\.json")
+_COPY_RE: Final = re.compile(
+    rf"copies/(?:({ID}|[0-9a-f]{{64}}|{ID}-(?:{ID}|root)-{ID}-{COUNT})|lcstore)\.json"
+)
 _DATA_RE: Final = re.compile(
     rf"data/({ID})/({PART})/(?:(?:zarr|leaves|part|leaves\.copy|part\.copy)\.json"
     rf"|({POOL})\.({_OPS})/(?:c\.({COUNT})|p\.({COUNT})))"
@@ -137,6 +139,19 @@ def parse_edge_key(key: str) -> EdgeName:
     return EdgeName(target=target, base=base, edge=edge, nbytes=int(nbytes))
 
 
+def edge_stem(key: str) -> str:
+    """Return by what the second copy of an edge's record is known: all that the key of the record says."""
+    parse_edge_key(key)
+    return key.removeprefix(f"{EDGES}/").removesuffix(".json")
+
+
+def stem_key(stem: str) -> str:
+    """Return the key of the edge's record that has a stem; the inverse of `edge_stem`."""
+    key = f"{EDGES}/{stem}.json"
+    parse_edge_key(key)
+    return key
+
+
 def layout_key(digest: str) -> str:
     """Return the key of the layout whose bytes have this hash."""
     return f"layouts/{check_text('layout digest', digest, DIGEST_RE)}.json"
@@ -153,14 +168,20 @@ def layout_half(digest: str) -> str:
 
 
 def copy_key(what: str) -> str:
-    """Return the key of the second copy of a node's record (by id), a layout (by hash) or `STORE_KEY`."""
+    """Return the key of the second copy of a node's record, a layout, an edge's record or `STORE_KEY`.
+
+    Parameters
+    ----------
+    what
+        The id of the node, the hash of the layout, the `edge_stem` of the edge, or `STORE_KEY`.
+    """
     key = f"{COPIES}/{what.removesuffix('.json')}.json"
     parse_copy_key(key)
     return key
 
 
 def parse_copy_key(key: str) -> str:
-    """Return of what a key is the copy: the id of a node, the hash of a layout, or `STORE_KEY`."""
+    """Return of what a key is the copy, as `copy_key` is told it."""
     found = match(_COPY_RE, "a copy", key)
     return found[1] or STORE_KEY
 

@@ -70,7 +70,9 @@ def _alone(read: Callable[[str, bytes], R]) -> Callable[[Backend], Callable[[str
 NODE: Final[Kind[NodeName, NodeRecord]] = Kind(
     keys.NODES, keys.parse_node_key, node_reader, copied=lambda key: keys.parse_node_key(key).node
 )
-EDGE: Final[Kind[EdgeName, EdgeRecord]] = Kind(keys.EDGES, keys.parse_edge_key, edge_reader)
+EDGE: Final[Kind[EdgeName, EdgeRecord]] = Kind(
+    keys.EDGES, keys.parse_edge_key, edge_reader, copied=keys.edge_stem
+)
 LAYOUT: Final[Kind[str, Layout]] = Kind(
     keys.LAYOUTS, keys.parse_layout_key, _alone(read_layout), MAX_LAYOUT_BYTES, keys.parse_layout_key
 )

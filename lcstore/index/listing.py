@@ -15,7 +15,7 @@ from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.format import keys, markkeys
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
-from lcstore.index.lost import lost_nodes
+from lcstore.index.lost import lost_edges, lost_nodes
 from lcstore.index.marked import Marks, marks_of, pins_by_node
 from lcstore.storage.backend import Backend
 from lcstore.storage.targets import keeps_twice
@@ -23,7 +23,7 @@ from lcstore.storage.targets import keeps_twice
 #: Folders to be listed: those of one group side by side, the groups one after another. "" is the whole store.
 Order: TypeAlias = tuple[tuple[str, ...], ...]
 
-#: Who looks for the latest node. With the nodes, second copies are listed: see `lost_nodes`.
+#: Who looks for the latest node. With nodes and edges, second copies are listed: see `lost_nodes`.
 LATEST: Final[Order] = ((keys.NODES, keys.COPIES),)
 #: Who sets a tag wants the number of the last one.
 TAGS: Final[Order] = ((keys.NAMES,),)
@@ -100,7 +100,7 @@ class Listing:
     before
         Keys by folder: as of the first time, where it was listed twice.
     lost
-        Keys, among those of nodes, of records that are missing and have a second copy.
+        Keys, among those of nodes and edges, of records that are missing and have a second copy.
     foreign
         Names that are no keys.
     """
@@ -132,10 +132,13 @@ class Listing:
         return listing
 
     def _add_lost(self, backend: Backend) -> None:
-        """Take in the nodes that are known by their second copies alone."""
-        nodes = self.by_folder[keys.NODES]
-        self.lost = list(lost_nodes(backend, self.by_folder.get(keys.COPIES, ()), nodes))
-        nodes += self.lost
+        """Take in the nodes and edges that are known by their second copies alone."""
+        copies = self.by_folder.get(keys.COPIES, ())
+        for folder, lost in ((keys.NODES, lost_nodes), (keys.EDGES, lost_edges)):
+            if folder in self.by_folder:
+                found = list(lost(backend, copies, self.by_folder[folder]))
+                self.by_folder[folder] += found
+                self.lost += found
 
     def _add(self, folder: str, listed: list[str]) -> None:
         if folder:
@@ -151,6 +154,14 @@ class Listing:
         for top, first in early.items():
             self.before[top] = set(first)
             self.by_folder[top] = [key for key in self.by_folder[top] if key in self.before[top]]
+
+    def reads_as(self, before: Listing) -> bool:
+        """Return whether states are read as an earlier listing showed it; both are of `READING`."""
+        edges, nodes, marks = (
+            [set(listing.below(folder)) for listing in (before, self)]
+            for folder in (keys.EDGES, keys.NODES, keys.CONDEMNED)
+        )
+        return edges[0] == edges[1] and nodes[0] <= nodes[1] and marks[1] <= marks[0]
 
     def below(self, folder: str) -> list[str]:
         """Return the keys below a folder, in order."""

@@ -1,13 +1,16 @@
-"""Nodes whose record is missing, and is known by its second copy alone."""
+"""Nodes and edges whose record is missing, and is known by its second copy alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keyforms, keys
+from lcstore.format.bodies import EdgeBody
 from lcstore.format.fields import record_id
 from lcstore.format.records import NodeRecord
+from lcstore.index.partrecords import edge_reader
 from lcstore.index.stored import fetch_parts
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.storage.backend import Backend, exists, read_capped
@@ -26,7 +29,7 @@ def lost_nodes(backend: Backend, copies: Iterable[str], nodes: Iterable[str]) ->
     copies, nodes
         The keys that were listed of second copies and of nodes, in whatever order.
     """
-    names = {key.rpartition("/")[2].removesuffix(".json"): key for key in copies}
+    names = _by_name(copies)
     # By the form of the key alone: what is amiss with a name is told by whoever parses it.
     known = {key.split("-", 4)[3] for key in nodes if key.count("-") == 5}
     for node in sorted(names.keys() - known):
@@ -34,6 +37,40 @@ def lost_nodes(backend: Backend, copies: Iterable[str], nodes: Iterable[str]) ->
             key = _missing(backend, names[node], node)
             if key is not None:
                 yield key
+
+
+def lost_edges(backend: Backend, copies: Iterable[str], edges: Iterable[str]) -> Iterator[str]:
+    """Yield the keys of the edges of maintenance that are there although their records are not.
+
+    Parameters as for `lost_nodes`, and why this can be told.
+    """
+    known = {key.rpartition("/")[2].removesuffix(".json") for key in edges}
+    names = _by_name(copies)
+    for stem in sorted(name for name in names.keys() - known if "-" in name):
+        with suppress(LcstoreError):
+            key = keys.stem_key(stem)
+            if not exists(backend, key) and _is_there(backend, names[stem], key):
+                yield key
+
+
+def _by_name(copies: Iterable[str]) -> dict[str, str]:
+    return {key.rpartition("/")[2].removesuffix(".json"): key for key in copies}
+
+
+def _is_there(backend: Backend, copy: str, key: str) -> bool:
+    """Return whether the copy of an edge's record is one of that key, and something of the edge is there."""
+    record = edge_reader(backend)(key, read_capped(backend, copy, MAX_RECORD_BYTES))
+    return _is_stored(backend, record.edge)
+
+
+def _is_stored(backend: Backend, edge: EdgeBody) -> bool:
+    """Return whether any of what an edge needs is stored, if it needs anything.
+
+    If not, the copy is one that a target stored long after it said that it could not: the rest is collected.
+    """
+    there = set(backend.list(keys.edge_folder(edge.id)))
+    needed = {ref.key for part in edge.parts for ref in part.needed}
+    return not needed or bool(needed & there)
 
 
 def _missing(backend: Backend, copy: str, node: str) -> str | None:
@@ -46,9 +83,6 @@ def _missing(backend: Backend, copy: str, node: str) -> str | None:
         key = keys.node_key(record.name(node))
         if exists(backend, key) or not exists(backend, copy):
             return None
-        # A copy that a target stored long after it said that it could not: what the node needs is gone.
-        there = set(backend.list(keys.edge_folder(record.edge.id)))
+        return key if _is_stored(backend, record.edge) else None
     except LcstoreError:
         return None
-    needed = {ref.key for part in record.edge.parts for ref in part.needed}
-    return key if not needed or needed & there else None

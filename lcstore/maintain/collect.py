@@ -225,9 +225,10 @@ class Collector:
         self._delete_all("parts", parts)
 
     def _copies(self, going: Sequence[str]) -> list[str]:
-        """Return the second copies of records of nodes and of layouts, of some keys."""
+        """Return the second copies of records of nodes and edges and of layouts, of some keys."""
         gone = {keys.parse_layout_key(key) for key in going if key.startswith(f"{keys.LAYOUTS}/")}
         gone |= {keys.parse_node_key(key).node for key in going if key.startswith(f"{keys.NODES}/")}
+        gone |= {keys.edge_stem(key) for key in going if key.startswith(f"{keys.EDGES}/")}
         if not gone:
             return []
         copies = Listing.take(self.backend, COPIES).below(keys.COPIES)
@@ -236,6 +237,7 @@ class Collector:
     def _stray_copies(self, contents: Contents, nodes: Container[str]) -> set[str]:
         """Return the second copies of nothing that is there, which slow targets or cut off writers left."""
         known = {*contents.layouts, *contents.named_layouts, keys.STORE_KEY}
+        known |= {keys.edge_stem(keys.edge_key(name)) for name in contents.graph.edges.values()}
         found = [
             key
             for key in contents.copies

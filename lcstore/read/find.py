@@ -87,11 +87,14 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
     reader.listed()  # what cannot be listed says nothing of any state
     try:
         return find(reader, at, use, listed=True)
-    except _UNREADABLE as error:
+    except (*_UNREADABLE, NotFoundError) as error:
         damage = error
     if on_corrupt == "raise":
         raise damage
     lost = reader.index.resolve(check_at(at))
+    # A repair lets go of what is damaged of a state: it is found, and not whole.
+    if isinstance(damage, NotFoundError) and lost.node not in reader.index.marks.stripped:
+        raise damage
     for back, name in enumerate(_earlier(reader, lost), 1):
         try:
             found = find(reader, name.node, use)

@@ -161,7 +161,8 @@ class Snapshot(Mapping[str, Any]):
         def use(state: Resolved) -> Any:
             part = part_of(state.node, names, self.url)
             values = state.values(part.tensors)
-            return tree_of(state.node, part, values, state.leaves, dtype=dtype, like=like, to=to)
+            leaves = state.leaves if part.leaves else ()  # they may be an object of their own
+            return tree_of(state.node, part, values, leaves, dtype=dtype, like=like, to=to)
 
         return self.using(use)
 

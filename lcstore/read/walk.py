@@ -183,7 +183,7 @@ def walk(
     def use(node: Node) -> Any:
         chosen = part(node)
         values = walker.values(node, chosen.tensors)
-        return tree_of(node, chosen, values, reader.leaves(node), to=to)
+        return tree_of(node, chosen, values, reader.leaves(node) if chosen.leaves else (), to=to)
 
     def end(_: int) -> None:
         wanted.check([node for node, _, _ in last], reader.url)

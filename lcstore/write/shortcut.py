@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from concurrent.futures import Executor
+from contextlib import suppress
 from functools import partial
 from threading import Semaphore
 from typing import Final
@@ -20,7 +21,7 @@ from lcstore.index.partrecords import shortcut_parts
 from lcstore.index.standing import is_taken_away
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
-from lcstore.storage.settle import put_record
+from lcstore.storage.settle import put_object, put_record
 from lcstore.version import SOFTWARE
 from lcstore.write.written import Written
 
@@ -96,12 +97,20 @@ class ShortcutWrite:
         self.written.count(len(data))
         listing = Listing.take(self.backend, committed(edge.id, ()))
         if not is_taken_away(listing, edge.id, edge.objects):
+            self._put_copy(keys.edge_key(record.name), data)
             return record
         # Never under the name of the collector's own, which that is about to delete.
         created = f"{utc_now()[:-1]}{int(secrets.token_hex(4), 16) % 1000:03d}Z"
         mark = CondemnedRecord(edge.id, None, markkeys.WHOLE_EDGE, created)
         put_record(self.backend, mark.key(), mark.to_bytes())
         return None
+
+    def _put_copy(self, key: str, data: bytes) -> None:
+        """Store the second copy of the record; the edge is there without it, and `verify` tells of that."""
+        if self.written.durability.copies:
+            with suppress(StorageError):
+                put_object(self.backend, keys.copy_key(keys.edge_stem(key)), data)
+                self.written.count_besides(len(data))
 
     def _merge(self, job: MergeJob, room: Semaphore) -> None:
         """Merge a chunk, write it, and read back what was written."""

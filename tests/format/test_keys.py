@@ -26,6 +26,7 @@ from lcstore.limits import MAX_KEY_CHARS, MAX_NAME_CHARS, MAX_STEP
 from lcstore.storage import safekeys
 from lcstore.testing.conformance import HOSTILE_KEYS
 
+stems = edge_names.map(keys.edge_key).map(keys.edge_stem)
 KINDS = {
     "node": (node_names, keys.node_key, keys.parse_node_key),
     "edge": (edge_names, keys.edge_key, keys.parse_edge_key),
@@ -33,7 +34,7 @@ KINDS = {
     "retired": (retired_names, markkeys.retired_key, markkeys.parse_retired_key),
     "condemned": (condemned_names, markkeys.condemned_key, markkeys.parse_condemned_key),
     "layout": (hexes(64), keys.layout_key, keys.parse_layout_key),
-    "copy": (hexes(64) | ids | st.just(keys.STORE_KEY), keys.copy_key, keys.parse_copy_key),
+    "copy": (hexes(64) | ids | stems | st.just(keys.STORE_KEY), keys.copy_key, keys.parse_copy_key),
 }
 PARSERS = [parse for _, _, parse in KINDS.values()] + [keys.parse_data_key]
 ALPHABET = string.ascii_lowercase + string.digits + "._~-"

@@ -153,15 +153,15 @@ class Memory:
             if all(objects.get(key, (None,))[0] == data for key, data in read.items()):
                 return snapshot
         self.restores += 1
-        reads = _Reads(backend)
+        reads = Reads(backend)
         with opened(reads, "r") as fresh:
             snapshot = Snapshot.of(restored(fresh, node))
         self.seen[how] = ({key: objects[key][0] for key in reads.keys}, snapshot)
         return snapshot
 
 
-class _Reads:
-    """Remembers what is read."""
+class Reads:
+    """A backend that remembers what is read of it."""
 
     def __init__(self, inner: Backend) -> None:
         self.inner = inner

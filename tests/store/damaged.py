@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from states import same
 
 import lcstore
 from lcstore.errors import LcstoreError
-from lcstore.format import markkeys
+from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.graph.plan import Shortcut
@@ -87,6 +88,27 @@ def grown() -> dict[str, bytes]:
     return backend.snapshot()
 
 
+def faults(objects: dict[str, bytes], key: str) -> dict[str, dict[str, bytes]]:
+    """A store without an object, and with a byte of it flipped."""
+    data = bytearray(objects[key])
+    found = {"gone": {other: value for other, value in objects.items() if other != key}}
+    if data:
+        data[random.Random(key).randrange(len(data))] ^= 1 << random.Random(key).randrange(8)
+        found["flipped"] = objects | {key: bytes(data)}
+    return found
+
+
+def keys_of(objects: dict[str, bytes], share: int) -> list[str]:
+    """One in so many objects of each kind, at least one."""
+    rng = random.Random(share)
+    kinds: dict[str, list[str]] = {}
+    for key in sorted(objects):
+        name = keys.parse_data_key(key) if keys.is_data_key(key) else None
+        kind = key.split("/")[0] if name is None else f"{name.pool} {name.op} {name.parity is None}"
+        kinds.setdefault(kind, []).append(key)
+    return [key for found in kinds.values() for key in rng.sample(found, -(-len(found) // share))]
+
+
 def paths(store: Store, node: str) -> Iterator[list[EdgeRef]]:
     """Every path from the root to a node."""
     graph = store._index.graph
@@ -135,4 +157,16 @@ def tracks(objects: dict[str, bytes]) -> dict[str, Any]:
         return {node: store.restore(node) for node in nodes}
 
 
-__all__ = ["CREATED", "grown", "merge", "paths", "put", "restorable", "same", "state", "tracks"]
+__all__ = [
+    "CREATED",
+    "faults",
+    "grown",
+    "keys_of",
+    "merge",
+    "paths",
+    "put",
+    "restorable",
+    "same",
+    "state",
+    "tracks",
+]

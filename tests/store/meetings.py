@@ -167,6 +167,37 @@ class Meeting:
             return {node: Snapshot.of(store.restore(node)) for node in nodes}
 
 
+class Meanwhile:
+    """A backend that does something once, right before or after an operation on some key."""
+
+    def __init__(
+        self, inner: MemoryBackend, name: str, prefix: str, do: Callable[[], Any], *, after: bool
+    ) -> None:
+        self.inner = inner
+        self.durable = inner.durable
+        self.watched = name, prefix
+        self.do: Callable[[], Any] | None = do
+        self.after = after
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.inner, name)
+        if name != self.watched[0]:
+            return real
+
+        def operation(key: str, *rest: Any) -> Any:
+            if self.do is None or not key.startswith(self.watched[1]):
+                return real(key, *rest)
+            do, self.do = self.do, None
+            if not self.after:
+                do()
+                return real(key, *rest)
+            result = real(key, *rest)
+            do()
+            return result
+
+        return operation
+
+
 # Handles that are at work already -----------------------------------------------------------------------
 
 

@@ -125,6 +125,21 @@ def test_resuming_says_how_many_saves_back_a_state_can_be_read():
         assert store.resume()["epoch"] == 12
 
 
+def test_resuming_goes_back_past_what_a_repair_left_in_part():
+    """The moments of the latest state are lost and let go of: it is there, and no run can go on from it."""
+    backend, seen = grown()
+    lose(backend, 11, "first-float32.set/c.")
+    with lcstore.open(backend, durability="none") as store:
+        assert store.repair(dry_run=False).lost
+        assert same(store.restore(names="model/**")["model"], seen[11]["model"])
+        with pytest.raises(lcstore.NotFoundError, match="let go"):
+            store.resume()
+        with pytest.warns(lcstore.FallbackWarning, match=r"step 11 cannot be read .* step 10, 1 save before"):
+            assert same(store.resume(on_corrupt="previous"), seen[10])
+        with pytest.raises(lcstore.NotFoundError, match="no state 99"):
+            store.resume(99, on_corrupt="previous")
+
+
 def test_resuming_says_when_nothing_before_can_be_read_either():
     backend, _ = grown(3)
     lose(backend, 0, "/c.")

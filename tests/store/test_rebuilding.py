@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from damaged import faults, keys_of
 from states import same
 
 import lcstore
@@ -51,16 +52,6 @@ def closed(durability: str = "default") -> tuple[dict[str, bytes], dict[int, Any
         return backend.snapshot(), {step: store.restore(step) for step in range(STEPS)}
 
 
-def faults(objects: dict[str, bytes], key: str) -> dict[str, dict[str, bytes]]:
-    """The store without an object, and with a byte of it flipped."""
-    data = bytearray(objects[key])
-    found = {"gone": {other: value for other, value in objects.items() if other != key}}
-    if data:
-        data[random.Random(key).randrange(len(data))] ^= 1 << random.Random(key).randrange(8)
-        found["flipped"] = objects | {key: bytes(data)}
-    return found
-
-
 def is_set_anew(key: str) -> bool:
     """Whether an object holds what each save sets: moments."""
     return any(pool in key for pool in ("/first-float32.set/c.", "/second-float32.set/c."))
@@ -86,17 +77,6 @@ def check(objects: dict[str, bytes], whole: dict[int, Any], key: str, *, everyth
 def step_of(store: lcstore.Store, key: str) -> int:
     """The step whose own edge an object is of."""
     return next(s for s in store if store._index.record(store.info(s).node).edge.id == key.split("/")[1])
-
-
-def keys_of(objects: dict[str, bytes], share: int) -> list[str]:
-    """One in so many objects of each kind, at least one."""
-    rng = random.Random(share)
-    kinds: dict[str, list[str]] = {}
-    for key in sorted(objects):
-        name = keys.parse_data_key(key) if keys.is_data_key(key) else None
-        kind = key.split("/")[0] if name is None else f"{name.pool} {name.op} {name.parity is None}"
-        kinds.setdefault(kind, []).append(key)
-    return [key for found in kinds.values() for key in rng.sample(found, -(-len(found) // share))]
 
 
 def test_a_tenth_of_all_objects():
@@ -211,7 +191,7 @@ def test_what_can_be_rebuilt_is_no_loss_to_verify(level):
     report = verify(MemoryBackend.fresh(objects), level)
     assert not [finding for finding in report.findings if finding.severity != "info"]
     for key in keys_of(objects, 40):
-        if is_set_anew(key) or key.startswith((f"{keys.EDGES}/", f"{keys.COPIES}/")) or ".copy." in key:
+        if is_set_anew(key) or key.startswith(f"{keys.COPIES}/") or ".copy." in key:
             continue
         report = verify(MemoryBackend.fresh(faults(objects, key)["gone"]), level)
         assert report.ok, (key, report.findings)
@@ -226,7 +206,7 @@ def test_a_repair_puts_everything_back():
     beside = [key for key in objects if keys.copied_from(key) is not None]
     assert beside
     for key in dict.fromkeys([*keys_of(objects, 20), *beside]):
-        if is_set_anew(key) or key.startswith(f"{keys.EDGES}/"):
+        if is_set_anew(key):
             continue
         for kind, damaged in faults(objects, key).items():
             backend = MemoryBackend.fresh(damaged)
@@ -239,6 +219,66 @@ def test_a_repair_puts_everything_back():
             assert {name: data for name, data in after.items() if name not in aside} == objects, (key, kind)
             assert [after[name] for name in aside] == ([damaged[key]] if kind == "flipped" else [])
             assert repair(backend, dry_run=False).ok
+
+
+@cache
+def collected() -> tuple[dict[str, bytes], dict[int, Any]]:
+    """A store in which merged edges are all that leads to its states, and what it gives back."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0, threads=1) as store:
+        for step in range(24):
+            store.save(step, small(step))
+        whole = {step: store.restore(step) for step in (0, 8, 16, 22, 23)}
+        store.compact(keep="latest:2 | every:8")
+        for _ in range(2):
+            store.collect()
+        assert store.steps() == list(whole)
+        graph = store._index.refresh(full=True)
+        assert [ref.edge is None for ref in graph.path(store.info(16).node)] == [True, False, False]
+    return backend.snapshot(), whole
+
+
+def small(step: int) -> dict[str, Any]:
+    whole = state(step)
+    moments = {name: value[:4, :32] for name, value in whole["optim"]["state"][0].items() if name != "step"}
+    return {"model": {"w": whole["model"]["w"][:32, :64]}, "optim": {"state": {0: moments}}}
+
+
+def test_once_collected_no_object_is_all_that_leads_to_a_state():
+    objects, whole = collected()
+    for key in objects:
+        for kind, damaged in faults(objects, key).items():
+            lacking = []
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FallbackWarning)
+                with lcstore.open(MemoryBackend.fresh(damaged), "r", threads=1) as store:
+                    assert store.steps() == list(whole)
+                    for step, good in whole.items():
+                        try:
+                            assert same(store.restore(step), good)
+                        except lcstore.CorruptionError as error:
+                            assert error.key == key
+                            lacking.append(step)
+            assert len(lacking) <= is_set_anew(key), (kind, key, lacking)
+
+
+def let_go(store: lcstore.Store) -> None:
+    """Keep the latest state alone."""
+    store.compact(keep="latest:1")
+    for _ in range(3):
+        store.collect()
+
+
+def test_a_lost_record_of_an_edge_is_collected_with_the_edge():
+    objects, whole = collected()
+    key = next(key for key in objects if key.startswith(f"{keys.EDGES}/"))
+    backend = MemoryBackend.fresh(faults(objects, key)["gone"])
+    with lcstore.open(backend) as store:
+        with pytest.warns(FallbackWarning, match="second copy"):
+            let_go(store)
+        assert not [there for there in backend.snapshot() if keys.edge_stem(key) in there]
+        assert store.verify("restore").ok
+        assert same(store.restore(), whole[23])
 
 
 def test_the_last_record_is_known_by_its_copy_until_a_collector_lets_go_of_it():

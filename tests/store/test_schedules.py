@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 from crash_histories import opened
 from kit import Snapshot
-from meetings import start, state
+from meetings import Meanwhile, start, state
 
 from lcstore import ConflictError, UnknownOutcomeError
 from lcstore.format import keys, markkeys
@@ -20,37 +18,6 @@ from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, Fault, FaultBackend, Operation
 
 pytestmark = pytest.mark.unprotected
-
-
-class Meanwhile:
-    """A backend that does something once, right before or after an operation on some key."""
-
-    def __init__(
-        self, inner: MemoryBackend, name: str, prefix: str, do: Callable[[], Any], *, after: bool
-    ) -> None:
-        self.inner = inner
-        self.durable = inner.durable
-        self.watched = name, prefix
-        self.do: Callable[[], Any] | None = do
-        self.after = after
-
-    def __getattr__(self, name: str) -> Any:
-        real = getattr(self.inner, name)
-        if name != self.watched[0]:
-            return real
-
-        def operation(key: str, *rest: Any) -> Any:
-            if self.do is None or not key.startswith(self.watched[1]):
-                return real(key, *rest)
-            do, self.do = self.do, None
-            if not self.after:
-                do()
-                return real(key, *rest)
-            result = real(key, *rest)
-            do()
-            return result
-
-        return operation
 
 
 def collect(backend: MemoryBackend) -> None:
