@@ -274,8 +274,16 @@ def test_a_copy_of_what_is_collected_meanwhile_is_not_put_back():
     record = min(backend.list(keys.NODES), key=lambda key: keys.parse_node_key(key).step)
     copy = keys.copy_key(keys.parse_node_key(record).node)
     backend.delete(copy)
-    meanwhile = Meanwhile(backend, "get", copy, lambda: backend.delete(record), after=False)
+    reads = itertools.count()
+
+    def change():
+        if next(reads):
+            backend.delete(record)
+        else:
+            meanwhile.do = change
+
+    # It is read as a record, and then because it has no copy: after that it is gone.
+    meanwhile = Meanwhile(backend, "get", record, change, after=True)
     with opened(meanwhile) as store:
         store.repair(dry_run=False)
-    assert meanwhile.do is None
-    assert copy not in backend.snapshot()
+    assert not {record, copy} & backend.snapshot().keys()
