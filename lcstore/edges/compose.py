@@ -105,18 +105,16 @@ class Composer:
             self.pools[name] = self._room(name, before.pop(name, None))
         return [
             partial(self._compose, pool, chunk, pieces)
-            for pool, chunk, pieces in self.path.chunks()
-            if self._touches(pool, chunk)
+            for pool, chunk, pieces in self.path.chunks(window=self.window)
         ]
 
     def fetches(self) -> Iterator[tuple[Edge, str, ArrayName, int]]:
         """Yield what the jobs get, about in the order in which they do: edge, pool, array, chunk."""
-        for pool, chunk, pieces in self.path.chunks():
-            if self._touches(pool, chunk):
-                for path in (self.path, self._anew):
-                    lost = path is self._anew
-                    for edge, array in path.needs(self._lost(pieces) if lost else pieces) if path else ():
-                        yield edge, pool, array, chunk
+        for pool, chunk, pieces in self.path.chunks(window=self.window):
+            for path in (self.path, self._anew):
+                lost = path is self._anew
+                for edge, array in path.needs(self._lost(pieces) if lost else pieces) if path else ():
+                    yield edge, pool, array, chunk
 
     def _lost(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Return the pieces to which the path does not lead."""
@@ -155,11 +153,6 @@ class Composer:
         low, high = (spec.offset + at for at in self.window)
         self._first = low // chunk * chunk
         return self._first, max(self._first, min(size, -(-high // chunk) * chunk))
-
-    def _touches(self, pool: str, chunk: int) -> bool:
-        """Return whether a chunk holds anything of the window."""
-        span = self._span(pool, chunk)
-        return span is None or span[0] < span[1]
 
     def _span(self, pool: str, chunk: int) -> Span | None:
         """Return the elements of a chunk that the window needs; None without one."""

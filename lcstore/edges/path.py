@@ -75,14 +75,19 @@ class Path:
         first = int(begins[begins != LOST].min(initial=len(self.edges)))
         return len(self.edges) - max(first, 0)
 
-    def chunks(self, tensors: Iterable[int] | None = None) -> Iterator[tuple[str, int, list[Piece]]]:
-        """Yield pool, number and pieces of the chunks that hold any of `tensors` (those wanted, if None)."""
+    def chunks(
+        self, tensors: Iterable[int] | None = None, window: Span | None = None
+    ) -> Iterator[tuple[str, int, list[Piece]]]:
+        """Yield pool, number and pieces of the chunks that hold any of `tensors` (those wanted, if None).
+
+        Of a window of one tensor, only those that hold any of its elements.
+        """
         by_pool: dict[str, set[int]] = {}
         for tensor in self.wanted.tolist() if tensors is None else tensors:
             by_pool.setdefault(self.layout.tensors[tensor].pool, set()).add(tensor)
         for pool, inside in by_pool.items():
             lies = self.layout.maps[pool]
-            for chunk in lies.chunks_of(inside):
+            for chunk in lies.chunks_of(inside, window):
                 yield pool, chunk, [piece for piece in lies.pieces(chunk) if piece.tensor in inside]
 
     def apply(

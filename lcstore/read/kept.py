@@ -28,11 +28,7 @@ def exact_values(
     sizes = {t: (high - low) * dtype_from_name(specs[t].dtype).itemsize for t, (low, high) in ends.items()}
     check_unstored(sum(sizes.values()), fetch.stored)
     out = {t: zeros(high - low, dtype_from_name(specs[t].dtype)) for t, (low, high) in ends.items()}
-    chunks = [
-        (tensors, chunk)
-        for tensors, chunk in exact_chunks(node, wanted)
-        if window is None or tensors.holds(chunk, wanted[0], window)
-    ]
+    chunks = exact_chunks(node, wanted, window)
     begins = {t: low for t, (low, _) in ends.items()}
     feeder = Feeder(reader.requests)
     fed = feeder.fed(fetch)
@@ -48,12 +44,14 @@ def exact_fetch(reader: Reader, node: Node) -> ChunkFetch:
     return ChunkFetch(reader.backend, node.record.edge, objects)
 
 
-def exact_chunks(node: Node, wanted: Sequence[int]) -> list[tuple[PoolMap, int]]:
-    """Return the chunks, each with its pool, that hold the exact values of tensors."""
+def exact_chunks(
+    node: Node, wanted: Sequence[int], window: tuple[int, int] | None = None
+) -> list[tuple[PoolMap, int]]:
+    """Return the chunks, each with its pool, that hold the exact values of tensors, or of a window of one."""
     found = []
     for name, tensors in node.layout.maps.items():
         mine = {t for t in wanted if node.layout.tensors[t].pool == name}
-        found += [(tensors, chunk) for chunk in tensors.chunks_of(mine)]
+        found += [(tensors, chunk) for chunk in tensors.chunks_of(mine, window)]
     return found
 
 

@@ -36,19 +36,15 @@ class PoolMap:
         self.offsets = [specs[t].offset for t in self.tensors]
         self.sizes = [specs[t].size for t in self.tensors]
 
-    def chunks_of(self, tensors: Container[int]) -> list[int]:
-        """Return the numbers of the chunks that hold any of `tensors`."""
+    def chunks_of(self, tensors: Container[int], window: tuple[int, int] | None = None) -> list[int]:
+        """Return the numbers of the chunks that hold any of `tensors`: of a window, any of its elements."""
         found: set[int] = set()
         for tensor, offset, size in zip(self.tensors, self.offsets, self.sizes, strict=True):
-            if tensor in tensors:
-                found.update(range(offset // self.pool.chunk, (offset + size - 1) // self.pool.chunk + 1))
+            low, high = window or (0, size)
+            if tensor in tensors and low < high:
+                first, last = (offset + low) // self.pool.chunk, (offset + high - 1) // self.pool.chunk
+                found.update(range(first, last + 1))
         return sorted(found)
-
-    def holds(self, chunk: int, tensor: int, window: tuple[int, int]) -> bool:
-        """Return whether a chunk holds any of a tensor's elements in a window: first, behind the last."""
-        offset = self.offsets[self.tensors.index(tensor)]
-        low, high = self.bounds(chunk)
-        return low < offset + window[1] and offset + window[0] < high
 
     def bounds(self, chunk: int) -> tuple[int, int]:
         """Return where a chunk begins and ends in the pool: the last one ends where the pool does."""

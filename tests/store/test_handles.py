@@ -104,15 +104,15 @@ def test_an_old_listing_hides_nothing_that_is_known(run):
 
     def slow(prefix, foreign=None):
         found = real(prefix, foreign)
-        if threading.current_thread() is thread and prefix == keys.NODES:
+        if prefix == keys.NODES and not listing.is_set():
             listing.set()
-            saved.wait(10)
+            assert saved.wait(10)
         return found
 
     backend.list = slow
     thread = threading.Thread(target=store.steps)
     thread.start()
-    listing.wait(10)
+    assert listing.wait(10)
     own = store.save(1, run.step()).node
     foreign = other.save(2, run.step()).node
     assert store.steps() == [0, 1, 2]
