@@ -151,9 +151,9 @@ def test_a_way_that_no_state_needs_is_closed_though_it_stores_no_weights(monkeyp
         assert not store.collect().condemned
 
 
-def test_a_run_of_1000_saves_has_short_paths():
+@pytest.mark.parametrize("saves", [100, pytest.param(1000, marks=pytest.mark.soak)])
+def test_a_long_run_has_short_paths(saves):
     """Save, compact, collect: every state as before, over no more than log2(n) + 2 edges."""
-    saves = 1000
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((60, 40)).astype(np.float32)
     with lcstore.open(MemoryBackend.fresh(), threads=1, grace=0) as store:

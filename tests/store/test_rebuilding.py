@@ -205,7 +205,7 @@ def test_a_repair_puts_everything_back():
     objects, _ = closed()
     beside = [key for key in objects if keys.copied_from(key) is not None]
     assert beside
-    for key in dict.fromkeys([*keys_of(objects, 20), *beside]):
+    for key in dict.fromkeys([*keys_of(objects, 40), *beside]):
         if is_set_anew(key):
             continue
         for kind, damaged in faults(objects, key).items():

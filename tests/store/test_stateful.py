@@ -10,7 +10,7 @@ from machine_upkeep import Kept
 _QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 TestHistory = History.TestCase
-TestHistory.settings = settings(max_examples=15, stateful_step_count=30, **_QUIET)
+TestHistory.settings = settings(max_examples=10, stateful_step_count=30, **_QUIET)
 
 TestKept = Kept.TestCase
 TestKept.settings = settings(max_examples=10, stateful_step_count=50, derandomize=True, **_QUIET)
