@@ -14,7 +14,7 @@ from lcstore.index.listing import Listing
 from lcstore.state.qualified import stem_of
 from lcstore.state.specs import role_of
 from lcstore.storage.backend import Backend
-from lcstore.storage.targets import is_near
+from lcstore.storage.targets import is_near, keeps_twice
 
 #: Every edge of the path is looked at once in so many saves,
 ROUND: Final = 3
@@ -22,6 +22,8 @@ ROUND: Final = 3
 #: path would make every save slower.
 MOST_NEAR: Final = 33
 MOST_REMOTE: Final = 2
+#: So many of a target that keeps everything several times, the last one among them in its turn.
+MOST_KEPT_TWICE: Final = 1
 
 _MOMENTS: Final = ("first_moment", "second_moment")
 
@@ -51,7 +53,8 @@ class PathWatch:
     def folders(self, base: str | None) -> list[str]:
         """Return the folders of the edges on the path to a node that are to be looked at.
 
-        That is the last one, and of the others those whose turn it is.
+        That is the last one, and of the others those whose turn it is; of a target that keeps everything
+        several times only the latter.
         """
         self._known, known = {}, self._known
         if base is None:
@@ -61,7 +64,11 @@ class PathWatch:
             self._known = {ref: known.get(ref) or self._watch(ref) for ref in path}
         except LcstoreError:
             return []  # a stale listing, or a record that is gone: the next save sees more
-        return [keys.edge_folder(self._known[ref].edge) for ref in [*path[-1:], *self._next(path[:-1])]]
+        if keeps_twice(self.backend):
+            wanted = self._next(path, MOST_KEPT_TWICE)
+        else:
+            wanted = path[-1:] + self._next(path[:-1], MOST_NEAR if is_near(self.backend) else MOST_REMOTE)
+        return [keys.edge_folder(self._known[ref].edge) for ref in wanted]
 
     def damage(self, listing: Listing) -> dict[EdgeRef, str]:
         """Return edges of the path that readers cannot rely on, each with what is wrong with it.
@@ -92,9 +99,8 @@ class PathWatch:
         edge = self.index.record(ref.target).edge if ref.edge is None else self.index.edge(ref.edge).edge
         return _Watched(edge.id, tuple(_lasting(edge)))
 
-    def _next(self, path: list[EdgeRef]) -> list[EdgeRef]:
+    def _next(self, path: list[EdgeRef], most: int) -> list[EdgeRef]:
         """Return the edges whose turn it is."""
-        most = MOST_NEAR if is_near(self.backend) else MOST_REMOTE
         count = min(-(-len(path) // ROUND), most)
         first, self._turn = self._turn, (self._turn + count) % max(len(path), 1)
         return [path[(first + at) % len(path)] for at in range(count)]
