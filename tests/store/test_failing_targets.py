@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,17 @@ def state(number: int) -> dict[str, object]:
     return {"w": weights + np.float32(1e-3 * number), "b": np.full(50, number, np.float32), "n": number}
 
 
+def _below(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    try:
+        entries = list(os.scandir(folder))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from _below(entry.path)
+
+
 class SmallDisk(LocalBackend):
     """A directory on a disk of so many bytes, of which each file and directory takes whole blocks."""
 
@@ -35,8 +47,14 @@ class SmallDisk(LocalBackend):
         self.size_of_disk = size
 
     def used(self) -> int:
-        found = list(Path(self.root).rglob("*"))
-        return sum(-(-path.lstat().st_size // BLOCK) * BLOCK if path.is_file() else BLOCK for path in found)
+        return sum(self._taken(entry) for entry in _below(self.root))
+
+    @staticmethod
+    def _taken(entry: os.DirEntry[str]) -> int:
+        try:
+            return BLOCK if entry.is_dir() else -(-entry.stat(follow_symlinks=False).st_size // BLOCK) * BLOCK
+        except FileNotFoundError:  # a temporary file of another thread, renamed since it was listed
+            return 0
 
     def _create(self, temporary, folder):
         self._room(BLOCK)
