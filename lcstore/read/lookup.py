@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
+from shlex import quote
 from typing import Final
 
 from lcstore.errors import NotFoundError
 from lcstore.read.node import Node
-from lcstore.state.names import Name, format_name, matcher, parse_name
+from lcstore.state.names import Name, format_name, is_glob, leading, matcher, parse_name
 from lcstore.state.tree import Selection, select
-
-#: What makes a text a glob, which may match nothing.
-_WILD: Final = frozenset("*?[")
 
 #: Names that are looked through for those nearest to one that is not there.
 _LOOKED_AT: Final = 20_000
+#: How many of the names at the top of a state a message gives.
+_TOP_SHOWN: Final = 8
+_SEPARATORS: Final = str.maketrans("", "", "/.#~_* ")
 
 
 def as_name(name: str | Name) -> Name:
@@ -29,46 +30,46 @@ def tensor_at(node: Node, name: Name) -> int | None:
 
 
 class Wanted:
-    """Globs and exact names of what a caller wants of states.
+    """What a caller wants of states, by name.
 
     Parameters
     ----------
     names
-        ``"model/**"``, ``"model/fc.weight"``, or several; None for everything.
+        ``"model/fc.weight"``, ``"model"`` for all below it, globs such as ``"model/*.bias"``, or several of
+        these; None for everything.
     """
 
     def __init__(self, names: str | Sequence[str] | None) -> None:
-        globs = ["**"] if names is None else [names] if isinstance(names, str) else list(names)
-        self.globs: list[str] = globs
-        #: Exact names that were found nowhere yet.
-        self.missing: list[str] = [text for text in globs if text and not _WILD.intersection(text)]
-        self._matches = matcher(globs)
+        texts = ["**"] if names is None else [names] if isinstance(names, str) else list(names)
+        self._whole = "**" in texts
+        self._texts = set(texts)
+        self._globs = {text: matcher(text) for text in texts if is_glob(text)}
+        #: What was found nowhere yet. A state that holds nothing at all is a whole state.
+        self.missing: dict[str, None] = dict.fromkeys(text for text in texts if text not in ("", "**"))
 
     def part(self, node: Node) -> Selection:
         """Return the part of a state that is wanted."""
-        missing = set(self.missing)
-        found: set[str] = set()
+        return select(node.layout.structure, self._matches)
 
-        def matches(name: Name) -> bool:
-            if not self._matches(name):
-                return False
-            if missing:
-                found.add(format_name(name))
+    def _matches(self, name: Name) -> bool:
+        if self._whole and not self.missing:
             return True
-
-        selection = select(node.layout.structure, matches)
-        self.missing = [text for text in self.missing if text not in found]
-        return selection
+        # A key may hold an asterisk: every text may be meant as it stands.
+        found = self._texts.intersection(leading(name))
+        found.update(text for text, matches in self._globs.items() if matches(name))
+        for text in found if self.missing else ():
+            self.missing.pop(text, None)
+        return bool(found)
 
     def check(self, nodes: Iterable[Node], url: str) -> None:
-        """Refuse an exact name that none of the states has, once `part` was asked for each of them."""
+        """Refuse what matches nothing in any of the states, once `part` was asked for each of them."""
         seen = list(nodes)
         if self.missing and seen:
-            raise absent(self.missing[0], seen, url)
+            raise absent(next(iter(self.missing)), seen, url)
 
 
 def part_of(node: Node, names: str | Sequence[str] | None, url: str) -> Selection:
-    """Return the part of one state that is wanted; `NotFoundError` where it lacks an exact name."""
+    """Return the part of one state that is wanted; `NotFoundError` where a name or glob matches nothing."""
     wanted = Wanted(names)
     part = wanted.part(node)
     wanted.check([node], url)
@@ -82,22 +83,38 @@ def names_of(node: Node, names: str | Sequence[str] | None = None, url: str = ""
 
 
 def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:
-    """Return the error that says of a name that no state has it, and what may have been meant."""
+    """Return the error that says of a name or glob that no state has it, and what may have been meant."""
     step = nodes[-1].record.step
-    names = list(dict.fromkeys(format_name(name) for node in nodes for name in names_of(node)))
-    if any(name.startswith(f"{text}/") for name in names) or not text:
-        glob = f"{text}/**" if text else "**"
+    names = list(dict.fromkeys(name for node in nodes for name in names_of(node)))
+    if any(text in leading(name)[:-1] for name in names):
         return NotFoundError(
-            f"step {step} holds several values at {text!r}: names={glob!r} means all of them"
+            f"step {step} holds several values at {text!r}, which `read` cannot give as one: "
+            f"restore({step}, names={text!r}) gives all of them"
         )
-    return NotFoundError(
-        f"step {step} has no value at {text!r}{_nearest(text, names)} (integer keys are written #1): "
-        f"`lcstore show {url}@{step}` lists what it has"
-    )
+    what = "nothing that matches" if is_glob(text) else "no value at"
+    listed = f"`lcstore show {quote(f'{url}@{step}')}` lists all"
+    return NotFoundError(f"step {step} has {what} {text!r}; {_instead(text, names)}: {listed}")
 
 
-def _nearest(text: str, names: Sequence[str]) -> str:
-    last = text.rpartition("/")[2]
-    found = get_close_matches(text, names[:_LOOKED_AT], n=2)
-    found += [name for name in names if name.rpartition("/")[2] == last and name not in found][:1]
-    return f"; the nearest is {' or '.join(map(repr, found[:2]))}" if found else ""
+def _instead(text: str, names: Sequence[Name]) -> str:
+    """Return the names nearest to one that is not there, or else those at the top of the state."""
+    near = nearest(text, names)
+    if near:
+        return f"the nearest is {' or '.join(map(repr, near))}"
+    top = list(dict.fromkeys(leading(name)[1] for name in names if name))
+    if not top:
+        return "it holds nothing that has a name"
+    return f"it has {', '.join(map(repr, top[:_TOP_SHOWN]))}{', ...' * (len(top) > _TOP_SHOWN)}"
+
+
+def nearest(text: str, names: Sequence[Name]) -> list[str]:
+    """Return up to two texts among names, and among what they lie below, that `text` may have meant."""
+    looked = names[:_LOOKED_AT]
+    known = list(dict.fromkeys([*map(format_name, looked), *(t for n in looked for t in leading(n)[1:])]))
+    asked, last = text.strip("*/"), text.rpartition("/")[2]
+    # `model.0.weight` and `model/layers/0/weight` are the same to people: only the separators differ.
+    folded = asked.translate(_SEPARATORS)
+    found = [name for name in known if name.translate(_SEPARATORS) == folded]
+    found += get_close_matches(asked, known, n=2) if asked else []
+    found += [name for name in known if name.rpartition("/")[2] == last][:1]
+    return list(dict.fromkeys(found))[:2]

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lcstore.errors import InvalidInputError
 from lcstore.read.lookup import absent, tensor_at
 from lcstore.read.resolved import Resolved
 from lcstore.state.names import Name, format_name
@@ -19,6 +20,8 @@ def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
     ------
     NotFoundError
         The state has no such value, or it was let go of.
+    InvalidInputError
+        A part of a plain value is asked for.
     """
     node = state.node
     tensor = tensor_at(node, name)
@@ -26,6 +29,10 @@ def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
         leaf = node.leaf_places.get(name)
         if leaf is None:
             raise absent(format_name(name), [node], state.reader.url)
+        if not (isinstance(sel, tuple) and sel == ()):
+            raise InvalidInputError(
+                f"{format_name(name)!r} is a plain value, not a tensor: there is nothing in it to select"
+            )
         return state.leaves[leaf]
     shape = node.layout.wholes[tensor].shape
     window = box_window(shape, sel)

@@ -32,6 +32,7 @@ MIN_INT_COMPONENT = -(1 << 63)
 MAX_INT_COMPONENT = (1 << 63) - 1
 
 _UNESCAPED = {"0": "~", "1": "/", "2": "#", "3": ""}
+_WILD = frozenset("*?[")
 _ESCAPE = re.compile("~(.?)", re.DOTALL)
 
 
@@ -107,6 +108,7 @@ def match(pattern: str, path: Name) -> bool:
     pattern
         Texts of parts joined by ``/``. ``*``, ``?`` and ``[...]`` match within one part, by case; a part
         ``**`` matches any number of parts, none included: ``model/**`` matches ``model`` and all below it.
+        So does ``model``: a pattern without any of these characters means all below it, too.
     path
         The name; its parts are compared in their text form, so ``layers/#0`` matches item 0 of a list.
     """
@@ -124,8 +126,22 @@ def matcher(patterns: str | Iterable[str]) -> Callable[[Name], bool]:
     return matches
 
 
+def is_glob(pattern: str) -> bool:
+    """Return whether a pattern has characters that match more than themselves."""
+    return not _WILD.isdisjoint(pattern)
+
+
+def leading(path: Name) -> list[str]:
+    """Return the texts of a name's leading parts, from none of them to all."""
+    found = [""]
+    for part in map(_format_part, path):
+        found.append(f"{found[-1]}/{part}" if len(found) > 1 else part)
+    return found
+
+
 def _split(pattern: str) -> list[str]:
-    return pattern.split("/") if pattern else []
+    parts = pattern.split("/") if pattern else []
+    return parts if is_glob(pattern) else [*parts, "**"]
 
 
 def _match_parts(glob: list[str], parts: list[str]) -> bool:

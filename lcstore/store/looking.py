@@ -80,8 +80,8 @@ class Looking(Handle):
         at
             A step (its newest revision), ``"latest"`` (the default), a tag, or a node's id.
         names
-            Names, and globs of them, of what to return: ``"model/**"``. A list that is returned in part comes
-            as a dict.
+            What to return: a name with all below it (``"model"``), a glob (``"model/*.weight"``), or several
+            of these. A list that is returned in part comes as a dict.
         dtype
             Cast floating tensors to this.
         like
@@ -95,7 +95,7 @@ class Looking(Handle):
         Raises
         ------
         NotFoundError
-            There is no such state, or nothing in it has one of the exact names that are asked for.
+            There is no such state, or one of `names` matches nothing in it: the nearest are named.
         CorruptionError
             What is stored is not what was committed; the message names the object.
         """
@@ -140,6 +140,13 @@ class Looking(Handle):
             ``"model/layers.0.weight"``, or a tuple of keys.
         sel
             What numpy takes as an index; a leading range of rows is decoded alone.
+
+        Raises
+        ------
+        NotFoundError
+            The state has no such value: the nearest names are given.
+        InvalidInputError
+            `sel` is given for a plain value.
         """
         return find(self._reader, at, lambda found: found.read(name, sel))
 
@@ -196,12 +203,13 @@ class Looking(Handle):
         Returns
         -------
         Walk
-            An iterator of step and tree, which is what ``restore(step, names=names)`` gives, bit for bit.
+            An iterator of step and tree, which is what ``restore(step, names=names)`` gives, bit for bit; an
+            empty tree for a state that has nothing of these names.
 
         Raises
         ------
         NotFoundError
-            A step of a list is not there, or no state has one of the exact names that are asked for.
+            A step of a list is not there, or one of `names` matches nothing in any state.
         CorruptionError
             As for `restore`; raised when the walk comes to it.
         """
@@ -222,14 +230,14 @@ class Looking(Handle):
         a, b
             As for `restore`.
         names
-            Names, and globs of them, of what to compare.
+            As for `restore`: what to compare.
         other
             The store that `b` is in, if it is another.
 
         Raises
         ------
         NotFoundError
-            There is no such state, or neither of the two has one of the exact names that are asked for.
+            There is no such state, or one of `names` matches nothing in either of the two.
         CorruptionError
             As for `restore`.
         """

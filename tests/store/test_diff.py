@@ -131,8 +131,10 @@ def test_nothing_differs():
     found = store.diff(0)
     assert not found
     assert (found.total.status, found.total.norm, found.total.changed) == ("same", 0, 0)
-    assert not store.diff(0, 0, "nothing/**").tensors
-    assert store.diff(0, 0, "nothing/**").total.relative == 0
+    assert not store.diff(0, 0, "k").tensors
+    assert store.diff(0, 0, "k").total.relative == 0
+    with pytest.raises(NotFoundError, match=r"nothing that matches 'nothing/\*\*'; it has 'x', 'k'"):
+        store.diff(0, 0, "nothing/**")
     with pytest.raises(NotFoundError):
         store.diff(0, 7)
 

@@ -170,10 +170,53 @@ def test_an_exact_name_that_is_not_there_is_an_error_with_the_nearest():
     ):
         with pytest.raises(NotFoundError, match=r"nearest is 'model/fc1\.weight'.*lcstore show"):
             use("model/fc1.wieght")
-        with pytest.raises(NotFoundError, match=r"several values at 'model'.*'model/\*\*'"):
-            use("model")
-    assert store.restore(1, names="no/**") == {}
-    assert store.restore(1, names="mode?") == {}
+        with pytest.raises(NotFoundError, match=r"nearest is 'model/fc1\.weight'"):
+            use("model.fc1.weight")
+
+
+def test_a_glob_that_matches_nothing_is_an_error_with_the_nearest():
+    store = filled(MemoryBackend.fresh(), 2)
+    for use in (
+        lambda name: store.restore(1, names=name),
+        lambda name: store.restore(1, names=["model/**", name]),
+        lambda name: store[1].names(name),
+        lambda name: list(store.walk(names=name)),
+        lambda name: store.diff(0, 1, name),
+    ):
+        with pytest.raises(NotFoundError, match=r"nothing that matches 'modl/\*\*'; the nearest is 'model'"):
+            use("modl/**")
+        with pytest.raises(NotFoundError, match=r"matches '\?\?/zzz'; it has 'model', 'optim', 'epoch'"):
+            use("??/zzz")
+
+
+def test_a_name_means_all_below_it():
+    store = filled(MemoryBackend.fresh(), 2)
+    assert store[1].names("model") == store[1].names("model/**")
+    assert set(store.restore(1, names="model")) == {"model"}
+    assert set(store.restore(1, names=["optim", "epoch"])) == {"optim", "epoch"}
+    assert store[1].names("") == store[1].names()
+    with pytest.raises(NotFoundError, match=r"several values at 'model'.*names='model'"):
+        store.read(1, "model")
+    with pytest.raises(NotFoundError, match=r"several values at 'model'"):
+        list(store.history("model", [1]))
+
+
+def test_keys_that_look_like_globs_are_found_as_they_stand():
+    with lcstore.open("memory://", "a") as store:
+        store.save(0, {"a*": {"[0]": 1, "b": 2}, "empty": {}, "ab": 3})
+        assert store.restore(names="a*/[0]") == {"a*": {"[0]": 1}}
+        assert store.restore(names="a*") == {"a*": {"[0]": 1, "b": 2}, "ab": 3}
+        assert store.restore(names="empty") == store.restore(names="empty/**") == {"empty": {}}
+        assert store.restore(names="em*") == {"empty": {}}
+
+
+def test_a_part_of_a_plain_value_is_an_error():
+    store = filled(MemoryBackend.fresh(), 1)
+    assert store.read(0, "epoch") == store.read(0, "epoch", ())
+    with pytest.raises(InvalidInputError, match="'epoch' is a plain value"):
+        store.read(0, "epoch", np.s_[:3])
+    with pytest.raises(InvalidInputError, match="plain value"):
+        store[0].sel["epoch", 0]
 
 
 # Beside maintenance -----------------------------------------------------------------------------------------

@@ -16,7 +16,20 @@ NUMBERS = st.sets(st.integers(0, 130).map(str) | st.text("0123456789", min_size=
 PARTS = st.sampled_from(
     ["a", "w1", "layers.0.w", "layers.12.w", "layers.3.w", "[x]", "e.1.w2", "e.3.w2", 0, 7]
 )
-SIZES = st.dictionaries(st.lists(PARTS, min_size=1, max_size=3).map(tuple), st.integers(1, 1000), min_size=1)
+
+
+def prefix_free(sizes: dict[tuple[str | int, ...], int]) -> dict[tuple[str | int, ...], int]:
+    """Return the names that no other lies below: what holds others is no tensor."""
+    return {
+        name: size
+        for name, size in sizes.items()
+        if not any(n[: len(name)] == name for n in sizes if n != name)
+    }
+
+
+SIZES = st.dictionaries(
+    st.lists(PARTS, min_size=1, max_size=3).map(tuple), st.integers(1, 1000), min_size=1
+).map(prefix_free)
 
 
 @given(NUMBERS, st.text("0123456789", min_size=1, max_size=4))

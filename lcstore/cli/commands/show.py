@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
@@ -13,7 +12,6 @@ from lcstore.cli.answer import answering
 from lcstore.cli.arguments import AsJson, AtState, Glob, Options, Pairs, state_of
 from lcstore.cli.commands.ls import labels, marked
 from lcstore.cli.table import Table, size
-from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
@@ -36,20 +34,14 @@ def show(
     """Show what one state holds; the latest, if no step is named."""
     url, named = state_of(target, at)
     with answering(url, as_json, options, pairs) as answer:
-        from lcstore.state.names import match, parse_name
-
         with answer.store() as store:
             info = store.info(named)
             states = store.states(records=False, retired=True)
-            tensors, leaves = store.paths(info.node), store.leaves(info.node)
+            snapshot = store.at(info.node)
+            wanted = set(snapshot.names(glob))
+            tensors = {name: about for name, about in snapshot.tensors().items() if name in wanted}
+            leaves = {name: value for name, value in snapshot.leaves().items() if name in wanted}
         listed = next((state for state in states if state.node == info.node), None)
-        if glob is not None:
-            tensors = {path: about for path, about in tensors.items() if match(glob, parse_name(path))}
-            leaves = {path: value for path, value in leaves.items() if match(glob, parse_name(path))}
-            if not tensors and not leaves:
-                whole = info.node if listed is not None and listed.retired else info.step
-                answer.next = f"lcstore show {shlex.quote(f'{url}@{whole}')}"
-                raise NotFoundError(f"nothing at step {info.step} matches {glob!r}")
         about = {
             name: {"shape": shape, "dtype": dtype, "role": role}
             for name, (shape, dtype, role) in tensors.items()
