@@ -83,13 +83,15 @@ def _is_json(text: str) -> bool:
 
 
 def split_at(target: str) -> tuple[str, int | str | None]:
-    """Take ``URL@STEP`` apart; what follows the last ``@`` is a step, ``latest``, a tag, or a node's id.
+    """Take ``URL@STEP`` apart; what follows the last ``@`` is a step, ``latest``, ``best:loss``,
+    a tag, or a node's id.
 
     An ``@`` that belongs to the URL is left in it: in a path that exists, before a slash
     (``/data/me@home/run``), or between user and host (``sftp://me@host``).
     """
     url, found, at = target.rpartition("@")
-    if not found or os.path.exists(target) or any(c in at for c in "/\\:") or _is_host(url):
+    is_path = any(c in at for c in "/\\:") and not at.startswith("best:")
+    if not found or os.path.exists(target) or is_path or _is_host(url):
         return target, None
     if not at or not url:
         raise typer.BadParameter(f"{target!r} is not URL@STEP: write /data/run@1000, or /data/run alone")

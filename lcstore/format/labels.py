@@ -13,14 +13,19 @@ from lcstore.format import keyforms, markkeys
 from lcstore.format.strictjson import dumps
 from lcstore.limits import MAX_STEP
 
-#: How a state is named: a step, "latest" or None, a tag, a node's id.
+#: How a state is named: a step, "latest" or None, "best:loss", a tag, a node's id.
 At: TypeAlias = int | str | None
+
+#: How a run is named: its number, or its id.
+Run: TypeAlias = int | str | None
 
 #: What is given for a damaged state: an error, or the state before it.
 OnCorrupt: TypeAlias = Literal["raise", "previous"]
 
 #: Tags that would be taken for something else.
 _RESERVED_TAGS: Final = frozenset({"latest", "best", "root"})
+_BEST: Final = "best:"
+_MODES: Final = ("min", "max")
 
 
 @dataclass
@@ -35,10 +40,10 @@ class Labels:
 def check_tag(tag: str) -> str:
     """Return a tag, or raise `InvalidInputError` where it cannot be one."""
     markkeys.check_tag(tag)
-    if tag in _RESERVED_TAGS or tag.isdigit() or keyforms.is_id(tag):
+    if tag in _RESERVED_TAGS or tag.startswith(_BEST) or tag.isdigit() or keyforms.is_id(tag):
         raise InvalidInputError(
-            f"{tag!r} cannot be a tag: "
-            f"{', '.join(map(repr, sorted(_RESERVED_TAGS)))}, numbers and node ids mean something else"
+            f"{tag!r} cannot be a tag: {', '.join(map(repr, sorted(_RESERVED_TAGS)))}, "
+            "'best:METRIC', numbers and node ids mean something else"
         )
     return tag
 
@@ -58,9 +63,22 @@ def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 
 def check_at(at: object) -> At:
     """Return what names a state, or raise `InvalidInputError`."""
+    if at == _BEST[:-1]:
+        raise InvalidInputError(
+            "say by which metric a state is the best: 'best:loss', or 'best:accuracy:max'"
+        )
     if at is None or isinstance(at, str):
         return at
     return check_step(at)
+
+
+def split_best(at: object) -> tuple[str, str] | None:
+    """Return metric and mode of ``"best:loss"`` (the least) or ``"best:accuracy:max"``; None for others."""
+    if not isinstance(at, str) or not at.startswith(_BEST):
+        return None
+    metric = at.removeprefix(_BEST)
+    before, _, mode = metric.rpartition(":")
+    return (before, mode) if before and mode in _MODES else (metric, "min")
 
 
 def check_labels(

@@ -166,22 +166,23 @@ class Graph:
             self._latest[run] = max(ours, key=lambda name: name.order, default=None)
         return self._latest.get(run)
 
-    def steps(self) -> list[int]:
-        """Return every step that has a node which is not hidden, in rising order."""
-        if not self.hidden:
+    def steps(self, run: str | int | None = None) -> list[int]:
+        """Return every step that has a node which is not hidden, in rising order; of one run, if given."""
+        if not self.hidden and run is None:
             return sorted(self._revisions)
-        return sorted(step for step in self._revisions if self.at_step(step) is not None)
+        return sorted(step for step in self._revisions if self.at_step(step, run) is not None)
 
     def revisions(self, step: int) -> list[NodeName]:
         """Return the nodes of a step that are not hidden, the newest last."""
         found = self._revisions.get(step, ())
         return [self.nodes[node] for _, _, node in found if node not in self.hidden]
 
-    def at_step(self, step: int) -> NodeName | None:
-        """Return the newest node of a step."""
+    def at_step(self, step: int, run: str | int | None = None) -> NodeName | None:
+        """Return the newest node of a step; of one run, if a run number or run id is given."""
         for _, _, node in reversed(self._revisions.get(step, ())):
-            if node not in self.hidden:
-                return self.nodes[node]
+            name = self.nodes[node]
+            if node not in self.hidden and (run is None or run in (name.run, name.run_id)):
+                return name
         return None
 
     def runs(self) -> list[int]:

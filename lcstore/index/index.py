@@ -19,7 +19,7 @@ from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG
 from lcstore.index.listing import LATEST, READING, Listing, Order
 from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node
 from lcstore.index.reading import Records, read_all, read_listed
-from lcstore.index.resolve import absent, holds, resolved
+from lcstore.index.resolve import absent, check_run, holds, resolved
 from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
@@ -49,6 +49,8 @@ class Index:
         What is retired, pinned and condemned, as of the last full listing.
     named
         The names of tags and pins, as of the last full listing.
+    own_run
+        The id of the run that commits here; None before the first commit.
     """
 
     def __init__(self, backend: Backend, executor: Executor | None = None) -> None:
@@ -57,6 +59,7 @@ class Index:
         self.graph = Graph()
         self.marks = Marks()
         self.named: tuple[markkeys.TagName, ...] = ()
+        self.own_run: str | None = None
         self._keys: set[str] = set()
         self._records = Records(backend)
         self._layouts = Records(backend)
@@ -117,6 +120,7 @@ class Index:
             key = keys.node_key(name)
             self._keys.add(key)
             self.graph.add(name)
+            self.own_run = name.run_id
             self._records.keep(key, record, nbytes)
 
     def add_edge(self, record: EdgeRecord) -> None:
@@ -125,13 +129,16 @@ class Index:
             self._keys.add(keys.edge_key(record.name))
             self.graph.add_edge(record.name)
 
-    def resolve(self, at: int | str | None) -> NodeName:
+    def resolve(self, at: int | str | None, run: int | str | None = None) -> NodeName:
         """Return the node that a user means, as of the last full listing.
 
         Parameters
         ----------
         at
-            A step (its newest revision), ``"latest"`` or None, a tag, or a node's id.
+            A step (its newest revision), ``"latest"`` or None, a tag, or a node's id. The latest is that of
+            this handle's own run, once it has committed.
+        run
+            Look only at the nodes of this run number or run id.
 
         Raises
         ------
@@ -141,7 +148,8 @@ class Index:
             It is a tag whose record cannot be read.
         """
         with self._lock:
-            found = resolved(self.graph, at)
+            check_run(self.graph, self.backend.url, run)
+            found = resolved(self.graph, at, run, self.own_run)
             tag = None if found is not None else self._bearer(at)
             if found is None and tag is None:
                 raise absent(self.graph, self.tagged(), self.backend.url, at)
@@ -150,6 +158,11 @@ class Index:
             self._records.get(TAG, markkeys.tag_key(tag))  # the record, not its name, is what is believed
         assert name is not None
         return name
+
+    def latest(self, run: int | str | None = None) -> NodeName | None:
+        """Return the latest node: of a run, or else of the run that commits here, or else of all."""
+        with self._lock:
+            return resolved(self.graph, None, run, self.own_run)
 
     def _bearer(self, at: object) -> markkeys.TagName | None:
         """Return the name of the record that holds of a tag."""

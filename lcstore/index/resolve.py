@@ -12,17 +12,42 @@ from lcstore.graph.refs import NodeName
 
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5
+_RUNS_SHOWN: Final = 10
 
 
-def resolved(graph: Graph, at: object) -> NodeName | None:
-    """Return the node of a step, of an id, or the latest one; None where there is none: it may be a tag."""
+def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -> NodeName | None:
+    """Return the node of a step, of an id, or the latest one; None where there is none: it may be a tag.
+
+    Parameters
+    ----------
+    graph, at
+        The nodes, and what the user calls one.
+    run
+        Look only at the nodes of this run number or run id.
+    own
+        The run that this handle writes: the latest one is its own while it has any.
+    """
     if at is None or at == "latest":
-        return graph.latest()
+        return (graph.latest(own) if own is not None and run is None else None) or graph.latest(run)
     if isinstance(at, int):
-        return graph.at_step(at)
+        return graph.at_step(at, run)
     if isinstance(at, str):
+        if run is not None:
+            raise InvalidInputError(
+                f"{at!r:.100} names one state: `run` goes with a step, 'latest' or 'best:loss'"
+            )
         return graph.nodes.get(at)
-    raise InvalidInputError(f"a state is named by step, 'latest', tag or node id, not {at!r:.100}")
+    raise InvalidInputError(
+        f"a state is named by step, 'latest', 'best:loss', tag or node id, not {at!r:.100}"
+    )
+
+
+def check_run(graph: Graph, url: str, run: str | int | None) -> None:
+    """Refuse a run that has no state, naming those that have."""
+    if run is not None and graph.latest(run) is None:
+        there = sorted({name.run for name in graph.nodes.values() if name.node not in graph.hidden})
+        shown = ", ".join(map(str, there[:_RUNS_SHOWN])) + ", ..." * (len(there) > _RUNS_SHOWN)
+        raise NotFoundError(f"there is no run {run!r:.100} in {url}; its runs are {shown or 'none yet'}")
 
 
 def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundError:

@@ -15,8 +15,9 @@ from lcstore.errors import (
     UnsupportedFormatError,
     warn,
 )
-from lcstore.format.labels import At, OnCorrupt, check_at, check_choice
+from lcstore.format.labels import At, OnCorrupt, check_at, check_choice, split_best
 from lcstore.graph.refs import NodeName
+from lcstore.read.metrics import best
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
 
@@ -28,6 +29,27 @@ _UNREADABLE: Final = (CorruptionError, LimitError, UnsupportedFormatError)
 _LOOKED_AT: Final = 16
 #: How often a state is resolved anew when maintenance changed what is there meanwhile.
 _TRIES: Final = 4
+
+
+def named(reader: Reader, at: At, run: int | str | None = None) -> NodeName:
+    """Return the node that a user means, as of the last listing.
+
+    Parameters
+    ----------
+    reader
+        What reads. The best state by a metric is looked for with a listing of its own.
+    at
+        A step (its newest revision), ``"latest"`` or None, ``"best:loss"``, a tag, or a node's id.
+    run
+        Look only at the states of this run number or run id.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such state.
+    """
+    by = split_best(check_at(at))
+    return reader.index.resolve(at, run) if by is None else best(reader, *by, run)
 
 
 def find(reader: Reader, at: At, use: Callable[[Snapshot], T], *, listed: bool = False) -> T:
@@ -55,7 +77,7 @@ def find(reader: Reader, at: At, use: Callable[[Snapshot], T], *, listed: bool =
         left -= 1
         if not listed or failed is not None:
             reader.listed()
-        name = reader.index.resolve(check_at(at))
+        name = named(reader, at)
         situation = reader.index.situation(name.node)
         if failed is not None and (left <= 0 or failed[1:] == (name.node, situation)):
             raise failed[0]
@@ -91,7 +113,7 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
         damage = error
     if on_corrupt == "raise":
         raise damage
-    lost = reader.index.resolve(check_at(at))
+    lost = named(reader, at)
     # A repair lets go of what is damaged of a state: it is found, and not whole.
     if isinstance(damage, NotFoundError) and lost.node not in reader.index.marks.stripped:
         raise damage
@@ -112,7 +134,7 @@ def newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -
     """Return a sentence that says which state before one can be read, for the message that it cannot."""
     try:
         reader.listed()
-        lost = reader.index.resolve(check_at(at))
+        lost = named(reader, at)
     except _UNREADABLE:
         return f"what there is cannot be listed: run `lcstore verify {reader.url}`"
     earlier = _earlier(reader, lost)[:_LOOKED_AT]

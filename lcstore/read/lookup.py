@@ -13,7 +13,7 @@ from lcstore.state.names import Name, format_name, is_glob, leading, matcher, pa
 from lcstore.state.tree import Selection, select
 
 #: Names that are looked through for those nearest to one that is not there.
-_LOOKED_AT: Final = 20_000
+_LOOKED_AT: Final = 5_000
 #: How many of the names at the top of a state a message gives.
 _TOP_SHOWN: Final = 8
 _SEPARATORS: Final = str.maketrans("", "", "/.#~_* ")

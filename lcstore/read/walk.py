@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
-from lcstore.format.labels import At, check_at, check_choice
+from lcstore.format.labels import At, check_choice
 from lcstore.graph.refs import NodeName
 from lcstore.read.convert import TARGETS, tree_of
-from lcstore.read.find import find
+from lcstore.read.find import find, named
 from lcstore.read.lookup import Wanted, absent, as_name, tensor_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
@@ -57,7 +57,7 @@ def stops(reader: Reader, steps: Iterable[At] | None, *, reverse: bool = False) 
             found.reverse()
         names = [name for step in found if (name := graph.at_step(step)) is not None]
     elif isinstance(steps, Iterable) and not isinstance(steps, str | bytes):
-        names = [reader.index.resolve(check_at(at)) for at in steps]
+        names = [named(reader, at) for at in steps]
     else:
         raise InvalidInputError(f"steps is a range, a list of steps, or None for all, not {steps!r:.100}")
     return Stops(names[::-1] if reverse else names, not (steps is None or isinstance(steps, range)))

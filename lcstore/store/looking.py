@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from lcstore.format.labels import At, OnCorrupt
+from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.index.info import StepInfo
 from lcstore.index.states import Listed, list_states
 from lcstore.maintain.naming import pin, unpin
 from lcstore.read.compare import diff
 from lcstore.read.diff import Diff
-from lcstore.read.find import find, find_whole, snapshot_at
+from lcstore.read.find import find, find_whole, named, snapshot_at
 from lcstore.read.into import check_targets, load_into, rest_of
-from lcstore.read.metrics import best_step
+from lcstore.read.metrics import best
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.walk import Walk, history, walk
 from lcstore.state.names import Component, Name
@@ -28,12 +28,12 @@ from lcstore.store.handle import Handle
 class Looking(Handle):
     """The methods of `lcstore.Store` that read."""
 
-    def at(self, at: At = None, *, hold: bool = False) -> Snapshot:
+    def at(self, at: At = None, *, run: Run = None, hold: bool = False) -> Snapshot:
         """Return a snapshot of a state: its tensors by name, read when they are asked for.
 
         Parameters
         ----------
-        at
+        at, run
             As for `restore`.
         hold
             Pin the state until the snapshot is released: ``with store.at(1000, hold=True) as snapshot:``.
@@ -46,6 +46,7 @@ class Looking(Handle):
         ConflictError
             It is to be held, and is being collected: too late.
         """
+        at = self._of_run(at, run)
         if not hold:
             return snapshot_at(self._reader, at)
         self._check_writable()
@@ -67,6 +68,7 @@ class Looking(Handle):
         self,
         at: At = None,
         *,
+        run: Run = None,
         names: str | Sequence[str] | None = None,
         dtype: str | None = None,
         like: Any = None,
@@ -78,7 +80,11 @@ class Looking(Handle):
         Parameters
         ----------
         at
-            A step (its newest revision), ``"latest"`` (the default), a tag, or a node's id.
+            A step (its newest revision), ``"latest"`` (the default), ``"best:loss"`` (the least; or
+            ``"best:accuracy:max"``), a tag, or a node's id. A handle that has saved means its own run by
+            ``"latest"``, as other processes may save to the same store; any other, the latest of all.
+        run
+            Look only at the states of this run: its number as `lcstore ls` shows it, or its id.
         names
             What to return: a name with all below it (``"model"``), a glob (``"model/*.weight"``), or several
             of these. A list that is returned in part comes as a dict.
@@ -99,6 +105,7 @@ class Looking(Handle):
         CorruptionError
             What is stored is not what was committed; the message names the object.
         """
+        at = self._of_run(at, run)
         return find_whole(
             self._reader, at, lambda found: found.tree(names=names, dtype=dtype, like=like, to=to), on_corrupt
         )
@@ -253,7 +260,7 @@ class Looking(Handle):
         NotFoundError
             No step has the metric as a number; the message says which metrics there are.
         """
-        return best_step(self._reader, metric, mode)
+        return best(self._reader, metric, mode).step
 
     def __contains__(self, step: object) -> bool:
         """Return whether a step is there."""
@@ -265,14 +272,25 @@ class Looking(Handle):
         """Yield every step that can be restored, in rising order: what `in` looks for."""
         return iter(self.steps())
 
-    def steps(self) -> list[int]:
-        """Return every step that can be restored, in rising order."""
-        return self._reader.listed().steps()
+    def steps(self, *, run: Run = None) -> list[int]:
+        """Return every step that can be restored, in rising order; of one run, by number or id, if given."""
+        return self._reader.listed().steps(run)
 
-    def latest_step(self) -> int | None:
-        """Return the step of the latest commit (which need not be the greatest), or None."""
-        latest = self._reader.listed(full=False).latest()
+    def latest_step(self, *, run: Run = None) -> int | None:
+        """Return the step of the latest commit (which need not be the greatest), or None.
+
+        That is the latest of this handle's own run once it has saved, or of `run`; otherwise, of all.
+        """
+        self._reader.listed(full=False)
+        latest = self._index.latest(run)
         return None if latest is None else latest.step
+
+    def _of_run(self, at: At, run: Run) -> At:
+        """Return a name of the state that `at` and `run` mean together."""
+        if run is None:
+            return at
+        self._reader.listed()
+        return named(self._reader, at, run).node
 
     def info(self, at: At = None) -> StepInfo:
         """Return what is recorded of a state, without reading any of its tensors."""

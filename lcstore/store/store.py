@@ -9,7 +9,7 @@ from typing import Any
 
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError, InvalidInputError, UnrecognisedWarning, warn
-from lcstore.format.labels import At, OnCorrupt, check_labels, check_step
+from lcstore.format.labels import At, OnCorrupt, Run, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
 from lcstore.read.find import find_whole, newest_readable
@@ -183,6 +183,7 @@ class Store(Looking, Upkeep):
         self,
         at: At = None,
         *,
+        run: Run = None,
         dtype: str | None = None,
         like: Any = None,
         to: str = "numpy",
@@ -193,7 +194,7 @@ class Store(Looking, Upkeep):
         The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
         `restore`.
         """
-        return self._resume(at, {}, dtype, like, to, on_corrupt)
+        return self._resume(self._of_run(at, run), {}, dtype, like, to, on_corrupt)
 
     def rewind(
         self,

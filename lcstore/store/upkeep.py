@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lcstore.check.findings import Level, Report
-from lcstore.format.labels import At, check_at, check_tag
+from lcstore.format.labels import At, check_tag
 from lcstore.maintain.collect import Collector, CollectReport
 from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
+from lcstore.read.find import named
 from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
 from lcstore.store.statistics import Stats, stats
@@ -233,4 +234,4 @@ class Upkeep(Handle):
 
     def _found(self, at: At) -> str:
         self._reader.listed()
-        return self._index.resolve(check_at(at)).node
+        return named(self._reader, at).node
