@@ -16,7 +16,7 @@ class StepInfo:
     Attributes
     ----------
     step, node, base, kind, exact, bytes_raw, bytes_stored, error, row_error
-        As in `lcstore.SaveInfo` (`bytes_stored` counts the objects of its edge and exact value).
+        As in `lcstore.SaveInfo`: the bytes that the save of this state wrote.
     run, run_id, seq
         Number and random name of the writing handle, and the place of this commit in it.
     created
@@ -49,10 +49,10 @@ class StepInfo:
     bytes_parity: int = 0
 
 
-def step_info(node: str, record: NodeRecord) -> StepInfo:
-    """Return what a node's record says."""
+def step_info(node: str, record: NodeRecord, nbytes: int) -> StepInfo:
+    """Return what a node's record, of some bytes, says."""
     anchor = record.edge.base == "root"
-    exact = record.exact.nbytes if record.exact is not None else 0
+    stored = sum(ref.nbytes for ref in record.objects) + int(record.stats.get("bytes_besides", 0))
     error, row_error = record.stats.get("error"), record.stats.get("row_error")
     return StepInfo(
         step=record.step,
@@ -61,7 +61,7 @@ def step_info(node: str, record: NodeRecord) -> StepInfo:
         kind="anchor" if anchor else "delta",
         exact=bool(record.stats.get("exact", 0)),
         bytes_raw=int(record.stats.get("bytes_raw", 0)),
-        bytes_stored=record.edge.nbytes + exact,
+        bytes_stored=stored + nbytes * (1 + int(record.stats.get("record_copies", 0))),
         error=None if error is None else float(error),
         run=record.run,
         run_id=record.run_id,

@@ -26,7 +26,7 @@ class Listed:
     ----------
     step, node, base, kind
         As in `StepInfo`.
-    bytes_stored
+    bytes_weights
         Bytes of the weights of its edge, as its name says; `info` counts everything.
     run, seq
         Number of the writing handle, and the place of this commit in it.
@@ -50,7 +50,7 @@ class Listed:
     node: str
     base: str | None
     kind: Literal["anchor", "delta"]
-    bytes_stored: int
+    bytes_weights: int
     run: int
     seq: int
     tags: tuple[str, ...]
@@ -83,7 +83,7 @@ class _Labels:
             node=name.node,
             base=None if anchor else name.base,
             kind="anchor" if anchor else "delta",
-            bytes_stored=name.nbytes,
+            bytes_weights=name.nbytes,
             run=name.run,
             seq=name.seq,
             tags=tuple(sorted(self.tags.get(name.node, ()))),
@@ -130,5 +130,5 @@ def list_states(
 
 
 def _with_record(state: Listed, read: ReadRecord[NodeRecord]) -> Listed:
-    info = None if read.record is None else step_info(state.node, read.record)
+    info = None if read.record is None else step_info(state.node, read.record, read.nbytes)
     return replace(state, info=info, problem=None if info is not None else read.error)

@@ -67,7 +67,12 @@ class Snapshot(Mapping[str, Any]):
     @property
     def info(self) -> StepInfo:
         """What is recorded of the state."""
-        return self.using(lambda state: step_info(self.node, state.node.record))
+
+        def use(state: Resolved) -> StepInfo:
+            record = state.node.record
+            return step_info(self.node, record, len(record.to_bytes()))
+
+        return self.using(use)
 
     @property
     def nbytes(self) -> int:

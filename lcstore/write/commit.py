@@ -94,7 +94,7 @@ def prepare(write: EdgeWrite, place: Place, layout: str) -> Commit:
         metrics={str(k): float(v) for k, v in labels.metrics.items()},
         metadata=dict(labels.metadata),
         tags=tuple(labels.tags),
-        stats=write.stats,
+        stats=write.stats | write.written.besides(),
         software=SOFTWARE,
     )
     data = record.to_bytes()
@@ -110,4 +110,4 @@ def put_tags(backend: Backend, commit: Commit) -> None:
     named = Listing.take(backend, TAGS).named
     for tag in tags:
         mark = TagRecord(tag, commit.name.node, next_seq(named, "tag", tag), commit.record.created)
-        commit.write.written.put_record(mark.key(), mark.to_bytes())
+        commit.write.written.put_mark(mark.key(), mark.to_bytes())

@@ -26,7 +26,9 @@ class SaveInfo:
     exact
         Whether every bit of the state comes back.
     bytes_raw, bytes_stored
-        Of the state's tensors, and of everything written for it: chunks, metadata, records, a new layout.
+        Of the state's tensors, and of everything written for it: chunks, metadata, its record, a new layout,
+        parity, second copies (and an anchor that the save added beside the state, which `StepInfo` leaves
+        out, as it is an edge of its own). Marks such as tags are not counted.
     objects
         Objects written.
     error, lag

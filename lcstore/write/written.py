@@ -67,6 +67,10 @@ class Written:
         """Bytes written, records included."""
         return self.extra + sum(ref.nbytes for ref, _, _ in self.refs)
 
+    def besides(self) -> dict[str, int]:
+        """Return what the record tells of bytes that it does not name; asked when it alone is to come."""
+        return {"bytes_besides": self.extra, "record_copies": int(self.durability.copies)}
+
     def put(self, key: str, data: bytes, pool: str | None = None, op: keys.Op | None = None) -> ObjectRef:
         """Write an object, or begin to, and remember it."""
         self._put(key, data)
@@ -109,10 +113,9 @@ class Written:
         with self._lock:
             self.protection += len(made.data)
 
-    def put_record(self, key: str, data: bytes) -> None:
-        """Write what belongs to the node to come and is no object of the edge: a mark, a layout."""
+    def put_mark(self, key: str, data: bytes) -> None:
+        """Write a mark of the node to come: no part of the state's bytes, as more may be set later."""
         self._put(key, data)
-        self.count(len(data))
 
     def _put(self, key: str, data: bytes) -> None:
         self._begun.append(key)
@@ -150,7 +153,8 @@ class Written:
         if named is not None and named[0] is layout:
             return named[1]
         digest, data = layout_object(layout)
-        self.put_record(keys.layout_key(digest), data)
+        self._put(keys.layout_key(digest), data)
+        self.count(len(data))
         if self.durability.copies:
             self.put_besides(keys.copy_key(digest), data)
         return digest

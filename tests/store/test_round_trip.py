@@ -338,3 +338,24 @@ def test_messages_say_what_to_do(tmp_path, run):
     with pytest.raises(InvalidInputError, match="float33"):
         store.restore(100, dtype="float33")
     assert store.restore(100, dtype=np.float64)["model"]["fc1.weight"].dtype == np.float64
+
+
+@pytest.mark.parametrize("durability", ["default", "none"])
+def test_bytes_stored_mean_one_thing(tmp_path, durability):
+    with lcstore.open(tmp_path, durability=durability) as store:
+        state = {
+            "w": np.random.default_rng(0).standard_normal((40, 30)).astype("f4"),
+            "b": np.zeros(3),
+            "n": 1,
+        }
+        infos = [store.save(step, state | {"n": step}, exact=step == 1) for step in range(4)]
+        assert [store.info(info.step).bytes_stored for info in infos] == [i.bytes_stored for i in infos]
+        listed = {found.step: found.info.bytes_stored for found in store.states()}
+        assert listed == {info.step: info.bytes_stored for info in infos}
+        made = (tmp_path / "lcstore.json").stat().st_size * (1 + (durability == "default"))
+        assert sum(info.bytes_stored for info in infos) + made == file_bytes(tmp_path)
+        assert store.stats().bytes_stored["total"] == file_bytes(tmp_path)
+
+
+def file_bytes(folder) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -71,7 +71,7 @@ def _facts(state: Listed) -> dict[str, Any]:
         "kind": state.kind,
         "run": state.run,
         "latest": state.latest,
-        "bytes_weights": state.bytes_stored,
+        "bytes_weights": state.bytes_weights,
     }
     about |= labels(state)
     if state.problem is not None:
@@ -127,7 +127,7 @@ def _cells(state: Listed) -> dict[str, object]:
         "run": state.run,
         "kind": state.kind,
         "stored": "",
-        "weights": size(state.bytes_stored),
+        "weights": size(state.bytes_weights),
         "tags": ", ".join(state.tags),
     }
     if info is None:
