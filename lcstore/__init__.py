@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from lcstore.version import __version__
 
 if TYPE_CHECKING:
+    from lcstore.check.findings import Finding, VerifyReport
+    from lcstore.check.repaired import RepairReport
     from lcstore.codec.lc import LCCodec
     from lcstore.durability import Durability
     from lcstore.errors import (
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
         LcstoreError,
         LimitError,
         NotFoundError,
+        ReadOnlyError,
         StorageError,
         TruncatedError,
         UnknownOutcomeError,
@@ -35,19 +38,28 @@ if TYPE_CHECKING:
         UnsupportedFormatError,
     )
     from lcstore.index.info import StepInfo
+    from lcstore.index.states import Listed
+    from lcstore.maintain.collect import CollectReport
+    from lcstore.maintain.compact import CompactReport
+    from lcstore.maintain.retire import Retired, RetireReport
+    from lcstore.read.diff import Diff, TensorDiff
     from lcstore.read.snapshot import Snapshot
-    from lcstore.retention.keep import (
+    from lcstore.read.walk import Walk
+    from lcstore.retention import (
         BestN,
         Budget,
         EveryNSeconds,
         EveryNSteps,
+        ExactOnly,
         LatestN,
+        LogSpaced,
         Pinned,
+        Retention,
+        Strip,
         Tagged,
     )
-    from lcstore.retention.modify import Exact, Strip
-    from lcstore.retention.spaced import LogSpaced
     from lcstore.store.opening import open_store as open
+    from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
     from lcstore.track.policy import Policy
     from lcstore.write.saveinfo import SaveInfo
@@ -56,56 +68,73 @@ __all__ = [
     "BestN",
     "Budget",
     "ClosedError",
+    "CollectReport",
+    "CompactReport",
     "ConflictError",
     "CorruptionError",
     "DamageWarning",
+    "Diff",
     "Durability",
     "EveryNSeconds",
     "EveryNSteps",
-    "Exact",
+    "ExactOnly",
     "FallbackWarning",
+    "Finding",
     "InvalidInputError",
     "LCCodec",
     "LatestN",
     "LcstoreError",
     "LimitError",
+    "Listed",
     "LogSpaced",
     "NotFoundError",
     "Pinned",
     "Policy",
+    "ReadOnlyError",
+    "RepairReport",
+    "Retention",
+    "RetireReport",
+    "Retired",
     "SaveInfo",
     "Snapshot",
+    "Stats",
     "StepInfo",
     "StorageError",
     "Store",
     "Strip",
     "Tagged",
+    "TensorDiff",
     "TruncatedError",
     "UnknownOutcomeError",
     "UnrecognisedWarning",
     "UnsupportedFormatError",
+    "VerifyReport",
+    "Walk",
     "__version__",
     "open",
 ]
 
+#: Where a public name is defined. The rules of retention are found together, and so are the errors.
 _HOMES: Final = {
-    "BestN": "lcstore.retention.keep",
-    "Budget": "lcstore.retention.keep",
+    "CollectReport": "lcstore.maintain.collect",
+    "CompactReport": "lcstore.maintain.compact",
+    "Diff": "lcstore.read.diff",
     "Durability": "lcstore.durability",
-    "EveryNSeconds": "lcstore.retention.keep",
-    "EveryNSteps": "lcstore.retention.keep",
-    "Exact": "lcstore.retention.modify",
+    "Finding": "lcstore.check.findings",
     "LCCodec": "lcstore.codec.lc",
-    "LatestN": "lcstore.retention.keep",
-    "LogSpaced": "lcstore.retention.spaced",
-    "Pinned": "lcstore.retention.keep",
+    "Listed": "lcstore.index.states",
     "Policy": "lcstore.track.policy",
+    "RepairReport": "lcstore.check.repaired",
+    "RetireReport": "lcstore.maintain.retire",
+    "Retired": "lcstore.maintain.retire",
     "SaveInfo": "lcstore.write.saveinfo",
     "Snapshot": "lcstore.read.snapshot",
+    "Stats": "lcstore.store.statistics",
     "StepInfo": "lcstore.index.info",
     "Store": "lcstore.store.store",
-    "Strip": "lcstore.retention.modify",
-    "Tagged": "lcstore.retention.keep",
+    "TensorDiff": "lcstore.read.diff",
+    "VerifyReport": "lcstore.check.findings",
+    "Walk": "lcstore.read.walk",
     "open": "lcstore.store.opening:open_store",
 }
 
@@ -113,7 +142,8 @@ _HOMES: Final = {
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'lcstore' has no attribute {name!r}")
-    module, _, other = _HOMES.get(name, "lcstore.errors").partition(":")
+    home = "lcstore.errors" if name.endswith(("Error", "Warning")) else "lcstore.retention"
+    module, _, other = _HOMES.get(name, home).partition(":")
     value = getattr(import_module(module), other or name)
     globals()[name] = value
     return value

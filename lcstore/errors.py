@@ -10,6 +10,7 @@
     ├── UnsupportedFormatError                written by a newer lcstore: upgrade
     ├── LimitError                            a size is past a limit that guards this process
     ├── ConflictError                         another writer got there first: reopen and retry
+    ├── ReadOnlyError                         open the store for writing: mode "a" or "r+"
     ├── StorageError                          the target failed: retry, or look at the target
     └── ClosedError                           this handle is finished: open the store again
 
@@ -122,6 +123,12 @@ class UnknownOutcomeError(StorageError):
 
     kind = "unknown-outcome"
     outcome_unknown = True
+
+
+class ReadOnlyError(LcstoreError):
+    """This handle was opened for reading: open the store with mode "a" or "r+"."""
+
+    kind = "read-only"
 
 
 class ClosedError(LcstoreError):

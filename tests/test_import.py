@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
 
 import pytest
 
 import lcstore
+from lcstore import errors, retention
+from lcstore.store.store import Store
 
 
 def fresh(code: str) -> str:
@@ -30,3 +34,22 @@ def test_public_names():
     assert set(dir(lcstore)) == set(lcstore.__all__)
     with pytest.raises(AttributeError, match="nothing"):
         _ = lcstore.nothing
+
+
+def test_every_error_is_public():
+    ours = {name for name, found in vars(errors).items() if isinstance(found, type) and name[0].isupper()}
+    assert ours <= set(lcstore.__all__)
+
+
+def test_every_rule_of_retention_is_public():
+    assert set(retention.__all__) - {"parse_retention"} <= set(lcstore.__all__)
+
+
+def test_what_a_store_returns_is_public():
+    returned = set()
+    for name, method in inspect.getmembers(Store):
+        given = getattr(method, "fget", method)
+        if not name.startswith("_") and hasattr(given, "__annotations__"):
+            returned |= set(re.findall(r"\b[A-Z]\w+", str(given.__annotations__.get("return", ""))))
+    assert {"SaveInfo", "Walk", "Diff", "CompactReport", "VerifyReport"} <= returned
+    assert returned - {"Any", "Self", "None", "Iterator", "Component", "Backend"} <= set(lcstore.__all__)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.check.damage import NO_PATH, Damage, Harm, Judge, State
-from lcstore.check.findings import Findings, Level, Report, Severity
+from lcstore.check.findings import Findings, Level, Severity, VerifyReport
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Need, Objects, Sample, check_leaves
 from lcstore.check.readable import Readable
@@ -301,7 +301,7 @@ class Examination:
         why = f"its base, node {name.base}, is missing" if missing else "no path leads to it"
         self.findings.add(severity, "path", keys.node_key(name), f"{why}: {message}", step=name.step)
 
-    def report(self, seconds: float) -> Report:
+    def report(self, seconds: float) -> VerifyReport:
         """Return the report."""
         store, looked = self.store, self.looked
         self._unfinished()
@@ -317,7 +317,7 @@ class Examination:
             if command is not None:
                 command = command.replace("{url}", shlex.quote(url))
             findings.append(replace(finding, next=command))
-        return Report(
+        return VerifyReport(
             url=url,
             level=self.level,
             findings=tuple(findings),

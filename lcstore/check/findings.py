@@ -54,7 +54,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Report:
+class VerifyReport:
     """The outcome of `verify`.
 
     Attributes

@@ -7,7 +7,7 @@ import time
 from typing import get_args
 
 from lcstore.check.examination import Examination
-from lcstore.check.findings import Level, Report
+from lcstore.check.findings import Level, VerifyReport
 from lcstore.check.objects import Sample
 from lcstore.errors import InvalidInputError
 from lcstore.storage.backend import Backend
@@ -21,7 +21,7 @@ def verify(
     *,
     sample: tuple[int, int] = (1, 1),
     max_seconds: float | None = None,
-) -> Report:
+) -> VerifyReport:
     """Verify a store. Nothing in it is changed, and it may be in use meanwhile.
 
     Parameters

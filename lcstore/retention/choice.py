@@ -5,9 +5,11 @@ A rule is any of these, united with ``|``:
 - **Rules that keep** name states to keep: `LatestN`, `EveryNSteps`, `EveryNSeconds`, `BestN`, `LogSpaced`,
   `Budget`, `Tagged`, `Pinned`. A state that any of them names is kept.
 - **Modifiers** take something away from states that are kept, and never keep or drop one: `Strip` (tensors),
-  `Exact` (exact values). Several `Strip` add up. A state keeps its exact value if any `Exact` names it.
+  `ExactOnly` (exact values). Several `Strip` add up. A state keeps its exact value if any `ExactOnly`
+  names it.
 
-Where no rule keeps, every state is kept, and only the modifiers act. Without `Exact` every exact value stays.
+Where no rule keeps, every state is kept, and only the modifiers act. Without `ExactOnly` every exact value
+stays.
 
 Always, whatever the rule says:
 
@@ -24,7 +26,7 @@ from dataclasses import dataclass, field
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
 from lcstore.retention.candidates import Candidate, in_order, tips
-from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.modify import ExactOnly, Strip
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def _kept_by(
 def _let_go(
     rule: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
 ) -> dict[str, str]:
-    exacts = [part for part in rule.parts if isinstance(part, Exact)]
+    exacts = [part for part in rule.parts if isinstance(part, ExactOnly)]
     if not exacts:
         return {}
     named = {node for part in exacts for node in _inner(part, part.inner, items, notes)}

@@ -35,13 +35,13 @@ class Strip(Retention):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Exact(Retention):
+class ExactOnly(Retention):
     """Let go of the exact values of all states but those that `inner` names and those that are pinned.
 
-    ``Exact(LatestN(1))``: the newest state comes back bit for bit, the history at the quality of the store.
+    ``ExactOnly(LatestN(1))``: the newest state comes back bit for bit, the others at the store's quality.
     """
 
     inner: Retention
 
     def __post_init__(self) -> None:
-        check_keeps("Exact", self.inner)
+        check_keeps("ExactOnly", self.inner)

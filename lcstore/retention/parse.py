@@ -13,7 +13,7 @@ never evaluated, and a short one of words and colons.
 ``Pinned()``                       ``pinned``
 ``Tagged('v*', 'gold')``           ``tagged:v*:gold``
 ``Strip('o/**', after=LatestN(2))``  ``strip:o/**:latest:2``
-``Exact(LatestN(1))``              ``exact:latest:1``
+``ExactOnly(LatestN(1))``              ``exact-only:latest:1``
 =================================  ==========================================
 """
 
@@ -28,7 +28,7 @@ from typing import Any, Final
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Retention
 from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
-from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
 #: Longer than any rule that people write, and short enough for Python's parser.
@@ -44,13 +44,13 @@ _CLASSES: Final[dict[str, Callable[..., Retention]]] = {
     "Pinned": Pinned,
     "Tagged": Tagged,
     "Strip": Strip,
-    "Exact": Exact,
+    "ExactOnly": ExactOnly,
 }
 _SHORT_EXAMPLES: Final = (
     "latest:3, every:1000, every:6h, best:2:loss:min, log:2, budget:10GB, pinned, tagged:v*, "
-    "strip:optim/**:latest:2, exact:latest:1"
+    "strip:optim/**:latest:2, exact-only:latest:1"
 )
-_SHORT: Final = re.compile(r"([a-z]+)(?::(.*))?", re.DOTALL)
+_SHORT: Final = re.compile(r"([a-z-]+)(?::(.*))?", re.DOTALL)
 _QUOTED_OR_MARK: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()|]""", re.DOTALL)
 
 
@@ -146,8 +146,8 @@ def _make(make: Callable[..., Retention], arguments: list[Any], named: dict[str,
 def _short(word: str, arguments: list[str], text: str) -> Retention:
     if word == "strip" and len(arguments) >= 2:
         return Strip(arguments[0], after=_short_keep(arguments[1], arguments[2:], text))
-    if word == "exact" and arguments:
-        return Exact(_short_keep(arguments[0], arguments[1:], text))
+    if word == "exact-only" and arguments:
+        return ExactOnly(_short_keep(arguments[0], arguments[1:], text))
     return _short_keep(word, arguments, text)
 
 

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lcstore.durability import Durability
-from lcstore.errors import InvalidInputError
+from lcstore.errors import InvalidInputError, ReadOnlyError
 from lcstore.index.index import Index
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
@@ -77,4 +77,4 @@ class Handle:
     def _check_writable(self) -> None:
         self._check_open()
         if not self._writable:
-            raise InvalidInputError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'")
+            raise ReadOnlyError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'")

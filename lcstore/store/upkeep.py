@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lcstore.check.findings import Level, Report
+from lcstore.check.findings import Level, VerifyReport
 from lcstore.format.labels import At, check_tag
 from lcstore.maintain.collect import Collector, CollectReport
 from lcstore.maintain.naming import pin, set_name, unpin
@@ -196,7 +196,7 @@ class Upkeep(Handle):
         *,
         sample: tuple[int, int] = (1, 1),
         max_seconds: float | None = None,
-    ) -> Report:
+    ) -> VerifyReport:
         """Look for damage, changing nothing; see `lcstore.check.verify.verify`."""
         from lcstore.check.verify import verify
 

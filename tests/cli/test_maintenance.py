@@ -209,7 +209,7 @@ def test_what_is_pinned_or_the_latest_is_not_retired(run):
 
 
 def test_retire_by_a_policy_says_what_keeps_each(run):
-    keep = "latest:2 | best:1:loss | strip:optim/**:latest:1 | exact:latest:1"
+    keep = "latest:2 | best:1:loss | strip:optim/**:latest:1 | exact-only:latest:1"
     result = call("retire", run, "--keep", keep)
     for word in ("LatestN(2)", "BestN(1, 'loss')", "latest of its run", "without first-float32", "--apply"):
         assert word in result.stdout

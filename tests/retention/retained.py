@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lcstore.retention.candidates import Candidate
 from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
-from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
 
@@ -79,6 +79,6 @@ def united(parts):
 
 
 modifiers = st.builds(Strip, st.sampled_from(["optim/**", "a|b/*", "x"]), united(keeps)) | st.builds(
-    Exact, united(keeps)
+    ExactOnly, united(keeps)
 )
 rules = united(keeps | modifiers)

@@ -12,7 +12,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.retention.candidates import Candidate
 from lcstore.retention.choice import decide
 from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
-from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
 
@@ -74,7 +74,7 @@ def test_best_takes_the_later_of_equals_and_never_nan():
     assert kept_steps(BestN(1, "loss"), with_loss(float("inf"), float("-inf"), 0.0)) == [1, 2]
 
 
-@pytest.mark.parametrize("rule", [BestN(2, "los"), BestN(1, "los") | Tagged("gold") | Exact(LatestN(1))])
+@pytest.mark.parametrize("rule", [BestN(2, "los"), BestN(1, "los") | Tagged("gold") | ExactOnly(LatestN(1))])
 def test_a_metric_that_nobody_has_is_an_error_that_lists_those_there_are(rule):
     with pytest.raises(InvalidInputError, match=r"no state has the metric 'los'.* are: 'loss'"):
         decide(rule, with_loss(1.0, 2.0))
@@ -85,7 +85,7 @@ def test_a_metric_that_is_always_nan_is_an_error():
         decide(BestN(2, "loss"), with_loss(float("nan"), None))
 
 
-@pytest.mark.parametrize("rule", [Strip("x/**", after=BestN(1, "los")), Exact(BestN(1, "los"))])
+@pytest.mark.parametrize("rule", [Strip("x/**", after=BestN(1, "los")), ExactOnly(BestN(1, "los"))])
 def test_a_modifier_without_data_takes_nothing_away(rule):
     with pytest.raises(InvalidInputError, match=r"would spare nothing.*'los'"):
         decide(LatestN(3) | rule, with_loss(1.0, 2.0))
@@ -147,13 +147,13 @@ def test_the_latest_of_every_run_stays_even_where_run_numbers_collide():
 
 
 def test_reasons():
-    decision = decide(LatestN(1) | EveryNSteps(10) | Exact(LatestN(1)), saves(0, 5, 10))
+    decision = decide(LatestN(1) | EveryNSteps(10) | ExactOnly(LatestN(1)), saves(0, 5, 10))
     assert decision.retired == {"1.5": "not kept by LatestN(1) | EveryNSteps(10)"}
-    assert decision.exact_let_go == {"1.0": "exact value not kept by Exact(LatestN(1))"}
+    assert decision.exact_let_go == {"1.0": "exact value not kept by ExactOnly(LatestN(1))"}
 
 
 def test_modifiers_alone_keep_every_state():
-    decision = decide(Strip("optim/**", after=LatestN(2)) | Exact(LatestN(1)), saves(1, 2, 3, 4))
+    decision = decide(Strip("optim/**", after=LatestN(2)) | ExactOnly(LatestN(1)), saves(1, 2, 3, 4))
     assert decision.kept == {"1.1", "1.2", "1.3", "1.4"}
     assert not decision.retired
     assert decision.stripped == {"1.1": ("optim/**",), "1.2": ("optim/**",)}
@@ -162,7 +162,7 @@ def test_modifiers_alone_keep_every_state():
 
 def test_strips_add_up_and_exacts_unite():
     rule = LatestN(3) | Strip("a/**", after=LatestN(1)) | Strip("b/**", after=LatestN(2))
-    decision = decide(rule | Exact(EveryNSteps(100)) | Exact(LatestN(1)), saves(0, 1, 2, 3, 4))
+    decision = decide(rule | ExactOnly(EveryNSteps(100)) | ExactOnly(LatestN(1)), saves(0, 1, 2, 3, 4))
     assert decision.kept == {"1.2", "1.3", "1.4"}
     assert decision.stripped == {"1.2": ("a/**", "b/**"), "1.3": ("a/**",)}
     assert set(decision.exact_let_go) == {"1.2", "1.3"}
@@ -170,13 +170,13 @@ def test_strips_add_up_and_exacts_unite():
 
 def test_no_exact_leaves_exact_values_alone_and_what_has_none_loses_none():
     assert not decide(LatestN(2), saves(1, 2, 3)).exact_let_go
-    assert not decide(LatestN(2) | Exact(LatestN(1)), saves(1, 2, 3, exact=False)).exact_let_go
+    assert not decide(LatestN(2) | ExactOnly(LatestN(1)), saves(1, 2, 3, exact=False)).exact_let_go
 
 
 def test_the_latest_of_a_run_is_never_stripped_and_a_pinned_state_is_never_touched():
     items = saves(1, 2, 3) + saves(4, 5, 6, run=2, run_id="b")
     items = changed(items, **{"1_1": {"pinned": True}})
-    decision = decide(Strip("optim/**", after=LatestN(1)) | Exact(LatestN(1)), items)
+    decision = decide(Strip("optim/**", after=LatestN(1)) | ExactOnly(LatestN(1)), items)
     assert set(decision.stripped) == {"1.2", "2.4", "2.5"}
     assert set(decision.exact_let_go) == {"1.2", "1.3", "2.4", "2.5"}
 
@@ -213,9 +213,9 @@ def test_candidates_that_cannot_be(fields):
         (Budget, (0,)), (Budget, ("10 cats",)), (Budget, ("0.1B",)), (Budget, (1.5,)),
         (Budget, ("99999999PB",)),
         (Tagged, ("",)), (Tagged, (3,)),
-        (Strip, ("", LatestN(1))), (Strip, ("x", None)), (Strip, ("x", Exact(LatestN(1)))),
+        (Strip, ("", LatestN(1))), (Strip, ("x", None)), (Strip, ("x", ExactOnly(LatestN(1)))),
         (Strip, ("x", LatestN(1) | Strip("y", LatestN(1)))),
-        (Exact, ("LatestN(1)",)), (Exact, (Exact(LatestN(1)),)),
+        (ExactOnly, ("LatestN(1)",)), (ExactOnly, (ExactOnly(LatestN(1)),)),
     ],
 )  # fmt: skip
 def test_bad_arguments(make, arguments):
@@ -233,4 +233,4 @@ def test_values():
     assert LatestN(1) | (Pinned() | Tagged()) == (LatestN(1) | Pinned()) | Tagged()
     assert EveryNSeconds("6h") == EveryNSeconds(21600.0)
     assert Budget("10GB") == Budget(10**10) != Budget("10GiB")
-    assert len({LatestN(1), LatestN(1), LatestN(2), EveryNSteps(1), Exact(LatestN(1)), Tagged("a")}) == 5
+    assert len({LatestN(1), LatestN(1), LatestN(2), EveryNSteps(1), ExactOnly(LatestN(1)), Tagged("a")}) == 5

@@ -13,7 +13,7 @@ from retained import rules, words
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
-from lcstore.retention.modify import Exact, Strip
+from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.parse import parse_retention
 from lcstore.retention.spaced import LogSpaced
 from lcstore.units import format_bytes, format_seconds, parse_bytes, parse_seconds
@@ -61,10 +61,10 @@ def test_texts():
         ("tagged", Tagged()),
         ("tagged:v*:1.50:007", Tagged("v*", "1.50", "007")),
         ("strip:optim/**:latest:2", Strip("optim/**", LatestN(2))),
-        ("exact:best:1:loss:max", Exact(BestN(1, "loss", "max"))),
+        ("exact-only:best:1:loss:max", ExactOnly(BestN(1, "loss", "max"))),
         ("latest:3 | every:1000|pinned", LatestN(3) | EveryNSteps(1000) | Pinned()),
         (" latest:3\n | BestN(2,\n 'a|b') ", LatestN(3) | BestN(2, "a|b")),
-        ("Exact(LatestN(1) | (Pinned() | Tagged('(')))", Exact(LatestN(1) | Pinned() | Tagged("("))),
+        ("ExactOnly(LatestN(1) | (Pinned() | Tagged('(')))", ExactOnly(LatestN(1) | Pinned() | Tagged("("))),
         ('Strip(glob="it\'s|/*", after=LatestN(n=2))', Strip("it's|/*", LatestN(2))),
     ],
 )
@@ -79,8 +79,8 @@ def test_both_spellings(text, rule):
         ("LatetsN(3)", r"unknown .* 'LatetsN'; known are LatestN\(n\), EveryNSteps\(n, offset=0\)"),
         ("newest:3", "known are .* in short latest:3"), ("latest", "in short latest:3"),
         ("latest:1:2", "in short"), ("latest:x", "'x' is no whole number"), ("latest:٣", "no whole number"),
-        ("strip:optim/**", "in short"), ("exact", "in short"), ("pinned:", "in short"),
-        ("log:x", "no number"), ("exact:" * 1600 + "latest:1", "in short"),
+        ("strip:optim/**", "in short"), ("exact", "in short"), ("exact:latest:1", "exact-only:latest:1"), ("pinned:", "in short"),
+        ("log:x", "no number"), ("exact-only:" * 800 + "latest:1", "in short"),
         ("best:2:loss:least", "'min' or 'max'"), ("every:6parsecs", "no duration|unknown unit"),
         ("LatestN(3) |", "cannot read"), ("| LatestN(3)", "cannot read"), ("LatestN(3", "cannot read"),
         ("LatestN(3)) | x", "cannot read"), ("LatestN('3)", "cannot read"), ("LatestN(\0)", "cannot read"),
@@ -92,7 +92,7 @@ def test_both_spellings(text, rule):
         ("LatestN(3) or Pinned()", "is no retention rule"), ("LatestN(n)", "neither a number"),
         ("LatestN(1 + 2)", "is no retention rule"), ("BestN(1, f'{exit()}')", "neither"),
         ("__import__('os').system('true')", "is no retention rule"), ("(lambda: LatestN(1))()", "is no"),
-        ("Exact(Exact(LatestN(1)))", "name states to keep"), ("Exact(3)", "name states to keep"),
+        ("ExactOnly(ExactOnly(LatestN(1)))", "name states to keep"), ("ExactOnly(3)", "name states to keep"),
         ("BestN(1, LatestN(1))", "is a text"), ("LatestN(" + "(" * 500 + "1", "cannot read"),
         ("LatestN(" + "-" * 9000 + "1)", "cannot read|neither"),
         ("LatestN(" + "9" * 5000 + ")", "cannot read"),
@@ -112,7 +112,7 @@ def test_any_text_is_a_rule_or_a_clear_error(text):
 def test_long_unions():
     text = " | ".join(f"LatestN({n})" for n in range(1, 600))
     assert str(parse_retention(text)) == text
-    assert len(parse_retention(f"Exact({text})").inner.parts) == 599
+    assert len(parse_retention(f"ExactOnly({text})").inner.parts) == 599
 
 
 @given(st.integers(1, (1 << 63) - 1) | st.integers(1, 10**6).map(lambda n: n * 1000))

@@ -28,10 +28,10 @@ POLICIES = [
     "strip:optim/**:latest:1",
     "latest:4 | strip:optim/**:latest:2 | strip:model/ids:latest:1",
     "strip:**:latest:5",
-    "exact:latest:1",
-    "exact:tagged:good",
-    "exact:latest:1 | strip:optim/**:latest:2",
-    "latest:3 | exact:every:4",
+    "exact-only:latest:1",
+    "exact-only:tagged:good",
+    "exact-only:latest:1 | strip:optim/**:latest:2",
+    "latest:3 | exact-only:every:4",
 ]
 budgets = st.sampled_from([None, None, 2_000, 20_000])
 

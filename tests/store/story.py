@@ -224,9 +224,9 @@ class Story:
         policy = self.chance.choice(
             [
                 f"strip:optim/**:latest:{newest}",
-                f"exact:latest:{newest}",
+                f"exact-only:latest:{newest}",
                 f"latest:{newest} | every:{self.chance.randrange(2, 5)}",
-                f"log:1.3 | latest:3 | strip:optim/**:latest:2 | exact:every:{newest}",
+                f"log:1.3 | latest:3 | strip:optim/**:latest:2 | exact-only:every:{newest}",
             ]
         )
         for one in self.store.retain(policy).retired:

@@ -128,7 +128,7 @@ OPERATIONS = {
     "retire": Operation(retire),
     "retain": Operation(lambda store, past: store.retain("LatestN(2) | EveryNSteps(3)")),
     "strip": Operation(lambda store, past: store.retain("LatestN(99) | Strip('optim/**', after=LatestN(3))")),
-    "let go of exactness": Operation(lambda store, past: store.retain("LatestN(99) | Exact(LatestN(1))")),
+    "let go of exactness": Operation(lambda store, past: store.retain("LatestN(99) | ExactOnly(LatestN(1))")),
     "collect": Operation(
         lambda store, past: store.collect(grace=0),
         before=lambda store, past: store.compact(keep="LatestN(4) | EveryNSteps(3)"),

@@ -276,7 +276,7 @@ def test_exact_values_and_the_track_are_never_mixed(collected):
         exact, snapshot, elsewhere = store.restore(3), store[3], store[3]
         assert same(snapshot[WEIGHT], exact["model"]["fc1.weight"])
         with lcstore.open(backend, threads=1) as other:
-            other.retain("exact:latest:1")
+            other.retain("exact-only:latest:1")
             if collected:
                 other.collect()
         track = store.restore(3)
@@ -309,7 +309,7 @@ def test_a_restore_beside_letting_go_gives_one_of_the_two(monkeypatch):
         def get(key: str, *more: Any, real=real, count=count, backend=backend, at=at) -> bytes:
             if key.startswith(keys.DATA) and next(count) == at:
                 with lcstore.open(backend, threads=1) as other:
-                    other.retain("exact:latest:1")
+                    other.retain("exact-only:latest:1")
                     other.collect()
             return real(key, *more)
 
@@ -332,7 +332,7 @@ def test_a_held_state_is_kept_until_it_is_released():
     store = filled(backend, 6, exact=(3,), grace=0)
     wanted = store.restore(3)
     with store.at(3, hold=True) as snapshot:
-        upkeep(backend, keep="latest:1 | exact:latest:1")
+        upkeep(backend, keep="latest:1 | exact-only:latest:1")
         assert same(snapshot.tree(), wanted)
         (holder,) = next(one.pinned_by for one in store.states() if one.step == 3)
         assert holder.startswith("snapshot ")
@@ -456,7 +456,7 @@ def test_what_was_settled_is_settled_elsewhere(tmp_path):
     store = filled(LocalBackend(str(tmp_path)), 6, exact=(3,), grace=0)
     exact, before = store.restore(3), pickle.dumps(store[3])
     assert same(pickle.loads(before).tree(), exact)
-    store.retain("exact:latest:1")
+    store.retain("exact-only:latest:1")
     track, after = store.restore(3), pickle.dumps(store[3])
     assert same(pickle.loads(before).tree(), exact)  # not collected yet
     assert same(pickle.loads(after).tree(), track)

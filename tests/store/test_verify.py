@@ -10,7 +10,7 @@ import pytest
 from blake3 import blake3
 
 import lcstore
-from lcstore.check.findings import Report
+from lcstore.check.findings import VerifyReport
 from lcstore.check.verify import verify
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
@@ -50,7 +50,7 @@ def node_at(objects: dict[str, bytes], step: int) -> str:
     return next(key for key in objects if key.startswith(f"nodes/{step:019d}"))
 
 
-def look(objects: dict[str, bytes], level: str = "checksum") -> Report:
+def look(objects: dict[str, bytes], level: str = "checksum") -> VerifyReport:
     backend = MemoryBackend.fresh(objects)
     before = {key: backend.get(key) for key in backend.list("")}
     report = verify(backend, level)
@@ -58,7 +58,7 @@ def look(objects: dict[str, bytes], level: str = "checksum") -> Report:
     return report
 
 
-def named(report: Report) -> set[str | None]:
+def named(report: VerifyReport) -> set[str | None]:
     return {finding.key for finding in report.findings}
 
 

@@ -13,7 +13,7 @@ from damaged import CREATED, grown, merge, put, restorable, state, with_part
 
 import lcstore
 from lcstore.check import objects as checking
-from lcstore.check.findings import Report
+from lcstore.check.findings import VerifyReport
 from lcstore.check.verify import verify
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord
@@ -29,7 +29,7 @@ def objects() -> dict[str, bytes]:
     return grown()
 
 
-def look(objects: dict[str, bytes], level: str = "checksum", **more: object) -> Report:
+def look(objects: dict[str, bytes], level: str = "checksum", **more: object) -> VerifyReport:
     return verify(MemoryBackend.fresh(objects), level, **more)
 
 
@@ -55,7 +55,7 @@ def without(objects: dict[str, bytes], *names: str) -> dict[str, bytes]:
     return {key: data for key, data in objects.items() if key not in names}
 
 
-def errors(report: Report) -> list[tuple[str, str | None]]:
+def errors(report: VerifyReport) -> list[tuple[str, str | None]]:
     return [(f.check, f.key) for f in report.findings if f.severity == "error"]
 
 

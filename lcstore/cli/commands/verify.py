@@ -13,7 +13,7 @@ from lcstore.cli.arguments import AsJson, Options, Pairs, Url
 from lcstore.cli.table import Table, size
 
 if TYPE_CHECKING:
-    from lcstore.check.findings import Finding, Report
+    from lcstore.check.findings import Finding, VerifyReport
 
 _STYLES = {"error": "red", "warning": "yellow", "info": None}
 _MOST_SHOWN = 100
@@ -85,12 +85,12 @@ def findings(found: tuple[Finding, ...]) -> Iterator[Table | str]:
         yield f"... and {len(found) - _MOST_SHOWN} more: --json has them all"
 
 
-def _shown(url: str, report: Report) -> Iterator[Table | str]:
+def _shown(url: str, report: VerifyReport) -> Iterator[Table | str]:
     yield from findings(report.findings)
     yield from _summary(url, report)
 
 
-def _summary(url: str, report: Report) -> list[str]:
+def _summary(url: str, report: VerifyReport) -> list[str]:
     done = {"structure": "", "checksum": " and compared", "decode": " and decoded", "restore": " and proved"}
     read = f", {size(report.bytes_read)} read{done[report.level]}" if report.level != "structure" else ""
     looked = f"{report.states} states, {report.objects} objects{read} in {report.seconds:.1f} s"
