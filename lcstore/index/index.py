@@ -49,6 +49,8 @@ class Index:
         What is retired, pinned and condemned, as of the last full listing.
     named
         The names of tags and pins, as of the last full listing.
+    is_listed
+        Whether there was a full listing.
     own_run
         The id of the run that commits here; None before the first commit.
     """
@@ -59,6 +61,7 @@ class Index:
         self.graph = Graph()
         self.marks = Marks()
         self.named: tuple[markkeys.TagName, ...] = ()
+        self.is_listed = False
         self.own_run: str | None = None
         self._keys: set[str] = set()
         self._records = Records(backend)
@@ -93,6 +96,7 @@ class Index:
             self._take_in(graph, wanted - known)
             if full:
                 self.named, self.marks = listing.named, listing.marks(graph.nodes)
+                self.is_listed = True
             if self.marks.outdated(graph, self._damaged):
                 graph = Graph(graph.nodes.values(), graph.edges.values())
             self.marks.mark(graph)

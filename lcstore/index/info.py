@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -23,8 +24,10 @@ class StepInfo:
         When, by the writer's clock (ISO 8601, UTC).
     tensors
         Number of tensors.
-    metrics, metadata, tags
+    metrics, metadata
         As given to `save`.
+    tags
+        What it can be found by now; as given to `save` where no listing was taken, as in another process.
     bytes_parity
         Of `bytes_stored`: what lost chunks can be rebuilt from.
     """
@@ -49,8 +52,8 @@ class StepInfo:
     bytes_parity: int = 0
 
 
-def step_info(node: str, record: NodeRecord, nbytes: int) -> StepInfo:
-    """Return what a node's record, of some bytes, says."""
+def step_info(node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | None = None) -> StepInfo:
+    """Return what a node's record, of some bytes, says; with the tags that it has now, if they are known."""
     anchor = record.edge.base == "root"
     stored = sum(ref.nbytes for ref in record.objects) + int(record.stats.get("bytes_besides", 0))
     error, row_error = record.stats.get("error"), record.stats.get("row_error")
@@ -70,7 +73,7 @@ def step_info(node: str, record: NodeRecord, nbytes: int) -> StepInfo:
         tensors=int(record.stats.get("tensors", 0)),
         metrics=dict(record.metrics),
         metadata=dict(record.metadata),
-        tags=record.tags,
+        tags=record.tags if tags is None else tuple(sorted(tags)),
         row_error=None if row_error is None else float(row_error),
         bytes_parity=sum(ref.nbytes for ref in record.objects if keys.is_parity(ref.key)),
     )

@@ -130,5 +130,5 @@ def list_states(
 
 
 def _with_record(state: Listed, read: ReadRecord[NodeRecord]) -> Listed:
-    info = None if read.record is None else step_info(state.node, read.record, read.nbytes)
+    info = None if read.record is None else step_info(state.node, read.record, read.nbytes, state.tags)
     return replace(state, info=info, problem=None if info is not None else read.error)

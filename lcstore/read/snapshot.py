@@ -50,6 +50,11 @@ class Snapshot(Mapping[str, Any]):
         self._release: Callable[[], object] | None = None
 
     @property
+    def name(self) -> NodeName:
+        """The name that its node is listed by."""
+        return self._name
+
+    @property
     def step(self) -> int:
         """The training step."""
         return self._name.step
@@ -70,7 +75,9 @@ class Snapshot(Mapping[str, Any]):
 
         def use(state: Resolved) -> StepInfo:
             record = state.node.record
-            return step_info(self.node, record, len(record.to_bytes()))
+            index = self._reader.index
+            known = index.tags().get(self.node, ()) if index.is_listed else None
+            return step_info(self.node, record, len(record.to_bytes()), known)
 
         return self.using(use)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_EXCEPTION, Executor, Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed, wait
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
@@ -48,17 +49,36 @@ def shared_workers(count: int | None = None) -> Workers:
     )
 
 
+#: Who is told of jobs that are done: how many, and of how many.
+_told: Final[ContextVar[Callable[[int, int], object] | None]] = ContextVar("lcstore-told", default=None)
+
+
+@contextmanager
+def telling(on_progress: Callable[[str, int, int], object] | None, phase: str) -> Iterator[None]:
+    """Have jobs that this thread runs in a ``with`` block (`run_all`) told of, under one phase."""
+    token = _told.set(None if on_progress is None else partial(on_progress, phase))
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
 def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
     """Run jobs, and return when all are done.
 
     If one fails (or this thread is interrupted), those that have not begun are dropped, those at work are
     waited for, and then the first failure is raised: whoever handles it finds nothing moving any more.
     """
+    told = _told.get()
     futures: list[Future[object]] = []
     try:
         for job in jobs:
             futures.append(executor.submit(job))
-        wait(futures, return_when=FIRST_EXCEPTION)
+        for done, future in enumerate(as_completed(futures), 1):
+            if future.exception() is not None:
+                break
+            if told is not None:
+                told(done, len(futures))
     finally:
         _settle(futures)
     for future in futures:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from threading import RLock
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError, ReadOnlyError
+from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import REQUESTS, Workers, default_threads
+
+_log: Final = logging.getLogger("lcstore")
 
 
 class Handle:
@@ -70,6 +75,11 @@ class Handle:
 
     def __repr__(self) -> str:
         return f"<lcstore.Store {self.url!r}{' closed' if self._reader.closed else ''}>"
+
+    def _log_read(self, what: str, name: NodeName, started: float) -> None:
+        """Note in the log that a state was read, begun at a moment of `time.perf_counter`."""
+        seconds = time.perf_counter() - started
+        _log.info("%s: %s step %d, node %s, in %.2f s", self.url, what, name.step, name.node, seconds)
 
     def _check_open(self) -> None:
         self._reader.check_open()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from lcstore.read.metrics import best
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.walk import Walk, history, walk
 from lcstore.state.names import Component, Name
+from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
 
@@ -74,6 +76,7 @@ class Looking(Handle):
         like: Any = None,
         to: str = "numpy",
         on_corrupt: OnCorrupt = "raise",
+        on_progress: OnProgress | None = None,
     ) -> Any:
         """Return a saved state. This never moves the base of the next save.
 
@@ -97,6 +100,8 @@ class Looking(Handle):
         on_corrupt
             ``"raise"``; ``"previous"`` gives the newest earlier state that is whole, and warns
             (`FallbackWarning`).
+        on_progress
+            Called with "restore", how many chunks are decoded, and how many there are.
 
         Raises
         ------
@@ -105,10 +110,15 @@ class Looking(Handle):
         CorruptionError
             What is stored is not what was committed; the message names the object.
         """
-        at = self._of_run(at, run)
-        return find_whole(
-            self._reader, at, lambda found: found.tree(names=names, dtype=dtype, like=like, to=to), on_corrupt
-        )
+        started = time.perf_counter()
+
+        def tree(found: Snapshot) -> Any:
+            state = found.tree(names=names, dtype=dtype, like=like, to=to)
+            self._log_read("restored", found.name, started)
+            return state
+
+        with telling(on_progress, "restore"):
+            return find_whole(self._reader, self._of_run(at, run), tree, on_corrupt)
 
     def restore_into(
         self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Final
 
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError, InvalidInputError, UnrecognisedWarning, warn
@@ -20,7 +21,9 @@ from lcstore.state.names import Component
 from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
+from lcstore.storage.jobs import telling
 from lcstore.storage.patient import PatientBackend
+from lcstore.storage.survey import OnProgress
 from lcstore.store.looking import Looking
 from lcstore.store.upkeep import Upkeep
 from lcstore.track.parted import track_of
@@ -29,6 +32,8 @@ from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import stage
 from lcstore.write.unrecognised import unmet_names
 from lcstore.write.writer import Writer
+
+_log: Final = logging.getLogger("lcstore")
 
 
 class Store(Looking, Upkeep):
@@ -86,6 +91,7 @@ class Store(Looking, Upkeep):
         skip_below: float = 0.0,
         touched: Mapping[str, Any] | None = None,
         timeout: float | None = None,
+        on_progress: OnProgress | None = None,
     ) -> SaveInfo:
         """Commit a state. When this returns, it is there (and durable, where the target can be).
 
@@ -115,6 +121,8 @@ class Store(Looking, Upkeep):
             Seconds that the storage has for the save as a whole, of a store that was opened with a `timeout`
             or is behind a network. By default ten times the store's `timeout`, and a second more for each
             MiB of the state.
+        on_progress
+            Called with "save", how many chunks are coded and on their way, and how many there are.
 
         Raises
         ------
@@ -142,10 +150,11 @@ class Store(Looking, Upkeep):
             staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
             if skip_below > 0 and not exact and not tags and self._writer.moved(staged) < skip_below:
                 return self._writer.skipped(staged, started)
-            with self._bounded(staged.nbytes, timeout):
+            with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
                 info = self._writer.save(staged, started)
             self._look_at_names()
-            return info
+        _log.info("%s: saved %s", self.url, info)
+        return info
 
     def _look_at_names(self) -> None:
         """Warn once where names in a state and in the policy do not meet."""
@@ -188,13 +197,15 @@ class Store(Looking, Upkeep):
         like: Any = None,
         to: str = "numpy",
         on_corrupt: OnCorrupt = "raise",
+        on_progress: OnProgress | None = None,
     ) -> Any:
         """Return a saved state and go on from it: the next save is a delta to it.
 
         The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
         `restore`.
         """
-        return self._resume(self._of_run(at, run), {}, dtype, like, to, on_corrupt)
+        with telling(on_progress, "resume"):
+            return self._resume(self._of_run(at, run), {}, dtype, like, to, on_corrupt)
 
     def rewind(
         self,
@@ -229,6 +240,7 @@ class Store(Looking, Upkeep):
     ) -> Any:
         """Return a state, loaded into `targets`, and go on from it. The base moves when all went well."""
         self._check_writable()
+        started = time.perf_counter()
         with self._lock:
             self._check_open()
             self._writer.settle()
@@ -239,7 +251,8 @@ class Store(Looking, Upkeep):
             if targets:
                 load_into(state, targets)
             self._writer.stand_on(node.name, track)
-            return state
+        self._log_read("resumed", node.name, started)
+        return state
 
     def _rebuilt(self, at: At, on_corrupt: OnCorrupt) -> Rebuilt:
         """Return what a state is rebuilt to; where it cannot be read, say how many saves back one can."""

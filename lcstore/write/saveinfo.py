@@ -62,6 +62,16 @@ class SaveInfo:
     row_error_at: str | None = None
     bytes_protection: int = 0
 
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        if self.kind == "skipped":
+            return f"nothing for step {self.step}: it has hardly moved since node {self.node}"
+        error = "" if self.error is None else f", error {self.error:.2f}"
+        return (
+            f"step {self.step}, node {self.node}: {self.kind}, {self.bytes_stored:,} bytes for "
+            f"{self.bytes_raw:,} ({self.ratio:.1f}x{error}), in {self.seconds['total']:.2f} s"
+        )
+
     @property
     def ratio(self) -> float:
         """Raw bytes per stored byte."""

@@ -182,7 +182,7 @@ def test_modes(tmp_path, run):
     store.save(1, run.step())
     with pytest.raises(ConflictError):
         lcstore.open(tmp_path / "s", "w-")
-    with pytest.raises(InvalidInputError, match="reading"):
+    with pytest.raises(lcstore.ReadOnlyError, match="reading"):
         lcstore.open(tmp_path / "s", "r").save(2, run.step())
     with pytest.raises(NotFoundError, match="1 step from 1 to 1"):
         store.restore(2)

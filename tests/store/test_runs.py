@@ -75,3 +75,65 @@ def test_the_best_state_by_name():
         for name in ("best", "best:loss"):
             with pytest.raises(InvalidInputError, match="cannot be a tag"):
                 store.tag(name, 1)
+
+
+def test_tags_agree_everywhere():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, state(0), tags=("a", "both"))
+        store.save(1, state(1), tags=("both",))
+        store.tag("later", 0)
+        store.untag("a")
+        nodes = {step: store.info(step).node for step in (0, 1)}
+        now = {0: ("both", "later"), 1: ("both",)}  # a tag on several states finds the last one that got it
+        assert {step: store.info(step).tags for step in (0, 1)} == now
+        assert {found.step: found.tags for found in store.states()} == now
+        assert {found.step: found.info.tags for found in store.states()} == now
+        assert store.tags() == {"later": nodes[0], "both": nodes[1]}
+        assert store[0].info.tags == now[0]
+
+
+def test_a_log_tells_what_a_save_and_a_restore_did(caplog):
+    with lcstore.open(MemoryBackend.fresh()) as store, caplog.at_level("INFO", "lcstore"):
+        info = store.save(7, state(0))
+        store.restore(7)
+        store.resume(7)
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.split(": ")[1].split(" ")[0] for line in told] == ["saved", "restored", "resumed"]
+    assert all(store.url in line and "step 7" in line and info.node in line for line in told)
+
+
+def test_long_saves_and_restores_tell_how_far_they_are():
+    told: list[tuple[str, int, int]] = []
+
+    def note(*progress: object) -> None:
+        told.append(progress)
+
+    rng = np.random.default_rng(0)
+    tree = {f"w{i}.weight": rng.standard_normal((300, 300)).astype("f4") for i in range(5)}
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for use, phase in (
+            (lambda: store.save(0, tree, on_progress=note), "save"),
+            (lambda: store.save(1, tree, exact=True, on_progress=note), "save"),
+            (lambda: store.restore(0, on_progress=note), "restore"),
+            (lambda: store.resume(1, on_progress=note), "resume"),
+        ):
+            told.clear()
+            use()
+            total = told[-1][2]
+            assert told[-1] == (phase, total, total)
+            assert all(one[0] == phase and 0 < one[1] <= one[2] for one in told)
+
+
+def test_a_handle_for_reading_says_so(tmp_path):
+    with lcstore.open(tmp_path) as store:
+        store.save(0, state(0))
+    with lcstore.open(tmp_path, "r") as store:
+        for use in (
+            lambda: store.save(1, state(1)),
+            lambda: store.retire(0),
+            lambda: store.collect(),
+            lambda: store.resume(0),
+        ):
+            with pytest.raises(lcstore.ReadOnlyError, match="mode 'a' or 'r\\+'"):
+                use()
+        assert store.collect(dry_run=True)

@@ -343,7 +343,7 @@ def test_a_held_state_is_kept_until_it_is_released():
         snapshot.tree()
     with pytest.raises(NotFoundError):
         store.at(3, hold=True)
-    with store_of(backend) as reader, pytest.raises(InvalidInputError, match="reading"):
+    with store_of(backend) as reader, pytest.raises(lcstore.ReadOnlyError, match="reading"):
         reader.at(5, hold=True)
 
 
