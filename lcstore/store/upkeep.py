@@ -67,20 +67,30 @@ class Upkeep(Handle):
 
     # Letting go -----------------------------------------------------------------------------------------
 
-    def retire(self, at: At, reason: str = "") -> Retired:
+    def retire(self, at: At, reason: str = "", *, dry_run: bool = False) -> Retired:
         """Let go of one state.
 
         It is not listed or found any more, and the next `collect` deletes what only it needed. States that
         were saved on top of it are not harmed. Until it is collected, its node's id still finds it, and
         `pin` brings it back.
 
+        Parameters
+        ----------
+        at
+            As for `restore`.
+        reason
+            Why; kept in the record.
+        dry_run
+            Only say what would be let go.
+
         Raises
         ------
         InvalidInputError
             It is the latest state of its run, or pinned.
         """
-        self._check_writable()
-        return retire_node(self._backend, self._index, self._executor, self._found(at), reason)
+        self._check_open() if dry_run else self._check_writable()
+        node = self._found(at)
+        return retire_node(self._backend, self._index, self._executor, node, reason, dry_run=dry_run)
 
     def retain(
         self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None
@@ -116,7 +126,6 @@ class Upkeep(Handle):
     def compact(
         self,
         *,
-        keep: Retention | str | None = None,
         dry_run: bool = False,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
@@ -124,13 +133,12 @@ class Upkeep(Handle):
     ) -> CompactReport:
         """Add merged edges, so that every state is quick to restore, and retired ones need not stay.
 
-        Nothing that can be restored changes by a bit. The edges take bytes of their own; `collect` then frees
-        what is not needed any more.
+        Nothing is let go of (that is what `retain` does), and nothing that can be restored changes by a bit.
+        The edges take bytes of their own; `collect` then frees what is not needed any more. `maintain` does
+        all of it.
 
         Parameters
         ----------
-        keep
-            A retention rule, applied first, as by `retain`.
         dry_run
             Only say what would be done.
         max_bytes, max_seconds
@@ -142,7 +150,6 @@ class Upkeep(Handle):
         from lcstore.maintain.compact import Compactor
 
         self._check_open() if dry_run else self._check_writable()
-        retired = self.retain(keep, dry_run=dry_run, on_progress=on_progress) if keep is not None else None
         compactor = Compactor(
             self._backend,
             self._index,
@@ -153,7 +160,7 @@ class Upkeep(Handle):
             max_seconds=max_seconds,
             on_progress=on_progress,
         )
-        return compactor.run(dry_run=dry_run, retired=retired)
+        return compactor.run(dry_run=dry_run)
 
     def collect(
         self,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, Grace, Options, Pairs, Url, understood
+from lcstore.cli.arguments import Apply, AsJson, Grace, Options, Pairs, Url, understood
 from lcstore.cli.table import Table, size
 from lcstore.units import format_seconds, parse_seconds
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 def collect(
     url: Url,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this it is only shown.")] = False,
+    apply: Apply = False,
     grace: Grace = None,
     as_json: AsJson = False,
     options: Options = None,
