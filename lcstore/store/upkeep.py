@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from lcstore.check.findings import Level, Report
 from lcstore.format.labels import At, check_at, check_tag
@@ -16,7 +17,8 @@ from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.check.repaired import RepairReport
-    from lcstore.maintain.compact import CompactReport
+    from lcstore.maintain.compact import Compactor, CompactReport
+    from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
 
 
@@ -147,25 +149,42 @@ class Upkeep(Handle):
         on_progress
             Called with what is being done, how much of it is done, and how much there is.
         """
+        self._check_open() if dry_run else self._check_writable()
+        compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
+        return compactor.run(dry_run=dry_run)
+
+    def _compactor(self, **bounds: Any) -> Compactor:
         from lcstore.maintain.compact import Compactor
 
-        self._check_open() if dry_run else self._check_writable()
-        compactor = Compactor(
-            self._backend,
-            self._index,
-            self._reader,
-            self._executor,
-            self._durability,
-            max_bytes=max_bytes,
-            max_seconds=max_seconds,
-            on_progress=on_progress,
+        return Compactor(self._backend, self._index, self._reader, self._executor, self._durability, **bounds)
+
+    def forecast(self, going: Iterable[Retired] = (), *, on_progress: OnProgress | None = None) -> Forecast:
+        """Say how many bytes the store takes now, once compacted, and once collected after that.
+
+        Records are read, and no data.
+
+        Parameters
+        ----------
+        going
+            What would be let go of before: `retired` of what ``retain(keep, dry_run=True)`` returns.
+
+        Raises
+        ------
+        CorruptionError
+            A record cannot be read, or a kept state not be restored: nothing can be said then.
+        """
+        from lcstore.maintain.sizing import forecast
+
+        self._check_open()
+        return forecast(
+            self._backend, self._index.layout, self._compactor(), self._durability, going, on_progress
         )
-        return compactor.run(dry_run=dry_run)
 
     def collect(
         self,
         *,
         grace: float | str | None = None,
+        run_is_dead: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
     ) -> CollectReport:
@@ -176,6 +195,11 @@ class Upkeep(Handle):
         grace
             Seconds, or ``"24h"``: how long ago a thing must have been condemned. The store's own if None;
             it cannot be shorter than that. So what this call condemns a later one deletes.
+        run_is_dead
+            No run writes to this store any more: the grace may be shorter, so that space is free at once
+            (``grace=0``). It is refused where something was stored lately (within twice what the last saves
+            were apart, and a minute at least), or while this looks several times. Restores that are under
+            way may fail; nothing that is kept is lost.
         dry_run
             Only say what would be deleted in the end.
 
@@ -183,11 +207,19 @@ class Upkeep(Handle):
         ------
         CorruptionError
             A record cannot be read, or a kept state not be restored: nothing is deleted then.
+        ConflictError
+            With `run_is_dead`: something shows that a run is alive. Nothing is deleted.
         """
         self._check_open() if dry_run else self._check_writable()
         seconds = parse_seconds(grace) if isinstance(grace, str) else grace
         collector = Collector(
-            self._backend, self._index, self._executor, self._durability, seconds, on_progress
+            self._backend,
+            self._index,
+            self._executor,
+            self._durability,
+            seconds,
+            on_progress,
+            run_is_dead=run_is_dead,
         )
         report = collector.run(dry_run=dry_run)
         self._index.refresh(full=True)

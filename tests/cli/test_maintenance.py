@@ -155,6 +155,44 @@ def test_what_an_interrupted_save_left_is_counted_in_bytes(tmp_path):
     assert not (url / left).exists()
 
 
+@pytest.mark.parametrize(
+    "arguments", [["compact", "{}", "--dry-run"], ["collect", "{}"], ["retain", "{}", "--keep", KEEP],
+                  ["retire", "{}@150"]],
+)  # fmt: skip
+def test_every_dry_run_shows_what_becomes_of_the_bytes(arguments, run):
+    words = [word.format(run) for word in arguments]
+    told = document(*words)["forecast"]
+    there = sum(len(data) for data in everything(run).values())
+    assert told["bytes_now"] == pytest.approx(there, rel=0.02)
+    assert told["bytes_compacted"] > told["bytes_now"]
+    assert told["bytes_collected"] < told["bytes_compacted"]
+    shown = call(*words).stdout
+    for line in ("bytes of the store", "now", "once compacted, about", "once collected after that, about"):
+        assert line in shown
+
+
+def test_what_was_done_is_not_foretold(run):
+    assert document("retain", run, "--keep", KEEP, "--apply")["forecast"] is None
+    assert "once compacted" not in call("compact", run).stdout
+
+
+def test_space_of_a_dead_run_is_free_at_once(slow):
+    call("retain", slow, "--keep", KEEP, "--apply")
+    words = ["collect", slow, "--grace", "0", "--run-is-dead"]
+    refused = call(*words, "--apply")
+    assert refused.exit_code == 1
+    assert "may be alive" in refused.stderr
+    assert call("collect", slow, "--grace", "0", "--apply").exit_code == 1
+    for path in Path(slow).rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    shown = call(*words).stdout
+    assert "Nothing was saved for" in shown
+    command = shlex.split(shown.rpartition("lcstore ")[2])
+    assert command[1:] == [*words[1:], "--apply"]
+    assert document(*command)["deleted_objects"] > 0
+    assert document("collect", slow)["waiting"] == 0
+
+
 def test_collect_waits_for_the_grace(slow):
     call("retain", slow, "--keep", KEEP, "--apply")
     would = call("collect", slow)
@@ -294,7 +332,8 @@ def test_a_short_grace_is_refused(slow):
     "arguments",
     [["compact"], ["retain", "x"], ["retain", "x", "--keep", "foo:3"],
      ["compact", "x", "--max-bytes", "10 parsec"], ["compact", "x", "--max-seconds", "soon"],
-     ["compact", "x", "--workers", "0"], ["collect", "x", "--grace", "soon"], ["retire", "x"],
+     ["compact", "x", "--workers", "0"], ["collect", "x", "--grace", "soon"],
+     ["collect", "x", "--run-is-dead"], ["retire", "x"],
      ["retire", "x@1", "--keep", "latest:3"], ["tag", "x@1"], ["tag", "x", "y"], ["untag", "x"],
      ["tag", "x@1", "latest"], ["unpin", "x"], ["pin", "x", "--by", "y"]],
 )  # fmt: skip

@@ -20,6 +20,7 @@ from lcstore.cli.arguments import (
     Url,
     understood,
 )
+from lcstore.cli.foreseen import foresee, foreseen
 from lcstore.cli.table import Table, size
 from lcstore.units import parse_bytes, parse_seconds
 
@@ -58,7 +59,9 @@ def compact(
             report = store.compact(
                 dry_run=dry_run, max_bytes=most, max_seconds=longest, on_progress=on_progress
             )
-        answer.give(report, chain(compaction(report), _next(answer, report)))
+            forecast = foresee(store) if dry_run else None
+        shown = chain(compaction(report), foreseen(forecast), _next(answer, report))
+        answer.give(report, shown, forecast=forecast)
 
 
 def compaction(report: CompactReport) -> Iterator[Table | str]:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 from lcstore.cli.answer import answering
 from lcstore.cli.arguments import Apply, AsJson, Keep, Options, Pairs, Url, retention_of
 from lcstore.cli.decision import counts, decision
+from lcstore.cli.foreseen import foresee, foreseen
 from lcstore.cli.table import Table
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import RetireReport
+    from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
 
 
@@ -33,11 +35,15 @@ def retain(
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
             report = store.retain(retention, dry_run=not apply, on_progress=on_progress)
-        answer.give(report, _shown(answer.quoted, report, retention))
+            forecast = None if apply else foresee(store, report.retired)
+        answer.give(report, _shown(answer.quoted, report, retention, forecast), forecast=forecast)
 
 
-def _shown(url: str, report: RetireReport, retention: Retention) -> Iterator[Table | str]:
+def _shown(
+    url: str, report: RetireReport, retention: Retention, forecast: Forecast | None
+) -> Iterator[Table | str]:
     yield decision(report)
+    yield from foreseen(forecast)
     yield from (f"Note: {note}" for note in report.notes)
     yield f"{counts(report)}."
     if report.dry_run and report.retired:

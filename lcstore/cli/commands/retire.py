@@ -10,9 +10,12 @@ import typer
 
 from lcstore.cli.answer import Answer, answering
 from lcstore.cli.arguments import Apply, AsJson, AtState, Moved, Options, Pairs, state_of
+from lcstore.cli.foreseen import foresee, foreseen
+from lcstore.cli.table import Table
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import Retired
+    from lcstore.maintain.sizing import Forecast
 
 
 def retire(
@@ -38,15 +41,20 @@ def retire(
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply) as store:
             gone = store.retire(state, reason, dry_run=not apply)
-        answer.give(gone, _shown(answer, gone, reason, apply), url=answer.url, dry_run=not apply)
+            forecast = None if apply else foresee(store, [gone])
+        shown = _done(answer, gone) if apply else _would(answer, gone, reason, forecast)
+        answer.give(gone, shown, url=answer.url, dry_run=not apply, forecast=forecast)
 
 
-def _shown(answer: Answer, gone: Retired, reason: str, applied: bool) -> Iterator[str]:
+def _done(answer: Answer, gone: Retired) -> Iterator[str]:
     named = shlex.quote(f"{answer.url}@{gone.node}")
-    if applied:
-        yield f"Step {gone.step} is retired: hidden now, and deleted once it is collected."
-        yield f"To bring it back before that: lcstore pin {named}"
-        return
-    yield f"Step {gone.step} (node {gone.node}) would be hidden, and deleted once it is collected."
+    yield f"Step {gone.step} is retired: hidden now, and deleted once it is collected."
+    yield f"To bring it back before that: lcstore pin {named}"
+
+
+def _would(answer: Answer, gone: Retired, reason: str, forecast: Forecast | None) -> Iterator[Table | str]:
+    named = shlex.quote(f"{answer.url}@{gone.node}")
     why = f" --reason {shlex.quote(reason)}" if reason else ""
+    yield f"Step {gone.step} (node {gone.node}) would be hidden, and deleted once it is collected."
+    yield from foreseen(forecast)
     yield f"Nothing was changed. To do it: lcstore retire {named}{why} --apply"
