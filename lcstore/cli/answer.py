@@ -145,13 +145,16 @@ class Answer:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
         step = self.next if self.next is not None else _NEXT.get(error.kind, "")
         step = step.replace("{url}", self.quoted)
-        if self.told is not None:
-            error.message = error.message.replace(self.told, self.url)
+        error.message = self.named(error.message)
         if self.as_json:
             about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
             self.give({"error": about | {"next": step or None}}, ())
         hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
         _styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
+
+    def named(self, message: str) -> str:
+        """Return a message with the store called what the user called it."""
+        return message if self.told is None else message.replace(self.told, self.url)
 
     def _no_store(self) -> str:
         """Return what there is instead: people name the folder of all runs by mistake."""

@@ -13,6 +13,7 @@ from lcstore.cli.commands.demo import demo
 from lcstore.cli.commands.diff import diff
 from lcstore.cli.commands.doctor import doctor
 from lcstore.cli.commands.ls import ls
+from lcstore.cli.commands.maintain import maintain
 from lcstore.cli.commands.pin import pin
 from lcstore.cli.commands.repair import repair
 from lcstore.cli.commands.retain import retain
@@ -54,7 +55,7 @@ def _everywhere(
 _COMMANDS = (
     demo, ls, show, diff, stats,
     verify, repair, doctor,
-    retain, compact, collect, retire,
+    maintain, retain, compact, collect, retire,
     tag, untag, pin, unpin, tune,
 )  # fmt: skip
 

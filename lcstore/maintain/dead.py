@@ -86,8 +86,8 @@ def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: b
         if silence.seconds < silence.needed:
             ago = f"{max(0.0, silence.seconds):.0f} s ago"
             raise ConflictError(
-                f"the run may be alive: something was stored {ago}, and as often as it saved, it would have to "
-                f"be silent for {silence.needed:.0f} s; nothing was deleted. If it is dead, ask again then"
+                f"the run may be alive: something was stored {ago}, and as often as it saved, it would have "
+                f"to be silent for {silence.needed:.0f} s; nothing was deleted. If it is dead, ask again then"
             )
     return min(found, key=lambda silence: silence.seconds, default=Silence(float("inf"), LEAST))
 

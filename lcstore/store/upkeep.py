@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lcstore.check.findings import Level, Report
 from lcstore.format.labels import At, check_at, check_tag
+from lcstore.format.markkeys import WHOLE_STATE
 from lcstore.maintain.collect import Collector, CollectReport
 from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from lcstore.maintain.compact import Compactor, CompactReport
     from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
+    from lcstore.store.nightly import MaintainReport
 
 
 class Upkeep(Handle):
@@ -224,6 +226,63 @@ class Upkeep(Handle):
         report = collector.run(dry_run=dry_run)
         self._index.refresh(full=True)
         return report
+
+    def maintain(
+        self,
+        keep: Retention | str,
+        *,
+        dry_run: bool = False,
+        max_bytes: int | None = None,
+        max_seconds: float | None = None,
+        level: Level = "structure",
+        on_progress: OnProgress | None = None,
+    ) -> MaintainReport:
+        """Collect, retain, compact and verify, in this order: all that is to be done every night.
+
+        What was let go of a night before is deleted first; so what is let go of now can be brought back
+        until the next night. It may be interrupted at any time, and the next one goes on.
+
+        Parameters
+        ----------
+        keep
+            As for `retain`.
+        dry_run
+            Only say what would be done.
+        max_bytes, max_seconds
+            As for `compact`.
+        level
+            As for `verify`.
+
+        Returns
+        -------
+        MaintainReport
+            `ok` is false where a part failed, and `problems` says which one and why. Those after it, but for
+            `verify`, did not run.
+
+        Raises
+        ------
+        InvalidInputError
+            `keep` is no rule.
+        """
+        from lcstore.retention.parse import parse_retention
+        from lcstore.store.nightly import run_parts
+
+        self._check_open() if dry_run else self._check_writable()
+        rule = parse_retention(keep) if isinstance(keep, str) else keep
+
+        def compact(retained: RetireReport) -> CompactReport:
+            whole = {one.node for one in retained.retired if one.what == WHOLE_STATE}
+            compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
+            return compactor.run(dry_run=dry_run, without=frozenset(whole))
+
+        return run_parts(
+            self.url,
+            dry_run=dry_run,
+            collect=lambda: self.collect(dry_run=dry_run, on_progress=on_progress),
+            retain=lambda: self.retain(rule, dry_run=dry_run, on_progress=on_progress),
+            compact=compact,
+            verify=lambda: self.verify(level, on_progress),
+        )
 
     # Looking --------------------------------------------------------------------------------------------
 
