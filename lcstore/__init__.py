@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from lcstore.retention.spaced import LogSpaced
     from lcstore.store.opening import open_store as open
     from lcstore.store.store import Store
+    from lcstore.store.whole import copy, remove
     from lcstore.track.policy import Policy
     from lcstore.write.saveinfo import SaveInfo
 
@@ -85,7 +86,9 @@ __all__ = [
     "UnrecognisedWarning",
     "UnsupportedFormatError",
     "__version__",
+    "copy",
     "open",
+    "remove",
 ]
 
 _HOMES: Final = {
@@ -106,7 +109,9 @@ _HOMES: Final = {
     "Store": "lcstore.store.store",
     "Strip": "lcstore.retention.modify",
     "Tagged": "lcstore.retention.keep",
+    "copy": "lcstore.store.whole",
     "open": "lcstore.store.opening:open_store",
+    "remove": "lcstore.store.whole",
 }
 
 

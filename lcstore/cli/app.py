@@ -9,6 +9,7 @@ import typer
 
 from lcstore.cli.commands.collect import collect
 from lcstore.cli.commands.compact import compact
+from lcstore.cli.commands.cp import cp
 from lcstore.cli.commands.demo import demo
 from lcstore.cli.commands.diff import diff
 from lcstore.cli.commands.doctor import doctor
@@ -18,6 +19,7 @@ from lcstore.cli.commands.pin import pin
 from lcstore.cli.commands.repair import repair
 from lcstore.cli.commands.retain import retain
 from lcstore.cli.commands.retire import retire
+from lcstore.cli.commands.rm import rm
 from lcstore.cli.commands.show import show
 from lcstore.cli.commands.stats import stats
 from lcstore.cli.commands.tag import tag
@@ -56,7 +58,7 @@ _COMMANDS = (
     demo, ls, show, diff, stats,
     verify, repair, doctor,
     maintain, retain, compact, collect, retire,
-    tag, untag, pin, unpin, tune,
+    tag, untag, pin, unpin, cp, rm, tune,
 )  # fmt: skip
 
 

@@ -71,7 +71,7 @@ def forecast(
         A record cannot be read, or a kept state not be restored: nothing can be said then.
     """
     contents = read_contents(backend, on_progress=on_progress)
-    sizes = _all_sizes(backend, contents)
+    sizes = all_sizes(backend, contents)
     now = sum(sizes.values())
     without = _let_go(contents, going)
     planned = compactor.plan(without)
@@ -129,13 +129,13 @@ def sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> d
     return sizes | dict(zip(unnamed, spread(size, unnamed), strict=True))
 
 
-def _all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
+def all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
     """Return the bytes of all objects of data, layouts, records of nodes and edges, and second copies."""
     objects = {key for found in contents.data.values() for key in found}
     objects |= {keys.layout_key(digest) for digest in contents.layouts}
     sizes = sizes_of(backend, contents, objects) | contents.lengths
     by_copy = {_copy_of(key): size for key, size in sizes.items()}
-    return sizes | {key: by_copy.get(key, 0) for key in contents.copies}
+    return sizes | {key: by_copy[key] for key in contents.copies if key in by_copy}
 
 
 def _copy_of(key: str) -> str | None:
