@@ -9,7 +9,14 @@ from itertools import chain
 from threading import Lock
 from typing import Any, Final
 
-from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidInputError,
+    LcstoreError,
+    LimitError,
+    NotFoundError,
+)
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
@@ -178,7 +185,7 @@ class _Copy:
             same = read_capped(self.target, keys.STORE_KEY, len(record)) == record
         except NotFoundError:
             return
-        except LcstoreError:
+        except LimitError:
             same = False
         if not same:
             raise ConflictError(
