@@ -17,6 +17,7 @@ from lcstore.graph.graph import Graph
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
+from lcstore.index.parents import forsaken
 from lcstore.index.reading import read_all
 from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
@@ -206,7 +207,7 @@ class _Reading:
         self._read(TAG, self.listing.below(keys.NAMES), lambda key, record: None)
         made.marks = self.listing.marks(made.graph.nodes)
         made.marks.mark(made.graph)
-        _check_parents(made)
+        _check_parents(self.backend, made)
         self._look_again()
         return made
 
@@ -265,18 +266,18 @@ def _refuse(key: str, error: LcstoreError) -> NoReturn:
     raise type(error)(message, key=error.key, step=error.step) from error
 
 
-def _check_parents(taken: Contents) -> None:
-    for node, parent in taken.parents.items():
-        if node in taken.graph.hidden or parent is None or parent in taken.graph.nodes:
-            continue
-        if parent not in taken.marks.retired:
-            name = taken.graph.nodes[node]
-            raise CorruptionError(
-                f"its parent, node {parent}, is missing, and no record says that it was retired; nothing is "
-                "collected while that is so: run `lcstore repair`",
-                key=keys.node_key(name),
-                step=name.step,
-            )
+def _check_parents(backend: Backend, taken: Contents) -> None:
+    graph, retired = taken.graph, taken.marks.retired
+    known = graph.nodes.keys() | retired
+    shown = ((node, parent) for node, parent in taken.parents.items() if node not in graph.hidden)
+    for node in forsaken(backend, {n: parent for n, parent in shown if parent and parent not in known}):
+        name = graph.nodes[node]
+        raise CorruptionError(
+            f"its parent, node {taken.parents[node]}, is missing, and no record says that it was retired; "
+            "nothing is collected while that is so: run `lcstore repair`",
+            key=keys.node_key(name),
+            step=name.step,
+        )
 
 
 def own_edge(node: str, record: NodeRecord) -> Stored:
