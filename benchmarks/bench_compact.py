@@ -88,13 +88,15 @@ def chain(report: Report, folder: Path, count: int) -> None:
         anchor, long = lone_anchor(store), timed(store.restore)
         rows = [row("saved", count, raw, stored(backend), longest(store), written, 0.0)]
         for what, keep in (("compacted and collected", None), (f"kept {KEEP}, the same", KEEP)):
-            done = store.compact(keep=keep)
+            if keep is not None:
+                store.retain(keep)
+            done = store.compact()
             written += done.bytes_written
             store.collect()
             left = len(store.steps())
             rows.append(row(what, left, raw, stored(backend), longest(store), written, done.seconds))
             newest(report, store, what, anchor if keep is None else lone_anchor(store))
-            report.data[what] = {name: value for name, value in vars(done).items() if name != "retired"}
+            report.data[what] = dict(vars(done))
     head = [
         "",
         "states",

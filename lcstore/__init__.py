@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from lcstore.index.states import Listed
     from lcstore.maintain.collect import CollectReport
     from lcstore.maintain.compact import CompactReport
+    from lcstore.maintain.copying import CopyReport
+    from lcstore.maintain.removal import RemoveReport
     from lcstore.maintain.retire import Retired, RetireReport
+    from lcstore.maintain.sizing import Forecast
     from lcstore.read.diff import Diff, TensorDiff
     from lcstore.read.snapshot import Snapshot
     from lcstore.read.walk import Walk
@@ -58,9 +61,11 @@ if TYPE_CHECKING:
         Strip,
         Tagged,
     )
+    from lcstore.store.nightly import MaintainReport
     from lcstore.store.opening import open_store as open
     from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
+    from lcstore.store.whole import copy, remove
     from lcstore.track.policy import Policy
     from lcstore.write.saveinfo import SaveInfo
 
@@ -71,6 +76,7 @@ __all__ = [
     "CollectReport",
     "CompactReport",
     "ConflictError",
+    "CopyReport",
     "CorruptionError",
     "DamageWarning",
     "Diff",
@@ -80,6 +86,7 @@ __all__ = [
     "ExactOnly",
     "FallbackWarning",
     "Finding",
+    "Forecast",
     "InvalidInputError",
     "LCCodec",
     "LatestN",
@@ -87,10 +94,12 @@ __all__ = [
     "LimitError",
     "Listed",
     "LogSpaced",
+    "MaintainReport",
     "NotFoundError",
     "Pinned",
     "Policy",
     "ReadOnlyError",
+    "RemoveReport",
     "RepairReport",
     "Retention",
     "RetireReport",
@@ -111,19 +120,25 @@ __all__ = [
     "VerifyReport",
     "Walk",
     "__version__",
+    "copy",
     "open",
+    "remove",
 ]
 
 #: Where a public name is defined. The rules of retention are found together, and so are the errors.
 _HOMES: Final = {
     "CollectReport": "lcstore.maintain.collect",
     "CompactReport": "lcstore.maintain.compact",
+    "CopyReport": "lcstore.maintain.copying",
     "Diff": "lcstore.read.diff",
     "Durability": "lcstore.durability",
     "Finding": "lcstore.check.findings",
+    "Forecast": "lcstore.maintain.sizing",
     "LCCodec": "lcstore.codec.lc",
     "Listed": "lcstore.index.states",
+    "MaintainReport": "lcstore.store.nightly",
     "Policy": "lcstore.track.policy",
+    "RemoveReport": "lcstore.maintain.removal",
     "RepairReport": "lcstore.check.repaired",
     "RetireReport": "lcstore.maintain.retire",
     "Retired": "lcstore.maintain.retire",
@@ -135,7 +150,9 @@ _HOMES: Final = {
     "TensorDiff": "lcstore.read.diff",
     "VerifyReport": "lcstore.check.findings",
     "Walk": "lcstore.read.walk",
+    "copy": "lcstore.store.whole",
     "open": "lcstore.store.opening:open_store",
+    "remove": "lcstore.store.whole",
 }
 
 

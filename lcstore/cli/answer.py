@@ -61,6 +61,8 @@ class Answer:
         self.as_json = as_json
         self.storage_options = options
         self.next: str | None = None
+        #: The URL as the store says it: errors name that, and people typed the other.
+        self.told: str | None = None
 
     @property
     def quoted(self) -> str:
@@ -78,7 +80,7 @@ class Answer:
             store = lcstore.open(self.url, mode, storage_options=self.storage_options, threads=threads)
         except NotFoundError as error:
             raise NotFoundError(f"{self.url}: {self._no_store()}") from error
-        self.next = None
+        self.next, self.told = None, store.url
         with store:
             yield store
 
@@ -143,11 +145,16 @@ class Answer:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
         step = self.next if self.next is not None else _NEXT.get(error.kind, "")
         step = step.replace("{url}", self.quoted)
+        error.message = self.named(error.message)
         if self.as_json:
             about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
             self.give({"error": about | {"next": step or None}}, ())
         hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
         _styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
+
+    def named(self, message: str) -> str:
+        """Return a message with the store called what the user called it."""
+        return message if self.told is None else message.replace(self.told, self.url)
 
     def _no_store(self) -> str:
         """Return what there is instead: people name the folder of all runs by mistake."""

@@ -9,17 +9,23 @@ import typer
 
 from lcstore.cli.commands.collect import collect
 from lcstore.cli.commands.compact import compact
+from lcstore.cli.commands.cp import cp
 from lcstore.cli.commands.demo import demo
 from lcstore.cli.commands.diff import diff
 from lcstore.cli.commands.doctor import doctor
 from lcstore.cli.commands.ls import ls
+from lcstore.cli.commands.maintain import maintain
 from lcstore.cli.commands.pin import pin
 from lcstore.cli.commands.repair import repair
+from lcstore.cli.commands.retain import retain
 from lcstore.cli.commands.retire import retire
+from lcstore.cli.commands.rm import rm
 from lcstore.cli.commands.show import show
 from lcstore.cli.commands.stats import stats
 from lcstore.cli.commands.tag import tag
 from lcstore.cli.commands.tune import tune
+from lcstore.cli.commands.unpin import unpin
+from lcstore.cli.commands.untag import untag
 from lcstore.cli.commands.verify import verify
 from lcstore.version import __version__
 
@@ -49,7 +55,10 @@ def _everywhere(
 
 
 _COMMANDS = (
-    demo, ls, show, diff, verify, repair, compact, collect, retire, tag, pin, stats, tune, doctor
+    demo, ls, show, diff, stats,
+    verify, repair, doctor,
+    maintain, retain, compact, collect, retire,
+    tag, untag, pin, unpin, cp, rm, tune,
 )  # fmt: skip
 
 

@@ -38,6 +38,18 @@ Keep: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--keep", metavar="RETENTION", help="What to keep: 'latest:3 | every:1000'; repeatable."),
 ]
+Apply: TypeAlias = Annotated[bool, typer.Option("--apply", help="Do it. Without this it is only shown.")]
+#: What a command took once, and tells where it is now.
+Moved: TypeAlias = Annotated[list[str] | None, typer.Option("--keep", hidden=True)]
+MaxBytes: TypeAlias = Annotated[
+    str | None, typer.Option("--max-bytes", metavar="SIZE", help="Write no more than this: 10GB.")
+]
+MaxSeconds: TypeAlias = Annotated[
+    str | None, typer.Option("--max-seconds", metavar="TIME", help="Begin nothing after this time: 2h.")
+]
+Threads: TypeAlias = Annotated[
+    int | None, typer.Option("--workers", min=1, help="Threads to merge with; one per core if not given.")
+]
 Grace: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -124,12 +136,14 @@ def understood(option: str, read: Callable[[str], T], text: str | None) -> T | N
         raise typer.BadParameter(f"{option}: {error}") from error
 
 
-def retention_of(keeps: list[str] | None) -> Retention | None:
-    """Return the retention that all ``--keep`` make together; None where there is none."""
+def retention_of(keeps: list[str] | None) -> Retention:
+    """Return the retention that all ``--keep`` make together."""
     from lcstore.retention.parse import parse_retention
 
     united: Retention | None = None
     for text in keeps or ():
         one = understood("--keep", parse_retention, text)
         united = one if united is None or one is None else united | one
+    if united is None:
+        raise typer.BadParameter("say what to keep: --keep 'latest:3 | every:1000'")
     return united

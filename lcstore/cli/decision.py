@@ -1,4 +1,4 @@
-"""What a retention decided, as people read it; for `retire` and `compact`."""
+"""What a retention decided, as people read it; for `retain` and `maintain`."""
 
 from __future__ import annotations
 

@@ -267,6 +267,11 @@ def copied_from(key: str) -> str | None:
     return f"{key.removesuffix('.copy.json')}.json"
 
 
+def is_metadata(key: str) -> bool:
+    """Return whether a key is that of the metadata of a part's Zarr group."""
+    return is_data_key(key) and key.endswith("/zarr.json")
+
+
 def is_part(key: str) -> bool:
     """Return whether a key is that of a part that is an object of its own."""
     return is_data_key(key) and key.endswith("/part.json")

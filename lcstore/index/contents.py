@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError
@@ -16,6 +17,7 @@ from lcstore.graph.graph import Graph
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
+from lcstore.index.parents import forsaken
 from lcstore.index.reading import read_all
 from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
@@ -48,6 +50,8 @@ class Stored:
         Its objects by array.
     exact
         The objects of the target's exact value, for an own edge.
+    besides
+        Objects of neither: metadata, plain values, parts that are objects of their own.
     """
 
     edge: str
@@ -58,6 +62,12 @@ class Stored:
     ops: bytes
     arrays: dict[Array, tuple[ObjectRef, ...]]
     exact: tuple[ObjectRef, ...] = ()
+    besides: tuple[ObjectRef, ...] = ()
+
+    @property
+    def objects(self) -> Iterator[ObjectRef]:
+        """All objects that its record names."""
+        return chain(*self.arrays.values(), self.exact, self.besides)
 
 
 @dataclass
@@ -82,6 +92,8 @@ class Contents:
         Keys of second copies.
     retired, condemned
         Keys of the retirements and condemnations that were there before the nodes and edges were listed.
+    lengths
+        Bytes of the records of nodes and edges, by key.
     """
 
     graph: Graph
@@ -95,6 +107,7 @@ class Contents:
     copies: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
     condemned: list[str] = field(default_factory=list)
+    lengths: dict[str, int] = field(default_factory=dict)
 
     @property
     def kept(self) -> set[str]:
@@ -183,6 +196,7 @@ class _Reading:
             copies=listing.below(keys.COPIES),
             retired=[key for key in listing.below(keys.RETIRED) if key in early],
             condemned=listing.below(keys.CONDEMNED),
+            lengths=dict(self.before.lengths),
         )
 
     def run(self) -> Contents:
@@ -193,7 +207,7 @@ class _Reading:
         self._read(TAG, self.listing.below(keys.NAMES), lambda key, record: None)
         made.marks = self.listing.marks(made.graph.nodes)
         made.marks.mark(made.graph)
-        _check_parents(made)
+        _check_parents(self.backend, made)
         self._look_again()
         return made
 
@@ -203,7 +217,8 @@ class _Reading:
             self.made.data[edge] = self.backend.list(keys.edge_folder(edge))
 
     def _read(self, kind: Kind[Any, R], found: list[str], take: Callable[[str, R], None]) -> set[str]:
-        return read_all(self.backend, kind, found, take, _refuse, self.on_progress)
+        lengths = self.made.lengths if kind in (NODE, EDGE) else None
+        return read_all(self.backend, kind, found, take, _refuse, self.on_progress, lengths=lengths)
 
     def _nodes(self) -> None:
         made, before, new = self.made, self.before, []
@@ -251,32 +266,37 @@ def _refuse(key: str, error: LcstoreError) -> NoReturn:
     raise type(error)(message, key=error.key, step=error.step) from error
 
 
-def _check_parents(taken: Contents) -> None:
-    for node, parent in taken.parents.items():
-        if node in taken.graph.hidden or parent is None or parent in taken.graph.nodes:
-            continue
-        if parent not in taken.marks.retired:
-            name = taken.graph.nodes[node]
-            raise CorruptionError(
-                f"its parent, node {parent}, is missing, and no record says that it was retired; nothing is "
-                "collected while that is so: run `lcstore repair`",
-                key=keys.node_key(name),
-                step=name.step,
-            )
+def _check_parents(backend: Backend, taken: Contents) -> None:
+    graph, retired = taken.graph, taken.marks.retired
+    known = graph.nodes.keys() | retired
+    shown = ((node, parent) for node, parent in taken.parents.items() if node not in graph.hidden)
+    for node in forsaken(backend, {n: parent for n, parent in shown if parent and parent not in known}):
+        name = graph.nodes[node]
+        raise CorruptionError(
+            f"its parent, node {taken.parents[node]}, is missing, and no record says that it was retired; "
+            "nothing is collected while that is so: run `lcstore repair`",
+            key=keys.node_key(name),
+            step=name.step,
+        )
 
 
 def own_edge(node: str, record: NodeRecord) -> Stored:
     """Return the edge that a node was saved with."""
     exact = record.exact.objects if record.exact is not None else ()
     ops = record.edge.columns.get("op", b"")
-    edge = record.edge
-    return Stored(edge.id, edge.base, node, True, record.layout, ops, _arrays(edge), exact)
+    edge, single = record.edge, (part.stored for part in record.edge.parts if part.stored is not None)
+    besides = (*_besides(edge), *record.leaves_objects, *single)
+    return Stored(edge.id, edge.base, node, True, record.layout, ops, _arrays(edge), exact, besides)
 
 
 def shortcut_edge(record: EdgeRecord) -> Stored:
     """Return an edge that maintenance added."""
-    edge = record.edge
-    return Stored(edge.id, edge.base, record.target, False, "", edge.columns.get("op", b""), _arrays(edge))
+    edge, ops = record.edge, record.edge.columns.get("op", b"")
+    return Stored(edge.id, edge.base, record.target, False, "", ops, _arrays(edge), (), _besides(edge))
+
+
+def _besides(edge: EdgeBody) -> tuple[ObjectRef, ...]:
+    return tuple(ref for ref in edge.objects if keys.parse_data_key(ref.key).pool is None)
 
 
 def _arrays(edge: EdgeBody) -> dict[Array, tuple[ObjectRef, ...]]:

@@ -56,6 +56,8 @@ CHECKING: Final[Order] = ((keys.NODES, keys.EDGES), ("",))
 #: Who finds objects missing, and looks whether they were let go. Their condemnation was there before they
 #: went, and its record goes before it does: where the condemnation is not there any more, the record is not.
 AGAIN: Final[Order] = ((keys.CONDEMNED,), (keys.NODES, keys.COPIES, keys.EDGES))
+#: Who finds a parent missing, and looks whether it was let go: see `forsaken`.
+PARENTS: Final[Order] = ((keys.RETIRED,), (keys.NODES, keys.COPIES))
 
 
 def committed(edge: str, more: Sequence[str], *, builds: bool = False, at_once: bool = False) -> Order:

@@ -177,6 +177,7 @@ def read_all(
     problem: Callable[[str, LcstoreError], None],
     on_progress: OnProgress | None = None,
     mended: Callable[[str, LcstoreError], None] | None = None,
+    lengths: dict[str, int] | None = None,
 ) -> set[str]:
     """Read all records of one kind that were listed.
 
@@ -193,6 +194,8 @@ def read_all(
     mended
         Given each that could be read by its second copy alone, with what is wrong with it; it was taken.
         Without it, that is warned of (`FallbackWarning`).
+    lengths
+        Filled with the bytes of each record that was read, by key.
 
     Returns
     -------
@@ -208,6 +211,8 @@ def read_all(
         there.add(read.key)
         if read.record is not None:
             take(read.key, read.record)
+            if lengths is not None:
+                lengths[read.key] = read.nbytes
             if read.error is not None and mended is not None:
                 mended(read.key, read.error)
             elif read.error is not None:

@@ -24,6 +24,8 @@ from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import COPIES, Listing
 from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.maintain.dead import Silence, check_dead, check_still
+from lcstore.maintain.sizing import sizes_of
 from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped, storage_clock
@@ -55,6 +57,8 @@ class CollectReport:
         States that stay.
     grace_seconds
         How long this collection waited between condemning and deleting.
+    silence
+        Where the grace was cut short: how long no run had written.
     """
 
     url: str
@@ -68,6 +72,7 @@ class CollectReport:
     deleted_marks: int
     kept_states: int
     grace_seconds: float
+    silence: Silence | None = None
 
 
 class Collector:
@@ -80,7 +85,9 @@ class Collector:
     durability
         Says which anchors stay.
     grace
-        Seconds between condemning and deleting; the store's own grace if that is longer.
+        Seconds between condemning and deleting; the store's own grace if None.
+    run_is_dead
+        Whether it may be shorter than that. What speaks against it is looked for.
     """
 
     def __init__(
@@ -91,19 +98,28 @@ class Collector:
         durability: Durability,
         grace: float | None = None,
         on_progress: OnProgress | None = None,
+        *,
+        run_is_dead: bool = False,
     ) -> None:
         self.backend = backend
         self.index = index
         self.executor = executor
         self.durability = durability
         self.on_progress = on_progress
-        least = read_store_record(backend).grace_seconds
-        self.grace = least if grace is None else grace
-        if self.grace < least:
+        self.least = read_store_record(backend).grace_seconds
+        self.grace = self.least if grace is None else grace
+        self.silence: Silence | None = None
+        if self.is_cut_short and not run_is_dead:
             raise InvalidInputError(
-                f"the grace of this store is {least} s: collecting after {self.grace} s might take away what "
-                "a reader or writer is about to use; give no grace, or a longer one"
+                f"the grace of this store is {self.least} s: collecting after {self.grace:g} s might take "
+                "away what a reader or writer is about to use. Give no grace, or a longer one; where nothing "
+                "writes to this store any more, say so: run_is_dead=True, or --run-is-dead"
             )
+
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether less is waited than the store asks for."""
+        return self.grace < self.least
 
     @property
     def _layout(self) -> Callable[[str], Layout]:
@@ -112,6 +128,10 @@ class Collector:
     def run(self, *, dry_run: bool) -> CollectReport:
         """Collect, or say what would be collected."""
         contents = self._contents(None)
+        if self.is_cut_short:
+            self.silence = check_dead(self.backend, contents, self.least, dry_run=dry_run)
+            before, contents = contents, self._contents(contents)
+            check_still(before, contents)
         verdict = judge(contents, self._layout, self.durability)
         orphans = set(contents.data) if dry_run else self._orphans(contents)
         scopes = list(condemnable(contents, verdict, orphans))
@@ -122,7 +142,10 @@ class Collector:
             return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True)
         self._settle(contents, new)
         self._condemn(new)
-        return self._after(self._contents(contents), new)
+        after = self._contents(contents)
+        if self.is_cut_short:
+            check_still(contents, after)
+        return self._after(after, new)
 
     def _after(self, contents: Contents, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
@@ -303,23 +326,13 @@ class Collector:
             deleted_marks=marks,
             kept_states=len(contents.kept),
             grace_seconds=self.grace,
+            silence=self.silence,
         )
 
     def _freed(self, contents: Contents, gone: Sequence[Scope]) -> tuple[int, int]:
         """Count objects and their bytes, as the records give them; what no record names is asked for."""
         objects = set(_objects(contents, gone))
-        sizes: dict[str, int] = {}
-        for stored in contents.stored.values():
-            refs = [ref for some in stored.arrays.values() for ref in some]
-            sizes |= {ref.key: ref.nbytes for ref in (*refs, *stored.exact) if ref.key in objects}
-        unnamed = sorted(objects - sizes.keys())
-        return len(objects), sum(sizes.values()) + (sum(spread(self._size, unnamed)) if unnamed else 0)
-
-    def _size(self, key: str) -> int:
-        try:
-            return self.backend.size(key)
-        except NotFoundError:
-            return 0
+        return len(objects), sum(sizes_of(self.backend, contents, objects).values())
 
 
 def _of_layouts(digests: Iterable[str]) -> list[Scope]:

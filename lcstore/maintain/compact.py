@@ -18,7 +18,6 @@ from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.index import Index
-from lcstore.maintain.retire import RetireReport
 from lcstore.maintain.verdict import weights_of
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
@@ -53,8 +52,6 @@ class CompactReport:
         Why an edge was not added, by the step it leads to.
     seconds
         Wall time.
-    retired
-        What the retention let go of, where one was given.
     bytes_besides
         Of `bytes_after`: anchors that no restore needs, so that damage costs little.
     """
@@ -73,7 +70,6 @@ class CompactReport:
     latest_after: int
     skipped: dict[int, str]
     seconds: float
-    retired: RetireReport | None = None
     bytes_besides: int = 0
 
 
@@ -114,19 +110,17 @@ class Compactor:
         self.made: dict[tuple[str, str], EdgeRef] = {}
         self.skipped: dict[int, str] = {}
 
-    def run(self, *, dry_run: bool, retired: RetireReport | None = None) -> CompactReport:
+    def run(self, *, dry_run: bool, without: frozenset[str] = frozenset()) -> CompactReport:
         """Plan, and carry the plan out.
 
         Parameters
         ----------
         dry_run
             Plan only.
-        retired
-            What was just let go of, or would be.
+        without
+            Nodes that would be let go of before.
         """
         began = time.monotonic()
-        going = retired.retired if retired is not None else ()
-        without = frozenset(one.node for one in going if one.what == markkeys.WHOLE_STATE)
         planned = self.plan(without)
         added = 0
         if not dry_run:
@@ -152,7 +146,6 @@ class Compactor:
             latest_after=planned.newest_after,
             skipped=self.skipped,
             seconds=time.monotonic() - began,
-            retired=retired,
         )
 
     def plan(self, without: frozenset[str] = frozenset()) -> Planned:
@@ -176,6 +169,10 @@ class Compactor:
             if not found:
                 return planned
             partial |= found
+
+    def ops(self, shortcut: Shortcut) -> bytes:
+        """Return what an edge to be made will say of each tensor, found out from records alone."""
+        return self._merger(shortcut).columns.op.tobytes()
 
     def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
         """Return whether a merge to a retired or stripped state takes what went: no kept state needs that."""

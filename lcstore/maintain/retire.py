@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -109,7 +110,9 @@ def retire_by(
     return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
 
 
-def retire_node(backend: Backend, index: Index, executor: Executor, node: str, reason: str) -> Retired:
+def retire_node(
+    backend: Backend, index: Index, executor: Executor, node: str, reason: str, *, dry_run: bool = False
+) -> Retired:
     """Let go of one state.
 
     Raises
@@ -120,14 +123,17 @@ def retire_node(backend: Backend, index: Index, executor: Executor, node: str, r
     graph = index.refresh(full=True)
     name = graph.nodes[node]
     if node in tips(_as_candidates(graph.nodes.values())) - index.marks.superseded:
+        again = shlex.quote(f"{backend.url}@{node}")
         raise InvalidInputError(
-            f"step {name.step} is the latest state of run {name.run}, which is kept: go on from an earlier "
-            "one with store.rewind(step), and save; then it may go"
+            f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from "
+            "it. Where it went astray, go on from an earlier step with store.rewind(STEP), and save; "
+            f"then `lcstore retire {again} --apply`"
         )
     if node in index.marks.pinned:
-        raise InvalidInputError(f"step {name.step} is pinned: unpin it first")
+        held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
+        raise InvalidInputError(f"step {name.step} is pinned: `lcstore unpin {held}` first")
     gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason)
-    if node not in graph.hidden:
+    if node not in graph.hidden and not dry_run:
         put_retired(backend, executor, [gone])
         index.refresh(full=True)
     return gone

@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -23,6 +25,7 @@ from lcstore.storage.safekeys import safe_join, validate_key
 
 #: Hidden names are temporary files of writers (perhaps of dead ones), or not ours at all.
 _TEMPORARY: Final = ".tmp-"
+_LEFTOVER: Final = re.compile(r"\.tmp-[0-9a-f]{24}")
 _CREATE: Final = (
     os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 )
@@ -206,6 +209,17 @@ class LocalBackend(BaseBackend):
             except OSError:
                 return
             folder = os.path.dirname(folder)
+
+    def tidy(self, folders: Iterable[str]) -> None:
+        """Take away what dead writers left in some folders; then those, and the root, where empty."""
+        walks = [os.walk(f"{self.root}/{folder}", topdown=False) for folder in folders]
+        for folder, _, names in (*chain.from_iterable(walks), (self.root, (), os.listdir(self.root))):
+            for name in filter(_LEFTOVER.fullmatch, names):
+                with mapped("delete", name):
+                    _unlink(f"{folder}/{name}")
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        self._settled.clear()
 
     def _size(self, key: str) -> int:
         return self._look(key).st_size

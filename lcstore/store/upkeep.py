@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.format.labels import At, check_tag
+from lcstore.format.markkeys import WHOLE_STATE
 from lcstore.maintain.collect import Collector, CollectReport
 from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
@@ -17,8 +19,10 @@ from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.check.repaired import RepairReport
-    from lcstore.maintain.compact import CompactReport
+    from lcstore.maintain.compact import Compactor, CompactReport
+    from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
+    from lcstore.store.nightly import MaintainReport
 
 
 class Upkeep(Handle):
@@ -68,20 +72,30 @@ class Upkeep(Handle):
 
     # Letting go -----------------------------------------------------------------------------------------
 
-    def retire(self, at: At, reason: str = "") -> Retired:
+    def retire(self, at: At, reason: str = "", *, dry_run: bool = False) -> Retired:
         """Let go of one state.
 
         It is not listed or found any more, and the next `collect` deletes what only it needed. States that
         were saved on top of it are not harmed. Until it is collected, its node's id still finds it, and
         `pin` brings it back.
 
+        Parameters
+        ----------
+        at
+            As for `restore`.
+        reason
+            Why; kept in the record.
+        dry_run
+            Only say what would be let go.
+
         Raises
         ------
         InvalidInputError
             It is the latest state of its run, or pinned.
         """
-        self._check_writable()
-        return retire_node(self._backend, self._index, self._executor, self._found(at), reason)
+        self._check_open() if dry_run else self._check_writable()
+        node = self._found(at)
+        return retire_node(self._backend, self._index, self._executor, node, reason, dry_run=dry_run)
 
     def retain(
         self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None
@@ -117,7 +131,6 @@ class Upkeep(Handle):
     def compact(
         self,
         *,
-        keep: Retention | str | None = None,
         dry_run: bool = False,
         max_bytes: int | None = None,
         max_seconds: float | None = None,
@@ -125,13 +138,12 @@ class Upkeep(Handle):
     ) -> CompactReport:
         """Add merged edges, so that every state is quick to restore, and retired ones need not stay.
 
-        Nothing that can be restored changes by a bit. The edges take bytes of their own; `collect` then frees
-        what is not needed any more.
+        Nothing is let go of (that is what `retain` does), and nothing that can be restored changes by a bit.
+        The edges take bytes of their own; `collect` then frees what is not needed any more. `maintain` does
+        all of it.
 
         Parameters
         ----------
-        keep
-            A retention rule, applied first, as by `retain`.
         dry_run
             Only say what would be done.
         max_bytes, max_seconds
@@ -140,26 +152,42 @@ class Upkeep(Handle):
         on_progress
             Called with what is being done, how much of it is done, and how much there is.
         """
+        self._check_open() if dry_run else self._check_writable()
+        compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
+        return compactor.run(dry_run=dry_run)
+
+    def _compactor(self, **bounds: Any) -> Compactor:
         from lcstore.maintain.compact import Compactor
 
-        self._check_open() if dry_run else self._check_writable()
-        retired = self.retain(keep, dry_run=dry_run, on_progress=on_progress) if keep is not None else None
-        compactor = Compactor(
-            self._backend,
-            self._index,
-            self._reader,
-            self._executor,
-            self._durability,
-            max_bytes=max_bytes,
-            max_seconds=max_seconds,
-            on_progress=on_progress,
+        return Compactor(self._backend, self._index, self._reader, self._executor, self._durability, **bounds)
+
+    def forecast(self, going: Iterable[Retired] = (), *, on_progress: OnProgress | None = None) -> Forecast:
+        """Say how many bytes the store takes now, once compacted, and once collected after that.
+
+        Records are read, and no data.
+
+        Parameters
+        ----------
+        going
+            What would be let go of before: `retired` of what ``retain(keep, dry_run=True)`` returns.
+
+        Raises
+        ------
+        CorruptionError
+            A record cannot be read, or a kept state not be restored: nothing can be said then.
+        """
+        from lcstore.maintain.sizing import forecast
+
+        self._check_open()
+        return forecast(
+            self._backend, self._index.layout, self._compactor(), self._durability, going, on_progress
         )
-        return compactor.run(dry_run=dry_run, retired=retired)
 
     def collect(
         self,
         *,
         grace: float | str | None = None,
+        run_is_dead: bool = False,
         dry_run: bool = False,
         on_progress: OnProgress | None = None,
     ) -> CollectReport:
@@ -170,6 +198,11 @@ class Upkeep(Handle):
         grace
             Seconds, or ``"24h"``: how long ago a thing must have been condemned. The store's own if None;
             it cannot be shorter than that. So what this call condemns a later one deletes.
+        run_is_dead
+            No run writes to this store any more: the grace may be shorter, so that space is free at once
+            (``grace=0``). It is refused where something was stored lately (within twice what the last saves
+            were apart, and a minute at least), or while this looks several times. Restores that are under
+            way may fail; nothing that is kept is lost.
         dry_run
             Only say what would be deleted in the end.
 
@@ -177,15 +210,80 @@ class Upkeep(Handle):
         ------
         CorruptionError
             A record cannot be read, or a kept state not be restored: nothing is deleted then.
+        ConflictError
+            With `run_is_dead`: something shows that a run is alive. Nothing is deleted.
         """
         self._check_open() if dry_run else self._check_writable()
         seconds = parse_seconds(grace) if isinstance(grace, str) else grace
         collector = Collector(
-            self._backend, self._index, self._executor, self._durability, seconds, on_progress
+            self._backend,
+            self._index,
+            self._executor,
+            self._durability,
+            seconds,
+            on_progress,
+            run_is_dead=run_is_dead,
         )
         report = collector.run(dry_run=dry_run)
         self._index.refresh(full=True)
         return report
+
+    def maintain(
+        self,
+        keep: Retention | str,
+        *,
+        dry_run: bool = False,
+        max_bytes: int | None = None,
+        max_seconds: float | None = None,
+        level: Level = "structure",
+        on_progress: OnProgress | None = None,
+    ) -> MaintainReport:
+        """Collect, retain, compact and verify, in this order: all that is to be done every night.
+
+        What was let go of a night before is deleted first; so what is let go of now can be brought back
+        until the next night. It may be interrupted at any time, and the next one goes on.
+
+        Parameters
+        ----------
+        keep
+            As for `retain`.
+        dry_run
+            Only say what would be done.
+        max_bytes, max_seconds
+            As for `compact`.
+        level
+            As for `verify`.
+
+        Returns
+        -------
+        MaintainReport
+            `ok` is false where a part failed, and `problems` says which one and why. Those after it, but for
+            `verify`, did not run.
+
+        Raises
+        ------
+        InvalidInputError
+            `keep` is no rule.
+        """
+        from lcstore.retention.parse import parse_retention
+        from lcstore.store.nightly import run_parts
+
+        self._check_open() if dry_run else self._check_writable()
+        rule = parse_retention(keep) if isinstance(keep, str) else keep
+
+        def compact(retained: RetireReport) -> CompactReport:
+            whole = {one.node for one in retained.retired if one.what == WHOLE_STATE}
+            compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
+            return compactor.run(dry_run=dry_run, without=frozenset(whole))
+
+        return run_parts(
+            self.url,
+            dry_run=dry_run,
+            collect=lambda: self.collect(dry_run=dry_run, on_progress=on_progress),
+            retain=lambda: self.retain(rule, dry_run=dry_run, on_progress=on_progress),
+            compact=compact,
+            verify=lambda: self.verify(level, on_progress),
+        )
 
     # Looking --------------------------------------------------------------------------------------------
 

@@ -261,7 +261,10 @@ def test_help(command):
     assert "--json" in result.stdout
 
 
-@pytest.mark.parametrize("command", [*EVERY, "compact", "collect", "retire", "pin", "tag", "tune", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    [*EVERY, "compact", "collect", "retain", "retire", "pin", "unpin", "tag", "untag", "tune", "demo"],
+)
 def test_help_flows_to_the_width_of_the_terminal(command, monkeypatch):
     """A line of help that ends early ends a paragraph: the next word would not have fitted in."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 import lcstore
 from lcstore.cli.app import app
 
-EVERY = ("compact", "collect", "retire", "tag", "pin")
+EVERY = ("compact", "collect", "retain", "retire", "tag", "untag", "pin", "unpin")
 DOCUMENT = Path(lcstore.__file__).parents[1] / "docs" / "maintenance.md"
 KEEP = "latest:3 | every:100"
 KEPT = [0, 100, 200, 270, 280, 290]
@@ -86,10 +86,11 @@ def values(url: str) -> dict[int, bytes]:
 
 def test_compact_and_collect_leave_what_is_kept_as_it_was(run):
     before = values(run)
-    report = document("compact", run, "--keep", "latest:3", "--keep", "EveryNSteps(100)")
+    retained = document("retain", run, "--keep", "latest:3", "--keep", "EveryNSteps(100)", "--apply")
+    assert len(retained["retired"]) == 24
+    report = document("compact", run)
     assert report["added"] == report["planned"] > 0
     assert report["longest_after"] < report["longest_before"] == 30
-    assert len(report["retired"]["retired"]) == 24
     assert steps(run) == KEPT
     size = document("stats", run)["bytes_stored"]["total"]
     assert document("collect", run, "--apply")["deleted_states"] > 0
@@ -101,8 +102,9 @@ def test_compact_and_collect_leave_what_is_kept_as_it_was(run):
 def test_showing_a_plan_changes_nothing(run):
     before = everything(run)
     for arguments in (
-        ["compact", run, "--keep", KEEP, "--dry-run", "--collect"],
-        ["retire", run, "--keep", KEEP],
+        ["compact", run, "--dry-run"],
+        ["retain", run, "--keep", KEEP],
+        ["retire", f"{run}@150"],
         ["collect", run],
     ):
         assert call(*arguments).exit_code == 0
@@ -111,8 +113,8 @@ def test_showing_a_plan_changes_nothing(run):
 
 
 def test_compact_says_what_it_did(run):
-    result = call("compact", run, "--keep", KEEP, "--dry-run")
-    assert "6 states kept, 24 retired" in result.stdout
+    call("retain", run, "--keep", KEEP, "--apply")
+    result = call("compact", run, "--dry-run")
     assert "Nothing was changed" in result.stdout
     command = shlex.split(result.stdout.rpartition("lcstore ")[2])
     result = call(*command)
@@ -132,12 +134,12 @@ def test_compact_keeps_to_its_budget(run):
     assert "The time ran out" in call("compact", run, "--max-seconds", "0s").stdout
 
 
-def test_compact_and_collect_in_one(run, slow):
-    done = document("compact", run, "--keep", KEEP, "--collect")
-    assert done["collected"]["deleted_bytes"] > 0
-    done = document("compact", slow, "--keep", KEEP, "--collect", "--grace", "2d")
-    assert done["collected"]["deleted_bytes"] == 0
-    assert done["collected"]["waiting"] > 0
+@pytest.mark.parametrize("command", ["compact", "retire"])
+def test_a_rule_given_to_what_takes_none_is_told_where_it_belongs(command, run):
+    result = call(command, run, "--keep", KEEP)
+    assert result.exit_code == 2
+    assert "lcstore retain" in " ".join(result.stderr.replace("│", " ").split())
+    assert steps(run) == list(range(0, 300, 10))
 
 
 def test_what_an_interrupted_save_left_is_counted_in_bytes(tmp_path):
@@ -153,8 +155,46 @@ def test_what_an_interrupted_save_left_is_counted_in_bytes(tmp_path):
     assert not (url / left).exists()
 
 
+@pytest.mark.parametrize(
+    "arguments", [["compact", "{}", "--dry-run"], ["collect", "{}"], ["retain", "{}", "--keep", KEEP],
+                  ["retire", "{}@150"]],
+)  # fmt: skip
+def test_every_dry_run_shows_what_becomes_of_the_bytes(arguments, run):
+    words = [word.format(run) for word in arguments]
+    told = document(*words)["forecast"]
+    there = sum(len(data) for data in everything(run).values())
+    assert told["bytes_now"] == pytest.approx(there, rel=0.02)
+    assert told["bytes_compacted"] > told["bytes_now"]
+    assert told["bytes_collected"] < told["bytes_compacted"]
+    shown = call(*words).stdout
+    for line in ("bytes of the store", "now", "once compacted, about", "once collected after that, about"):
+        assert line in shown
+
+
+def test_what_was_done_is_not_foretold(run):
+    assert document("retain", run, "--keep", KEEP, "--apply")["forecast"] is None
+    assert "once compacted" not in call("compact", run).stdout
+
+
+def test_space_of_a_dead_run_is_free_at_once(slow):
+    call("retain", slow, "--keep", KEEP, "--apply")
+    words = ["collect", slow, "--grace", "0", "--run-is-dead"]
+    refused = call(*words, "--apply")
+    assert refused.exit_code == 1
+    assert "may be alive" in refused.stderr
+    assert call("collect", slow, "--grace", "0", "--apply").exit_code == 1
+    for path in Path(slow).rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    shown = call(*words).stdout
+    assert "Nothing was saved for" in shown
+    command = shlex.split(shown.rpartition("lcstore ")[2])
+    assert command[1:] == [*words[1:], "--apply"]
+    assert document(*command)["deleted_objects"] > 0
+    assert document("collect", slow)["waiting"] == 0
+
+
 def test_collect_waits_for_the_grace(slow):
-    call("retire", slow, "--keep", KEEP, "--apply")
+    call("retain", slow, "--keep", KEEP, "--apply")
     would = call("collect", slow)
     assert "24 h" in would.stdout
     assert f"lcstore collect {shlex.quote(slow)} --apply" in would.stdout
@@ -172,7 +212,10 @@ def test_nothing_to_collect(run):
 
 
 def test_a_retired_state_is_hidden_and_a_pin_brings_it_back(run):
-    result = call("retire", f"{run}@150", "--reason", "spike")
+    shown = call("retire", f"{run}@150", "--reason", "spike")
+    assert "Nothing was changed" in shown.stdout
+    assert 150 in steps(run)
+    result = call(*shlex.split(shown.stdout.rpartition("lcstore ")[2]))
     assert result.exit_code == 0
     assert 150 not in steps(run)
     assert 150 in steps(run, "--retired")
@@ -183,13 +226,13 @@ def test_a_retired_state_is_hidden_and_a_pin_brings_it_back(run):
     assert "is back" in call(*pin, "--by", "alice").stdout
     assert document("show", f"{run}@150")["pinned_by"] == ["alice"]
     assert "pinned" in call("ls", run).stdout
-    assert "hidden again" in call("pin", f"{run}@150", "--delete").stdout
+    assert "hidden again" in call("unpin", f"{run}@150").stdout
     assert 150 not in steps(run)
 
 
 def test_it_is_too_late_to_pin_what_is_being_collected(slow):
     node = node_of(slow, 150)
-    call("retire", slow, "--keep", KEEP, "--apply")
+    call("retain", slow, "--keep", KEEP, "--apply")
     call("collect", slow, "--apply")
     assert "being collected" in call("ls", slow, "--retired").stdout
     result = call("pin", f"{slow}@{node}")
@@ -198,29 +241,46 @@ def test_it_is_too_late_to_pin_what_is_being_collected(slow):
     assert node not in [pin["node"] for pin in document("pin", slow)["pins"]]
 
 
-def test_what_is_pinned_or_the_latest_is_not_retired(run):
+@pytest.mark.parametrize("apply", [[], ["--apply"]])
+def test_what_is_pinned_is_not_retired_before_it_is_unpinned(run, apply):
     call("pin", f"{run}@150")
-    for step in ("150", "290"):
-        result = call("retire", f"{run}@{step}")
-        assert result.exit_code == 1
-        assert "lcstore ls" in result.stderr
-    call("retire", run, "--keep", "latest:1", "--apply")
+    result = call("retire", f"{run}@150", *apply)
+    assert result.exit_code == 1
+    command = result.stderr.split("`")[1]
+    assert command == f"lcstore unpin {shlex.quote(run + '@150')}"
+    assert call(*shlex.split(command)[1:]).exit_code == 0
+    assert call("retire", f"{run}@150", "--apply").exit_code == 0
+
+
+def test_the_latest_of_a_run_goes_once_the_run_was_rewound(run):
+    result = call("retire", f"{run}@290", "--apply")
+    assert result.exit_code == 1
+    assert "store.rewind(STEP)" in result.stderr
+    with lcstore.open(run) as store:
+        store.save(285, store.rewind(280))
+    assert call(*shlex.split(result.stderr.split("`")[1])[1:]).exit_code == 0
+    assert 290 not in steps(run)
+
+
+def test_a_rule_lets_go_of_nothing_that_is_pinned_or_the_latest(run):
+    call("pin", f"{run}@150")
+    call("retain", run, "--keep", "latest:1", "--apply")
     assert steps(run) == [150, 290]
 
 
-def test_retire_by_a_policy_says_what_keeps_each(run):
+def test_retain_says_what_keeps_each(run):
     keep = "latest:2 | best:1:loss | strip:optim/**:latest:1 | exact-only:latest:1"
-    result = call("retire", run, "--keep", keep)
+    result = call("retain", run, "--keep", keep)
     for word in ("LatestN(2)", "BestN(1, 'loss')", "latest of its run", "without first-float32", "--apply"):
         assert word in result.stdout
-    report = document("retire", run, "--keep", keep, "--apply")
+    report = document("retain", run, "--keep", keep, "--apply")
     assert report["kept"] == [150, 280, 290]
     assert steps(run) == [150, 280, 290]
-    assert len(document("retire", run, "--keep", keep)["retired"]) == 0
+    assert len(document("retain", run, "--keep", keep)["retired"]) == 0
 
 
 def test_a_policy_for_a_metric_that_no_state_has(run):
-    result = call("compact", run, "--keep", "best:1:accuracy")
+    result = call("retain", run, "--keep", "best:1:accuracy", "--apply")
     assert result.exit_code == 1
     assert "'loss'" in result.stderr
     assert steps(run) == list(range(0, 300, 10))
@@ -235,10 +295,10 @@ def test_tags(run):
     }  # fmt: skip
     assert document("show", f"{run}@gold")["tags"] == ["gold"]
     assert "gold" in call("tag", run).stdout
-    assert document("tag", run, "gold", "--delete")["steps"] == [20, 30]
+    assert document("untag", run, "gold")["steps"] == [20, 30]
     assert "gold" not in document("tag", run)["tags"]
     assert "gold" not in call("ls", run).stdout
-    result = call("tag", run, "gold", "--delete")
+    result = call("untag", run, "gold")
     assert result.exit_code == 1
     assert "there is no tag" in result.stderr
 
@@ -247,10 +307,10 @@ def test_pins_of_several(run):
     for who in ("alice", "bob"):
         assert document("pin", f"{run}@20", "--by", who)["by"] == who
     assert [pin["by"] for pin in document("pin", run)["pins"]] == ["alice", "bob"]
-    assert call("pin", f"{run}@20", "--by", "carol", "--delete").exit_code == 1
-    assert document("pin", f"{run}@20", "--by", "bob", "--delete")["deleted"] == 1
+    assert call("unpin", f"{run}@20", "--by", "carol").exit_code == 1
+    assert document("unpin", f"{run}@20", "--by", "bob")["deleted"] == 1
     assert "alice" in call("pin", run).stdout
-    assert document("pin", f"{run}@20", "--delete")["deleted"] == 1
+    assert document("unpin", f"{run}@20")["deleted"] == 1
     assert "no pins" in call("pin", run).stdout
 
 
@@ -270,13 +330,12 @@ def test_a_short_grace_is_refused(slow):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["compact"], ["compact", "x", "--keep", "foo:3"], ["compact", "x", "--max-bytes", "10 parsec"],
-     ["compact", "x", "--max-seconds", "soon"], ["compact", "x", "--workers", "0"],
-     ["compact", "x", "--grace", "1d"], ["collect", "x", "--grace", "soon"], ["retire", "x"],
-     ["retire", "x@1", "--keep", "latest:3"], ["retire", "x", "--keep", "latest:3", "--reason", "y"],
-     ["retire", "x@1", "--apply"], ["tag", "x@1"], ["tag", "x", "y"], ["tag", "x", "--delete"],
-     ["tag", "x@1", "y", "--delete"], ["tag", "x@1", "latest"], ["pin", "x", "--delete"],
-     ["pin", "x", "--by", "y"]],
+    [["compact"], ["retain", "x"], ["retain", "x", "--keep", "foo:3"],
+     ["compact", "x", "--max-bytes", "10 parsec"], ["compact", "x", "--max-seconds", "soon"],
+     ["compact", "x", "--workers", "0"], ["collect", "x", "--grace", "soon"],
+     ["collect", "x", "--run-is-dead"], ["retire", "x"],
+     ["retire", "x@1", "--keep", "latest:3"], ["tag", "x@1"], ["tag", "x", "y"], ["untag", "x"],
+     ["tag", "x@1", "latest"], ["unpin", "x"], ["pin", "x", "--by", "y"]],
 )  # fmt: skip
 def test_wrong_usage(arguments):
     result = call(*arguments)
@@ -286,8 +345,9 @@ def test_wrong_usage(arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["compact", "{}"], ["collect", "{}"], ["retire", "{}@1"], ["retire", "{}", "--keep", "latest:1"],
-     ["tag", "{}"], ["tag", "{}@1", "gold"], ["pin", "{}"], ["pin", "{}@1"]],
+    [["compact", "{}"], ["collect", "{}"], ["retire", "{}@1"], ["retain", "{}", "--keep", "latest:1"],
+     ["tag", "{}"], ["tag", "{}@1", "gold"], ["untag", "{}", "gold"], ["pin", "{}"], ["pin", "{}@1"],
+     ["unpin", "{}@1"]],
 )  # fmt: skip
 def test_no_store(arguments, tmp_path):
     result = call(*(word.format(tmp_path / "none") for word in arguments))

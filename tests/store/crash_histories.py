@@ -102,7 +102,8 @@ def deep() -> MemoryBackend:
     with opened(backend, grace=0) as store:
         for step in range(16):
             store.save(step, state(step), exact=step % 5 == 3)
-        store.compact(keep="LatestN(6) | EveryNSteps(4)")
+        store.retain("LatestN(6) | EveryNSteps(4)")
+        store.compact()
         store.collect(grace=0)
         for step in range(16, 25):
             store.save(step, state(step), exact=step == 20)

@@ -131,7 +131,7 @@ OPERATIONS = {
     "let go of exactness": Operation(lambda store, past: store.retain("LatestN(99) | ExactOnly(LatestN(1))")),
     "collect": Operation(
         lambda store, past: store.collect(grace=0),
-        before=lambda store, past: store.compact(keep="LatestN(4) | EveryNSteps(3)"),
+        before=lambda store, past: (store.retain("LatestN(4) | EveryNSteps(3)"), store.compact()),
         settled=lambda store: store.collect(grace=0).deleted_objects == 0,
     ),
     "collect at once": Operation(

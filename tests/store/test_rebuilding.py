@@ -229,7 +229,8 @@ def collected() -> tuple[dict[str, bytes], dict[int, Any]]:
         for step in range(24):
             store.save(step, small(step))
         whole = {step: store.restore(step) for step in (0, 8, 16, 22, 23)}
-        store.compact(keep="latest:2 | every:8")
+        store.retain("latest:2 | every:8")
+        store.compact()
         for _ in range(2):
             store.collect()
         assert store.steps() == list(whole)
@@ -264,7 +265,8 @@ def test_once_collected_no_object_is_all_that_leads_to_a_state():
 
 def let_go(store: lcstore.Store) -> None:
     """Keep the latest state alone."""
-    store.compact(keep="latest:1")
+    store.retain("latest:1")
+    store.compact()
     for _ in range(3):
         store.collect()
 

@@ -82,7 +82,8 @@ def test_an_open_commit_of_which_the_base_was_collected_is_not_built_upon():
         with pytest.raises(UnknownOutcomeError):
             store.save(50, state(50))
         with opened(backend) as other:
-            other.compact(keep="LatestN(2)")
+            other.retain("LatestN(2)")
+            other.compact()
             other.collect(grace=0)
         info = store.save(60, state(60))
     assert info.kind == "anchor"
@@ -97,7 +98,8 @@ def test_collecting_goes_on_after_a_save_whose_base_is_gone():
     with opened(backend) as store:
         store.resume(begun.nodes[1])
         with opened(backend) as other:
-            other.compact(keep="LatestN(2)")
+            other.retain("LatestN(2)")
+            other.compact()
             other.collect(grace=0)
             other.collect(grace=0)
         assert begun.nodes[1] not in {name.split("-")[3] for name in backend.list(keys.NODES)}

@@ -226,7 +226,9 @@ def upkeep(backend: Backend, keep: str | None = None, retire: tuple[int, ...] = 
     with lcstore.open(backend, threads=1) as other:
         for step in retire:
             other.retire(step)
-        other.compact(keep=keep)
+        if keep is not None:
+            other.retain(keep)
+        other.compact()
         other.collect()
 
 

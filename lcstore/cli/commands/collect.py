@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import shlex
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, Grace, Options, Pairs, Url, understood
+from lcstore.cli.arguments import Apply, AsJson, Grace, Options, Pairs, Url, understood
+from lcstore.cli.foreseen import foresee, foreseen
 from lcstore.cli.table import Table, size
 from lcstore.units import format_seconds, parse_seconds
 
@@ -18,8 +22,15 @@ if TYPE_CHECKING:
 
 def collect(
     url: Url,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this it is only shown.")] = False,
+    apply: Apply = False,
     grace: Grace = None,
+    run_is_dead: Annotated[
+        bool,
+        typer.Option(
+            "--run-is-dead",
+            help="With --grace 0: nothing writes to this store any more, so space may be free at once.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
@@ -27,17 +38,25 @@ def collect(
     """Delete what no kept state needs. Only shows it, unless --apply is given.
 
     An object that no kept state needs is condemned first. A collect that runs a grace later deletes it, so
-    nothing that someone may be reading goes at once.
+    nothing that someone may be reading goes at once. With --run-is-dead a shorter grace is taken, if nothing
+    was saved for twice as long as saves were apart (a minute at least), and nothing is stored meanwhile.
     """
+    if run_is_dead and grace is None:
+        raise typer.BadParameter("--run-is-dead goes with a grace: --grace 0 --run-is-dead")
     seconds = understood("--grace", parse_seconds, grace)
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
-            report = store.collect(grace=seconds, dry_run=not apply, on_progress=on_progress)
-        answer.give(report, collection(answer, report))
+            report = store.collect(
+                grace=seconds, run_is_dead=run_is_dead, dry_run=not apply, on_progress=on_progress
+            )
+            forecast = None if apply else foresee(store)
+        again = f" --grace {shlex.quote(grace)} --run-is-dead" if grace is not None and run_is_dead else ""
+        shown = chain(collection(report), foreseen(forecast), _next(answer, report, again))
+        answer.give(report, shown, forecast=forecast)
 
 
-def collection(answer: Answer, report: CollectReport) -> Iterator[Table | str]:
-    """Yield what went, or would go, and which command is next."""
+def collection(report: CollectReport) -> Iterator[Table | str]:
+    """Yield what went, or would go."""
     shown = Table("would go" if report.dry_run else "deleted", "", right=("",))
     shown.row("states", report.deleted_states)
     shown.row("shortcuts", report.deleted_shortcuts)
@@ -49,11 +68,13 @@ def collection(answer: Answer, report: CollectReport) -> Iterator[Table | str]:
         shown.row("condemned, and too young to go", report.waiting)
     shown.row("states that stay", report.kept_states)
     yield shown
-    yield from _next(answer, report)
+    if report.silence is not None and math.isfinite(report.silence.seconds):
+        passed, needed = _words(round(report.silence.seconds)), _words(round(report.silence.needed))
+        yield f"Nothing was saved for {passed} ({needed} are asked for), nor stored while this looked."
 
 
-def _next(answer: Answer, report: CollectReport) -> list[str]:
-    command = f"lcstore collect {answer.quoted} --apply"
+def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
+    command = f"lcstore collect {answer.quoted}{again} --apply"
     grace = _words(report.grace_seconds)
     if report.dry_run:
         if not report.deleted_objects and not report.deleted_states and not report.deleted_shortcuts:

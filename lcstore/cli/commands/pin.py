@@ -10,7 +10,6 @@ import typer
 from lcstore.cli.answer import Answer, answering
 from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of
 from lcstore.cli.table import Table
-from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
     from lcstore.store.store import Store
@@ -21,26 +20,22 @@ def pin(
     by: Annotated[
         str | None, typer.Option("--by", metavar="WHO", help="Who pins. Each name has a pin of its own.")
     ] = None,
-    delete: Annotated[
-        bool, typer.Option("--delete", help="Take the pins of the state away; with --by only that one.")
-    ] = False,
     at: AtState = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Pin a state (URL@STEP), so that nothing retires it; take pins away (--delete), or list them (URL).
+    """Pin a state (URL@STEP), so that nothing retires it; or list the pins (URL).
 
-    A retired state that is not collected yet is brought back by pinning its node: URL@NODE.
+    A retired state that is not collected yet is brought back by pinning its node: URL@NODE. To take pins
+    away: lcstore unpin.
     """
     url, state = state_of(target, at)
-    if state is None and (by is not None or delete):
+    if state is None and by is not None:
         raise typer.BadParameter("name the state: URL@STEP, or URL@NODE for one that is retired")
     with answering(url, as_json, options, pairs) as answer, answer.store(writable=state is not None) as store:
         if state is None:
             _list(answer, store)
-        elif delete:
-            _unpin(answer, store, state, by)
         else:
             _pin(answer, store, state, by or "")
 
@@ -53,19 +48,6 @@ def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
     said = f"Step {info.step} is pinned (node {info.node}): nothing retires it.{back}"
     facts = {"url": answer.url, "step": info.step, "node": info.node}
     answer.give(facts, [said], by=by, brought_back=gone)
-
-
-def _unpin(answer: Answer, store: Store, state: int | str, by: str | None) -> None:
-    info = store.info(state)
-    count = store.unpin(info.node, by)
-    if not count:
-        answer.next = f"lcstore pin {answer.quoted}"
-        raise NotFoundError("it is not pinned" + ("" if by is None else f" by {by!r}"), step=info.step)
-    gone = info.node in _retired(store)
-    again = " It had been retired, and is hidden again." if gone else ""
-    pins = "a pin" if count == 1 else f"{count} pins"
-    facts = {"url": answer.url, "step": info.step, "node": info.node}
-    answer.give(facts, [f"Taken from step {info.step}: {pins}.{again}"], deleted=count, retired=gone)
 
 
 def _retired(store: Store) -> set[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.arguments import Apply, AsJson, Options, Pairs, Url
 from lcstore.cli.commands.verify import LEVEL_HELP, Level, findings
 from lcstore.cli.table import Table
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def repair(
     url: Url,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. Without this it is only shown.")] = False,
+    apply: Apply = False,
     level: Annotated[Level, typer.Option("--level", help=LEVEL_HELP)] = Level.checksum,
     as_json: AsJson = False,
     options: Options = None,

@@ -1,4 +1,4 @@
-"""``lcstore retire``: let go of one state, or of all that a retention does not keep."""
+"""``lcstore retire``: let go of one state."""
 
 from __future__ import annotations
 
@@ -9,78 +9,52 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, AtState, Keep, Options, Pairs, retention_of, state_of
-from lcstore.cli.decision import counts, decision
+from lcstore.cli.arguments import Apply, AsJson, AtState, Moved, Options, Pairs, state_of
+from lcstore.cli.foreseen import foresee, foreseen
 from lcstore.cli.table import Table
-from lcstore.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from lcstore.maintain.retire import RetireReport
-    from lcstore.retention.base import Retention
+    from lcstore.maintain.retire import Retired
+    from lcstore.maintain.sizing import Forecast
 
 
 def retire(
-    target: Annotated[
-        str, typer.Argument(metavar="URL[@STEP]", help="With --keep a store; otherwise a state of it.")
-    ],
-    keep: Keep = None,
-    apply: Annotated[
-        bool, typer.Option("--apply", help="With --keep: retire. Otherwise it is only shown what would go.")
-    ] = False,
+    target: Annotated[str, typer.Argument(metavar="URL@STEP", help="The state.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the record.")] = "",
+    apply: Apply = False,
     at: AtState = None,
+    keep: Moved = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Let go of one state (URL@STEP), or of all that a retention does not keep (URL --keep).
+    """Let go of one state. Only shows it, unless --apply is given.
 
-    What --keep lets go of is only shown, unless --apply is given. A retired state is hidden, and deleted by a
-    later collect; until that collect has begun `lcstore pin` brings the state back.
+    A retired state is hidden, and deleted by a later collect; until that collect has begun `lcstore pin`
+    brings the state back. The latest state of a run, and a pinned one, are refused.
     """
+    if keep is not None:
+        raise typer.BadParameter("retire lets go of one state; by a rule: lcstore retain URL --keep ...")
     url, state = state_of(target, at)
-    retention = retention_of(keep)
-    if retention is None and state is None:
-        raise typer.BadParameter("name the state (URL@STEP), or say what to keep: --keep 'latest:3'")
-    if retention is not None and (state is not None or reason):
-        raise typer.BadParameter("--keep decides about all states: it goes with neither @STEP nor --reason")
-    if retention is None and apply:
-        raise typer.BadParameter("--apply goes with --keep: one state is retired at once")
+    if state is None:
+        raise typer.BadParameter("name the state: URL@STEP; for a rule: lcstore retain URL --keep 'latest:3'")
     with answering(url, as_json, options, pairs) as answer:
-        if retention is None:
-            _one(answer, state, reason)
-        else:
-            _all(answer, retention, apply=apply)
+        with answer.store(writable=apply) as store:
+            gone = store.retire(state, reason, dry_run=not apply)
+            forecast = None if apply else foresee(store, [gone])
+        shown = _done(answer, gone) if apply else _would(answer, gone, reason, forecast)
+        answer.give(gone, shown, url=answer.url, dry_run=not apply, forecast=forecast)
 
 
-def _one(answer: Answer, state: int | str | None, reason: str) -> None:
-    with answer.store(writable=True) as store:
-        try:
-            gone = store.retire(state, reason)
-        except InvalidInputError:  # the latest, or pinned: the listing shows which are
-            answer.next = f"lcstore ls {answer.quoted}"
-            raise
-    back = shlex.quote(f"{answer.url}@{gone.node}")
-    said = [
-        f"Step {gone.step} is retired: hidden now, and deleted once it is collected.",
-        f"To bring it back before that: lcstore pin {back}",
-    ]
-    answer.give(gone, said, url=answer.url)
+def _done(answer: Answer, gone: Retired) -> Iterator[str]:
+    named = shlex.quote(f"{answer.url}@{gone.node}")
+    yield f"Step {gone.step} is retired: hidden now, and deleted once it is collected."
+    yield f"To bring it back before that: lcstore pin {named}"
 
 
-def _all(answer: Answer, retention: Retention, *, apply: bool) -> None:
-    with answer.store(writable=apply) as store, answer.progress() as on_progress:
-        report = store.retain(retention, dry_run=not apply, on_progress=on_progress)
-    answer.give(report, _shown(answer.quoted, report, retention))
-
-
-def _shown(url: str, report: RetireReport, retention: Retention) -> Iterator[Table | str]:
-    yield decision(report)
-    yield from (f"Note: {note}" for note in report.notes)
-    yield f"{counts(report)}."
-    if report.dry_run and report.retired:
-        command = f"lcstore retire {url} --keep {shlex.quote(str(retention))} --apply"
-        yield f"Nothing was changed. To do it: {command}"
-    elif report.retired:
-        yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
-        yield "To bring a state back before that: lcstore pin URL@NODE"
+def _would(answer: Answer, gone: Retired, reason: str, forecast: Forecast | None) -> Iterator[Table | str]:
+    named = shlex.quote(f"{answer.url}@{gone.node}")
+    why = f" --reason {shlex.quote(reason)}" if reason else ""
+    yield f"Step {gone.step} (node {gone.node}) would be hidden, and deleted once it is collected."
+    yield from foreseen(forecast)
+    yield f"Nothing was changed. To do it: lcstore retire {named}{why} --apply"

@@ -11,24 +11,20 @@ import typer
 from lcstore.cli.answer import Answer, answering
 from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of, understood
 from lcstore.cli.table import Table
-from lcstore.errors import NotFoundError
 
 if TYPE_CHECKING:
     from lcstore.store.store import Store
-
-_MOST_SHOWN = 10
 
 
 def tag(
     target: Annotated[str, typer.Argument(metavar="URL[@STEP]", help="A state; a store to list tags.")],
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="The tag.")] = None,
-    delete: Annotated[bool, typer.Option("--delete", help="Take the tag away from all states.")] = False,
     at: AtState = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Tag a state (URL@STEP NAME), take a tag away (URL NAME --delete), or list the tags (URL).
+    """Tag a state (URL@STEP NAME), or list the tags (URL). To take one away: lcstore untag URL NAME.
 
     A tag that several states have finds the one on which it was set last.
     """
@@ -36,17 +32,13 @@ def tag(
 
     url, state = state_of(target, at)
     understood("NAME", check_tag, name)
-    if name is None and (delete or state is not None):
-        raise typer.BadParameter("name the tag too: URL@STEP NAME, or URL NAME --delete")
-    if name is not None and delete and state is not None:
-        raise typer.BadParameter("a tag is taken away from all states: lcstore tag URL NAME --delete")
-    if name is not None and not delete and state is None:
+    if name is None and state is not None:
+        raise typer.BadParameter("name the tag too: URL@STEP NAME")
+    if name is not None and state is None:
         raise typer.BadParameter("name the state to tag: URL@STEP NAME, or URL@latest NAME")
     with answering(url, as_json, options, pairs) as answer, answer.store(writable=name is not None) as store:
         if name is None:
             _list(answer, store)
-        elif delete:
-            _delete(answer, store, name)
         else:
             _set(answer, store, name, state)
 
@@ -57,18 +49,6 @@ def _set(answer: Answer, store: Store, name: str, state: int | str | None) -> No
     found = shlex.quote(f"{answer.url}@{name}")
     said = f"Step {info.step} is tagged {name}; it is found by: lcstore show {found}"
     answer.give({"url": answer.url, "tag": name, "step": info.step, "node": info.node}, [said])
-
-
-def _delete(answer: Answer, store: Store, name: str) -> None:
-    bearers = [state for state in store.states(records=False, retired=True) if name in state.tags]
-    if not bearers:
-        answer.next = f"lcstore tag {answer.quoted}"
-        raise NotFoundError(f"there is no tag {name!r}")
-    store.untag(name)
-    steps = [state.step for state in bearers]
-    shown = ", ".join(map(str, steps[:_MOST_SHOWN])) + ", ..." * (len(steps) > _MOST_SHOWN)
-    said = f"The tag {name} is taken away; it was on step {shown}."
-    answer.give({"url": answer.url, "tag": name, "deleted": True, "steps": steps}, [said])
 
 
 def _list(answer: Answer, store: Store) -> None:

@@ -1,0 +1,57 @@
+"""``lcstore cp``: copy a whole store to another place."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson, Options, Pairs, storage_options
+from lcstore.cli.table import size
+
+if TYPE_CHECKING:
+    from lcstore.maintain.copying import CopyReport
+
+
+def cp(
+    source: Annotated[str, typer.Argument(metavar="URL", help="The store.")],
+    target: Annotated[str, typer.Argument(metavar="URL", help="Where to: a place that is new or empty.")],
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+    to_options: Annotated[
+        str | None,
+        typer.Option(
+            "--to-options", metavar="JSON", help="Options for the second target; -o is the first's."
+        ),
+    ] = None,
+) -> None:
+    """Copy a store between any two targets, checking every byte on the way.
+
+    What was committed when it began is copied, whoever writes to the store meanwhile. Interrupted and run
+    again, it goes on: what is there already is passed over. A target that holds another store is refused.
+    """
+    second = storage_options(to_options, None)
+    with answering(source, as_json, options, pairs) as answer:
+        from lcstore.store.whole import copy
+
+        answer.next = ""
+        with answer.progress() as on_progress:
+            report = copy(
+                source,
+                target,
+                source_options=answer.storage_options,
+                target_options=second,
+                on_progress=on_progress,
+            )
+        answer.give(report, _shown(target, report))
+
+
+def _shown(target: str, report: CopyReport) -> Iterator[str]:
+    passed = f"; {report.passed_over} objects were there already" if report.passed_over else ""
+    copied = f"{report.objects} objects, {size(report.nbytes)}"
+    yield f"Copied: {report.states} states, {copied}, lengths and hashes checked{passed}."
+    yield f"To look at it: lcstore ls {shlex.quote(target)}"

@@ -1,0 +1,94 @@
+"""``lcstore maintain``: collect, retain, compact and verify in one command, for every night."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import typer
+
+from lcstore.cli.answer import Answer, answering
+from lcstore.cli.arguments import (
+    Apply,
+    AsJson,
+    Keep,
+    MaxBytes,
+    MaxSeconds,
+    Options,
+    Pairs,
+    Threads,
+    Url,
+    retention_of,
+    understood,
+)
+from lcstore.cli.commands.collect import collection
+from lcstore.cli.commands.compact import compaction
+from lcstore.cli.commands.verify import findings
+from lcstore.cli.decision import counts, decision
+from lcstore.cli.foreseen import foresee, foreseen
+from lcstore.cli.table import Table
+from lcstore.units import parse_bytes, parse_seconds
+
+if TYPE_CHECKING:
+    from lcstore.maintain.sizing import Forecast
+    from lcstore.retention.base import Retention
+    from lcstore.store.nightly import MaintainReport
+
+
+def maintain(
+    url: Url,
+    keep: Keep = None,
+    apply: Apply = False,
+    max_bytes: MaxBytes = None,
+    max_seconds: MaxSeconds = None,
+    workers: Threads = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Collect, retain, compact and verify, in this order. Only shows it, unless --apply is given.
+
+    For every night: what was let go of the night before is deleted first, so what is let go of now can be
+    brought back until the next run. --max-bytes and --max-seconds bound the compaction. Where a part fails,
+    those after it are left out, but for the last; exit status 1 says so, and the next run goes on.
+    """
+    retention = retention_of(keep)
+    most = understood("--max-bytes", parse_bytes, max_bytes)
+    longest = understood("--max-seconds", parse_seconds, max_seconds)
+    with answering(url, as_json, options, pairs) as answer:
+        with answer.store(writable=apply, threads=workers) as store, answer.progress() as on_progress:
+            report = store.maintain(
+                retention, dry_run=not apply, max_bytes=most, max_seconds=longest, on_progress=on_progress
+            )
+            going = report.retained.retired if report.retained is not None else ()
+            forecast = None if apply or not report.ok else foresee(store, going)
+        problems = {part: answer.named(str(error)) for part, error in report.problems.items()}
+        shown = _shown(answer, report, retention, forecast)
+        answer.give(report, shown, problems=problems, ok=report.ok, forecast=forecast)
+        for part, problem in problems.items():
+            answer.note(f"{part} failed: {problem}")
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def _shown(
+    answer: Answer, report: MaintainReport, retention: Retention, forecast: Forecast | None
+) -> Iterator[Table | str]:
+    if report.collected is not None:
+        yield from collection(report.collected)
+    if report.retained is not None:
+        if report.dry_run:
+            yield decision(report.retained)
+        yield from (f"Note: {note}" for note in report.retained.notes)
+        yield f"{counts(report.retained)}."
+    if report.compacted is not None:
+        yield from compaction(report.compacted)
+    if report.verified is not None:
+        yield from findings(report.verified.findings)
+        if report.verified.ok:
+            yield f"Verified: {report.verified.states} states, {report.verified.objects} objects are there."
+    yield from foreseen(forecast)
+    if report.dry_run and report.ok:
+        command = f"lcstore maintain {answer.quoted} --keep {shlex.quote(str(retention))} --apply"
+        yield f"Nothing was changed. To do it: {command}"

@@ -1,0 +1,33 @@
+"""What every dry run shows besides: the bytes of the store now, and what maintenance would make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from lcstore.cli.table import Table, size
+from lcstore.errors import LcstoreError
+
+if TYPE_CHECKING:
+    from lcstore.maintain.retire import Retired
+    from lcstore.maintain.sizing import Forecast
+    from lcstore.store.store import Store
+
+
+def foresee(store: Store, going: Iterable[Retired] = ()) -> Forecast | None:
+    """Return what would become of a store's bytes; None where damage keeps that from being known."""
+    try:
+        return store.forecast(going)
+    except LcstoreError:
+        return None
+
+
+def foreseen(found: Forecast | None) -> Iterator[Table]:
+    """Yield the bytes now, after compaction, and after collection."""
+    if found is None:
+        return
+    shown = Table("bytes of the store", "", right=("",))
+    shown.row("now", size(found.bytes_now))
+    shown.row("once compacted, about", size(found.bytes_compacted))
+    shown.row("once collected after that, about", size(found.bytes_collected))
+    yield shown

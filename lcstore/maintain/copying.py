@@ -1,0 +1,290 @@
+"""Copying a whole store to another place: what was committed when it began, every byte checked on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from threading import Lock
+from typing import Any, Final
+
+from lcstore.errors import (
+    ConflictError,
+    CorruptionError,
+    InvalidInputError,
+    LcstoreError,
+    LimitError,
+    NotFoundError,
+)
+from lcstore.format import keys, markkeys
+from lcstore.format.bodies import ObjectRef, split_layouts
+from lcstore.format.records import EdgeRecord, NodeRecord
+from lcstore.index.kinds import (
+    EDGE,
+    KINDS,
+    NODE,
+    Kind,
+    read_store_record,
+)
+from lcstore.index.listing import CHECKING, Listing
+from lcstore.index.reading import read_all
+from lcstore.storage.backend import Backend, exists, read_capped, read_twice
+from lcstore.storage.settle import put_record
+from lcstore.storage.survey import OnProgress, spread
+
+#: How often everything is listed anew, where a collector took something away meanwhile.
+_ROUNDS: Final = 5
+#: Objects under way: each is held in memory.
+_WORKERS: Final = 8
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """What was copied.
+
+    Attributes
+    ----------
+    source, target
+        From where to where.
+    states
+        How many states the copy has, those that were let go of too.
+    objects, nbytes
+        Objects and records that were copied, and their bytes.
+    passed_over
+        How many were there already.
+    """
+
+    source: str
+    target: str
+    states: int
+    objects: int
+    nbytes: int
+    passed_over: int
+
+
+def copy_store(source: Backend, target: Backend, on_progress: OnProgress | None = None) -> CopyReport:
+    """Copy a store.
+
+    Objects are copied as they are, once their lengths and hashes were checked; records after them; and last
+    of all what makes the place a store. So nobody takes an interrupted copy for a store, and called again
+    this goes on: what is there already, of the same length, is passed over.
+
+    Raises
+    ------
+    NotFoundError
+        There is no store to copy.
+    ConflictError
+        The target holds another store, or states that this one has not.
+    CorruptionError
+        The source is damaged: it is to be repaired first.
+    """
+    return _Copy(source, target, on_progress).run()
+
+
+@dataclass
+class _Wanted:
+    """What is to be copied: objects, and records by their kind in the order in which they are stored."""
+
+    objects: list[ObjectRef] = field(default_factory=list)
+    records: dict[str, list[str]] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
+    copies: frozenset[str] = frozenset()
+
+
+class _Copy:
+    """One copy under way."""
+
+    def __init__(self, source: Backend, target: Backend, on_progress: OnProgress | None) -> None:
+        self.source = source
+        self.target = target
+        self.on_progress = on_progress
+        self.objects = self.nbytes = self.passed_over = 0
+        self.made: set[str] = set()
+        self._lock = Lock()
+
+    def run(self) -> CopyReport:
+        _check_apart(self.source, self.target)
+        record = read_store_record(self.source).to_bytes()
+        for number in range(_ROUNDS):
+            try:
+                wanted = self._wanted()
+                self._check_target(wanted, record)
+                self._copy(wanted)
+                break
+            except NotFoundError as error:
+                # What a collector took away: then it took away, or is about to, the record that names it.
+                if number == _ROUNDS - 1:
+                    message = "it is missing, and no condemnation speaks of it: run `lcstore repair` first"
+                    raise CorruptionError(message, key=error.key, step=error.step) from error
+        there = {key for found in wanted.records.values() for key in found}
+        self.target.delete_many(sorted(self.made - there - wanted.copies))
+        self._check_target(wanted, record)
+        self._make(wanted, record)
+        states = len(wanted.records[keys.NODES])
+        return CopyReport(
+            self.source.url, self.target.url, states, self.objects, self.nbytes, self.passed_over
+        )
+
+    def _make(self, wanted: _Wanted, record: bytes) -> None:
+        """Have the place be a store."""
+        copy = keys.copy_key(keys.STORE_KEY)
+        for key in (keys.STORE_KEY, *({copy} & wanted.copies)):
+            if exists(self.target, key):
+                self._count(passed_over=1)
+            else:
+                self._put(key, record)
+
+    # What is to be copied -------------------------------------------------------------------------------
+
+    def _wanted(self) -> _Wanted:
+        """List the source, and read all records that name objects."""
+        listing = Listing.take(self.source, CHECKING)
+        listing.check_names()
+        refs: dict[str, ObjectRef] = {}
+        layouts: set[str] = set()
+
+        def node(key: str, record: NodeRecord) -> None:
+            refs.update({ref.key: ref for ref in record.objects})
+            layouts.update(digest for _, digest in split_layouts(record.layout))
+
+        def edge(key: str, record: EdgeRecord) -> None:
+            refs.update({ref.key: ref for ref in record.edge.objects})
+
+        self._read(NODE, listing.below(keys.NODES), node)
+        self._read(EDGE, listing.below(keys.EDGES), edge)
+        records = {
+            keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
+            **{folder: listing.below(folder) for folder in (keys.RETIRED, keys.NAMES, keys.CONDEMNED)},
+            keys.EDGES: listing.below(keys.EDGES),
+            keys.NODES: listing.below(keys.NODES),
+        }
+        return _Wanted(
+            sorted(_there(listing, refs), key=lambda ref: ref.key),
+            records,
+            frozenset(listing.lost),
+            frozenset(listing.below(keys.COPIES)),
+        )
+
+    def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:
+        gone = {*found} - read_all(self.source, kind, found, take, _refuse, self.on_progress)
+        if gone:
+            raise NotFoundError("it was collected meanwhile", key=min(gone))
+
+    def _check_target(self, wanted: _Wanted, record: bytes) -> None:
+        """Refuse a target that holds anything of another store."""
+        there = {*chain.from_iterable(self.target.list(folder) for folder in (keys.NODES, keys.EDGES))}
+        other = there - {*wanted.records[keys.NODES], *wanted.records[keys.EDGES]} - self.made
+        if other:
+            raise ConflictError(
+                f"{self.target.url} holds another store, or one that went on by itself, and nothing is "
+                "mixed: copy to an empty place",
+                key=min(other),
+            )
+        try:
+            same = read_capped(self.target, keys.STORE_KEY, len(record)) == record
+        except NotFoundError:
+            return
+        except LimitError:
+            same = False
+        if not same:
+            raise ConflictError(
+                f"{self.target.url} holds a store with another grace: copy to an empty place",
+                key=keys.STORE_KEY,
+            )
+
+    # Copying --------------------------------------------------------------------------------------------
+
+    def _copy(self, wanted: _Wanted) -> None:
+        there = {*self.target.list("")}
+        self._each("copying objects", wanted.objects, partial(self._object, there))
+        for folder, found in wanted.records.items():
+            self._each(f"copying {folder}", found, partial(self._record, KINDS[folder], there, wanted))
+
+    def _each(self, phase: str, items: Iterable[Any], copy: Callable[[Any], None]) -> None:
+        for _ in spread(copy, items, workers=_WORKERS, phase=phase, on_progress=self.on_progress):
+            pass
+
+    def _object(self, there: set[str], ref: ObjectRef) -> None:
+        if ref.key in there and self.target.size(ref.key) == ref.nbytes:
+            self._count(passed_over=1)
+            return
+        read = partial(self.source.get, ref.key, 0, ref.nbytes + 1)
+        self._put(ref.key, _checked(lambda: ref.check(read())))
+
+    def _record(self, kind: Kind[Any, Any], there: set[str], wanted: _Wanted, key: str) -> None:
+        """Copy a record, and its second copy after it, where there is one."""
+        copy = kind.copy_key(key)
+        data = _checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
+        twice = (copy,) if copy is not None and copy in wanted.copies else ()
+        for at in (key, *twice):
+            if at in there and self.target.size(at) == len(data):
+                self._count(passed_over=1)
+            else:
+                self.made.add(at)
+                self._put(at, data)
+
+    def _bytes(self, kind: Kind[Any, Any], key: str, at: str | None) -> bytes:
+        data = read_capped(self.source, at or key, kind.limit)
+        kind.reader(self.source)(key, data)
+        return data
+
+    def _put(self, key: str, data: bytes) -> None:
+        put_record(self.target, key, data)
+        self._count(objects=1, nbytes=len(data))
+
+    def _count(self, *, objects: int = 0, nbytes: int = 0, passed_over: int = 0) -> None:
+        with self._lock:
+            self.objects += objects
+            self.nbytes += nbytes
+            self.passed_over += passed_over
+
+
+def _there(listing: Listing, refs: dict[str, ObjectRef]) -> Iterator[ObjectRef]:
+    """Yield the objects that are there, with second copies beside them.
+
+    Raises
+    ------
+    NotFoundError
+        One is missing, and no condemnation speaks of it.
+    """
+    there = {*listing.below(keys.DATA)}
+    marked = {(name.edge, name.scope) for name in listing.condemned}
+    for key, ref in refs.items():
+        beside = keys.own_copy_key(key) if keys.has_own_copy(key) else None
+        if beside is not None and beside in there:
+            yield ObjectRef(beside, ref.nbytes, ref.hash)
+        if key in there:
+            yield ref
+            continue
+        name = keys.parse_data_key(key)
+        scopes = {markkeys.WHOLE_EDGE, markkeys.EXACT_VALUE}
+        if name.pool is not None and name.op is not None:
+            scopes.add(markkeys.array_scope(name.pool, name.op))
+        if marked.isdisjoint((name.edge, scope) for scope in scopes):
+            raise NotFoundError("an object that a record names is missing", key=key)
+
+
+def _checked(read: Callable[[], bytes]) -> bytes:
+    """Return what is read; damage is told with what to do about it."""
+    try:
+        return read_twice(read)
+    except CorruptionError as error:
+        _refuse(error.key or "", error)
+        raise
+
+
+def _refuse(key: str, error: LcstoreError) -> None:
+    if isinstance(error, CorruptionError):
+        message = f"{error.message}; a damaged store is not copied: run `lcstore repair` first"
+        raise type(error)(message, key=error.key or key, step=error.step) from error
+    raise error
+
+
+def _check_apart(source: Backend, target: Backend) -> None:
+    """Refuse a copy of a store to itself, or of one into another."""
+    urls = [f"{backend.url.rstrip('/')}/" for backend in (source, target)]
+    if urls[0].startswith(urls[1]) or urls[1].startswith(urls[0]):
+        raise InvalidInputError(
+            f"{target.url} and {source.url} lie in each other: copy to a place of its own"
+        )

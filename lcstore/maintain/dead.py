@@ -1,0 +1,125 @@
+"""Whether a run that was declared dead shows any sign of life: asked before a grace is cut short.
+
+The grace keeps a collector from what a save under way has stored and no record names yet, and from what a
+reader is about to read. Where nobody writes any more only readers are left, and they lose no data.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from lcstore.errors import ConflictError, NotFoundError, StorageError
+from lcstore.format import keys
+from lcstore.index.contents import Contents
+from lcstore.storage.backend import Backend, storage_clock
+from lcstore.storage.survey import spread
+
+#: A run that is silent for less may well be alive, however quickly it used to save.
+LEAST: Final = 60.0
+#: It may be late by as much as its saves were apart.
+_TIMES: Final = 2
+#: Saves of each run that are looked at.
+_SAVES: Final = 6
+
+
+@dataclass(frozen=True)
+class Silence:
+    """How long no run has written.
+
+    Attributes
+    ----------
+    seconds
+        Since the last sign of one; infinite where there never was any.
+    needed
+        As long as it has to be: twice what the last saves were apart at most, and a minute at least.
+    """
+
+    seconds: float
+    needed: float
+
+
+def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: bool) -> Silence:
+    """Return how long no run has written to a store.
+
+    Parameters
+    ----------
+    backend, contents
+        The store, as it was listed.
+    grace
+        That of the store: more silence than that is not asked for.
+    dry_run
+        Store nothing: then it is this machine's clock that tells how long ago something was stored.
+
+    Raises
+    ------
+    ConflictError
+        Something was stored a short while ago: the run may be alive.
+    StorageError
+        The target does not tell when something was stored.
+    """
+    commits = _commits(contents)
+    idle = [min(found) for edge, found in contents.data.items() if edge not in contents.stored]
+    idle += [keys.layout_key(digest) for digest in contents.idle_layouts]
+    wanted = [key for saves in commits for key in saves] + idle
+
+    def created(key: str) -> float | None:
+        try:
+            return backend.created(key)
+        except NotFoundError:
+            return None
+
+    at = dict(zip(wanted, spread(created, wanted), strict=True))
+    now = time.time() if dry_run else storage_clock(backend)
+    if now is None or (wanted and all(moment is None for moment in at.values())):
+        raise StorageError("this target does not tell when an object was stored: a grace cannot be cut short")
+    rhythms = [[moment for key in saves if (moment := at[key]) is not None] for saves in commits]
+    newest = max((saves for saves in rhythms if saves), key=lambda saves: saves[-1], default=[])
+    # What no record names may be of a save under way: of the run that saved last, more likely than not.
+    signs = [([moment], newest) for key in idle if (moment := at[key]) is not None]
+    signs += [(saves, saves) for saves in rhythms if saves]
+    found = [Silence(now - seen[-1], _needed(rhythm, grace)) for seen, rhythm in signs]
+    for silence in found:
+        if silence.seconds < silence.needed:
+            ago = f"{max(0.0, silence.seconds):.0f} s ago"
+            raise ConflictError(
+                f"the run may be alive: something was stored {ago}, and as often as it saved, it would have "
+                f"to be silent for {silence.needed:.0f} s; nothing was deleted. If it is dead, ask again then"
+            )
+    return min(found, key=lambda silence: silence.seconds, default=Silence(float("inf"), LEAST))
+
+
+def check_still(before: Contents, after: Contents) -> None:
+    """Refuse to go on where something was stored between two looks.
+
+    Raises
+    ------
+    ConflictError
+        A run is alive, or maintenance adds something.
+    """
+    known = {key for found in before.data.values() for key in found} | {*before.layouts}
+    there = {key for found in after.data.values() for key in found} | {*after.layouts}
+    new = (there - known) | (after.lengths.keys() - before.lengths.keys())
+    if new:
+        raise ConflictError(
+            f"something writes to this store: {len(new)} objects were stored while it was looked at. So no "
+            "grace can be cut short, and nothing was deleted",
+            key=min(new),
+        )
+
+
+def _commits(contents: Contents) -> list[list[str]]:
+    """Return the keys of the last commits of each run, in order."""
+    runs = defaultdict(list)
+    for name in contents.graph.nodes.values():
+        runs[name.run, name.run_id].append(name)
+    ordered = (sorted(names, key=lambda name: name.order)[-_SAVES:] for names in runs.values())
+    return [[keys.node_key(name) for name in names] for names in ordered]
+
+
+def _needed(saves: list[float], grace: float) -> float:
+    longest = max((later - earlier for earlier, later in pairwise(saves)), default=0.0)
+    return min(grace, max(LEAST, _TIMES * longest))

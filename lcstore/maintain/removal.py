@@ -1,0 +1,148 @@
+"""Deleting a whole store: what it is made of, and nothing else that lies in the same place."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from lcstore.errors import ConflictError, FallbackWarning, LcstoreError, NotFoundError
+from lcstore.format import keys
+from lcstore.index.contents import read_contents
+from lcstore.index.kinds import KINDS
+from lcstore.maintain.sizing import all_sizes
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress, spread
+
+#: In which order folders go: copies before what could be read by them, then what makes states be there, with
+#: what says that some are not after it; data last.
+_ORDER: Final = (
+    keys.COPIES, keys.NODES, keys.EDGES, keys.NAMES, keys.RETIRED, keys.CONDEMNED, keys.LAYOUTS, keys.DATA,
+    keys.QUARANTINE, "clock",
+)  # fmt: skip
+_CLOCK: Final = re.compile(r"clock/[0-9a-f]{32}")
+_BATCH: Final = 500
+
+
+@dataclass(frozen=True)
+class RemoveReport:
+    """What was deleted of a store, or would be.
+
+    Attributes
+    ----------
+    url, dry_run
+        Where it was, and whether nothing was changed.
+    states
+        How many states it had, those that were let go of too.
+    first, last
+        Their least and greatest steps; None where there is none.
+    objects, nbytes
+        How many objects, records among them, and how many bytes.
+    foreign
+        Names that are not lcstore's: they are left where they are.
+    """
+
+    url: str
+    dry_run: bool
+    states: int
+    first: int | None
+    last: int | None
+    objects: int
+    nbytes: int
+    foreign: tuple[str, ...]
+
+
+def remove_store(
+    backend: Backend, *, dry_run: bool = False, on_progress: OnProgress | None = None
+) -> RemoveReport:
+    """Delete a store. Interrupted and called again, it goes on; its own record goes last.
+
+    Raises
+    ------
+    NotFoundError
+        There is nothing of a store.
+    ConflictError
+        Something was stored meanwhile: a run is still writing. What was there before is deleted.
+    """
+    own, foreign = _listed(backend)
+    if not own:
+        raise NotFoundError(f"there is no store at {backend.url}")
+    steps = [keys.parse_node_key(key).step for key in own if key.startswith(f"{keys.NODES}/")]
+    report = RemoveReport(
+        url=backend.url,
+        dry_run=dry_run,
+        states=len(steps),
+        first=min(steps, default=None),
+        last=max(steps, default=None),
+        objects=len(own),
+        nbytes=_bytes(backend, own, on_progress),
+        foreign=tuple(sorted(foreign)),
+    )
+    if not dry_run:
+        _delete(backend, own, on_progress)
+    return report
+
+
+def is_own(key: str) -> bool:
+    """Return whether a key is that of something that lcstore stores."""
+    folder = key.partition("/")[0]
+    if key == keys.STORE_KEY or keys.is_data_key(key) or _CLOCK.fullmatch(key):
+        return True
+    kind = KINDS.get(folder)
+    if kind is None:
+        return folder == keys.QUARANTINE
+    try:
+        kind.parse(key)
+    except LcstoreError:
+        return False
+    return True
+
+
+def _listed(backend: Backend) -> tuple[list[str], list[str]]:
+    """Return the keys of what is there of a store, and the names of what is not its own."""
+    foreign: list[str] = []
+    found = backend.list("", foreign)
+    own = [key for key in found if is_own(key)]
+    return sorted(own), foreign + [key for key in found if not is_own(key)]
+
+
+def _bytes(backend: Backend, own: Sequence[str], on_progress: OnProgress | None) -> int:
+    """Return how many bytes there are: as records say it where they can be read, otherwise asked for."""
+    sizes: dict[str, int] = {}
+    with suppress(LcstoreError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)  # all goes, damaged or not
+        sizes = all_sizes(backend, read_contents(backend, on_progress=on_progress))
+
+    def size(key: str) -> int:
+        try:
+            return sizes[key] if key in sizes else backend.size(key)
+        except LcstoreError:
+            return 0  # deleted meanwhile, or no file at all: deleting it is what shows that
+
+    return sum(spread(size, own))
+
+
+def _delete(backend: Backend, own: Sequence[str], on_progress: OnProgress | None) -> None:
+    done = 0
+    for folder in _ORDER:
+        found = [key for key in own if key.startswith(f"{folder}/")]
+        for at in range(0, len(found), _BATCH):
+            batch = found[at : at + _BATCH]
+            backend.delete_many(batch)
+            done += len(batch)
+            if on_progress is not None:
+                on_progress("deleting", done, len(own))
+    left = [key for key in _listed(backend)[0] if key != keys.STORE_KEY]
+    if left:
+        raise ConflictError(
+            f"{len(left)} objects were stored meanwhile, so a run is still writing: stop it, and delete the "
+            "store again",
+            key=left[0],
+        )
+    backend.delete(keys.STORE_KEY)
+    tidy: Callable[[Sequence[str]], None] | None = getattr(backend, "tidy", None)
+    if tidy is not None:
+        tidy(_ORDER)

@@ -1,0 +1,189 @@
+"""How many bytes a store takes: now, once it is compacted, and once it is collected after that.
+
+Lengths of objects are in the records that name them. Only what no record names is asked for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lcstore.durability import Durability
+from lcstore.errors import NotFoundError
+from lcstore.format import keys, markkeys
+from lcstore.format.bodies import split_layouts
+from lcstore.graph.plan import Shortcut
+from lcstore.graph.refs import ROOT, EdgeName
+from lcstore.index.contents import Contents, Stored, read_contents
+from lcstore.maintain.compact import Compactor
+from lcstore.maintain.retire import Retired
+from lcstore.maintain.verdict import condemnable, judge, objects_of
+from lcstore.state.layout import Layout
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress, spread
+
+_POOL: Final = "pool."
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Bytes of a store, marks and its own record (some hundred bytes each) not counted.
+
+    Attributes
+    ----------
+    bytes_now
+        Of all objects and records, those of interrupted saves too.
+    bytes_compacted
+        Once it is compacted (an estimate): merged edges are there besides what they are merged of.
+    bytes_collected
+        Once it is collected after that, all graces being over.
+    """
+
+    bytes_now: int
+    bytes_compacted: int
+    bytes_collected: int
+
+
+def forecast(
+    backend: Backend,
+    layout: Callable[[str], Layout],
+    compactor: Compactor,
+    durability: Durability,
+    going: Iterable[Retired] = (),
+    on_progress: OnProgress | None = None,
+) -> Forecast:
+    """Say how many bytes maintenance will leave, from listings and records alone.
+
+    Parameters
+    ----------
+    backend, layout, durability
+        The store, its layouts by their digests, and which anchors stay.
+    compactor
+        Plans what is to be added.
+    going
+        What would be let go of before.
+
+    Raises
+    ------
+    CorruptionError
+        A record cannot be read, or a kept state not be restored: nothing can be said then.
+    """
+    contents = read_contents(backend, on_progress=on_progress)
+    sizes = all_sizes(backend, contents)
+    now = sum(sizes.values())
+    without = _let_go(contents, going)
+    planned = compactor.plan(without)
+    written = sum(map(_Usual(contents, sizes).nbytes, planned.shortcuts))
+    for number, shortcut in enumerate(planned.shortcuts):
+        edge = f"{number:032x}"
+        ops = compactor.ops(shortcut)
+        contents.stored[edge] = Stored(edge, shortcut.base, shortcut.target, False, "", ops, {})
+        contents.graph.add_edge(EdgeName(shortcut.target, shortcut.base, edge, shortcut.nbytes))
+    kept = sum(map(sizes.__getitem__, _staying(contents, layout, durability, sizes)))
+    return Forecast(now, now + written, kept + written)
+
+
+class _Usual:
+    """What edges of this store take besides what a path over them reads: parity, metadata, their records."""
+
+    def __init__(self, contents: Contents, sizes: Mapping[str, int]) -> None:
+        # By whether it is an anchor: of bytes that a path reads, and all bytes of the same arrays.
+        read, arrays = Counter[bool](), Counter[bool]()
+        self.each = 0.0
+        for stored in contents.stored.values():
+            anchor = stored.base == ROOT
+            for (_, op), refs in stored.arrays.items():
+                if op in keys.COMPOSED:
+                    arrays[anchor] += sum(ref.nbytes for ref in refs)
+                    read[anchor] += sum(ref.nbytes for ref in refs if not keys.is_parity(ref.key))
+            record = contents.key_of(stored.edge)
+            metadata = sum(ref.nbytes for ref in stored.besides if keys.is_metadata(ref.key))
+            self.each += metadata + sizes.get(record or "", 0) + sizes.get(_copy_of(record or "") or "", 0)
+        self.each /= max(1, len(contents.stored))
+        self.factor = {anchor: arrays[anchor] / max(1, read[anchor]) for anchor in (False, True)}
+
+    def nbytes(self, shortcut: Shortcut) -> int:
+        """Return about how many bytes an edge will take that is planned."""
+        return round(max(1.0, self.factor[shortcut.base == ROOT]) * shortcut.nbytes + self.each)
+
+
+def sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> dict[str, int]:
+    """Return the bytes of some objects, by key, as records give them; what no record names is asked for."""
+    sizes: dict[str, int] = {}
+    for stored in contents.stored.values():
+        sizes |= {ref.key: ref.nbytes for ref in stored.objects if ref.key in wanted}
+    for key in wanted - sizes.keys():
+        of = keys.copied_from(key)
+        if of is not None and of in sizes:
+            sizes[key] = sizes[of]
+    unnamed = sorted(wanted - sizes.keys())
+
+    def size(key: str) -> int:
+        try:
+            return backend.size(key)
+        except NotFoundError:  # deleted since it was listed
+            return 0
+
+    return sizes | dict(zip(unnamed, spread(size, unnamed), strict=True))
+
+
+def all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
+    """Return the bytes of all objects of data, layouts, records of nodes and edges, and second copies."""
+    objects = {key for found in contents.data.values() for key in found}
+    objects |= {keys.layout_key(digest) for digest in contents.layouts}
+    sizes = sizes_of(backend, contents, objects) | contents.lengths
+    by_copy = {_copy_of(key): size for key, size in sizes.items()}
+    return sizes | {key: by_copy[key] for key in contents.copies if key in by_copy}
+
+
+def _copy_of(key: str) -> str | None:
+    """Return the key of the second copy of a record or a layout."""
+    folder = key.partition("/")[0]
+    if folder == keys.NODES:
+        return keys.copy_key(keys.parse_node_key(key).node)
+    if folder == keys.EDGES:
+        return keys.copy_key(keys.edge_stem(key))
+    return keys.copy_key(keys.parse_layout_key(key)) if folder == keys.LAYOUTS else None
+
+
+def _let_go(contents: Contents, going: Iterable[Retired]) -> frozenset[str]:
+    """Have contents be as if some things had been let go of; return the nodes among them."""
+    nodes, inexact, stripped = set(), set(contents.marks.inexact), dict(contents.marks.stripped)
+    for one in going:
+        if one.what == markkeys.WHOLE_STATE:
+            nodes.add(one.node)
+            contents.graph.hide(one.node)
+        elif one.what == markkeys.EXACT_VALUE:
+            inexact.add(one.node)
+        else:
+            pools = stripped.get(one.node, frozenset())
+            stripped[one.node] = pools | {one.what.removeprefix(_POOL)}
+    contents.marks = replace(contents.marks, inexact=frozenset(inexact), stripped=stripped)
+    return frozenset(nodes)
+
+
+def _staying(
+    contents: Contents,
+    layout: Callable[[str], Layout],
+    durability: Durability,
+    sizes: Collection[str],
+) -> set[str]:
+    """Return the keys of what a collection leaves, once all that it condemns is deleted."""
+    verdict = judge(contents, layout, durability)
+    staying, layouts = set(sizes), set()
+    whole = set()
+    for scope in condemnable(contents, verdict, set(contents.data)):
+        staying -= {*objects_of(contents, scope)}
+        if scope.scope == markkeys.WHOLE_EDGE:
+            whole.add(scope.edge)
+            record = contents.key_of(scope.edge)
+            staying -= set() if record is None else {record, _copy_of(record)}
+    for stored in contents.stored.values():
+        if stored.own and stored.edge not in whole:
+            layouts |= {digest for _, digest in split_layouts(stored.layout)}
+    for digest in set(contents.layouts) - layouts:
+        key = keys.layout_key(digest)
+        staying -= {key, _copy_of(key)}
+    return staying

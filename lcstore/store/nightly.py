@@ -1,0 +1,90 @@
+"""All of maintenance in one call, as it is run every night: part after part, each told by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+
+from lcstore.errors import CorruptionError, LcstoreError
+
+if TYPE_CHECKING:
+    from lcstore.check.findings import VerifyReport
+    from lcstore.maintain.collect import CollectReport
+    from lcstore.maintain.compact import CompactReport
+    from lcstore.maintain.retire import RetireReport
+
+Part: TypeAlias = Literal["collect", "retain", "compact", "verify"]
+R = TypeVar("R")
+
+
+@dataclass
+class MaintainReport:
+    """What each part of maintenance did, or would do.
+
+    Attributes
+    ----------
+    url, dry_run
+        The URL of the store, and whether nothing was changed.
+    collected, retained, compacted, verified
+        The reports of the parts, in the order in which they ran; None for one that failed or did not run.
+    problems
+        By part: why it failed. Those between that one and `verify` did not run.
+    seconds
+        Wall time.
+    """
+
+    url: str
+    dry_run: bool
+    collected: CollectReport | None = None
+    retained: RetireReport | None = None
+    compacted: CompactReport | None = None
+    verified: VerifyReport | None = None
+    problems: dict[Part, LcstoreError] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every part ran, and found nothing wrong."""
+        return not self.problems
+
+
+def run_parts(
+    url: str,
+    *,
+    dry_run: bool,
+    collect: Callable[[], CollectReport],
+    retain: Callable[[], RetireReport],
+    compact: Callable[[RetireReport], CompactReport],
+    verify: Callable[[], VerifyReport],
+) -> MaintainReport:
+    """Run the parts of maintenance: collect first, so that what is let go of now can be brought back a day.
+
+    What stands in the way of one part (damage, a target that fails) may be what the next would build upon: so
+    the others are left out then. The last one looks in any case. Whatever is done is of use, and the next
+    maintenance goes on.
+    """
+    began = time.monotonic()
+    report = MaintainReport(url, dry_run)
+
+    def tried(part: Part, run: Callable[[], R]) -> R | None:
+        if report.problems and part != "verify":
+            return None
+        try:
+            return run()
+        except LcstoreError as error:
+            report.problems[part] = error
+            return None
+
+    report.collected = tried("collect", collect)
+    retained = report.retained = tried("retain", retain)
+    if retained is not None:
+        report.compacted = tried("compact", lambda: compact(retained))
+    found = report.verified = tried("verify", verify)
+    if found is not None and not found.ok:
+        first = next(one for one in found.findings if one.severity == "error")
+        message = f"{found.count('error')} errors, the first: {first.message}; run `lcstore repair {url}`"
+        report.problems["verify"] = CorruptionError(message, key=first.key, step=first.step)
+    report.seconds = time.monotonic() - began
+    return report

@@ -1,0 +1,110 @@
+"""`lcstore maintain`: one command for every night."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+KEEP = "latest:2 | every:40"
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    url, random = tmp_path_factory.mktemp("maintain") / "a run", np.random.default_rng(0)
+    weights = random.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(url, grace=0, threads=1) as store:
+        for step in range(0, 100, 10):
+            weights = weights + random.standard_normal((64, 64)).astype(np.float32) * np.float32(0.01)
+            store.save(step, {"model": {"w.weight": weights}})
+    return url
+
+
+@pytest.fixture
+def url(saved: Path, tmp_path: Path) -> str:
+    return str(shutil.copytree(saved, tmp_path / "a run"))
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def document(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def contents(url: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path(url).rglob("*") if path.is_file()}
+
+
+def steps(url: str) -> list[int]:
+    with lcstore.open(url, "r") as store:
+        return store.steps()
+
+
+def test_it_shows_first_and_does_what_it_showed(url):
+    before = contents(url)
+    shown = call("maintain", url, "--keep", KEEP)
+    assert shown.exit_code == 0
+    assert contents(url) == before
+    for words in ("4 states kept, 6 retired", "once collected after that", "Verified: 10 states"):
+        assert words in shown.stdout
+    command = shlex.split(shown.stdout.rpartition("lcstore ")[2])
+    assert command[-1] == "--apply"
+    done = document(*command)
+    assert done["ok"]
+    assert (len(done["retained"]["retired"]), done["collected"]["deleted_objects"]) == (6, 0)
+    assert done["compacted"]["added"] == done["compacted"]["planned"]
+    assert steps(url) == [0, 40, 80, 90]
+    again = document(*command)
+    assert again["collected"]["deleted_objects"] > 0
+    assert again["retained"]["retired"] == []
+    assert call("verify", url, "--level", "restore").exit_code == 0
+
+
+def test_each_part_is_reported(url):
+    done = call("maintain", url, "--keep", KEEP, "--apply", "--max-bytes", "1MB", "--max-seconds", "1h")
+    for words in ("deleted", "4 states kept, 6 retired", "most edges for a restore", "Verified: 4 states"):
+        assert words in done.stdout
+
+
+@pytest.mark.parametrize("apply", [[], ["--apply"]])
+def test_damage_is_status_1_and_lets_nothing_go(url, apply):
+    bad = next(Path(url, "nodes").iterdir())
+    bad.write_bytes(b"{}")
+    shutil.rmtree(Path(url, "copies"))
+    before = contents(url)
+    result = call("maintain", url, "--keep", KEEP, *apply)
+    assert result.exit_code == 1
+    assert "collect failed" in result.stderr
+    assert "verify failed" in result.stderr
+    assert bad.name in result.stderr
+    assert contents(url) == before
+    told = document("maintain", url, "--keep", KEEP, *apply, status=1)
+    assert not told["ok"]
+    assert list(told["problems"]) == ["collect", "verify"]
+    assert told["retained"] is None
+
+
+@pytest.mark.parametrize(
+    "arguments", [[], ["--keep", "newest:3"], ["--keep", "latest:1", "--max-bytes", "x"]]
+)
+def test_wrong_usage(arguments):
+    assert call("maintain", "x", *arguments).exit_code == 2
+
+
+def test_no_store(tmp_path):
+    result = call("maintain", str(tmp_path / "none"), "--keep", "latest:1", "--apply")
+    assert result.exit_code == 1
+    assert not list(tmp_path.iterdir())

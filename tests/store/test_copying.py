@@ -1,0 +1,249 @@
+"""Copying a store: the same bytes, whatever happens meanwhile; never mixed with another, never damage."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from states import same
+
+import lcstore
+from lcstore import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
+from lcstore.storage.backend import Backend
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
+from lcstore.storage.remote import FsspecBackend
+from lcstore.testing import Crash, FaultBackend
+
+
+def weights_of(step: int) -> np.ndarray:
+    base = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    return base + np.random.default_rng(step + 1).standard_normal((64, 64)).astype(np.float32) * np.float32(
+        0.01
+    )
+
+
+def state(step: int) -> dict[str, object]:
+    return {"model": {"w.weight": weights_of(step)}, "text": "x" * 20_000, "n": step}
+
+
+def fill(backend: Backend | Path, steps: range = range(8), grace: float = 0) -> None:
+    with lcstore.open(backend, threads=1, grace=grace) as store:
+        if store.latest_step() is not None:
+            store.resume()
+        for step in steps:
+            store.save(step, state(step), tags=["even"] if step % 2 == 0 else ())
+
+
+@pytest.fixture
+def source() -> MemoryBackend:
+    """A store that was maintained: with shortcuts, and states that were let go of, tagged and pinned."""
+    backend = MemoryBackend.fresh()
+    fill(backend)
+    with lcstore.open(backend, "r+", threads=1) as store:
+        store.retain("latest:3 | every:3")
+        store.compact()
+        store.collect()
+        store.pin(3, by="paper")
+        store.retire(5)
+    return backend
+
+
+def values(backend: Backend) -> dict[int, object]:
+    with lcstore.open(backend, "r", threads=1) as store:
+        assert store.verify("restore").ok
+        return {step: store.restore(step) for step in store.steps()}
+
+
+def test_it_is_the_same_bytes(source):
+    target = MemoryBackend.fresh()
+    report = lcstore.copy(source, target)
+    assert target.snapshot() == source.snapshot()
+    assert (report.states, report.passed_over) == (len(source.list("nodes")), 0)
+    assert (report.objects, report.nbytes) == (
+        len(source.snapshot()), sum(map(len, source.snapshot().values())),
+    )  # fmt: skip
+    again = lcstore.copy(source, target)
+    assert (again.objects, again.passed_over) == (0, report.objects)
+
+
+def test_between_targets_of_all_kinds(tmp_path, source):
+    memory = FsspecBackend(*fsspec.url_to_fs("memory://copied"))
+    first, last = LocalBackend(tmp_path / "run"), MemoryBackend.fresh()
+    for before, after in ((source, first), (first, memory), (memory, last)):
+        lcstore.copy(before, after)
+    assert last.snapshot() == source.snapshot()
+    memory._fs.rm("/copied", recursive=True)
+
+
+def test_what_is_no_part_of_the_store_stays(tmp_path, source):
+    source.put("quarantine/nodes/x.json", b"{}")
+    source.put("notes", b"mine")
+    target = MemoryBackend.fresh({"other": b"theirs"})
+    lcstore.copy(source, target)
+    assert "notes" not in target.snapshot()
+    assert not target.list("quarantine")
+    assert target.get("other") == b"theirs"
+
+
+@pytest.mark.parametrize("kind", ["crash_before", "lost_reply", "eio"])
+@pytest.mark.parametrize("stride", [13, pytest.param(1, marks=pytest.mark.soak)])
+def test_interrupted_anywhere_it_is_no_store_and_goes_on(source, kind, stride):
+    wanted, number, struck = source.snapshot(), 0, True
+    while struck:
+        target = MemoryBackend.fresh()
+        failing = FaultBackend(target, {number: kind})
+        try:
+            lcstore.copy(source, failing)
+        except (Crash, StorageError):
+            # The second copy of the store's own record is stored once all is there.
+            if target.snapshot().keys() != wanted.keys() - {"copies/lcstore.json"}:
+                with pytest.raises(NotFoundError):
+                    lcstore.open(target, "r")
+        struck = bool(failing.struck) or number < 40
+        there = len(target.snapshot())
+        report = lcstore.copy(source, target)
+        assert report.objects <= len(wanted) - there
+        assert target.snapshot() == wanted
+        number += stride
+
+
+@pytest.mark.parametrize("how", ["flip", "cut", "grow", "gone"])
+@pytest.mark.parametrize("folder", ["data/", "nodes/", "edges/", "layouts/"])
+def test_damage_is_not_copied(how, folder):
+    source, target = MemoryBackend.fresh(), MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, grace=0, durability="none") as store:
+        for step in range(8):
+            store.save(step, state(step))
+        store.compact()
+    key = min(source.list(folder.rstrip("/")), key=lambda key: (-source.size(key), key))
+    data = source.get(key)
+    if how == "gone":
+        source.delete(key)
+    else:
+        changed = {"flip": data[:-1] + bytes([data[-1] ^ 1]), "cut": data[:-1], "grow": data + b"0"}
+        source.put(key, changed[how])
+    if how == "gone" and folder in ("nodes/", "edges/"):
+        return  # then nothing says that it was there
+    with pytest.raises(CorruptionError, match="lcstore repair") as caught:
+        lcstore.copy(source, target)
+    assert caught.value.key == key
+    with pytest.raises(NotFoundError):
+        lcstore.open(target, "r")
+
+
+@pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
+def test_a_record_that_is_known_by_its_copy_is_there_again(source):
+    wanted = source.snapshot()
+    lost = source.list("nodes")[1]
+    source.delete(lost)
+    target = MemoryBackend.fresh()
+    lcstore.copy(source, target)
+    assert target.snapshot() == wanted
+
+
+def test_another_store_is_refused(source):
+    other = MemoryBackend.fresh()
+    fill(other, range(2))
+    before = other.snapshot()
+    with pytest.raises(ConflictError, match="holds another store"):
+        lcstore.copy(source, other)
+    assert other.snapshot() == before
+
+
+def test_a_copy_that_went_on_by_itself_is_refused(source):
+    target = MemoryBackend.fresh()
+    lcstore.copy(source, target)
+    fill(source, range(8, 10))
+    lcstore.copy(source, target)
+    assert same(values(target), values(source))
+    fill(target, range(10, 11))
+    before = target.snapshot()
+    with pytest.raises(ConflictError, match="went on by itself"):
+        lcstore.copy(source, target)
+    assert target.snapshot() == before
+
+
+def test_a_place_with_another_grace_is_refused(source):
+    target = MemoryBackend.fresh()
+    fill(target, range(1), grace=60)
+    for key in target.list("nodes") + target.list("copies"):
+        target.delete(key)
+    with pytest.raises(ConflictError, match="another grace"):
+        lcstore.copy(source, target)
+
+
+class Busy(MemoryBackend):
+    """A store in which something happens at the n-th time that bytes of data are read."""
+
+    number, happens = 0, None
+
+    def get(self, key, start=None, end=None):
+        if key.startswith("data/") and self.happens is not None:
+            self.number -= 1
+            if self.number < 0:
+                happens, self.happens = self.happens, None
+                happens()
+        return super().get(key, start, end)
+
+
+@pytest.mark.parametrize("number", [0, 3, 11])
+def test_beside_a_writer_it_is_what_was_committed_when_it_began(number):
+    source, target = Busy.fresh(), MemoryBackend.fresh()
+    fill(source)
+    before = values(source)
+    source.number, source.happens = number, lambda: fill(source, range(8, 11))
+    lcstore.copy(source, target)
+    assert source.happens is None
+    assert same(values(target), before)
+    lcstore.copy(source, target)
+    assert same(values(target), values(source))
+    assert len(values(target)) == 11
+
+
+def _maintained(backend: Backend) -> Callable[[], None]:
+    def maintain() -> None:
+        with lcstore.open(backend, "r+", threads=1) as store:
+            store.retain("latest:2")
+            store.compact()
+            while store.collect().deleted_objects:
+                pass
+
+    return maintain
+
+
+@pytest.mark.parametrize("number", range(0, 24, 4))
+def test_beside_a_collector_that_waits_for_nothing_it_is_sound(number):
+    source, target = Busy.fresh(), MemoryBackend.fresh()
+    fill(source)
+    source.number, source.happens = number, _maintained(source)
+    lcstore.copy(source, target)
+    assert source.happens is None
+    found, wanted = values(target), values(source)
+    assert found.keys() >= wanted.keys()
+    assert all(same(found[step], value) for step, value in wanted.items())
+    with lcstore.open(target, "r+", threads=1) as store:
+        store.retain("latest:2")
+        while store.collect().deleted_objects:
+            pass
+    assert same(values(target), wanted)
+
+
+def test_a_store_is_not_copied_into_itself(tmp_path):
+    fill(tmp_path / "run")
+    for target in (tmp_path / "run", tmp_path / "run" / "copy", tmp_path):
+        with pytest.raises(InvalidInputError, match="lie in each other"):
+            lcstore.copy(tmp_path / "run", target)
+    lcstore.copy(tmp_path / "run", tmp_path / "run2")
+    shutil.rmtree(tmp_path / "run")
+    assert len(values(LocalBackend(tmp_path / "run2"))) == 8
+
+
+def test_nothing_to_copy(tmp_path):
+    with pytest.raises(NotFoundError):
+        lcstore.copy(tmp_path / "none", tmp_path / "target")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,126 @@
+"""Collecting at once what a dead run leaves, and refusing to where the run may be alive."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore import ConflictError, InvalidInputError
+from lcstore.storage.local import LocalBackend
+
+ORPHAN = "data/" + "5" * 32 + "/0/plain-float64.set/c.0"
+
+
+def age(url: Path, ago: float, apart: float) -> None:
+    """Have the store be as if its saves had been some seconds apart, the last one so long ago."""
+    now = time.time()
+    for path in url.rglob("*"):
+        os.utime(path, (now - ago, now - ago))
+    for number, path in enumerate(sorted((url / "nodes").iterdir(), reverse=True)):
+        os.utime(path, (now - ago - number * apart,) * 2)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> Path:
+    """A store with a grace of a day, of which all but two states were let go."""
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(tmp_path / "run", threads=1) as store:
+        for step in range(8):
+            weights = weights + random.standard_normal((64, 64)).astype(np.float32) * np.float32(0.01)
+            store.save(step, {"model": {"w.weight": weights}})
+        store.retain("latest:1 | every:4")
+        store.compact()
+    return tmp_path / "run"
+
+
+def test_space_is_free_at_once(url):
+    with lcstore.open(url, "r+", threads=1) as store:
+        wanted = {step: store.read(step, "model/w.weight") for step in store.steps()}
+        store.backend.put(ORPHAN, b"12345")
+        age(url, 1000, 400)
+        before = store.forecast()
+        report = store.collect(grace=0, run_is_dead=True)
+        assert report.deleted_objects > 8
+        assert report.waiting == 0
+        assert (report.grace_seconds, report.silence.needed) == (0, 800)
+        assert 1000 <= report.silence.seconds < 1100
+        assert not (url / ORPHAN).exists()
+        assert store.forecast().bytes_now <= before.bytes_collected
+        for step, value in wanted.items():
+            assert np.array_equal(store.read(step, "model/w.weight"), value)
+        assert store.verify("checksum").ok
+
+
+def test_a_shorter_grace_without_a_word_is_refused_and_says_which_word(url):
+    age(url, 1000, 400)
+    with lcstore.open(url, "r+") as store, pytest.raises(InvalidInputError, match="run_is_dead=True"):
+        store.collect(grace=0)
+
+
+@pytest.mark.parametrize(("ago", "apart"), [(700, 400), (50, 1), (-30, 1)])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_run_that_saved_lately_is_not_dead(url, ago, apart, dry_run):
+    age(url, ago, apart)
+    before = sorted(url.rglob("*"))
+    with lcstore.open(url, "r+") as store, pytest.raises(ConflictError, match="may be alive"):
+        store.collect(grace=0, run_is_dead=True, dry_run=dry_run)
+    assert sorted(path for path in url.rglob("*") if path.name != "clock") == before
+
+
+def test_what_a_save_under_way_has_stored_says_that_the_run_is_alive(url):
+    age(url, 5000, 400)
+    with lcstore.open(url, "r+") as store:
+        store.backend.put(ORPHAN, b"12345")
+        with pytest.raises(ConflictError, match="may be alive"):
+            store.collect(grace=0, run_is_dead=True)
+        assert (url / ORPHAN).exists()
+
+
+def test_the_grace_itself_is_always_long_enough(url):
+    """Saves that were two days apart: more than the grace of a day is not asked for."""
+    age(url, 90_000, 200_000)
+    with lcstore.open(url, "r+") as store:
+        report = store.collect(grace="1h", run_is_dead=True)
+        assert report.silence.needed == 86_400
+        assert report.condemned > 0
+
+
+class Waking(LocalBackend):
+    """A directory to which a run saves at the n-th listing of the data."""
+
+    def __init__(self, root: Path, wakes: int) -> None:
+        super().__init__(root)
+        self.listings, self.wakes = 0, wakes
+
+    def list(self, prefix, foreign=None):
+        if prefix == "data":
+            self.listings += 1
+            if self.listings == self.wakes:
+                with lcstore.open(self.root, threads=1) as other:
+                    other.save(9, other.resume())
+        return super().list(prefix, foreign)
+
+
+@pytest.mark.parametrize("wakes", [2, 3])
+def test_a_run_that_wakes_up_meanwhile_loses_nothing(url, wakes):
+    age(url, 1000, 400)
+    waking = lcstore.open(Waking(url, wakes), "r+", threads=1)
+    with waking as store, pytest.raises(ConflictError, match="something writes"):
+        store.collect(grace=0, run_is_dead=True)
+    with lcstore.open(url, "r") as store:
+        assert store.steps() == [0, 4, 7, 9]
+        assert store.verify("restore").ok
+        assert len(list((url / "nodes").iterdir())) == 9
+
+
+def test_nothing_is_asked_where_the_grace_is_kept(url):
+    age(url, 10, 1)
+    with lcstore.open(url, "r+") as store:
+        report = store.collect(grace="2d", run_is_dead=True)
+        assert (report.silence, report.deleted_objects) == (None, 0)

@@ -1,0 +1,70 @@
+"""What a store will take: told from listings and records, close to what maintenance then makes of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore import CorruptionError
+from lcstore.storage.local import LocalBackend
+from lcstore.testing import FaultBackend
+
+
+def fill(url: Path | str, durability: str = "default") -> None:
+    random = np.random.default_rng(0)
+    weights = random.standard_normal((256, 64), dtype=np.float32)
+    with lcstore.open(url, grace=0, threads=1, durability=durability) as store:
+        for step in range(30):
+            weights = weights + random.standard_normal(weights.shape, dtype=np.float32) * np.float32(0.01)
+            moment = {"exp_avg": weights * np.float32(0.1)}
+            store.save(step, {"model": {"w.weight": weights}, "optim": {"state": {0: moment}}, "n": step})
+
+
+def taken(url: Path) -> int:
+    return sum(path.stat().st_size for path in url.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("durability", ["default", "none"])
+@pytest.mark.parametrize(
+    "keep",
+    [None, "latest:3 | every:10", "latest:3 | every:5 | strip:optim/**:latest:2", "latest:1",
+     "latest:99 | exact-only:latest:1"],
+)  # fmt: skip
+def test_it_comes_close_to_what_happens(tmp_path, keep, durability):
+    fill(tmp_path, durability)
+    with lcstore.open(tmp_path, "r+", threads=1, durability=durability) as store:
+        going = store.retain(keep, dry_run=True).retired if keep else ()
+        told = store.forecast(going)
+        assert told.bytes_now == pytest.approx(taken(tmp_path), rel=0.02)
+        if keep:
+            store.retain(keep)
+        store.compact()
+        assert told.bytes_compacted == pytest.approx(taken(tmp_path), rel=0.05)
+        while store.collect().deleted_objects:
+            pass
+        assert told.bytes_collected == pytest.approx(taken(tmp_path), rel=0.1)
+        after = store.forecast()
+        assert after.bytes_now == after.bytes_compacted == after.bytes_collected
+
+
+def test_no_data_is_read(tmp_path):
+    fill(tmp_path)
+    backend = FaultBackend(LocalBackend(tmp_path))
+    with lcstore.open(backend, "r", threads=1) as store:
+        going = store.retain("latest:3", dry_run=True).retired
+        backend.log.clear()
+        store.forecast(going)
+    assert {asked.name for asked in backend.log} <= {"get", "list", "size"}
+    assert not [asked for asked in backend.log if asked.name == "get" and asked.key.startswith("data/")]
+    assert sum(asked.name == "size" for asked in backend.log) <= 2
+
+
+def test_what_is_damaged_is_not_foretold(tmp_path):
+    fill(tmp_path, "none")
+    record = next((tmp_path / "nodes").iterdir())
+    record.write_bytes(b"{}")
+    with lcstore.open(tmp_path, "r") as store, pytest.raises(CorruptionError):
+        store.forecast()

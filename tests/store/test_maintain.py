@@ -1,0 +1,135 @@
+"""A night's maintenance: its order, what fails in a part, and going on after an interruption."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from states import same
+
+import lcstore
+from lcstore import CorruptionError, InvalidInputError, StorageError
+from lcstore.storage.memory import MemoryBackend
+from lcstore.testing import Crash, FaultBackend
+
+KEEP = "latest:2 | every:4"
+
+
+def filled(count: int = 9) -> MemoryBackend:
+    backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    weights = random.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(backend, threads=1, grace=0) as store:
+        for step in range(count):
+            weights = weights + random.standard_normal((64, 64)).astype(np.float32) * np.float32(0.01)
+            store.save(step, {"model": {"w.weight": weights}, "n": step})
+    return backend
+
+
+def values(backend: MemoryBackend) -> dict[int, object]:
+    with lcstore.open(backend, "r", threads=1) as store:
+        return {step: store.restore(step) for step in store.steps()}
+
+
+def test_what_is_let_go_of_tonight_can_be_brought_back_until_tomorrow():
+    backend = filled()
+    before = values(backend)
+    with lcstore.open(backend, "r+", threads=1) as store:
+        first = store.maintain(KEEP)
+        assert first.ok
+        assert (first.collected.deleted_objects, len(first.retained.retired)) == (0, 5)
+        assert first.compacted.added == first.compacted.planned
+        assert first.verified.ok
+        assert store.steps() == [0, 4, 7, 8]
+        gone = next(one for one in first.retained.retired if one.step == 6)
+        store.pin(gone.node)
+        assert same(store.restore(6), before[6])
+        second = store.maintain(KEEP)
+        assert second.collected.deleted_objects > 0
+        assert second.retained.retired == ()
+    assert same(values(backend), {step: before[step] for step in (0, 4, 6, 7, 8)})
+
+
+def test_a_dry_run_changes_nothing_and_plans_without_what_would_go():
+    backend = filled()
+    there = backend.snapshot()
+    with lcstore.open(backend, "r", threads=1) as store:
+        shown = store.maintain(KEEP, dry_run=True)
+        assert shown.ok
+        assert len(shown.retained.retired) == 5
+    assert backend.snapshot() == there
+    with lcstore.open(backend, "r+", threads=1) as store:
+        store.retain(KEEP)
+        alone = store.compact(dry_run=True)
+    assert (shown.compacted.planned, shown.compacted.bytes_after) == (alone.planned, alone.bytes_after)
+
+
+@pytest.mark.parametrize(
+    ("folder", "part", "done"),
+    [("condemned", "collect", []), ("retired", "retain", ["collected"]),
+     ("data", "compact", ["collected", "retained"])],
+)  # fmt: skip
+def test_what_fails_says_which_part_and_the_next_one_goes_on(folder, part, done):
+    backend = filled(21)
+    before = values(backend)
+    with lcstore.open(backend, "r+", threads=1) as store:
+        assert store.maintain("latest:12 | every:4").compacted.added
+    fails = FaultBackend(backend, {lambda asked: asked.name == "put" and asked.key.startswith(folder): "eio"})
+    with lcstore.open(fails, "r+", threads=1) as store:
+        report = store.maintain("latest:1 | every:10")
+        assert list(report.problems) == [part]
+        assert isinstance(report.problems[part], StorageError)
+        assert not report.ok
+        named = ("collected", "retained", "compacted")
+        assert [name for name in named if getattr(report, name) is not None] == done
+        assert report.verified.ok
+    with lcstore.open(backend, "r+", threads=1) as store:
+        assert store.maintain("latest:1 | every:10").ok
+        assert store.steps() == [0, 10, 20]
+        while store.collect().deleted_objects:
+            pass
+        assert store.verify("restore").ok
+    assert same(values(backend), {step: before[step] for step in (0, 10, 20)})
+
+
+def test_damage_is_told_and_nothing_goes():
+    backend = filled()
+    with lcstore.open(backend, "r+", threads=1, durability="none") as store:
+        lost = [key for key in backend.list("data") if "/weights" in key]
+        for key in lost:
+            backend.delete(key)
+        there = backend.snapshot()
+        report = store.maintain(KEEP)
+    assert list(report.problems) == ["collect", "verify"]
+    assert isinstance(report.problems["verify"], CorruptionError)
+    assert report.retained is None
+    assert backend.snapshot() == there
+
+
+def test_what_is_no_rule_is_refused_before_anything_is_done():
+    backend = filled(2)
+    with lcstore.open(backend, "r+", threads=1) as store, pytest.raises(InvalidInputError):
+        store.maintain("newest:3")
+
+
+@pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.soak)])
+def test_interrupted_anywhere_and_run_again_it_is_done(stride):
+    backend = filled(6)
+    before = values(backend)
+    with lcstore.open(backend, "r+", threads=1) as store:
+        store.retain("latest:4")
+    start, number, struck = backend.snapshot(), 0, True
+    while struck:
+        left = MemoryBackend.fresh(start)
+        dying = FaultBackend(left, {number: "crash_before"})
+        try:
+            with lcstore.open(dying, "r+", threads=1) as store:
+                store.maintain("latest:1")
+        except Crash:
+            pass
+        struck = bool(dying.struck)
+        with lcstore.open(left, "r+", threads=1) as store:
+            assert store.maintain("latest:1").ok
+            assert store.maintain("latest:1").ok
+            assert store.steps() == [5]
+            assert same(store.restore(), before[5])
+        number += stride
+    assert number > 50
