@@ -24,7 +24,6 @@ from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
-from lcstore.index.parents import forsaken
 from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
@@ -77,7 +76,6 @@ class Examination:
         self.store.take()
         for node, record in self.store.records.items():
             self._node(node, record)
-        self._parents()
         self._shortcuts()
         objects = Objects(self.store, self.level, self.sample, self.until, self.on_progress)
         self.needs = objects.needs
@@ -93,13 +91,22 @@ class Examination:
         self._digests()
         self._states()
 
+    @property
+    def is_overtaken(self) -> bool:
+        """Return whether a collector took records away since they were listed: damage may be none."""
+        return self.store.listing.is_overtaken(self.backend)
+
     # What records say -----------------------------------------------------------------------------------
 
     def _node(self, node: str, record: NodeRecord) -> None:
-        """Check that a whole record fits its layout."""
+        """Check that a whole record fits its layout, and that its parent is there or accounted for."""
         store = self.store
         key = keys.node_key(record.name(node))
         severity: Severity = "info" if node in store.graph.hidden else "error"
+        parent = record.parent
+        if parent is not None and parent not in store.graph.nodes and parent not in store.marks.retired:
+            message = f"its parent, node {parent}, is missing, and no record says that it was retired"
+            self.findings.add("error", "parent", key, message, step=record.step)
         if record.layout not in store.layouts:
             where = store.missing_layout(record.layout)
             if where not in store.unreadable and where not in store.listed:
@@ -115,18 +122,6 @@ class Examination:
             self.findings.unreadable("record", key, error, step=record.step, severity=severity)
         else:
             store.own[node] = link
-
-    def _parents(self) -> None:
-        """Check that the parent of each node is there or accounted for."""
-        store = self.store
-        known = store.graph.nodes.keys() | store.marks.retired
-        parents = ((node, record.parent) for node, record in store.records.items())
-        for node in forsaken(
-            self.backend, {n: parent for n, parent in parents if parent and parent not in known}
-        ):
-            record = store.records[node]
-            message = f"its parent, node {record.parent}, is missing, and no record says that it was retired"
-            self.findings.add("error", "parent", keys.node_key(record.name(node)), message, step=record.step)
 
     def _shortcuts(self) -> None:
         claimed = {record.edge.id: node for node, record in self.store.records.items()}

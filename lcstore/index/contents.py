@@ -17,13 +17,16 @@ from lcstore.graph.graph import Graph
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
-from lcstore.index.parents import forsaken
 from lcstore.index.reading import read_all
 from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
 R = TypeVar("R")
+T = TypeVar("T")
+
+#: How often a store is listed anew while collectors take away what was listed.
+_TRIES: Final = 4
 
 #: An array of an edge, of all its parts: pool and op.
 Array: TypeAlias = tuple[str, keys.Op]
@@ -163,7 +166,29 @@ class Contents:
 def read_contents(
     backend: Backend, before: Contents | None = None, on_progress: OnProgress | None = None
 ) -> Contents:
-    """List a store and read all its records; those that were read `before` are not read again.
+    """List a store and read all its records; parameters and errors as for `judged_contents`."""
+    return judged_contents(backend, lambda contents: None, before, on_progress)[0]
+
+
+def judged_contents(
+    backend: Backend,
+    judge: Callable[[Contents], T],
+    before: Contents | None = None,
+    on_progress: OnProgress | None = None,
+) -> tuple[Contents, T]:
+    """List a store and read all its records, and return that with what `judge` makes of it.
+
+    Where something seems to be wrong, and a collector took records away since they were listed, all is
+    listed anew.
+
+    Parameters
+    ----------
+    backend, judge
+        Where the store is; what raises `CorruptionError` where something is wrong.
+    before
+        What was read earlier: those records are not read again.
+    on_progress
+        Told how many records have been read.
 
     Raises
     ------
@@ -171,9 +196,16 @@ def read_contents(
         A record cannot be read, contradicts its name, or has a parent of which nothing is known; or a name
         among the records is none of theirs. Nothing may be collected then: run ``lcstore repair``.
     """
-    listing = Listing.take(backend, COLLECTING)
-    listing.check_names()
-    return _Reading(backend, listing, before, on_progress).run()
+    for left in reversed(range(_TRIES)):
+        listing = Listing.take(backend, COLLECTING)
+        listing.check_names()
+        try:
+            contents = _Reading(backend, listing, before, on_progress).run()
+            return contents, judge(contents)
+        except CorruptionError:
+            if not left or not listing.is_overtaken(backend):
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 class _Reading:
@@ -207,7 +239,7 @@ class _Reading:
         self._read(TAG, self.listing.below(keys.NAMES), lambda key, record: None)
         made.marks = self.listing.marks(made.graph.nodes)
         made.marks.mark(made.graph)
-        _check_parents(self.backend, made)
+        _check_parents(made)
         self._look_again()
         return made
 
@@ -266,18 +298,18 @@ def _refuse(key: str, error: LcstoreError) -> NoReturn:
     raise type(error)(message, key=error.key, step=error.step) from error
 
 
-def _check_parents(backend: Backend, taken: Contents) -> None:
-    graph, retired = taken.graph, taken.marks.retired
-    known = graph.nodes.keys() | retired
-    shown = ((node, parent) for node, parent in taken.parents.items() if node not in graph.hidden)
-    for node in forsaken(backend, {n: parent for n, parent in shown if parent and parent not in known}):
-        name = graph.nodes[node]
-        raise CorruptionError(
-            f"its parent, node {taken.parents[node]}, is missing, and no record says that it was retired; "
-            "nothing is collected while that is so: run `lcstore repair`",
-            key=keys.node_key(name),
-            step=name.step,
-        )
+def _check_parents(taken: Contents) -> None:
+    for node, parent in taken.parents.items():
+        if node in taken.graph.hidden or parent is None or parent in taken.graph.nodes:
+            continue
+        if parent not in taken.marks.retired:
+            name = taken.graph.nodes[node]
+            raise CorruptionError(
+                f"its parent, node {parent}, is missing, and no record says that it was retired; nothing is "
+                "collected while that is so: run `lcstore repair`",
+                key=keys.node_key(name),
+                step=name.step,
+            )
 
 
 def own_edge(node: str, record: NodeRecord) -> Stored:

@@ -56,8 +56,8 @@ CHECKING: Final[Order] = ((keys.NODES, keys.EDGES), ("",))
 #: Who finds objects missing, and looks whether they were let go. Their condemnation was there before they
 #: went, and its record goes before it does: where the condemnation is not there any more, the record is not.
 AGAIN: Final[Order] = ((keys.CONDEMNED,), (keys.NODES, keys.COPIES, keys.EDGES))
-#: Who finds a parent missing, and looks whether it was let go: see `forsaken`.
-PARENTS: Final[Order] = ((keys.RETIRED,), (keys.NODES, keys.COPIES))
+#: Who asks whether records that were listed are gone.
+RECORDS: Final[Order] = ((keys.NODES, keys.EDGES),)
 
 
 def committed(edge: str, more: Sequence[str], *, builds: bool = False, at_once: bool = False) -> Order:
@@ -164,6 +164,15 @@ class Listing:
             for folder in (keys.EDGES, keys.NODES, keys.CONDEMNED)
         )
         return edges[0] == edges[1] and nodes[0] <= nodes[1] and marks[1] <= marks[0]
+
+    def is_overtaken(self, backend: Backend) -> bool:
+        """Return whether records that were listed are gone by now: a collector is at work.
+
+        Its marks may have come and gone since, too. So what seems to be damaged by this listing need not be.
+        """
+        now = Listing.take(backend, RECORDS)
+        listed = {key for folder in RECORDS[0] for key in self.by_folder[folder]}
+        return not listed - {*self.lost} <= {key for folder in RECORDS[0] for key in now.by_folder[folder]}
 
     def below(self, folder: str) -> list[str]:
         """Return the keys below a folder, in order."""

@@ -19,14 +19,14 @@ from lcstore.errors import InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.format.records import utc_now
-from lcstore.index.contents import Contents, read_contents
+from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import COPIES, Listing
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.sizing import sizes_of
-from lcstore.maintain.verdict import Scope, condemnable, judge, objects_of
+from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
@@ -127,12 +127,12 @@ class Collector:
 
     def run(self, *, dry_run: bool) -> CollectReport:
         """Collect, or say what would be collected."""
-        contents = self._contents(None)
+        contents, verdict = self._judged(None)
         if self.is_cut_short:
             self.silence = check_dead(self.backend, contents, self.least, dry_run=dry_run)
-            before, contents = contents, self._contents(contents)
+            before = contents
+            contents, verdict = self._judged(before)
             check_still(before, contents)
-        verdict = judge(contents, self._layout, self.durability)
         orphans = set(contents.data) if dry_run else self._orphans(contents)
         scopes = list(condemnable(contents, verdict, orphans))
         scopes += _of_layouts(contents.idle_layouts if dry_run else self._old_layouts(contents))
@@ -142,14 +142,13 @@ class Collector:
             return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True)
         self._settle(contents, new)
         self._condemn(new)
-        after = self._contents(contents)
+        after, verdict = self._judged(contents)
         if self.is_cut_short:
             check_still(contents, after)
-        return self._after(after, new)
+        return self._after(after, verdict, new)
 
-    def _after(self, contents: Contents, new: Sequence[Scope]) -> CollectReport:
+    def _after(self, contents: Contents, verdict: Verdict, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
-        verdict = judge(contents, self._layout, self.durability)
         free = {*condemnable(contents, verdict, set(contents.data)), *_of_layouts(contents.idle_layouts)}
         condemned = [markkeys.parse_condemned_key(key) for key in contents.condemned]
         marked = [(Scope(n.edge, n.node, n.scope), markkeys.condemned_key(n)) for n in condemned]
@@ -164,8 +163,11 @@ class Collector:
 
     # Condemning -----------------------------------------------------------------------------------------
 
-    def _contents(self, before: Contents | None) -> Contents:
-        return read_contents(self.backend, before, self.on_progress)
+    def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
+        def verdict(contents: Contents) -> Verdict:
+            return judge(contents, self._layout, self.durability)
+
+        return judged_contents(self.backend, verdict, before, self.on_progress)
 
     def _orphans(self, contents: Contents) -> set[str]:
         """Return the edges of no record whose objects are older than the grace: not of a save under way."""

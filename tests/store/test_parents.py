@@ -65,3 +65,15 @@ def test_a_parent_of_which_nothing_is_known_stops_the_collector():
         assert "parent" in {finding.check for finding in store.verify().findings}
         with pytest.raises(CorruptionError, match=r"its parent, node .* is missing"):
             store.collect()
+
+
+def test_a_way_that_was_added_and_a_node_collected_meanwhile_are_no_damage():
+    """The listing shows neither the edge that leads around what goes, nor that anything was let go of."""
+    backend = Meddled.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        nodes = [store.save(step, state(step)).node for step in range(4)]
+    backend.meddle = lambda: let_go(backend, nodes[2])
+    with lcstore.open(backend) as store:
+        store.collect()
+        assert store.restore(3)
+    assert backend.meddle is None
