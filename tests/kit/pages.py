@@ -1,4 +1,4 @@
-"""The blocks of code on the documentation's pages, and how they are run: as they stand, a page in one space."""
+"""The blocks of code on the documentation's pages, and how they are run: as they stand."""
 
 from __future__ import annotations
 
