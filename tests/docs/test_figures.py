@@ -6,7 +6,7 @@ import re
 
 from kit.pages import ROOT
 
-TABLE = re.compile(r"evaluation/(rate|recovery|restores)\.md\).*?\n\n((?:\|.*\n)+)", re.DOTALL)
+TABLE = re.compile(r"evaluation/(rate|recovery|restores)\.md\).*?\n\n((?:\|[^\n]*\n)+)", re.DOTALL)
 ROW = re.compile(r"^\| ([^|]+?)(?:, [^,|]*parameters)?, (AdamW|SGD) \| (.*) \|$", re.MULTILINE)
 
 
