@@ -13,7 +13,7 @@ project = "lcstore"
 author = "The lcstore authors"
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode", "numpydoc"]
 root_doc = "docs/index"
 include_patterns = ["README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**.md"]
 exclude_patterns = ["build", "dist", ".venv", "**/.*"]
@@ -24,11 +24,9 @@ html_theme_options = {"page_width": "72rem", "sidebar_width": "15rem", "fixed_si
 
 myst_heading_anchors = 3
 autodoc_member_order = "bysource"
-autodoc_typehints = "description"
-autodoc_typehints_description_target = "documented"
-napoleon_google_docstring = False
-napoleon_use_ivar = True
-napoleon_use_rtype = False
+autodoc_typehints_format = "short"
+maximum_signature_line_length = 90
+numpydoc_show_class_members = False  # they are listed by autodoc
 default_role = "code"
 # Attributes of one name in several classes are looked up by it, and blocks in languages that nobody colours
 # are shown as they are: neither is a mistake.
