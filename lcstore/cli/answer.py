@@ -11,14 +11,13 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import typer
 
 from lcstore.cli.arguments import storage_options
 from lcstore.cli.table import Table, printable
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import LcstoreError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -79,6 +78,8 @@ class Answer:
         try:
             store = lcstore.open(self.url, mode, storage_options=self.storage_options, threads=threads)
         except NotFoundError as error:
+            if isinstance(error.__cause__, StorageError):  # there is no bucket: it says so
+                raise
             raise NotFoundError(f"{self.url}: {self._no_store()}") from error
         self.next, self.told = None, store.url
         with store:
@@ -156,17 +157,23 @@ class Answer:
         """Return a message with the store called what the user called it."""
         return message if self.told is None else message.replace(self.told, self.url)
 
+    def stores_below(self, **bounds: int) -> list[str]:
+        """Return the stores below the URL, as far as the target lists folders."""
+        from lcstore.storage.finding import stores_below
+
+        try:
+            return stores_below(self.url, self.storage_options, **bounds)
+        except LcstoreError:
+            return []
+
     def _no_store(self) -> str:
         """Return what there is instead: people name the folder of all runs by mistake."""
-        try:
-            below = sorted(str(found.parent) for found in Path(self.url).glob("*/lcstore.json"))
-        except OSError:
-            below = []
+        below = self.stores_below(levels=2, most=_MOST_STORES + 1)
         if not below:
             return "there is no store here: check the URL (the first save of a training run makes one)"
-        self.next = f"lcstore ls {shlex.quote(below[0])}"
+        self.next = f"lcstore ls {self.quoted}"
         names = ", ".join(below[:_MOST_STORES]) + ", ..." * (len(below) > _MOST_STORES)
-        return f"there is no store here, but there are {len(below)} in it: {names}"
+        return f"there is no store here, but below: {names}"
 
 
 @contextmanager
@@ -185,6 +192,14 @@ def answering(
             yield answer
         except LcstoreError as error:
             answer.fail(error)
+            raise typer.Exit(1) from None
+        except ValueError:
+            from lcstore.cli.examine import broken_numcodecs
+
+            problem = broken_numcodecs()
+            if problem is None:
+                raise
+            answer.fail(LcstoreError(problem))
             raise typer.Exit(1) from None
 
 

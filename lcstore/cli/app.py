@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -54,12 +55,15 @@ def _everywhere(
     """Keep every training checkpoint: small deltas over any storage, verified on the way back."""
 
 
-_COMMANDS = (
-    demo, ls, show, diff, stats,
-    verify, repair, doctor,
-    maintain, retain, compact, collect, retire,
-    tag, untag, pin, unpin, cp, rm, tune,
-)  # fmt: skip
+#: By what they are for, in the order in which help shows them.
+_COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Look": (demo, ls, show, diff, stats),
+    "Keep small": (maintain, retain, compact, collect, retire),
+    "Name and hold": (tag, untag, pin, unpin),
+    "Whole stores": (cp, rm),
+    "Trouble": (verify, repair, doctor),
+    "Quality": (tune,),
+}
 
 
 def _flowing(text: str | None) -> str:
@@ -68,5 +72,6 @@ def _flowing(text: str | None) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-for command in _COMMANDS:
-    app.command(help=_flowing(command.__doc__))(command)
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        app.command(help=_flowing(command.__doc__), rich_help_panel=panel)(command)

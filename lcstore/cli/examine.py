@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import platform
 import secrets
@@ -10,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import LcstoreError, NotFoundError, StorageError
 from lcstore.storage.local import LocalBackend
 
 if TYPE_CHECKING:
@@ -28,25 +29,42 @@ def versions() -> dict[str, str | None]:
     from lcstore.version import __version__
 
     found: dict[str, str | None] = {"python": platform.python_version(), "lcstore": __version__}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    return found | {name: _version(name) for name in _PACKAGES}
 
 
 def machine() -> dict[str, Any]:
     """Return what this machine is, and whether the codec works on it."""
     from lcstore.storage.jobs import default_threads
 
-    codec = _codec()
+    broken = broken_numcodecs()
+    codec = _codec() if broken is None else {"ok": False, "problem": broken}
     return {
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": default_threads(),
         "codec": codec,
         "cache": _cache(),  # after the codec has compiled what it needs
     }
+
+
+def broken_numcodecs() -> str | None:
+    """Return why numcodecs cannot be imported, and what to do, where that is known; None where it can be."""
+    try:
+        importlib.import_module("numcodecs")
+    except ValueError as error:
+        if "invalid literal for int()" not in str(error):
+            raise
+        return (
+            "numcodecs cannot be imported because it cannot read the version of the installed zfpy "
+            f"({_version('zfpy') or 'not found'}): pip uninstall zfpy"
+        )
+    return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _codec() -> dict[str, Any]:
@@ -102,9 +120,9 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     from lcstore.testing import run
 
     backend = open_backend(url, options)
-    store, problem = _store(url, options)
+    store, problem, reachable = _store(url, options)
     checks: list[dict[str, Any]] = []
-    if backend.writable:
+    if backend.writable and reachable:
         scratch = f"{url.rstrip('/')}/lcstore-doctor-{secrets.token_hex(8)}"
         made = _made(open_backend(scratch, options))
         try:
@@ -123,17 +141,20 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _store(url: str, options: dict[str, Any]) -> tuple[str, bool]:
-    """Return what store there is, and whether that is a problem."""
+def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
+    """Return what store there is, whether that is a problem, and whether one could be there."""
     import lcstore
 
     try:
         with lcstore.open(url, "r", storage_options=options) as store:
-            return f"{len(store.steps())} steps", False
-    except NotFoundError:
-        return "none yet", False
+            return f"{len(store.steps())} steps", False, True
+    except NotFoundError as error:
+        missing = error.__cause__
+        if isinstance(missing, StorageError):  # the bucket: every promise would fail for the same reason
+            return missing.message, True, False
+        return "none yet", False, True
     except LcstoreError as error:
-        return str(error), True
+        return str(error), True, True
 
 
 def _made(backend: Backend) -> list[Path]:

@@ -10,6 +10,8 @@ from typing import Final
 #: A longer word may be broken where there is no room for it: a node's id never is, a tensor's name may be.
 _LONGEST_WORD: Final = 48
 _GAP: Final = "  "
+#: In the place of items that have no room.
+_MORE: Final = ", ..."
 
 
 class Table:
@@ -27,6 +29,8 @@ class Table:
         A line above.
     header
         Whether the header is shown.
+    one_line
+        Whether each row is one line: of a cell that has no room, the first items are shown.
     """
 
     def __init__(
@@ -36,7 +40,9 @@ class Table:
         spare: Sequence[str] = (),
         title: str | None = None,
         header: bool = True,
+        one_line: bool = False,
     ) -> None:
+        self.one_line = one_line
         self.columns = columns
         self.right = [name in right for name in columns]
         self.spare = [columns.index(name) for name in spare]
@@ -54,16 +60,25 @@ class Table:
             yield self.title, None
         widths = self._widths(width)
         for cells, style in self.rows:
-            columns = [folded(cells[place], wide) for place, wide in widths.items()]
+            fitted = shortened if self.one_line else folded
+            columns = [fitted(cells[place], wide) for place, wide in widths.items()]
             for parts in zip_longest(*columns, fillvalue=""):
                 padded = map(self._padded, parts, widths, widths.values())
                 yield _GAP.join(padded).rstrip(), style
         missing = [self.columns[place] for place in self.spare if place not in widths and self._filled(place)]
         if missing:
-            yield f"Not shown in so narrow a terminal: {', '.join(missing)}. --json has all.", "dim"
+            told = f"Not shown: {', '.join(missing)}. --json has all."
+            yield from ((line, "dim") for line in folded(told, width or len(told)))
 
     def _filled(self, place: int) -> bool:
         return any(cells[place] for cells, _ in self.rows[self.header :])
+
+    def _least(self, cell: str) -> int:
+        """Return how narrow the column of a cell may be."""
+        if self.one_line:
+            first, comma, _ = cell.partition(", ")
+            return len(first) + len(_MORE) * bool(comma)
+        return max(len(word) for word in cell.split() or [""])
 
     def _padded(self, text: str, place: int, width: int) -> str:
         return text.rjust(width) if self.right[place] else text.ljust(width)
@@ -78,8 +93,7 @@ class Table:
         empty = [place for place in widths if not self._filled(place)]
         for place, cells in enumerate(columns):
             if not self.right[place]:
-                longest = max(len(word) for cell in cells for word in cell.split() or [""])
-                widths[place] = min(longest, _LONGEST_WORD)
+                widths[place] = min(max(map(self._least, cells)), _LONGEST_WORD)
         for place in dict.fromkeys([*empty, *self.spare]):
             if _room(widths, width) < 0:
                 del widths[place]
@@ -102,6 +116,18 @@ def folded(text: str, width: int) -> list[str]:
         return [text]
     lines = (textwrap.wrap(line, max(width, 1), break_on_hyphens=False) or [""] for line in text.split("\n"))
     return [part for line in lines for part in line]
+
+
+def shortened(text: str, width: int) -> list[str]:
+    """Return a list of items, or as many of them as fit into one line of `width` characters."""
+    if len(text) <= width:
+        return [text]
+    items = text.split(", ")
+    for count in range(len(items) - 1, 0, -1):
+        some = ", ".join(items[:count]) + _MORE
+        if len(some) <= width:
+            return [some]
+    return [f"{text[: max(width - 3, 0)]}..."[:width]]
 
 
 def printable(text: str) -> str:

@@ -7,11 +7,10 @@ from contextlib import suppress
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keyforms, keys
-from lcstore.format.bodies import EdgeBody
 from lcstore.format.fields import record_id
 from lcstore.format.records import NodeRecord
 from lcstore.index.partrecords import edge_reader
-from lcstore.index.stored import fetch_parts
+from lcstore.index.stored import fetch_parts, is_stored
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.storage.backend import Backend, exists, read_capped
 
@@ -60,17 +59,7 @@ def _by_name(copies: Iterable[str]) -> dict[str, str]:
 def _is_there(backend: Backend, copy: str, key: str) -> bool:
     """Return whether the copy of an edge's record is one of that key, and something of the edge is there."""
     record = edge_reader(backend)(key, read_capped(backend, copy, MAX_RECORD_BYTES))
-    return _is_stored(backend, record.edge)
-
-
-def _is_stored(backend: Backend, edge: EdgeBody) -> bool:
-    """Return whether any of what an edge needs is stored, if it needs anything.
-
-    If not, the copy is one that a target stored long after it said that it could not: the rest is collected.
-    """
-    there = set(backend.list(keys.edge_folder(edge.id)))
-    needed = {ref.key for part in edge.parts for ref in part.needed}
-    return not needed or bool(needed & there)
+    return is_stored(backend, record.edge)
 
 
 def _missing(backend: Backend, copy: str, node: str) -> str | None:
@@ -83,6 +72,6 @@ def _missing(backend: Backend, copy: str, node: str) -> str | None:
         key = keys.node_key(record.name(node))
         if exists(backend, key) or not exists(backend, copy):
             return None
-        return key if _is_stored(backend, record.edge) else None
+        return key if is_stored(backend, record.edge) else None
     except LcstoreError:
         return None

@@ -9,8 +9,9 @@ from threading import Lock
 from typing import Any, Final, Generic, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.index.kinds import Kind
-from lcstore.index.stored import tell
+from lcstore.index.stored import is_stored, tell
 from lcstore.storage.backend import Backend, read_capped, read_twice
 from lcstore.storage.survey import OnProgress, spread
 
@@ -100,7 +101,7 @@ def read_copy(backend: Backend, kind: Kind[Any, R], key: str, damage: LcstoreErr
     """Return a record by its second copy, and how many bytes that has.
 
     A copy is deleted before what it is a copy of: where this one is found after the record was not, nobody
-    has let go of that.
+    has let go of that; or it was stored after a collector took the edge, of which then nothing is left.
 
     Raises
     ------
@@ -111,9 +112,13 @@ def read_copy(backend: Backend, kind: Kind[Any, R], key: str, damage: LcstoreErr
     if copy is None:
         raise damage
     try:
-        return _read_at(backend, kind, key, copy)
+        record, nbytes = _read_at(backend, kind, key, copy)
+        is_left = isinstance(record, NodeRecord | EdgeRecord) and not is_stored(backend, record.edge)
     except LcstoreError as error:
         raise damage from error
+    if is_left:
+        raise damage
+    return record, nbytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import partial
 
 from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError, NotFoundError, warn
 from lcstore.format import keys
-from lcstore.format.bodies import ObjectRef
+from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.parity import Family, Xor
 from lcstore.storage.backend import Backend, read_twice
 from lcstore.storage.survey import spread
@@ -57,6 +57,17 @@ def fetch_copy(backend: Backend, ref: ObjectRef) -> bytes:
 def fetch_parts(backend: Backend, refs: Sequence[ObjectRef]) -> Iterable[bytes]:
     """Return several objects as `fetch_copied` does, read side by side."""
     return spread(partial(fetch_copied, backend), refs) if len(refs) > 1 else [fetch_copied(backend, refs[0])]
+
+
+def is_stored(backend: Backend, edge: EdgeBody) -> bool:
+    """Return whether any of what an edge needs is stored, if it needs anything.
+
+    If not, a copy of its record was stored after a collector had taken the rest: by a target long after it
+    said that it could not, or by a compactor whose edge nobody needed.
+    """
+    there = set(backend.list(keys.edge_folder(edge.id)))
+    needed = {ref.key for part in edge.parts for ref in part.needed}
+    return not needed or bool(needed & there)
 
 
 def rebuild(backend: Backend, ref: ObjectRef, family: Family) -> bytes:

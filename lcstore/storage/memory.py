@@ -23,6 +23,11 @@ class _Space:
 _spaces: dict[str, _Space] = {}
 
 
+def memory_names(key: str) -> list[str]:
+    """Return the names of this process's memory in which there is an object of some key."""
+    return [name for name, space in list(_spaces.items()) if key in space.objects]
+
+
 class MemoryBackend(BaseBackend):
     """A dictionary of objects behind a lock.
 

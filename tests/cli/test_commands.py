@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
@@ -17,14 +16,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner, Result
 
 import lcstore
-from lcstore.cli import answer
+from lcstore.cli import answer, examine
 from lcstore.cli.app import app
 from lcstore.cli.table import Table
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
+from lcstore.storage import targets
+from lcstore.storage.remote import FsspecBackend
+from lcstore.store import opening
 
 EVERY = ("ls", "show", "verify", "stats", "doctor")
 
@@ -151,10 +154,10 @@ def test_ls_of_a_store_of_which_all_was_let_go(saved, tmp_path):
 
 
 def test_stores_in_the_folder_are_named(saved):
-    result = call("ls", str(Path(saved).parent))
+    folder = str(Path(saved).parent)
+    result = call("stats", folder)
     assert result.exit_code == 1
-    assert "but there are 1 in it" in result.stderr
-    assert f"Next: lcstore ls {shlex.quote(saved)}" in result.stderr
+    assert f"there is no store here, but below: {saved}. Next: lcstore ls {folder}" in result.stderr
 
 
 def test_show(saved):
@@ -212,6 +215,43 @@ def test_doctor(saved):
     assert about["target"]["store"] == "3 steps"
     assert len(about["target"]["checks"]) > 10
     assert sorted(Path(saved).rglob("*")) == before
+
+
+class Bucketless(MemoryFileSystem):
+    """What a server without the bucket answers."""
+
+    protocol = "s3"
+
+    def cat_file(self, path, start=None, end=None, **options):
+        raise FileNotFoundError("The specified bucket does not exist")
+
+    pipe_file = cat_file
+
+
+def test_doctor_says_once_that_there_is_no_bucket(monkeypatch):
+    backend = FsspecBackend(Bucketless(), "missing/run", "s3://missing/run")
+    monkeypatch.setattr(targets, "open_backend", lambda url, options=None: backend)
+    monkeypatch.setattr(opening, "open_backend", lambda url, options=None: backend)
+    result = call("doctor", "s3://missing/run")
+    assert result.exit_code == 1
+    assert result.stdout.count("there is no bucket 'missing': create it first") == 1
+    assert "promise" not in result.stdout
+    assert document("doctor", "s3://missing/run", status=1)["target"]["checks"] == []
+    assert "there is no bucket 'missing'" in call("ls", "s3://missing/run").stderr
+
+
+def test_doctor_knows_what_breaks_numcodecs(monkeypatch):
+    def broken(name):
+        if name == "numcodecs":
+            raise ValueError("invalid literal for int() with base 10: 'post0'")
+        return honest(name)
+
+    honest = examine.importlib.import_module
+    monkeypatch.setattr(examine.importlib, "import_module", broken)
+    result = call("doctor")
+    assert result.exit_code == 1
+    assert "pip uninstall zfpy" in " ".join(result.stdout.split())
+    assert "zfpy" in document("doctor", status=1)["machine"]["codec"]["problem"]
 
 
 def test_doctor_leaves_nothing(tmp_path):

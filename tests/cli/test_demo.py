@@ -37,6 +37,15 @@ def test_it_dies_and_comes_back(told):
     assert told["ratio"] == pytest.approx(told["bytes_raw"] / told["bytes_stored"])
 
 
+def test_it_says_what_the_crash_cost_and_what_whole_states_would_take(told):
+    shown = list(demo._shown(told | {"ratio": 4.2, "lost_steps": 5, "every": 5}))
+    lines = [line for line, _ in shown[0].lines(80)]
+    assert any("torch.save" in line for line in lines)
+    (rework,) = (line for line in shown[1:] if "trained again" in line)
+    assert rework.startswith("So 5 steps were trained again")
+    assert "every 21 steps instead of every 5" in rework
+
+
 def test_the_store_is_as_told(told):
     with lcstore.open(told["url"], "r") as store:
         assert store.steps() == [0, 5, 10, 15, 20]

@@ -373,9 +373,14 @@ def test_the_commands_of_the_document(filled, tmp_path, monkeypatch):
     shutil.copytree(filled["slow"], Path("runs/gpt"))
     lines = [line for snippet in snippets("sh") for line in snippet.splitlines() if line]
     assert len(lines) > 10
-    # Bringing a state back comes before the collect that makes it too late.
-    lines.sort(key=lambda line: "--apply" in line)
+    # Showing comes before doing, and bringing a state back before the collect that makes it too late.
+    does = [("--apply" in line) * (1 + bool(re.search("collect|maintain", line))) for line in lines]
+    order = {line: max(how, "NODE" in line) for line, how in zip(lines, does, strict=True)}
+    lines.sort(key=order.__getitem__)
     for line in lines:
+        if "--run-is-dead" in line:
+            for path in Path("runs").rglob("*"):
+                os.utime(path, (1e9, 1e9))
         words = shlex.split(line)
         assert words[0] == "lcstore"
         retired = [s["node"] for s in document("ls", "runs/gpt", "--retired")["states"] if s["retired"]]
@@ -391,10 +396,10 @@ def test_the_nightly_line_of_the_document(filled, tmp_path):
     command = command.replace("/opt/lcstore/bin/lcstore", f"{shlex.quote(sys.executable)} -m lcstore.cli")
     subprocess.run(["sh", "-c", command], check=True, timeout=120, env=_environment())
     logged = (tmp_path / "runs" / "maintenance.log").read_text(encoding="utf-8")
-    first, end = json.JSONDecoder().raw_decode(logged)
-    second = json.loads(logged[end:])
-    assert first["kept_states"] == 30
-    assert second["added"] > 0
+    told = json.loads(logged)
+    assert told["ok"]
+    assert told["collected"]["kept_states"] == 30
+    assert told["compacted"]["added"] > 0
 
 
 def test_the_python_of_the_document(filled, tmp_path, monkeypatch, capsys):
@@ -405,6 +410,9 @@ def test_the_python_of_the_document(filled, tmp_path, monkeypatch, capsys):
     exec(compile(first, "first snippet", "exec"), space)
     assert "states would go" in capsys.readouterr().out
     for other in others:
+        if "run_is_dead" in other:
+            for path in Path("runs").rglob("*"):
+                os.utime(path, (1e9, 1e9))
         exec(compile(other, "snippet", "exec"), space)
     with lcstore.open("runs/gpt", "r") as store:
         assert store.info(210).run > store.info(290).run  # rewound

@@ -67,6 +67,17 @@ def test_nothing_to_repair(saved):
     assert contents(saved) == before
 
 
+def test_it_shows_what_becomes_of_the_bytes_where_that_is_known(saved, broken, tmp_path):
+    assert document("repair", str(saved))["forecast"]["bytes_now"] > 0
+    assert document("repair", str(broken), status=1)["forecast"] is None
+    url = tmp_path / "flipped"
+    shutil.copytree(saved, url)
+    chunk = max((url / "data").rglob("c.0"), key=lambda path: path.stat().st_size)
+    chunk.write_bytes(chunk.read_bytes()[:-1] + b"x")
+    told = document("repair", str(url), status=1)["forecast"]
+    assert 0 < told["bytes_collected"] < told["bytes_now"]
+
+
 def test_it_says_before_it_does(broken):
     before = contents(broken)
     result = call("repair", str(broken))

@@ -18,6 +18,7 @@ from lcstore.format.policyfile import policy_from
 PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").glob("*.md"))]
 #: Pages whose blocks need a store of their own, or processes, and the tests that run them.
 ELSEWHERE = {
+    "docs/copying.md": "tests/cli/test_copying_docs.py",
     "docs/maintenance.md": "tests/cli/test_maintenance.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",
 }

@@ -10,6 +10,8 @@ from meetings import state
 import lcstore
 from lcstore import CorruptionError
 from lcstore.format import keys
+from lcstore.index.kinds import EDGE
+from lcstore.index.reading import read_listed
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -77,3 +79,14 @@ def test_a_way_that_was_added_and_a_node_collected_meanwhile_are_no_damage():
         store.collect()
         assert store.restore(3)
     assert backend.meddle is None
+
+
+def test_a_copy_that_was_stored_after_its_edge_was_collected_is_none():
+    backend, _ = filled()
+    key = backend.list("edges")[0]
+    backend.delete(key)
+    with pytest.warns(lcstore.FallbackWarning, match="its second copy was read"):
+        record, _ = read_listed(backend, EDGE, key, "it is missing")
+    backend.delete_many(backend.list(keys.edge_folder(record.edge.id)))
+    with pytest.raises(CorruptionError, match="it is missing"):
+        read_listed(backend, EDGE, key, "it is missing")

@@ -16,7 +16,7 @@ import typer
 
 from lcstore.cli.answer import Answer, OnProgress, answering
 from lcstore.cli.arguments import AsJson, Options, Pairs
-from lcstore.cli.table import Table
+from lcstore.cli.table import Table, size
 from lcstore.errors import ConflictError, InvalidInputError, LcstoreError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def demo(
             "bytes_raw": stats.bytes_raw["total"],
             "bytes_stored": stats.bytes_stored["total"],
             "ratio": stats.ratio,
+            "every": every,
             "orphans": stats.orphans,
             "verified": verified,
         }
@@ -143,14 +144,25 @@ def _live(training: Training, on_progress: OnProgress) -> tuple[list[Event], int
         receiver.close()
 
 
+def _rework(facts: dict[str, Any]) -> str:
+    """Return what the crash cost, and what it would have with files of whole states of as many bytes."""
+    lost, every = facts["lost_steps"], facts["every"]
+    apart = round(every * max(1.0, facts["ratio"]))
+    steps = "1 step was" if lost == 1 else f"{lost} steps were"
+    return (
+        f"So {steps} trained again; for the same bytes whole states could be saved every {apart} steps "
+        f"instead of every {every}, and a crash would cost up to {apart}."
+    )
+
+
 def _shown(facts: dict[str, Any]) -> Iterator[Table | str]:
     """Yield the table, what happened in plain words, and what to try next."""
     failed, restored = facts["failed_step"], facts["restored_step"]
     table = Table("fact", "is", right=("is",), header=False)
     table.row("states saved", facts["states"])
-    table.row("bytes raw", f"{facts['bytes_raw']:,}")
-    table.row("bytes stored, all counted", f"{facts['bytes_stored']:,}")
-    table.row("ratio", f"{facts['ratio']:.1f}x")
+    table.row("as whole files, as torch.save writes them", size(facts["bytes_raw"]))
+    table.row("stored here, all counted", size(facts["bytes_stored"]))
+    table.row("that is smaller by", f"{facts['ratio']:.1f}x")
     table.row("time per save", f"{facts['seconds_per_save'] * 1000:.0f} ms")
     table.row(f"loss at failure (step {failed})", f"{facts['loss_at_failure']:.4f}")
     table.row(f"loss when last saved (step {restored})", f"{facts['loss_when_saved']:.4f}")
@@ -166,6 +178,7 @@ def _shown(facts: dict[str, Any]) -> Iterator[Table | str]:
         f"So step {restored} was the latest. A new process resumed from it: weights, Adam moments, "
         "random numbers."
     )
+    yield _rework(facts)
     whole = "every committed state is there" if facts["verified"] else "the store is damaged"
     yield f"The {facts['orphans']} objects of the interrupted save do no harm, and {whole}."
     yield "\nLook at it:"

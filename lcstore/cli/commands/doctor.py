@@ -66,6 +66,10 @@ def _machine(here: dict[str, Any]) -> Table:
 def _target(target: dict[str, Any]) -> Iterator[Table | str]:
     facts = Table("target", target["url"])
     facts.row("store", target["store"], style="red" if target["problem"] else None)
+    if target["problem"] and not target["checks"]:
+        yield facts
+        yield "Not good: nothing else was tried."
+        return
     facts.row("can be written", "yes" if target["writable"] else "no: it can only be read")
     facts.row("durable when save returns", "yes" if target["durable"] else "as far as the target promises")
     yield facts

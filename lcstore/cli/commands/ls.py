@@ -9,7 +9,9 @@ import typer
 
 from lcstore.cli.answer import Answer, answering
 from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.stores import list_stores
 from lcstore.cli.table import Table, size
+from lcstore.errors import LcstoreError, NotFoundError
 
 if TYPE_CHECKING:
     from lcstore.index.states import Listed
@@ -18,7 +20,19 @@ _BYTES = ("stored", "parity", "ratio")
 _COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")
 _NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
-_SPARE = ("created", "exact", "run", "parity", "error", "metrics", "ratio")
+_SPARE = (
+    "created",
+    "exact",
+    "run",
+    "parity",
+    "error",
+    "ratio",
+    "metrics",
+    "kind",
+    "tags",
+    "weights",
+    "stored",
+)
 
 
 def ls(
@@ -37,8 +51,16 @@ def ls(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """List the states of a store, by step."""
+    """List the states of a store, by step; or the stores below a URL that is none itself.
+
+    Stores are looked for four folders deep. What has no room in the terminal is left out, and told: --json
+    has all.
+    """
     with answering(url, as_json, options, pairs) as answer:
+        below = _below(answer)
+        if below:
+            list_stores(answer, below)
+            return
         words = "reading records (--fast reads names only)"
         with answer.store() as store, answer.progress(words) as on_progress:
             found = store.states(records=not fast, limit=limit, retired=retired, on_progress=on_progress)
@@ -53,6 +75,20 @@ def ls(
             command = f"lcstore verify {answer.quoted}"
             answer.note(f"{count} records could not be read; the first: {first}. Next: {command}")
             raise typer.Exit(1)
+
+
+def _below(answer: Answer) -> list[str]:
+    """Return the stores below the URL; none where it is a store itself."""
+    from lcstore.index.kinds import read_store_record
+
+    try:
+        read_store_record(answer.backend())
+    except NotFoundError:
+        return answer.stores_below()
+    except LcstoreError:
+        pass  # opening it says so
+    answer.next = None
+    return []
 
 
 def _why_none(answer: Answer, hidden: int) -> str:
@@ -110,7 +146,7 @@ def marked(state: Listed) -> str:
 
 
 def _table(found: list[Listed], columns: tuple[str, ...]) -> Iterator[Table]:
-    shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns])
+    shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns], one_line=True)
     for state in found:
         cells = _cells(state)
         shown.row(*(cells[name] for name in columns))

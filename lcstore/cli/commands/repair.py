@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.answer import answering
+from lcstore.cli.answer import Answer, answering
 from lcstore.cli.arguments import Apply, AsJson, Options, Pairs, Url
 from lcstore.cli.commands.verify import LEVEL_HELP, Level, findings
+from lcstore.cli.foreseen import foresee, foreseen
 from lcstore.cli.table import Table
+from lcstore.errors import LcstoreError
 
 if TYPE_CHECKING:
     from lcstore.check.repaired import RepairReport
+    from lcstore.maintain.sizing import Forecast
 
 
 def repair(
@@ -34,12 +37,25 @@ def repair(
         backend = answer.backend()
         with answer.progress() as on_progress:
             report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)
-        answer.give(report, _shown(answer.quoted, report), ok=report.ok)
+        forecast = None if apply else _foreseen(answer, report)
+        answer.give(report, _shown(answer.quoted, report, forecast), ok=report.ok, forecast=forecast)
     if not report.ok:
         raise typer.Exit(1)
 
 
-def _shown(url: str, report: RepairReport) -> Iterator[Table | str]:
+def _foreseen(answer: Answer, report: RepairReport) -> Forecast | None:
+    """Return what would become of the bytes without what is lost; None where records are damaged."""
+    from lcstore.maintain.retire import Retired
+
+    going = [Retired(loss.step, loss.node, loss.what, loss.reason) for loss in report.lost]
+    try:
+        with answer.store() as store:
+            return foresee(store, going)
+    except LcstoreError:
+        return None
+
+
+def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterator[Table | str]:
     if report.lost:
         lost = Table("lost: step", "what", "known as", "because of", right=("lost: step",))
         for loss in report.lost:
@@ -51,6 +67,7 @@ def _shown(url: str, report: RepairReport) -> Iterator[Table | str]:
             deeds.row(action.deed, action.step, action.key, action.message)
         yield deeds
     yield from findings(report.remaining)
+    yield from foreseen(forecast)
     yield from _summary(url, report)
 
 

@@ -1,0 +1,64 @@
+"""The stores below a place, as ``lcstore ls`` shows them: what names alone tell of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import typer
+
+from lcstore.cli.answer import Answer
+from lcstore.cli.table import Table, size
+from lcstore.errors import LcstoreError
+
+#: Stores looked at side by side.
+_WORKERS = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """A store: how many steps it has, the step of its latest state, and the bytes of weights it holds."""
+
+    url: str
+    steps: int = 0
+    latest_step: int | None = None
+    bytes_weights: int = 0
+    problem: str | None = None
+
+
+def list_stores(answer: Answer, urls: list[str]) -> None:
+    """Show some stores; exit with status 1 if one of them cannot be listed."""
+    from lcstore.storage.survey import spread
+
+    with answer.progress() as on_progress:
+        look = partial(_look, answer)
+        found = list(spread(look, urls, workers=_WORKERS, phase="looking at stores", on_progress=on_progress))
+    answer.give({"url": answer.url, "stores": found}, _shown(answer, found))
+    broken = [one for one in found if one.problem is not None]
+    if broken:
+        answer.note(f"{len(broken)} stores could not be listed; the first: {broken[0].problem}")
+        raise typer.Exit(1)
+
+
+def _look(answer: Answer, url: str) -> Found:
+    import lcstore
+
+    try:
+        with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
+            states = store.states(records=False)
+    except LcstoreError as error:
+        return Found(url, problem=str(error))
+    latest = next((state.step for state in states if state.latest), None)
+    nbytes = sum(state.bytes_stored for state in states)
+    return Found(url, len({state.step for state in states}), latest, nbytes)
+
+
+def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
+    numbers = ("steps", "latest step", "weights")
+    shown = Table("store", *numbers, "", right=numbers, spare=("weights",), one_line=True)
+    for one in found:
+        facts = ("", "", "") if one.problem else (one.steps, one.latest_step, size(one.bytes_weights))
+        shown.row(one.url, *facts, "cannot be listed" if one.problem else "")
+    yield shown
+    yield f"{len(found)} {'store' if len(found) == 1 else 'stores'} below {answer.url}"

@@ -1,0 +1,107 @@
+"""Which stores lie below a place: folders are looked into level by level, and no store is looked into."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+import fsspec
+
+from lcstore.errors import InvalidInputError
+from lcstore.storage.backend import mapped
+from lcstore.storage.memory import memory_names
+
+#: How many folders deep stores are looked for, and how many are told.
+LEVELS: Final = 4
+MOST: Final = 1000
+
+_MARKER: Final = "lcstore.json"
+#: Returns the names of the files in a folder, and of the folders in it.
+_Look: TypeAlias = Callable[[str], tuple[set[str], list[str]]]
+
+
+def stores_below(
+    url: str, storage_options: Mapping[str, object] | None = None, *, levels: int = LEVELS, most: int = MOST
+) -> list[str]:
+    """Return the URLs of the stores at or below a URL, in order.
+
+    Parameters
+    ----------
+    url, storage_options
+        As for `open_backend`.
+    levels
+        How many folders deep to look.
+    most
+        Stop once so many are found.
+
+    Raises
+    ------
+    InvalidInputError
+        No installed package knows the URL.
+    StorageError
+        The target cannot be reached, or does not list folders.
+    """
+    if "::" in url:
+        return []  # a chain names one thing inside another: there is no name for what lies beside it
+    if url.startswith("memory://"):
+        return _in_memory(url.rstrip("/"), levels)[:most]
+    look, root = _look_at(url, dict(storage_options or {}))
+    found: list[str] = []
+    with mapped("list", url):
+        for store in _walk(look, root, levels):
+            found.append(f"{url.rstrip('/')}{store[len(root) :]}" if store != root else url)
+            if len(found) >= most:
+                break
+    return sorted(found)
+
+
+def _in_memory(url: str, levels: int) -> list[str]:
+    name = url.removeprefix("memory://").strip("/")
+    inside = f"{name}/" if name else ""
+    found = [one for one in memory_names(_MARKER) if one == name or one.startswith(inside)]
+    return sorted(f"memory://{one}" for one in found if one[len(inside) :].count("/") < levels)
+
+
+def _look_at(url: str, options: dict[str, object]) -> tuple[_Look, str]:
+    """Return what lists a folder of a target, and the folder of a URL."""
+    protocol, given, path = url.partition("://")
+    if not given or protocol in ("file", "local"):
+        return _local, os.path.expanduser(path if given else url).rstrip("/") or "/"
+    try:
+        fs, root = fsspec.core.url_to_fs(url, **options)
+    except (ImportError, ValueError, TypeError) as error:
+        raise InvalidInputError(f"cannot open {protocol!r} URLs: {error}") from error
+
+    def look(folder: str) -> tuple[set[str], list[str]]:
+        fs.invalidate_cache()
+        try:
+            entries = fs.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return set(), []
+        names = [(str(entry["name"]).rstrip("/").rpartition("/")[2], entry["type"]) for entry in entries]
+        return (
+            {name for name, kind in names if kind != "directory"},
+            [name for name, kind in names if kind == "directory"],
+        )
+
+    return look, root.rstrip("/")
+
+
+def _local(folder: str) -> tuple[set[str], list[str]]:
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return set(), []
+    folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    return {entry.name for entry in entries} - {*folders}, folders
+
+
+def _walk(look: _Look, folder: str, levels: int) -> Iterator[str]:
+    files, folders = look(folder)
+    if _MARKER in files:
+        yield folder
+        return
+    if levels:
+        for name in sorted(name for name in folders if name and not name.startswith(".")):
+            yield from _walk(look, f"{folder.rstrip('/')}/{name}", levels - 1)

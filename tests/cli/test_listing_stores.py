@@ -1,0 +1,153 @@
+"""`lcstore ls` of a place that holds stores, and of terminals that are narrow."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import fsspec
+import numpy as np
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli import answer
+from lcstore.cli.app import app
+from lcstore.storage import finding
+from lcstore.storage.finding import stores_below
+from lcstore.storage.memory import MemoryBackend
+
+NAMES = ("gpt", "sweep/lr1", "sweep/deep/lr2")
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def document(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def save(url: str, count: int = 2) -> None:
+    with lcstore.open(url, threads=1) as store:
+        for step in range(0, 10 * count, 10):
+            rng = np.random.default_rng(step)
+            store.save(step, {"model": {"w.weight": rng.standard_normal((64, 64)).astype(np.float32)}})
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("runs")
+    for number, name in enumerate(NAMES):
+        save(str(folder / name), number + 1)
+    (folder / "notes").mkdir()
+    (folder / "gpt" / "inside").mkdir()
+    (folder / "gpt" / "inside" / "lcstore.json").write_text("{}")
+    (folder / "a" / "b" / "c" / "d" / "e").mkdir(parents=True)
+    (folder / "a" / "b" / "c" / "d" / "e" / "lcstore.json").write_text("too deep")
+    (folder / "around").symlink_to(folder)
+    return str(folder)
+
+
+def test_the_stores_below_a_folder_are_listed(runs):
+    told = document("ls", runs)["stores"]
+    found = {one["url"].removeprefix(f"{runs}/"): (one["steps"], one["latest_step"]) for one in told}
+    assert found == {"gpt": (1, 0), "sweep/lr1": (2, 10), "sweep/deep/lr2": (3, 20)}
+    assert all(one["bytes_weights"] > 0 for one in told)
+    shown = call("ls", f"{runs}/").stdout
+    assert "3 stores below" in shown
+    assert f"{runs}/sweep/lr1" in shown
+    assert "1 store below" in call("ls", f"{runs}/sweep/deep").stdout
+
+
+def test_a_store_is_listed_by_its_states(runs):
+    assert [state["step"] for state in document("ls", f"{runs}/sweep/lr1")["states"]] == [0, 10]
+
+
+def test_a_store_that_cannot_be_listed_does_not_stop_the_others(tmp_path):
+    save(str(tmp_path / "good"))
+    save(str(tmp_path / "bad"))
+    (tmp_path / "bad" / "lcstore.json").write_text("{")
+    (tmp_path / "bad" / "copies" / "lcstore.json").unlink()
+    result = call("ls", str(tmp_path))
+    assert result.exit_code == 1
+    assert "cannot be listed" in result.stdout
+    assert "1 stores could not be listed" in result.stderr
+    assert [one["steps"] for one in document("ls", str(tmp_path), status=1)["stores"]] == [0, 2]
+
+
+def test_in_memory():
+    for name in ("below/x", "below/y/z", "belowx"):
+        save(f"memory://{name}")
+    assert stores_below("memory://below/") == ["memory://below/x", "memory://below/y/z"]
+    assert stores_below("memory://below", levels=1) == ["memory://below/x"]
+    assert stores_below("memory://below/x") == ["memory://below/x"]
+    assert "2 stores below" in call("ls", "memory://below").stdout
+    for name in ("below/x", "below/y/z", "belowx"):
+        backend = MemoryBackend(name)
+        backend.delete_many(backend.list(""))
+
+
+def test_on_any_filesystem(monkeypatch):
+    fs = MemoryFileSystem()
+    for name in (
+        "a/lcstore.json",
+        "b/c/lcstore.json",
+        "b/c/x/lcstore.json",
+        "d/other.json",
+        "e/1/2/3/4/lcstore.json",
+    ):
+        fs.pipe_file(f"/looked/{name}", b"")
+    monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, "/looked"))
+    found = stores_below("s3://looked/", {"anon": True})
+    assert found == ["s3://looked/a", "s3://looked/b/c"]
+    assert stores_below("s3://looked", most=1) == ["s3://looked/a"]
+    fs.rm("/looked", recursive=True)
+    assert stores_below("s3://looked") == []
+
+
+def test_what_cannot_be_looked_into():
+    assert stores_below("simplecache::s3://bucket/runs") == []
+    with pytest.raises(lcstore.InvalidInputError):
+        stores_below("nosuchprotocol://x")
+    assert "nosuchprotocol" not in fsspec.available_protocols()
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A store whose states have long tags and metrics."""
+    url = str(tmp_path_factory.mktemp("long") / "run")
+    with lcstore.open(url, threads=1) as store:
+        for step in range(0, 500_000, 100_000):
+            metrics = {"loss": 2.03123 - step / 1e6, "validation_accuracy": 0.9312}
+            tags = ["eval", "release-candidate"] if step else ()
+            store.save(step, {"w": np.full((64, 64), step, np.float32)}, metrics=metrics, tags=tags)
+        store.pin(100_000)
+    return url
+
+
+@pytest.mark.parametrize("width", range(40, 200, 8))
+@pytest.mark.parametrize("options", [[], ["--retired"], ["--fast"]])
+def test_one_line_a_state_at_any_width(long, width, options, monkeypatch):
+    monkeypatch.setattr(answer, "terminal_width", lambda: width)
+    table, _, told = call("ls", long, *options).stdout.partition("Not shown")
+    lines = table.splitlines()
+    assert len(lines) == 6
+    if width >= 48 or not options:
+        assert max(map(len, lines)) <= width
+    assert [line.split()[0] for line in lines[1:]] == [str(step) for step in range(0, 500_000, 100_000)]
+    if width > 160:
+        assert not told
+
+
+def test_the_least_important_goes_first(long, monkeypatch):
+    monkeypatch.setattr(answer, "terminal_width", lambda: 80)
+    shown = call("ls", long).stdout
+    assert "created" in shown.partition("Not shown: ")[2]
+    for word in ("step", "stored", "metrics", "loss 2.031, ...", "pinned"):
+        assert word in shown
+    monkeypatch.setattr(answer, "terminal_width", lambda: 160)
+    assert "release-candidate" in call("ls", long).stdout

@@ -1,0 +1,101 @@
+"""`lcstore cp` and `lcstore rm`: whole stores."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    with lcstore.open(tmp_path / "a run", threads=1) as store:
+        for step in (0, 10, 20):
+            store.save(step, {"w": np.full((8, 8), step, np.float32)})
+    return str(tmp_path / "a run")
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def document(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def contents(url: str) -> dict[str, bytes]:
+    root = Path(url)
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_copy_is_the_same_and_the_next_one_passes_it_over(url, tmp_path):
+    target = str(tmp_path / "b run")
+    result = call("cp", url, target)
+    assert result.exit_code == 0
+    assert "Copied: 3 states" in result.stdout
+    assert contents(target) == contents(url)
+    assert call(*shlex.split(result.stdout.rpartition("lcstore ")[2])).exit_code == 0
+    again = document("cp", url, target)
+    assert (again["objects"], again["passed_over"]) == (0, len(contents(url)))
+    assert "were there already" in call("cp", url, target).stdout
+
+
+def test_a_copy_to_what_holds_another_store_is_refused(url, tmp_path):
+    with lcstore.open(tmp_path / "other", threads=1) as store:
+        store.save(0, {"w": np.ones((8, 8), np.float32)})
+    before = contents(str(tmp_path / "other"))
+    result = call("cp", url, str(tmp_path / "other"))
+    assert result.exit_code == 1
+    assert "holds another store" in result.stderr
+    assert contents(str(tmp_path / "other")) == before
+
+
+def test_each_target_has_options_of_its_own(url):
+    assert call("cp", url, "memory://x", "--to-options", "{").exit_code == 2
+    result = call("cp", url, "memory://x", "--to-options", '{"anon": true}')
+    assert result.exit_code == 1
+    assert "memory://x takes no storage options" in result.stderr
+    assert f"{url} takes no storage options" in call("cp", url, "memory://x", "-o", "anon=true").stderr
+
+
+def test_nothing_to_copy(tmp_path):
+    result = call("cp", str(tmp_path / "none"), str(tmp_path / "target"))
+    assert result.exit_code == 1
+    assert "there is no store" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_rm_shows_first_and_then_deletes(url):
+    Path(url, "notes.txt").write_text("mine")
+    before = contents(url)
+    shown = call("rm", url)
+    assert shown.exit_code == 0
+    for words in ("3", "0 to 20", "would be left: notes.txt", "Nothing was changed"):
+        assert words in shown.stdout
+    assert contents(url) == before
+    command = shlex.split(shown.stdout.rpartition("lcstore ")[2])
+    assert command == ["rm", url, "--apply"]
+    report = document(*command)
+    assert (report["states"], report["objects"]) == (3, len(before) - 1)
+    assert contents(url) == {"notes.txt": b"mine"}
+    assert call("rm", url).exit_code == 1
+
+
+def test_rm_takes_the_folder_along_where_nothing_is_left(url, tmp_path):
+    assert call("rm", url, "--apply").exit_code == 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [["cp"], ["cp", "x"], ["rm"], ["rm", "x", "y"]])
+def test_wrong_usage(arguments):
+    assert call(*arguments).exit_code == 2
