@@ -38,6 +38,16 @@ class Snapshot(Mapping[str, Any]):
     Maintenance leaves it whole for a grace; what ``store.at(step, hold=True)`` returns is pinned for longer.
     It pickles as the address of the store (with its storage options, so credentials too) and the keys of the
     records that it needs; what is unpickled in another process reads without a listing.
+
+    Examples
+    --------
+    >>> snapshot = store[10]
+    >>> list(snapshot)
+    ['model/weight', 'epoch']
+    >>> snapshot["epoch"]
+    1
+    >>> snapshot.sel["model/weight", :2].shape
+    (2, 64)
     """
 
     def __init__(self, reader: Reader, name: NodeName, exact: bool | None = None) -> None:

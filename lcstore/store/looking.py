@@ -109,6 +109,14 @@ class Looking(Handle):
             There is no such state, or one of `names` matches nothing in it: the nearest are named.
         CorruptionError
             What is stored is not what was committed; the message names the object.
+
+        Examples
+        --------
+        >>> state = store.restore(10, names="model")
+        >>> state["model"]["weight"].shape
+        (64, 64)
+        >>> store.restore("best:loss")["epoch"]
+        2
         """
         started = time.perf_counter()
 
@@ -164,6 +172,11 @@ class Looking(Handle):
             The state has no such value: the nearest names are given.
         InvalidInputError
             `sel` is given for a plain value.
+
+        Examples
+        --------
+        >>> store.read(10, "model/weight", np.s_[:2]).shape
+        (2, 64)
         """
         return find(self._reader, at, lambda found: found.read(name, sel))
 
@@ -229,6 +242,13 @@ class Looking(Handle):
             A step of a list is not there, or one of `names` matches nothing in any state.
         CorruptionError
             As for `restore`; raised when the walk comes to it.
+
+        Examples
+        --------
+        >>> for step, tree in store.walk(range(15), names="model"):
+        ...     print(step, tree["model"]["weight"].shape)
+        0 (64, 64)
+        10 (64, 64)
         """
         return walk(self._reader, steps, names, reverse=reverse, to=to)
 

@@ -77,6 +77,13 @@ def open_store(
         It was written by a newer lcstore.
     StorageError
         The target failed, or did not answer in time.
+
+    Examples
+    --------
+    >>> import lcstore
+    >>> store = lcstore.open("runs/new", policy="high")
+    >>> store.latest_step() is None  # nothing was saved yet
+    True
     """
     if mode not in get_args(Mode):
         raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")

@@ -42,6 +42,18 @@ class Store(Looking, Upkeep):
     Saves are deltas to the handle's last commit; a fresh handle begins with an anchor, or goes on from a
     node after `resume`. Looking at old states never moves that. A handle may be used by several threads; its
     saves happen one after another. Other processes may write to the same store: each makes a branch.
+
+    Examples
+    --------
+    Those of the methods go on from this one:
+
+    >>> import numpy as np
+    >>> import lcstore
+    >>> store = lcstore.open("runs/gpt")
+    >>> for step in (0, 10, 20):
+    ...     weight = np.full((64, 64), 1 + step / 1000, np.float32)
+    ...     state = {"model": {"weight": weight}, "epoch": step // 10}
+    ...     info = store.save(step, state, metrics={"loss": 30 - step})
     """
 
     def __init__(
@@ -138,6 +150,14 @@ class Store(Looking, Upkeep):
         UnrecognisedWarning
             Once for a handle: most of the state is plain, as no name or rule says that it is weights;
             or a rule of the policy matches no tensor.
+
+        Examples
+        --------
+        >>> info = store.save(30, state, metrics={"loss": 1.5}, tags=["last"])
+        >>> info.kind
+        'delta'
+        >>> store.info("last").metrics
+        {'loss': 1.5}
         """
         started = time.perf_counter()
         step = check_step(step)
@@ -203,6 +223,13 @@ class Store(Looking, Upkeep):
 
         The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
         `restore`.
+
+        Examples
+        --------
+        >>> again = lcstore.open("runs/gpt")  # the training process was started anew
+        >>> state = again.resume()
+        >>> again.save(30, state).kind
+        'delta'
         """
         with telling(on_progress, "resume"):
             return self._resume(self._of_run(at, run), {}, dtype, like, to, on_corrupt)

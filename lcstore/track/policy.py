@@ -57,6 +57,12 @@ class Policy:
         for which they are large get less than `error`, down to a fifth, others more, up to twice.
         `error` is then the mean over all, weighted by the roots of the second moments. Rules that give
         an error hold as they are.
+
+    Examples
+    --------
+    >>> store.policy = lcstore.Policy(error=0.5, rules={"ema/**": "plain"})
+    >>> store.policy.error
+    0.5
     """
 
     error: float | None = 1.0
