@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
+from lcstore.format.labels import check_choice
 from lcstore.read.node import Node
-from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
+from lcstore.state.frameworks import TARGETS, cast_array, convert_like, given_as, is_array
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
 from lcstore.state.specs import TensorSpec
 from lcstore.state.tree import Selection, unflatten
 
-TARGETS: Final = ("numpy", "torch", "jax", "saved")
-
 
 def shaped(flat: Array, spec: TensorSpec, dtype: str | None, to: str) -> Any:
-    """Return a tensor in its shape, cast to `dtype` if it is floating, as the library `to` has it."""
-    if to not in TARGETS:
-        raise InvalidInputError(f"to is {to!r}; it is one of {', '.join(TARGETS)}")
+    """Return a tensor in its shape, cast to `dtype` if it is floating, as `to` says (`given_as`)."""
+    check_choice("to", to, TARGETS)
     array = flat.reshape(spec.shape)
     if dtype is not None and array.dtype.kind in "fV":
         array = cast_array(array, _wanted_dtype(dtype))
-    if to in ("torch", "jax"):
-        return from_host(array, "torch" if to == "torch" else "jax")
-    if to == "saved" or spec.framework == "numpy-scalar":
-        return from_host(array, spec.framework)
-    return array
+    return given_as(array, spec.framework, to)
 
 
 def _wanted_dtype(dtype: Any) -> np.dtype[Any]:
@@ -83,7 +77,7 @@ def tree_of(
     *,
     dtype: str | None = None,
     like: Any = None,
-    to: str = "numpy",
+    to: str = "saved",
 ) -> Any:
     """Return a part of a state as a tree.
 

@@ -119,7 +119,7 @@ class Snapshot(Mapping[str, Any]):
 
     # Values ---------------------------------------------------------------------------------------------
 
-    def read(self, name: str | Name, sel: Any = ()) -> Any:
+    def read(self, name: str | Name, sel: Any = (), *, to: str = "saved") -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.
 
         Parameters
@@ -128,6 +128,8 @@ class Snapshot(Mapping[str, Any]):
             ``"model/layers.0.weight"``, or a tuple of keys.
         sel
             What numpy takes as an index; a leading range of rows is decoded alone.
+        to
+            As for `Store.restore`.
 
         Raises
         ------
@@ -137,7 +139,7 @@ class Snapshot(Mapping[str, Any]):
             What is stored is not what was committed; the message names the object.
         """
         where = as_name(name)
-        return self.using(lambda state: read_one(state, where, sel))
+        return self.using(lambda state: read_one(state, where, sel, to))
 
     def __getitem__(self, name: str | Name) -> Any:
         """Return one tensor or plain value."""
@@ -154,7 +156,7 @@ class Snapshot(Mapping[str, Any]):
         names: str | Sequence[str] | None = None,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
     ) -> Any:
         """Return the state or a part of it, as it was saved; parameters and errors as for `Store.restore`."""
 

@@ -1,7 +1,7 @@
 """Arrays of other libraries, to numpy and back: the one file that knows that other libraries exist.
 
-A library is never imported to look at an object: what came from it has imported it already. Only giving an
-array back to a library (`from_host`, `convert_like`) imports it.
+A library is never imported to look at an object: what came from it has imported it already. Nor is it because
+a store says so (`given_as`). Only a caller who names a library, or gives an object of it, has it imported.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from lcstore.errors import InvalidInputError
 
 Framework: TypeAlias = Literal["numpy", "numpy-scalar", "torch", "jax", "dlpack"]
 FRAMEWORKS: Final[tuple[Framework, ...]] = ("numpy", "numpy-scalar", "torch", "jax", "dlpack")
+#: What a caller may have tensors given as: "saved" is the library that each was saved from.
+TARGETS: Final = ("saved", "numpy", "torch", "jax")
+#: A class that a library has once it is imported as a whole.
+_TENSORS: Final = {"torch": "Tensor", "jax": "Array"}
 
 _PROTOCOLS: Final = ("__array__", "__array_interface__", "__dlpack__")
 
@@ -166,8 +170,33 @@ def from_host(array: Array, framework: Framework) -> Any:
         if framework == "jax":
             return _to_jax(array)
     except ImportError as exc:
-        raise InvalidInputError(f"{framework} is not installed: restore to numpy arrays instead") from exc
+        raise InvalidInputError(f"{framework} is not installed: restore with to='numpy'") from exc
     raise InvalidInputError(f"unknown framework {framework!r}: one of {', '.join(FRAMEWORKS)}")
+
+
+def is_loaded(framework: Framework) -> bool:
+    """Return whether objects of `framework` can be made without importing anything."""
+    return framework not in _TENSORS or hasattr(sys.modules.get(framework), _TENSORS[framework])
+
+
+def given_as(array: Array, framework: Framework, to: str) -> Any:
+    """Return a stored tensor as a caller wants it.
+
+    Parameters
+    ----------
+    array
+        Its values, or some of them.
+    framework
+        What the store says it was. A library that this process has not imported is not imported for that:
+        then it is a numpy array.
+    to
+        One of `TARGETS`. Single numbers of numpy stay numpy's where they are not asked for otherwise.
+    """
+    if to in ("torch", "jax"):
+        return from_host(array, "torch" if to == "torch" else "jax")
+    if framework == "numpy-scalar":
+        return array if array.ndim else array[()]
+    return from_host(array, framework) if to == "saved" and is_loaded(framework) else array
 
 
 def _to_torch(array: Array) -> Any:
@@ -177,7 +206,7 @@ def _to_torch(array: Array) -> Any:
     dtype = getattr(torch, name, None)
     # torch names an int4, but has no operation for it.
     if dtype is None or name in ("int4", "uint4"):
-        raise InvalidInputError(f"torch has no dtype {name}: restore to numpy arrays instead")
+        raise InvalidInputError(f"torch has no dtype {name}: restore with to='numpy'")
     # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
     if not array.dtype.isnative or not array.flags.writeable or not array.flags.c_contiguous:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
@@ -193,7 +222,7 @@ def _to_jax(array: Array) -> Any:
 
     if array.dtype.itemsize >= 8 and jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
         raise InvalidInputError(
-            f"JAX would cut {array.dtype} to 32 bits: set jax_enable_x64, or restore to numpy arrays instead"
+            f"JAX would cut {array.dtype} to 32 bits: set jax_enable_x64, or restore with to='numpy'"
         )
     # A copy, because JAX arrays are immutable and numpy's memory is not.
     return jax.numpy.array(array)

@@ -70,7 +70,7 @@ class Looking(Handle):
         names: str | Sequence[str] | None = None,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
         on_corrupt: OnCorrupt = "raise",
     ) -> Any:
         """Return a saved state. This never moves the base of the next save.
@@ -87,7 +87,9 @@ class Looking(Handle):
         like
             A tree (of tensors, real or abstract): the result has its types, devices and dtypes.
         to
-            ``"numpy"``; ``"torch"``, ``"jax"``; ``"saved"`` for each tensor as it came.
+            ``"saved"``: each tensor as the library that it was saved from has it (torch: on the CPU), or as a
+            numpy array where this process has not imported that library. ``"numpy"``, ``"torch"``, ``"jax"``:
+            all of them so.
         on_corrupt
             ``"raise"``; ``"previous"`` gives the newest earlier state that is whole, and warns
             (`FallbackWarning`).
@@ -129,7 +131,7 @@ class Looking(Handle):
         load_into(state, targets)
         return rest_of(state, targets)
 
-    def read(self, at: At, name: str | Name, sel: Any = ()) -> Any:
+    def read(self, at: At, name: str | Name, sel: Any = (), *, to: str = "saved") -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.
 
         Parameters
@@ -140,10 +142,12 @@ class Looking(Handle):
             ``"model/layers.0.weight"``, or a tuple of keys.
         sel
             What numpy takes as an index; a leading range of rows is decoded alone.
+        to
+            As for `restore`.
         """
-        return find(self._reader, at, lambda found: found.read(name, sel))
+        return find(self._reader, at, lambda found: found.read(name, sel, to=to))
 
-    def history(self, name: str | Name, steps: Iterable[At] | None = None) -> Walk[Any]:
+    def history(self, name: str | Name, steps: Iterable[At] | None = None, *, to: str = "saved") -> Walk[Any]:
         """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
 
         Parameters
@@ -153,6 +157,8 @@ class Looking(Handle):
         steps
             A range, a list of steps, or None for all, each in its newest revision. Unless they are a list,
             steps that are not there, or do not have the name, are passed over.
+        to
+            As for `restore`.
 
         Returns
         -------
@@ -166,7 +172,7 @@ class Looking(Handle):
         CorruptionError
             As for `restore`.
         """
-        return history(self._reader, name, steps)
+        return history(self._reader, name, steps, to=to)
 
     def walk(
         self,
@@ -174,7 +180,7 @@ class Looking(Handle):
         names: str | Sequence[str] | None = "model/**",
         *,
         reverse: bool = False,
-        to: str = "numpy",
+        to: str = "saved",
     ) -> Walk[Any]:
         """Return a walk that gives a part of the state step after step, at about one edge each.
 

@@ -185,7 +185,7 @@ class Store(Looking, Upkeep):
         *,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
         on_corrupt: OnCorrupt = "raise",
     ) -> Any:
         """Return a saved state and go on from it: the next save is a delta to it.
@@ -201,7 +201,7 @@ class Store(Looking, Upkeep):
         *,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
     ) -> Any:
         """Return an earlier state and go on from it as a new run: what was saved after it went astray.
 
