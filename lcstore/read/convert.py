@@ -15,6 +15,7 @@ from lcstore.read.node import Node
 from lcstore.state.frameworks import TARGETS, cast_array, convert_like, given_as, is_array
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
+from lcstore.state.numbers import is_number, number_like, number_of
 from lcstore.state.specs import TensorSpec
 from lcstore.state.tree import Selection, unflatten
 
@@ -49,13 +50,17 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
 
     def one(name: Name, leaf: Any) -> Any:
         wants_tensor = is_array(leaf) or is_abstract(leaf)
-        if wants_tensor and name in tensors:
-            try:
-                return convert_like(tensors[name], leaf)
-            except InvalidInputError as error:
-                raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
         if not wants_tensor and name in leaves:
             return leaves[name]
+        try:
+            if wants_tensor and name in tensors:
+                return convert_like(tensors[name], leaf)
+            if wants_tensor and is_number(leaves.get(name)):
+                return number_like(leaves[name], leaf)
+            if is_number(leaf) and name in tensors:
+                return number_of(tensors[name], type(leaf))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
         missing.append(name)
         return None
 

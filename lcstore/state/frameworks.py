@@ -48,18 +48,35 @@ def _torch() -> Any:
     return sys.modules.get("torch")
 
 
-def _instance(obj: object, module: str, name: str) -> bool:
-    # A module that is only half imported has no such class yet, and then nothing can be of it.
-    cls = getattr(sys.modules.get(module), name, None)
+def _defined(module: str, name: str) -> Any:
+    """Return what a module defines under a name; None where it is not imported, or only in part."""
+    # Not by getattr: a module may import or warn when it is asked for what it has not.
+    return getattr(sys.modules.get(module), "__dict__", {}).get(name)
+
+
+def is_instance(obj: object, module: str, name: str) -> bool:
+    """Return whether `obj` is of a class of a module, which is not imported to find out."""
+    cls = _defined(module, name)
     return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def is_array(obj: object) -> bool:
     """Return whether `obj` is an array, or an array scalar, of any library."""
-    if isinstance(obj, np.ndarray | np.generic) or _instance(obj, "torch", "Tensor"):
+    if isinstance(obj, np.ndarray | np.generic) or is_instance(obj, "torch", "Tensor"):
         return True
     cls = type(obj)
     return not isinstance(obj, type) and any(hasattr(cls, name) for name in _PROTOCOLS)
+
+
+def is_variable(obj: object) -> bool:
+    """Return whether `obj` is a variable of Flax NNX, which only says what kind of thing its value is."""
+    return is_instance(obj, "flax.nnx", "Variable") or is_instance(obj, "flax.nnx", "VariableState")
+
+
+def value_of(variable: Any) -> Any:
+    """Return what a variable holds."""
+    # Newer ones warn of `value`, older ones have nothing else.
+    return variable.get_value() if hasattr(variable, "get_value") else variable.value
 
 
 def to_host(obj: object) -> HostArray:
@@ -78,9 +95,9 @@ def to_host(obj: object) -> HostArray:
     if isinstance(obj, np.generic):
         return HostArray(_checked(np.asarray(obj)), "numpy-scalar")
     try:
-        if _instance(obj, "torch", "Tensor"):
+        if is_instance(obj, "torch", "Tensor"):
             return HostArray(_checked(_from_torch(obj)), "torch")
-        if _instance(obj, "jax", "Array"):
+        if is_instance(obj, "jax", "Array"):
             return HostArray(_checked(_from_jax(obj)), "jax")
         return _from_protocol(obj)
     except InvalidInputError:
@@ -133,6 +150,8 @@ def _bits_of(dtype: Any) -> str | None:
 def _from_jax(array: Any) -> Array:
     if not getattr(array, "is_fully_addressable", True):
         raise InvalidInputError("this array lies partly on other hosts: gather it first")
+    if str(array.dtype).startswith("key<"):
+        raise InvalidInputError("a typed key has no plain values: store jax.random.key_data(key)")
     return np.asarray(array)
 
 
@@ -176,7 +195,7 @@ def from_host(array: Array, framework: Framework) -> Any:
 
 def is_loaded(framework: Framework) -> bool:
     """Return whether objects of `framework` can be made without importing anything."""
-    return framework not in _TENSORS or hasattr(sys.modules.get(framework), _TENSORS[framework])
+    return framework not in _TENSORS or _defined(framework, _TENSORS[framework]) is not None
 
 
 def given_as(array: Array, framework: Framework, to: str) -> Any:
@@ -256,11 +275,11 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
         raise InvalidInputError(f"{_class_name(like_leaf)} has no shape and dtype to follow")
     if tuple(shape) != array.shape:
         raise InvalidInputError(f"shape {array.shape} is stored, but {tuple(shape)} is asked for")
-    if _instance(like_leaf, "torch", "Tensor"):
+    if is_instance(like_leaf, "torch", "Tensor"):
         tensor = _to_torch(cast_array(array, _numpy_dtype(str(dtype))))
         return tensor if like_leaf.is_meta else tensor.to(like_leaf.device)
     wanted = cast_array(array, _numpy_dtype(dtype))
-    if _instance(like_leaf, "jax", "Array") or _instance(like_leaf, "jax", "ShapeDtypeStruct"):
+    if is_instance(like_leaf, "jax", "Array") or is_instance(like_leaf, "jax", "ShapeDtypeStruct"):
         result = _to_jax(wanted)
         sharding = getattr(like_leaf, "sharding", None)
         return result if sharding is None else sys.modules["jax"].device_put(result, sharding)

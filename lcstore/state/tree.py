@@ -19,7 +19,8 @@ from lcstore.state.containers import (
     walk_structure,
     where,
 )
-from lcstore.state.frameworks import HostArray, is_array, to_host
+from lcstore.state.cures import cure
+from lcstore.state.frameworks import HostArray, is_array, is_variable, to_host, value_of
 from lcstore.state.leaves import Leaf, is_leaf
 from lcstore.state.names import Name
 
@@ -105,6 +106,8 @@ class _Flattener:
         if is_leaf(obj):
             self.flat.leaves.append(obj)
             return LEAF
+        if is_variable(obj):
+            return self.take(value_of(obj), path)
         if is_array(obj):
             return self.tensor(obj, path)
         return self.container(obj, path)
@@ -126,9 +129,7 @@ class _Flattener:
         if found is None:
             cls = type(obj)
             raise InvalidInputError(
-                f"a {cls.__module__}.{cls.__qualname__} at {where(path)} cannot be stored: a state holds "
-                "arrays, plain values (int, float, complex, str, bytes, bool, None), and dicts, lists and "
-                "tuples of them"
+                f"a {cls.__module__}.{cls.__qualname__} at {where(path)} cannot be stored: {cure(obj)}"
             )
         if found.kind == "dict" and not isinstance(obj, Mapping):
             self.flat.types[path] = type(obj).__name__
