@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,12 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.format.labels import check_choice
 from lcstore.read.node import Node
-from lcstore.state.frameworks import TARGETS, cast_array, convert_like, given_as, is_array
+from lcstore.state.frameworks import TARGETS, cast_array, convert_like, given_as, is_array, memory_of
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
 from lcstore.state.numbers import is_number, number_like, number_of
 from lcstore.state.specs import TensorSpec
-from lcstore.state.tree import Selection, unflatten
+from lcstore.state.tree import Selection, names_in, unflatten
 
 
 def shaped(flat: Array, spec: TensorSpec, dtype: str | None, to: str) -> Any:
@@ -47,6 +47,17 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
         The tree asks for something that is not stored, or stored otherwise; the message names them.
     """
     missing: list[Name] = []
+    made: dict[tuple[int, Hashable], tuple[Any, Any]] = {}
+
+    def converted(array: Array, leaf: Any) -> Any:
+        memory = memory_of(leaf) if is_array(leaf) else None
+        if memory is None:
+            return convert_like(array, leaf)
+        # What is tied in the tree and in the store stays so. The leaf is kept: its memory is to stay its own.
+        key = (id(array), memory)
+        if key not in made:
+            made[key] = convert_like(array, leaf), leaf
+        return made[key][0]
 
     def one(name: Name, leaf: Any) -> Any:
         wants_tensor = is_array(leaf) or is_abstract(leaf)
@@ -54,7 +65,7 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
             return leaves[name]
         try:
             if wants_tensor and name in tensors:
-                return convert_like(tensors[name], leaf)
+                return converted(tensors[name], leaf)
             if wants_tensor and is_number(leaves.get(name)):
                 return number_like(leaves[name], leaf)
             if is_number(leaf) and name in tensors:
@@ -99,6 +110,7 @@ def tree_of(
     if like is None:
         objects = [shaped(values[t], specs[t], dtype, to) for t in part.tensors]
         return unflatten(part.structure, objects, [leaves[i] for i in part.leaves])
-    arrays = {specs[t].name: np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors}
-    names = [*node.leaf_places]
-    return fill(like, arrays, {names[i]: leaves[i] for i in part.leaves})
+    arrays = [np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors]
+    found, names = names_in(part.structure), [*node.leaf_places]
+    by_name = {name: arrays[place] for name, place in found.places.items()}
+    return fill(like, by_name, {names[i]: leaves[i] for i in part.leaves})

@@ -88,12 +88,13 @@ class Snapshot(Mapping[str, Any]):
 
     def tensors(self) -> dict[str, tuple[tuple[int, ...], str, str]]:
         """Return shape, dtype and role of each tensor by its name."""
-        return self.using(
-            lambda state: {
-                format_name(spec.name): (spec.shape, spec.dtype, spec.role)
-                for spec in state.node.layout.wholes
-            }
-        )
+
+        def use(state: Resolved) -> dict[str, tuple[tuple[int, ...], str, str]]:
+            layout = state.node.layout
+            found = ((name, layout.wholes[place]) for name, place in layout.named.items())
+            return {format_name(name): (spec.shape, spec.dtype, spec.role) for name, spec in found}
+
+        return self.using(use)
 
     def leaves(self) -> dict[str, object]:
         """Return the plain values by name, reading no tensor."""
@@ -109,7 +110,7 @@ class Snapshot(Mapping[str, Any]):
             where = as_name(name)
         except InvalidInputError:
             return False
-        return self.using(lambda state: where in state.node.layout.index or where in state.node.leaf_places)
+        return self.using(lambda state: where in state.node.layout.named or where in state.node.leaf_places)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())

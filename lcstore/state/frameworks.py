@@ -7,6 +7,7 @@ a store says so (`given_as`). Only a caller who names a library, or gives an obj
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -106,6 +107,24 @@ def to_host(obj: object) -> HostArray:
         # Libraries raise many types here (TypeError, RuntimeError, NotImplementedError, ...): all of them
         # mean that this object has no values to store, and their texts say why.
         raise InvalidInputError(f"no values can be read from this {_class_name(obj)}: {exc}") from exc
+
+
+def memory_of(obj: Any) -> Hashable:
+    """Return what two tensors have in common that are one: the same elements of the same memory.
+
+    None where that says nothing: arrays of JAX and single numbers are values, and nothing has no place.
+    It holds as long as `obj` does.
+    """
+    if isinstance(obj, np.ndarray):
+        at = obj.__array_interface__["data"][0] if obj.size else 0
+        return (at, obj.shape, obj.strides, obj.dtype) if at else None
+    if isinstance(obj, np.generic) or is_instance(obj, "jax", "Array"):
+        return None
+    if not is_instance(obj, "torch", "Tensor"):
+        return id(obj)
+    at = obj.data_ptr() if obj.numel() else 0
+    bits = (obj.dtype, obj.device, obj.is_conj(), obj.is_neg())
+    return (at, obj.shape, obj.stride(), *bits) if at else None
 
 
 def _class_name(obj: object) -> str:

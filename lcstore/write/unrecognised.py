@@ -75,7 +75,13 @@ def unmet_names(policy: Policy, layout: Layout) -> list[str]:
     That is: rules that match no tensor; and most of a state plain, where nobody asked for that.
     """
     said = []
-    idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]
+    matched = {glob: [*filter(matcher(glob), layout.named)] for glob in policy.rules}
+    idle = [glob for glob, names in matched.items() if not names]
+    for glob, names in matched.items():
+        ties = [(name, layout.names.ties[name]) for name in names if name in layout.names.ties]
+        if ties and len(ties) == len(names) and not isinstance(policy.rules[glob], str):
+            one, first = map(format_name, ties[0])
+            said.append(f"the policy's {glob!r} is for nothing: {one!r} is tied to {first!r}, rule on that")
     if idle:
         said.append(f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}")
     if not policy.rules and policy.error is not None:
