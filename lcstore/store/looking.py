@@ -106,7 +106,12 @@ class Looking(Handle):
         )
 
     def restore_into(
-        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+        self,
+        at: At,
+        targets: Mapping[str, Any],
+        *,
+        assign: bool = False,
+        on_corrupt: OnCorrupt = "raise",
     ) -> dict[Component, Any]:
         """Load a saved state into objects: each of `targets` gets what is saved under its name.
 
@@ -114,7 +119,20 @@ class Looking(Handle):
         tensors are filled, in dicts and lists too: ``{"model": {"w": w}}``. JAX's arrays cannot be filled:
         see `like` of `restore`.
 
-        `targets` are by the names in the state; `at` and `on_corrupt` are as for `restore`.
+        All of them are looked at before one is changed: names that are missing or left over, and shapes, of
+        modules, optimizers and arrays. Only objects with a `load_state_dict` of their own are not known to
+        fit; they are loaded first. A prefix that only says how a module is wrapped (``module.``,
+        ``_orig_mod.``) sets no names apart.
+
+        Parameters
+        ----------
+        at, on_corrupt
+            As for `restore`.
+        targets
+            By the names in the state.
+        assign
+            Put tensors on the CPU in place of those that modules of torch have, as their ``load_state_dict``
+            does: what a module on the meta device needs, and is refused without. Make optimizers afterwards.
 
         Returns
         -------
@@ -124,11 +142,11 @@ class Looking(Handle):
         Raises
         ------
         InvalidInputError
-            Something is not saved, or does not fit; arrays are filled only where all of them fit.
+            Something is not saved, or does not fit, or is on the meta device; nothing was changed.
         """
         check_targets(targets)
         state = self.restore(at, to="saved", on_corrupt=on_corrupt)
-        load_into(state, targets)
+        load_into(state, targets, assign=assign)
         return rest_of(state, targets)
 
     def read(self, at: At, name: str | Name, sel: Any = (), *, to: str = "saved") -> Any:

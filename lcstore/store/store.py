@@ -225,6 +225,7 @@ class Store(Looking, Upkeep):
         like: Any = None,
         to: str = "saved",
         on_corrupt: OnCorrupt = "raise",
+        assign: bool = False,
     ) -> Any:
         """Return a state, loaded into `targets`, and go on from it. The base moves when all went well."""
         self._check_writable()
@@ -236,7 +237,7 @@ class Store(Looking, Upkeep):
             track = track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values)
             state = built.tree(dtype=dtype, like=like, to=to)
             if targets:
-                load_into(state, targets)
+                load_into(state, targets, assign=assign)
             self._writer.stand_on(node.name, track)
             return state
 
@@ -254,8 +255,16 @@ class Store(Looking, Upkeep):
             raise
 
     def resume_into(
-        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+        self,
+        at: At,
+        targets: Mapping[str, Any],
+        *,
+        assign: bool = False,
+        on_corrupt: OnCorrupt = "raise",
     ) -> dict[Component, Any]:
-        """Load a saved state into objects, and go on from it; return the rest, as `restore_into` does."""
+        """Load a saved state into objects, and go on from it; return the rest, all as `restore_into` does.
+
+        Where something does not fit, nothing was changed, and the next save goes on from what it did before.
+        """
         check_targets(targets)
-        return rest_of(self._resume(at, targets, on_corrupt=on_corrupt), targets)
+        return rest_of(self._resume(at, targets, on_corrupt=on_corrupt, assign=assign), targets)
