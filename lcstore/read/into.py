@@ -18,6 +18,7 @@ from lcstore.state.torchload import (
     fitted,
     is_module,
     is_optimizer,
+    is_schedule,
     loads_its_own_way,
     parameters_of,
 )
@@ -110,7 +111,7 @@ def _check_apart(loads: Sequence[tuple[Name, Any, Any]]) -> None:
 
 def _loading(name: str, target: Any, saved: Any, assign: bool) -> tuple[bool, Callable[[], object]]:
     """Return whether a target may still refuse what is saved, and what loads it."""
-    if not is_module(target) and not is_optimizer(target):
+    if not (is_module(target) or is_optimizer(target) or is_schedule(target)):
         return True, partial(target.load_state_dict, saved)
     options = {"assign": True} if assign and is_module(target) else {}
     try:

@@ -45,9 +45,17 @@ def parameters_of(optimizer: Any) -> list[Any]:
     return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
 
 
+def is_schedule(obj: object) -> bool:
+    """Return whether `obj` is a learning rate schedule of torch, which takes anything and says nothing."""
+    return is_instance(obj, "torch.optim.lr_scheduler", "LRScheduler")
+
+
 def loads_its_own_way(target: Any) -> bool:
     """Return whether what `target` takes is not known from what it would save: it has code of its own."""
     torch = sys.modules["torch"]
+    if is_schedule(target):
+        defined = [vars(kind) for kind in type(target).__mro__ if "load_state_dict" in vars(kind)]
+        return not defined or defined[0]["__module__"] != "torch.optim.lr_scheduler"
     if is_optimizer(target):
         return type(target).load_state_dict is not torch.optim.Optimizer.load_state_dict or bool(
             getattr(target, "_optimizer_load_state_dict_pre_hooks", None)
@@ -64,22 +72,28 @@ def loads_its_own_way(target: Any) -> bool:
 
 def check_on_device(target: Any, *, assign: bool) -> None:
     """Refuse what is on the meta device: it would stay without values, and say nothing."""
-    if is_optimizer(target):
-        if any(parameter.is_meta for parameter in parameters_of(target)):
-            raise InvalidInputError(
-                "its parameters are on the meta device: load the model, and make it of the new parameters"
-            )
-    elif not assign and any(t.is_meta for t in chain(target.parameters(), target.buffers())):
+    if is_optimizer(target) and _any_on_meta(parameters_of(target)):
+        raise InvalidInputError(
+            "its parameters are on the meta device: load the model, and make it of the new parameters"
+        )
+    if is_module(target) and not assign and _any_on_meta(chain(target.parameters(), target.buffers())):
         raise InvalidInputError(
             "it is on the meta device, where nothing is filled: give assign=True, which puts tensors on the "
             "CPU in place of its own, or call .to_empty(device=...) on it first"
         )
 
 
+def _any_on_meta(tensors: Iterable[Any]) -> bool:
+    return any(tensor.is_meta for tensor in tensors)
+
+
 def fitted(target: Any, saved: Any) -> Any:
-    """Return what is saved as a module or an optimizer takes it; `InvalidInputError` if it does not fit."""
+    """Return what is saved as an object of torch takes it; `InvalidInputError` if it does not fit."""
     if is_module(target):
         return _for_module(target, saved)
+    if is_schedule(target):
+        _check_schedule(target, saved)
+        return saved
     _check_optimizer(target, saved)
     return saved
 
@@ -162,6 +176,22 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
                     f"{name!r} of parameter {number} is {_shape(value)} in the store, and the parameter "
                     f"{_shape(parameter)} here"
                 )
+
+
+def _check_schedule(schedule: Any, saved: Any) -> None:
+    """Refuse what is saved of a schedule of another kind."""
+    if not isinstance(saved, Mapping):
+        raise InvalidInputError("what is saved there is not the state of a schedule")
+    here = schedule.state_dict()
+    # What begins with an underscore, and "verbose", comes and goes with versions of torch.
+    surplus, missing = (
+        sorted(name for name in names if not str(name).startswith("_") and name != "verbose")
+        for names in (saved.keys() - here.keys(), here.keys() - saved.keys())
+    )
+    if surplus and missing:
+        raise InvalidInputError(
+            f"it is another schedule: there are {_listed(surplus)} in the store, and {_listed(missing)} here"
+        )
 
 
 def _shape(value: Any) -> tuple[int, ...] | None:

@@ -16,6 +16,7 @@ from lcstore.read.find import find_whole, newest_readable
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.resolved import Rebuilt, Resolved
 from lcstore.read.snapshot import Snapshot
+from lcstore.state.layout import Layout
 from lcstore.state.names import Component
 from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
@@ -27,7 +28,7 @@ from lcstore.track.parted import track_of
 from lcstore.track.policy import Policy
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import stage
-from lcstore.write.unrecognised import unmet_names
+from lcstore.write.unrecognised import changed_wrapping, unmet_names
 from lcstore.write.writer import Writer
 
 
@@ -63,6 +64,7 @@ class Store(Looking, Upkeep):
         )
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
+        self._looks_at_wrapping = True
 
     @property
     def policy(self) -> Policy:
@@ -129,7 +131,8 @@ class Store(Looking, Upkeep):
         -----
         UnrecognisedWarning
             Once for a handle: most of the state is plain, as no name or rule says that it is weights;
-            or a rule of the policy matches no tensor.
+            or a rule of the policy matches no tensor. And once where a wrapper of the model (DDP,
+            `torch.compile`) came or went, so that names changed and all is stored anew.
         """
         started = time.perf_counter()
         step = check_step(step)
@@ -142,14 +145,19 @@ class Store(Looking, Upkeep):
             staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
             if skip_below > 0 and not exact and not tags and self._writer.moved(staged) < skip_below:
                 return self._writer.skipped(staged, started)
+            before = self._writer.track.layout
             with self._bounded(staged.nbytes, timeout):
                 info = self._writer.save(staged, started)
-            self._look_at_names()
+            self._look_at_names(before)
             return info
 
-    def _look_at_names(self) -> None:
-        """Warn once where names in a state and in the policy do not meet."""
+    def _look_at_names(self, before: Layout | None) -> None:
+        """Warn once where names in a state, in the one before and in the policy do not meet."""
         layout = self._writer.track.layout
+        changed = changed_wrapping(before, layout) if self._looks_at_wrapping else None
+        if changed is not None:
+            self._looks_at_wrapping = False
+            warn(changed, UnrecognisedWarning)
         if self.looks_at_names and layout is not None:
             self.looks_at_names = False
             for message in unmet_names(self._writer.policy, layout):

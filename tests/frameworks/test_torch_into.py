@@ -103,6 +103,21 @@ def test_nothing_is_changed_where_something_does_not_fit(saved, load, make, said
         assert _same(before, model.state_dict())
 
 
+def test_a_schedule_of_another_kind_is_refused():
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kinds = torch.optim.lr_scheduler
+    store, saved = lcstore.open(MemoryBackend.fresh()), kinds.CosineAnnealingLR(optimizer, 10)
+    store.save(0, {"schedule": saved})
+    other, same = kinds.StepLR(optimizer, 3), kinds.CosineAnnealingLR(optimizer, 99)
+    before = other.state_dict()
+    with pytest.raises(lcstore.InvalidInputError, match=r"'schedule' .*another schedule: .*'T_max'"):
+        store.restore_into(0, {"schedule": other})
+    assert other.state_dict() == before
+    store.restore_into(0, {"schedule": same})
+    assert same.T_max == 10
+
+
 def test_an_array_that_does_not_fit_leaves_the_model_alone(saved):
     store, state = saved
     model = _model(seed=1)
