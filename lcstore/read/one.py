@@ -33,7 +33,7 @@ def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> A
     spec = node.layout.wholes[tensor]
     window = box_window(spec.shape, sel)
     if window is None:
-        found = state.values([tensor])[tensor].reshape(spec.shape)[sel]
+        found = state.nearby.value(node, tensor, state.values).reshape(spec.shape)[sel]
     else:
         box, rest = window
         found = state.region(tensor, box)[rest]
