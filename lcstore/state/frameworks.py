@@ -122,7 +122,10 @@ def memory_of(obj: Any) -> Hashable:
         return None
     if not is_instance(obj, "torch", "Tensor"):
         return id(obj)
-    at = obj.data_ptr() if obj.numel() else 0
+    try:
+        at = obj.data_ptr() if obj.numel() else 0
+    except Exception:  # kinds of tensors that have no memory of their own say so in many ways
+        return None
     bits = (obj.dtype, obj.device, obj.is_conj(), obj.is_neg())
     return (at, obj.shape, obj.stride(), *bits) if at else None
 

@@ -116,7 +116,11 @@ def _for_module(module: Any, saved: Any) -> dict[str, Any]:
     optional = {name for name in here if name.rpartition(".")[2] == "num_batches_tracked"}
     missing = [name for name in here if name not in found and name not in optional]
     surplus = [name for name in found if name not in here]
-    wrong = [name for name in here if name in found and _shape(here[name]) != _shape(found[name])]
+    wrong = [
+        name
+        for name in here
+        if name in found and not name.endswith("_extra_state") and _shape(here[name]) != _shape(found[name])
+    ]
     said = [f"nothing is saved for {_listed(missing)}"] * bool(missing)
     said += [f"it has no {_listed(surplus)}, which is saved"] * bool(surplus)
     said += [
@@ -148,9 +152,9 @@ def assigned(module: Any, saved: dict[str, Any]) -> dict[str, Any]:
 def _check_optimizer(optimizer: Any, saved: Any) -> None:
     """Refuse what is saved of another optimizer, or of one of other parameters."""
     groups = optimizer.param_groups
-    if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= saved.keys():
+    theirs: Sequence[Any] | None = saved.get("param_groups") if isinstance(saved, Mapping) else None
+    if not isinstance(theirs, list) or not isinstance(saved.get("state"), Mapping):
         raise InvalidInputError("what is saved there is not the state of an optimizer of torch")
-    theirs: Sequence[Any] = saved["param_groups"]
     counts = [[len(group["params"]) for group in some] for some in (theirs, groups)]
     if counts[0] != counts[1]:
         raise InvalidInputError(
@@ -164,6 +168,8 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
                 f"it is another optimizer: there are {_listed(sorted(surplus))} in the store, and "
                 f"{_listed(sorted(missing))} here"
             )
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return  # others may keep what they like under these names (of lower rank, in blocks)
     numbers = chain.from_iterable(group["params"] for group in theirs)
     parameters = dict(zip(numbers, parameters_of(optimizer), strict=True))
     for number, values in saved["state"].items():

@@ -180,6 +180,38 @@ def test_an_optimizer_of_parameters_that_are_replaced_is_refused(saved):
     assert _same(before, model.state_dict())
 
 
+class LowRank(torch.optim.Optimizer):
+    """Keeps moments of another shape than the parameter's, as some optimizers do."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["exp_avg"] = torch.ones(2)
+
+
+def test_optimizers_of_others_may_keep_other_shapes():
+    model = _model()
+    optimizer = LowRank(model.parameters())
+    optimizer.step()
+    store, other = lcstore.open(MemoryBackend.fresh()), LowRank(_model().parameters())
+    store.save(0, {"optim": optimizer})
+    store.restore_into(0, {"optim": other})
+    assert other.state_dict()["state"][0]["exp_avg"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "state", [{"state": {}}, {"param_groups": [], "state": 0}, [1], {"param_groups": 3, "state": {}}]
+)
+def test_what_is_no_state_of_an_optimizer_is_refused(state):
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, {"optim": state})
+    with pytest.raises(lcstore.InvalidInputError, match="not the state of an optimizer"):
+        store.restore_into(0, {"optim": torch.optim.AdamW(_model().parameters())})
+
+
 class Wrapped(torch.nn.Module):
     """As DDP and torch.compile name what they wrap."""
 

@@ -1,4 +1,4 @@
-"""Very many small tensors: what is asked of the storage does not grow with their number, nor with its square."""
+"""Very many small tensors: what is asked of the storage does not grow with the square of their number."""
 
 from __future__ import annotations
 
