@@ -91,9 +91,9 @@ def seen(states: list[Any], policy: Policy, probes: dict[int, Probe]) -> Seen:
                 sizes.append(sum(len(objects[key]) for key in new if of_weights(key)))
                 errors.append(error)
             if i in probes:
-                held = {p: h.array for p, h in flatten({"model": store.restore()["model"]}).tensors}
+                held = {p: h.array for p, h in flatten({"model": store.restore(to="numpy")["model"]}).tensors}
                 increases.append(probes[i].cost(probes[i].errors_of(held)).charged)
-        last = store.restore()["model"]
+        last = store.restore(to="numpy")["model"]
     return Seen(float(np.mean(sizes)), float(np.mean(increases)), float(np.mean(errors)), last)
 
 

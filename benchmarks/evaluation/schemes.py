@@ -44,7 +44,7 @@ class Keeper:
         if self.peer is None:
             return last
         if isinstance(self.peer, LCStore):
-            found: dict[str, Any] = self.peer.store.restore()
+            found: dict[str, Any] = self.peer.store.restore(to="numpy")
             return found
         back = self.peer.restore()
         model = {name: back.get(f"model/{name}", array) for name, array in last["model"].items()}

@@ -57,7 +57,7 @@ class LCStore(Peer):
         raise NotImplementedError("save does it all")
 
     def restore(self) -> Tensors:
-        found = self.store.restore()["model"]
+        found = self.store.restore(to="numpy")["model"]
         return {path: np.array(found[path.removeprefix("model/")]) for path in self._names}
 
     def view(self) -> Tensors:

@@ -50,7 +50,7 @@ def _look(answer: Answer, url: str) -> Found:
     except LcstoreError as error:
         return Found(url, problem=str(error))
     latest = next((state.step for state in states if state.latest), None)
-    nbytes = sum(state.bytes_stored for state in states)
+    nbytes = sum(state.bytes_weights for state in states)
     return Found(url, len({state.step for state in states}), latest, nbytes)
 
 

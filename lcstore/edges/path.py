@@ -88,7 +88,7 @@ class Path:
         for pool, inside in by_pool.items():
             lies = self.layout.maps[pool]
             for chunk in lies.chunks_of(inside, window):
-                yield pool, chunk, [piece for piece in lies.pieces(chunk) if piece.tensor in inside]
+                yield pool, chunk, [*lies.pieces(chunk, inside)]
 
     def apply(
         self, pool: str, chunk: int, pieces: Iterable[Piece], out: Array, span: Span | None = None

@@ -231,7 +231,12 @@ def _pools(layout: Layout, globs: Sequence[str], notes: list[str]) -> list[str]:
     matches: Callable[..., bool] = matcher(list(globs))
     found = []
     for pool in dict.fromkeys(map(stem_of, layout.pools)):
-        inside = [matches(spec.name) for spec in layout.tensors if stem_of(spec.pool) == pool]
+        inside = [
+            # A tensor is let go of under all of its names, or not at all.
+            all(map(matches, layout.names_of(spec)))
+            for spec in layout.tensors
+            if stem_of(spec.pool) == pool
+        ]
         if inside and all(inside):
             found.append(pool)
         elif any(inside):

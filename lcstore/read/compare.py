@@ -23,7 +23,7 @@ from lcstore.read.reader import Reader
 from lcstore.read.walker import Walker
 from lcstore.state.names import Name, format_name
 from lcstore.state.specs import TensorSpec
-from lcstore.state.tree import MISSING
+from lcstore.state.tree import MISSING, names_in
 
 #: Elements that are compared at a time: their float64 copies stay in the cache.
 _CHUNK: Final = 1 << 16
@@ -31,13 +31,17 @@ _CHUNK: Final = 1 << 16
 
 @dataclass
 class Compared:
-    """A state to compare: what its layout says of the tensors, their flat values, and its plain values."""
+    """A state to compare: what its layout says of the tensors, their flat values, and its plain values.
+
+    `ties` are further names of tensors, which do not count twice.
+    """
 
     side: Side
     node: Node
     specs: dict[Name, TensorSpec]
     values: dict[Name, Array]
     leaves: dict[Name, object]
+    ties: frozenset[Name] = frozenset()
 
 
 def diff(reader: Reader, a: At, b: At, names: str | Sequence[str] | None, other: Reader | None) -> Diff:
@@ -67,13 +71,15 @@ def _side(node: Node, wanted: Wanted, walker: Walker) -> Compared:
         walker.forget()
         values = walker.values(node, part.tensors)
     specs = [node.layout.wholes[t] for t in part.tensors]
+    found = names_in(part.structure)
     leaves, names = walker.reader.leaves(node), [*node.leaf_places]
     return Compared(
         Side(walker.reader.url, node.record.step, node.name.node),
         node,
-        {spec.name: spec for spec in specs},
-        {spec.name: values[t] for spec, t in zip(specs, part.tensors, strict=True)},
+        {name: specs[place] for name, place in found.places.items()},
+        {name: values[part.tensors[place]] for name, place in found.places.items()},
         {names[i]: leaves[i] for i in part.leaves},
+        frozenset(found.ties),
     )
 
 
@@ -87,7 +93,8 @@ def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
         for path in [*b.leaves, *(path for path in a.leaves if path not in b.leaves)]
     }
     differing = {path: pair for path, pair in leaves.items() if not _alike(*pair)}
-    return Diff(a.side, b.side, tuple(one for one, _ in measured), differing, _total(measured))
+    counted = [pair for path, pair in zip(paths, measured, strict=True) if path not in a.ties & b.ties]
+    return Diff(a.side, b.side, tuple(one for one, _ in measured), differing, _total(counted))
 
 
 def _alike(one: object, other: object) -> bool:

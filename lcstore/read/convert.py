@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
+from lcstore.format.labels import check_choice
 from lcstore.read.node import Node
-from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array
+from lcstore.state.frameworks import TARGETS, cast_array, convert_like, given_as, is_array, memory_of
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
+from lcstore.state.numbers import is_number, number_like, number_of
 from lcstore.state.specs import TensorSpec
-from lcstore.state.tree import Selection, unflatten
-
-TARGETS: Final = ("numpy", "torch", "jax", "saved")
+from lcstore.state.tree import Selection, names_in, unflatten
 
 
 def shaped(flat: Array, spec: TensorSpec, dtype: str | None, to: str) -> Any:
-    """Return a tensor in its shape, cast to `dtype` if it is floating, as the library `to` has it."""
-    if to not in TARGETS:
-        raise InvalidInputError(f"to is {to!r}; it is one of {', '.join(TARGETS)}")
+    """Return a tensor in its shape, cast to `dtype` if it is floating, as `to` says (`given_as`)."""
+    check_choice("to", to, TARGETS)
     array = flat.reshape(spec.shape)
     if dtype is not None and array.dtype.kind in "fV":
         array = cast_array(array, _wanted_dtype(dtype))
-    if to in ("torch", "jax"):
-        return from_host(array, "torch" if to == "torch" else "jax")
-    if to == "saved" or spec.framework == "numpy-scalar":
-        return from_host(array, spec.framework)
-    return array
+    return given_as(array, spec.framework, to)
 
 
 def _wanted_dtype(dtype: Any) -> np.dtype[Any]:
@@ -52,16 +47,31 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
         The tree asks for something that is not stored, or stored otherwise; the message names them.
     """
     missing: list[Name] = []
+    made: dict[tuple[int, Hashable], tuple[Any, Any]] = {}
+
+    def converted(array: Array, leaf: Any) -> Any:
+        memory = memory_of(leaf) if is_array(leaf) else None
+        if memory is None:
+            return convert_like(array, leaf)
+        # What is tied in the tree and in the store stays so. The leaf is kept: its memory is to stay its own.
+        key = (id(array), memory)
+        if key not in made:
+            made[key] = convert_like(array, leaf), leaf
+        return made[key][0]
 
     def one(name: Name, leaf: Any) -> Any:
         wants_tensor = is_array(leaf) or is_abstract(leaf)
-        if wants_tensor and name in tensors:
-            try:
-                return convert_like(tensors[name], leaf)
-            except InvalidInputError as error:
-                raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
         if not wants_tensor and name in leaves:
             return leaves[name]
+        try:
+            if wants_tensor and name in tensors:
+                return converted(tensors[name], leaf)
+            if wants_tensor and is_number(leaves.get(name)):
+                return number_like(leaves[name], leaf)
+            if is_number(leaf) and name in tensors:
+                return number_of(tensors[name], type(leaf))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
         missing.append(name)
         return None
 
@@ -83,7 +93,7 @@ def tree_of(
     *,
     dtype: str | None = None,
     like: Any = None,
-    to: str = "numpy",
+    to: str = "saved",
 ) -> Any:
     """Return a part of a state as a tree.
 
@@ -100,6 +110,7 @@ def tree_of(
     if like is None:
         objects = [shaped(values[t], specs[t], dtype, to) for t in part.tensors]
         return unflatten(part.structure, objects, [leaves[i] for i in part.leaves])
-    arrays = {specs[t].name: np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors}
-    names = [*node.leaf_places]
-    return fill(like, arrays, {names[i]: leaves[i] for i in part.leaves})
+    arrays = [np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors]
+    found, names = names_in(part.structure), [*node.leaf_places]
+    by_name = {name: arrays[place] for name, place in found.places.items()}
+    return fill(like, by_name, {names[i]: leaves[i] for i in part.leaves})

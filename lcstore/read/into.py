@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,7 +12,20 @@ from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import convert_like, is_array, to_host
 from lcstore.state.names import Component, Name, format_name
+from lcstore.state.torchload import (
+    assigned,
+    check_on_device,
+    fitted,
+    is_module,
+    is_optimizer,
+    is_schedule,
+    loads_its_own_way,
+    parameters_of,
+)
 from lcstore.state.tree import MISSING
+
+#: What loads or fills an object, by its name.
+Job: TypeAlias = tuple[Name, Callable[[], object]]
 
 
 def check_targets(targets: Mapping[str, Any]) -> None:
@@ -30,10 +44,23 @@ def check_targets(targets: Mapping[str, Any]) -> None:
             )
 
 
-def load_into(state: Any, targets: Mapping[str, Any]) -> None:
-    """Load into each target what the state has under its name; `InvalidInputError` where it has nothing.
+def load_into(state: Any, targets: Mapping[str, Any], *, assign: bool = False) -> None:
+    """Load into each target what the state has under its name.
 
-    All is looked at before anything is filled.
+    All is looked at before anything is changed. Objects that load in their own way, of which nobody can say
+    what they take, come first: where one of them refuses, nothing else has changed.
+
+    Parameters
+    ----------
+    state, targets
+        Which state, and what into.
+    assign
+        Put tensors in place of those that modules of torch have, as their `load_state_dict` does.
+
+    Raises
+    ------
+    InvalidInputError
+        Something is not saved, or does not fit.
     """
     missing = [name for name in targets if not isinstance(state, dict) or name not in state]
     if missing:
@@ -42,12 +69,64 @@ def load_into(state: Any, targets: Mapping[str, Any]) -> None:
             f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
         )
     found = list(_pairs((), targets, state))
-    jobs = [_filling(format_name(where), saved, t) for where, t, saved in found if not _takes_state(t)]
-    for job in jobs:
-        job()
-    for _, target, saved in found:
-        if _takes_state(target):
-            target.load_state_dict(saved)
+    loads = [(where, target, saved) for where, target, saved in found if _takes_state(target)]
+    if assign:
+        _check_apart(loads)
+    unsure: list[Job] = []
+    sure: list[Job] = []
+    arrays: list[Job] = []
+    for where, target, saved in found:
+        if not _takes_state(target):
+            arrays.append((where, _filling(format_name(where), saved, target)))
+            continue
+        own_way, job = _loading(format_name(where), target, saved, assign)
+        (unsure if own_way else sure).append((where, job))
+    _run([*unsure, *sure, *arrays])
+
+
+def _run(jobs: Sequence[Job]) -> None:
+    for number, (where, job) in enumerate(jobs):
+        try:
+            job()
+        except Exception as error:
+            done = ", ".join(repr(format_name(name)) for name, _ in jobs[:number])
+            error.add_note(
+                f"lcstore: {format_name(where)!r} refused what is saved; "
+                + (f"{done} had been loaded before" if done else "nothing else was changed")
+            )
+            raise
+
+
+def _check_apart(loads: Sequence[tuple[Name, Any, Any]]) -> None:
+    """Refuse optimizers of parameters that are about to be replaced: they would update nothing."""
+    modules = [target for _, target, _ in loads if is_module(target)]
+    replaced = {id(parameter) for module in modules for parameter in module.parameters()}
+    for where, target, _ in loads:
+        if is_optimizer(target) and not replaced.isdisjoint(map(id, parameters_of(target))):
+            raise InvalidInputError(
+                f"{format_name(where)!r} updates parameters that assign=True replaces: load the model, make "
+                "the optimizer of its new parameters, and load that"
+            )
+
+
+def _loading(name: str, target: Any, saved: Any, assign: bool) -> tuple[bool, Callable[[], object]]:
+    """Return whether a target may still refuse what is saved, and what loads it."""
+    if not (is_module(target) or is_optimizer(target) or is_schedule(target)):
+        return True, partial(target.load_state_dict, saved)
+    options = {"assign": True} if assign and is_module(target) else {}
+    try:
+        check_on_device(target, assign=assign)
+        try:
+            saved, own_way = fitted(target, saved), False
+        except InvalidInputError:
+            if not loads_its_own_way(target):
+                raise
+            own_way = True
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name!r} cannot be loaded: {error.message}") from error
+    if options and not own_way:
+        saved = assigned(target, saved)
+    return own_way, partial(target.load_state_dict, saved, **options)
 
 
 def rest_of(state: Any, targets: Mapping[str, Any]) -> dict[Component, Any]:
@@ -121,6 +200,8 @@ def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:
 
 
 def _filling_tensor(name: str, value: Array, target: Any) -> Callable[[], object]:
+    if target.is_meta:
+        raise InvalidInputError(f"the tensor for {name!r} is on the meta device, where nothing is filled")
     try:
         converted = convert_like(value, target)
     except InvalidInputError as error:

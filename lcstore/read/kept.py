@@ -66,11 +66,10 @@ def _fill(tensors: PoolMap, chunk: int, fetch: Fed, out: dict[int, Array], begin
     except LcstoreError as error:
         error.key = error.key or fetch.inner.locate(pool.name, "exact", chunk)
         raise
-    for piece in tensors.pieces(chunk):
-        if piece.tensor in out:
-            begin = begins[piece.tensor]
-            first = max(piece.first, begin)
-            behind = min(piece.first + piece.size, begin + out[piece.tensor].size)
-            if first < behind:
-                at = piece.at + first - piece.first
-                out[piece.tensor][first - begin : behind - begin] = values[at : at + behind - first]
+    for piece in tensors.pieces(chunk, out.keys()):
+        begin = begins[piece.tensor]
+        first = max(piece.first, begin)
+        behind = min(piece.first + piece.size, begin + out[piece.tensor].size)
+        if first < behind:
+            at = piece.at + first - piece.first
+            out[piece.tensor][first - begin : behind - begin] = values[at : at + behind - first]

@@ -10,7 +10,7 @@ from typing import Final
 from lcstore.errors import NotFoundError
 from lcstore.read.node import Node
 from lcstore.state.names import Name, format_name, is_glob, leading, matcher, parse_name
-from lcstore.state.tree import Selection, select
+from lcstore.state.tree import Selection, names_in, select
 
 #: Names that are looked through for those nearest to one that is not there.
 _LOOKED_AT: Final = 5_000
@@ -26,7 +26,7 @@ def as_name(name: str | Name) -> Name:
 
 def tensor_at(node: Node, name: Name) -> int | None:
     """Return the place of a tensor among `Layout.wholes`; None where no tensor has this name."""
-    return node.layout.index.get(name)
+    return node.layout.named.get(name)
 
 
 class Wanted:
@@ -78,8 +78,8 @@ def part_of(node: Node, names: str | Sequence[str] | None, url: str) -> Selectio
 
 def names_of(node: Node, names: str | Sequence[str] | None = None, url: str = "") -> list[Name]:
     """Return the names of a state's tensors, then those of its plain values: all, or those wanted."""
-    part, leaves = part_of(node, names, url), [*node.leaf_places]
-    return [*(node.layout.wholes[t].name for t in part.tensors), *(leaves[i] for i in part.leaves)]
+    found = names_in(part_of(node, names, url).structure)
+    return [*found.tensors, *found.ties, *found.leaves]
 
 
 def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:

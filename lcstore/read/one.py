@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 
 from lcstore.errors import InvalidInputError
+from lcstore.format.labels import check_choice
 from lcstore.read.lookup import absent, tensor_at
 from lcstore.read.resolved import Resolved
+from lcstore.state.frameworks import TARGETS, given_as
 from lcstore.state.names import Name, format_name
 from lcstore.state.shards import Box
 
 
-def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
-    """Return one tensor (or plain value), or what numpy's index `sel` takes of it.
+def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> Any:
+    """Return one tensor (or plain value), or what numpy's index `sel` takes of it, as `given_as` does.
 
     Raises
     ------
@@ -23,6 +25,7 @@ def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
     InvalidInputError
         A part of a plain value is asked for.
     """
+    check_choice("to", to, TARGETS)
     node = state.node
     tensor = tensor_at(node, name)
     if tensor is None:
@@ -34,12 +37,14 @@ def read_one(state: Resolved, name: Name, sel: Any = ()) -> Any:
                 f"{format_name(name)!r} is a plain value, not a tensor: there is nothing in it to select"
             )
         return state.leaves[leaf]
-    shape = node.layout.wholes[tensor].shape
-    window = box_window(shape, sel)
+    spec = node.layout.wholes[tensor]
+    window = box_window(spec.shape, sel)
     if window is None:
-        return np.asarray(state.values([tensor])[tensor].reshape(shape)[sel])
-    box, rest = window
-    return np.asarray(state.region(tensor, box)[rest])
+        found = state.nearby.value(node, tensor, state.values).reshape(spec.shape)[sel]
+    else:
+        box, rest = window
+        found = state.region(tensor, box)[rest]
+    return given_as(np.asarray(found), spec.framework, to)
 
 
 def box_window(shape: tuple[int, ...], sel: Any) -> tuple[Box, Any] | None:

@@ -25,6 +25,7 @@ from lcstore.read.feeder import Ask, Feeder
 from lcstore.read.fetch import ChunkFetch, stored_bytes
 from lcstore.read.kept import exact_chunks, exact_fetch, exact_values
 from lcstore.read.lookup import Wanted
+from lcstore.read.nearby import Nearby
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.shards import Box, overlap, within
@@ -89,6 +90,8 @@ class Resolved:
         What `Index.situation` said: reading may go better where that has changed.
     exact, let_go
         Whether the exact value is given, and whether the listing says that it is let go of.
+    nearby
+        What is held of small tensors that are read one by one.
     """
 
     def __init__(self, reader: Reader, name: NodeName, exact: bool | None = None) -> None:
@@ -107,6 +110,7 @@ class Resolved:
         if isinstance(self.situation, tuple):
             self._path, self.let_go, stripped = self.situation
         self._stripped = stripped or frozenset()
+        self.nearby = Nearby()
         self.exact = not self.let_go if exact is None else exact
 
     @once

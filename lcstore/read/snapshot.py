@@ -110,12 +110,13 @@ class Snapshot(Mapping[str, Any]):
 
     def tensors(self) -> dict[str, tuple[tuple[int, ...], str, str]]:
         """Return shape, dtype and role of each tensor by its name."""
-        return self.using(
-            lambda state: {
-                format_name(spec.name): (spec.shape, spec.dtype, spec.role)
-                for spec in state.node.layout.wholes
-            }
-        )
+
+        def use(state: Resolved) -> dict[str, tuple[tuple[int, ...], str, str]]:
+            layout = state.node.layout
+            found = ((name, layout.wholes[place]) for name, place in layout.named.items())
+            return {format_name(name): (spec.shape, spec.dtype, spec.role) for name, spec in found}
+
+        return self.using(use)
 
     def leaves(self) -> dict[str, object]:
         """Return the plain values by name, reading no tensor."""
@@ -131,7 +132,7 @@ class Snapshot(Mapping[str, Any]):
             where = as_name(name)
         except InvalidInputError:
             return False
-        return self.using(lambda state: where in state.node.layout.index or where in state.node.leaf_places)
+        return self.using(lambda state: where in state.node.layout.named or where in state.node.leaf_places)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -141,7 +142,7 @@ class Snapshot(Mapping[str, Any]):
 
     # Values ---------------------------------------------------------------------------------------------
 
-    def read(self, name: str | Name, sel: Any = ()) -> Any:
+    def read(self, name: str | Name, sel: Any = (), *, to: str = "saved") -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.
 
         Parameters
@@ -150,6 +151,8 @@ class Snapshot(Mapping[str, Any]):
             ``"model/layers.0.weight"``, or a tuple of keys.
         sel
             What numpy takes as an index; a leading range of rows is decoded alone.
+        to
+            As for `Store.restore`.
 
         Raises
         ------
@@ -159,7 +162,7 @@ class Snapshot(Mapping[str, Any]):
             What is stored is not what was committed; the message names the object.
         """
         where = as_name(name)
-        return self.using(lambda state: read_one(state, where, sel))
+        return self.using(lambda state: read_one(state, where, sel, to))
 
     def __getitem__(self, name: str | Name) -> Any:
         """Return one tensor or plain value."""
@@ -176,7 +179,7 @@ class Snapshot(Mapping[str, Any]):
         names: str | Sequence[str] | None = None,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
     ) -> Any:
         """Return the state or a part of it, as it was saved; parameters and errors as for `Store.restore`."""
 

@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
-
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
 from lcstore.format.labels import At, check_choice
 from lcstore.graph.refs import NodeName
-from lcstore.read.convert import TARGETS, tree_of
+from lcstore.read.convert import shaped, tree_of
 from lcstore.read.find import find, named
 from lcstore.read.lookup import Wanted, absent, as_name, tensor_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.read.walker import Walker
+from lcstore.state.frameworks import TARGETS
 from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import MISSING, Selection
@@ -130,8 +129,9 @@ class Walk(Iterator[tuple[int, T]]):
         return self._use(node)
 
 
-def history(reader: Reader, name: str | Name, steps: Iterable[At] | None) -> Walk[Any]:
+def history(reader: Reader, name: str | Name, steps: Iterable[At] | None, *, to: str = "saved") -> Walk[Any]:
     """Return a walk that gives one tensor or plain value step after step; see `Store.history`."""
+    check_choice("to", to, TARGETS)
     where = as_name(name)
     visited = stops(reader, steps)
     walker = Walker(reader)
@@ -151,7 +151,7 @@ def history(reader: Reader, name: str | Name, steps: Iterable[At] | None) -> Wal
             return MISSING
         if not visited.listed and any(map(node.has_let_go, node.layout.shards[tensor])):
             return MISSING
-        return np.asarray(walker.values(node, [tensor])[tensor].reshape(node.layout.wholes[tensor].shape))
+        return shaped(walker.values(node, [tensor])[tensor], node.layout.wholes[tensor], None, to)
 
     def end(given: int) -> None:
         if visited.names and not given:

@@ -5,6 +5,7 @@ well within what a JSON parser nests::
 
     "tensor"                                the next tensor
     "leaf"                                  the next plain value
+    ["tied", [name]]                        the tensor of that name once more
     ["dict" | "odict", [keys], [children]]  in the order of the keys
     ["list" | "tuple", [children]]
 """
@@ -26,6 +27,7 @@ Kind: TypeAlias = Literal["dict", "odict", "list", "tuple"]
 
 TENSOR: Final = "tensor"
 LEAF: Final = "leaf"
+TIED: Final = "tied"
 
 
 class Container(NamedTuple):
@@ -116,6 +118,20 @@ def open_structure(node: Structure) -> Container:
     raise CorruptionError("a stored tree structure holds something that is no node")
 
 
+def tie_to(name: Name) -> Structure:
+    """Return the structure node of a place that has the tensor `name` once more."""
+    return [TIED, list(name)]
+
+
+def tied_to(node: Structure) -> Name | None:
+    """Return the name of the tensor that a structure node has once more; None where it is no such node."""
+    if type(node) is not list or not node or node[0] != TIED:
+        return None
+    if len(node) != 2 or type(node[1]) is not list or not all(map(is_component, node[1])):
+        raise CorruptionError("a stored tree structure ties a tensor to something that is no name")
+    return tuple(node[1])
+
+
 def to_structure(kind: Kind, keys: Sequence[Component], children: list[Structure]) -> Structure:
     """Return the structure node of a container."""
     return [kind, children] if kind in ("list", "tuple") else [kind, list(keys), children]
@@ -132,10 +148,10 @@ def to_object(kind: Kind, keys: Sequence[Component], children: Iterable[Any]) ->
 
 
 def walk_structure(structure: Structure, visit: Callable[[Name, Structure], None]) -> None:
-    """Call `visit` for every tensor, plain value and empty container of a structure, in order."""
+    """Call `visit` for every tensor, tie, plain value and empty container of a structure, in order."""
 
     def walk(node: Structure, path: Name) -> None:
-        if node in (TENSOR, LEAF):
+        if node in (TENSOR, LEAF) or tied_to(node) is not None:
             visit(path, node)
             return
         check(len(path), MAX_TREE_DEPTH - 1, "depth of a stored tree structure")

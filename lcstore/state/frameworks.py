@@ -1,12 +1,13 @@
 """Arrays of other libraries, to numpy and back: the one file that knows that other libraries exist.
 
-A library is never imported to look at an object: what came from it has imported it already. Only giving an
-array back to a library (`from_host`, `convert_like`) imports it.
+A library is never imported to look at an object: what came from it has imported it already. Nor is it because
+a store says so (`given_as`). Only a caller who names a library, or gives an object of it, has it imported.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast
@@ -19,6 +20,10 @@ from lcstore.errors import InvalidInputError
 
 Framework: TypeAlias = Literal["numpy", "numpy-scalar", "torch", "jax", "dlpack"]
 FRAMEWORKS: Final[tuple[Framework, ...]] = ("numpy", "numpy-scalar", "torch", "jax", "dlpack")
+#: What a caller may have tensors given as: "saved" is the library that each was saved from.
+TARGETS: Final = ("saved", "numpy", "torch", "jax")
+#: A class that a library has once it is imported as a whole.
+_TENSORS: Final = {"torch": "Tensor", "jax": "Array"}
 
 _PROTOCOLS: Final = ("__array__", "__array_interface__", "__dlpack__")
 
@@ -44,18 +49,35 @@ def _torch() -> Any:
     return sys.modules.get("torch")
 
 
-def _instance(obj: object, module: str, name: str) -> bool:
-    # A module that is only half imported has no such class yet, and then nothing can be of it.
-    cls = getattr(sys.modules.get(module), name, None)
+def _defined(module: str, name: str) -> Any:
+    """Return what a module defines under a name; None where it is not imported, or only in part."""
+    # Not by getattr: a module may import or warn when it is asked for what it has not.
+    return getattr(sys.modules.get(module), "__dict__", {}).get(name)
+
+
+def is_instance(obj: object, module: str, name: str) -> bool:
+    """Return whether `obj` is of a class of a module, which is not imported to find out."""
+    cls = _defined(module, name)
     return isinstance(cls, type) and isinstance(obj, cls)
 
 
 def is_array(obj: object) -> bool:
     """Return whether `obj` is an array, or an array scalar, of any library."""
-    if isinstance(obj, np.ndarray | np.generic) or _instance(obj, "torch", "Tensor"):
+    if isinstance(obj, np.ndarray | np.generic) or is_instance(obj, "torch", "Tensor"):
         return True
     cls = type(obj)
     return not isinstance(obj, type) and any(hasattr(cls, name) for name in _PROTOCOLS)
+
+
+def is_variable(obj: object) -> bool:
+    """Return whether `obj` is a variable of Flax NNX, which only says what kind of thing its value is."""
+    return is_instance(obj, "flax.nnx", "Variable") or is_instance(obj, "flax.nnx", "VariableState")
+
+
+def value_of(variable: Any) -> Any:
+    """Return what a variable holds."""
+    # Newer ones warn of `value`, older ones have nothing else.
+    return variable.get_value() if hasattr(variable, "get_value") else variable.value
 
 
 def to_host(obj: object) -> HostArray:
@@ -74,9 +96,9 @@ def to_host(obj: object) -> HostArray:
     if isinstance(obj, np.generic):
         return HostArray(_checked(np.asarray(obj)), "numpy-scalar")
     try:
-        if _instance(obj, "torch", "Tensor"):
+        if is_instance(obj, "torch", "Tensor"):
             return HostArray(_checked(_from_torch(obj)), "torch")
-        if _instance(obj, "jax", "Array"):
+        if is_instance(obj, "jax", "Array"):
             return HostArray(_checked(_from_jax(obj)), "jax")
         return _from_protocol(obj)
     except InvalidInputError:
@@ -85,6 +107,27 @@ def to_host(obj: object) -> HostArray:
         # Libraries raise many types here (TypeError, RuntimeError, NotImplementedError, ...): all of them
         # mean that this object has no values to store, and their texts say why.
         raise InvalidInputError(f"no values can be read from this {_class_name(obj)}: {exc}") from exc
+
+
+def memory_of(obj: Any) -> Hashable:
+    """Return what two tensors have in common that are one: the same elements of the same memory.
+
+    None where that says nothing: arrays of JAX and single numbers are values, and nothing has no place.
+    It holds as long as `obj` does.
+    """
+    if isinstance(obj, np.ndarray):
+        at = obj.__array_interface__["data"][0] if obj.size else 0
+        return (at, obj.shape, obj.strides, obj.dtype) if at else None
+    if isinstance(obj, np.generic) or is_instance(obj, "jax", "Array"):
+        return None
+    if not is_instance(obj, "torch", "Tensor"):
+        return id(obj)
+    try:
+        at = obj.data_ptr() if obj.numel() else 0
+    except Exception:  # kinds of tensors that have no memory of their own say so in many ways
+        return None
+    bits = (obj.dtype, obj.device, obj.is_conj(), obj.is_neg())
+    return (at, obj.shape, obj.stride(), *bits) if at else None
 
 
 def _class_name(obj: object) -> str:
@@ -129,6 +172,8 @@ def _bits_of(dtype: Any) -> str | None:
 def _from_jax(array: Any) -> Array:
     if not getattr(array, "is_fully_addressable", True):
         raise InvalidInputError("this array lies partly on other hosts: gather it first")
+    if str(array.dtype).startswith("key<"):
+        raise InvalidInputError("a typed key has no plain values: store jax.random.key_data(key)")
     return np.asarray(array)
 
 
@@ -166,8 +211,33 @@ def from_host(array: Array, framework: Framework) -> Any:
         if framework == "jax":
             return _to_jax(array)
     except ImportError as exc:
-        raise InvalidInputError(f"{framework} is not installed: restore to numpy arrays instead") from exc
+        raise InvalidInputError(f"{framework} is not installed: restore with to='numpy'") from exc
     raise InvalidInputError(f"unknown framework {framework!r}: one of {', '.join(FRAMEWORKS)}")
+
+
+def is_loaded(framework: Framework) -> bool:
+    """Return whether objects of `framework` can be made without importing anything."""
+    return framework not in _TENSORS or _defined(framework, _TENSORS[framework]) is not None
+
+
+def given_as(array: Array, framework: Framework, to: str) -> Any:
+    """Return a stored tensor as a caller wants it.
+
+    Parameters
+    ----------
+    array
+        Its values, or some of them.
+    framework
+        What the store says it was. A library that this process has not imported is not imported for that:
+        then it is a numpy array.
+    to
+        One of `TARGETS`. Single numbers of numpy stay numpy's where they are not asked for otherwise.
+    """
+    if to in ("torch", "jax"):
+        return from_host(array, "torch" if to == "torch" else "jax")
+    if framework == "numpy-scalar":
+        return array if array.ndim else array[()]
+    return from_host(array, framework) if to == "saved" and is_loaded(framework) else array
 
 
 def _to_torch(array: Array) -> Any:
@@ -177,7 +247,7 @@ def _to_torch(array: Array) -> Any:
     dtype = getattr(torch, name, None)
     # torch names an int4, but has no operation for it.
     if dtype is None or name in ("int4", "uint4"):
-        raise InvalidInputError(f"torch has no dtype {name}: restore to numpy arrays instead")
+        raise InvalidInputError(f"torch has no dtype {name}: restore with to='numpy'")
     # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
     if not array.dtype.isnative or not array.flags.writeable or not array.flags.c_contiguous:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
@@ -193,7 +263,7 @@ def _to_jax(array: Array) -> Any:
 
     if array.dtype.itemsize >= 8 and jax.dtypes.canonicalize_dtype(array.dtype) != array.dtype:
         raise InvalidInputError(
-            f"JAX would cut {array.dtype} to 32 bits: set jax_enable_x64, or restore to numpy arrays instead"
+            f"JAX would cut {array.dtype} to 32 bits: set jax_enable_x64, or restore with to='numpy'"
         )
     # A copy, because JAX arrays are immutable and numpy's memory is not.
     return jax.numpy.array(array)
@@ -227,11 +297,11 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
         raise InvalidInputError(f"{_class_name(like_leaf)} has no shape and dtype to follow")
     if tuple(shape) != array.shape:
         raise InvalidInputError(f"shape {array.shape} is stored, but {tuple(shape)} is asked for")
-    if _instance(like_leaf, "torch", "Tensor"):
+    if is_instance(like_leaf, "torch", "Tensor"):
         tensor = _to_torch(cast_array(array, _numpy_dtype(str(dtype))))
         return tensor if like_leaf.is_meta else tensor.to(like_leaf.device)
     wanted = cast_array(array, _numpy_dtype(dtype))
-    if _instance(like_leaf, "jax", "Array") or _instance(like_leaf, "jax", "ShapeDtypeStruct"):
+    if is_instance(like_leaf, "jax", "Array") or is_instance(like_leaf, "jax", "ShapeDtypeStruct"):
         result = _to_jax(wanted)
         sharding = getattr(like_leaf, "sharding", None)
         return result if sharding is None else sys.modules["jax"].device_put(result, sharding)

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lcstore.errors import CorruptionError, LcstoreError
-from lcstore.state.containers import LEAF, TENSOR, Structure, open_structure, to_structure, where
+from lcstore.state.containers import (
+    LEAF,
+    TENSOR,
+    Structure,
+    open_structure,
+    tied_to,
+    to_structure,
+    where,
+)
 from lcstore.state.layout import Layout, Part
 from lcstore.state.names import Component, Name
 from lcstore.state.qualified import FIRST_PART, qualified
@@ -78,7 +86,7 @@ def _merge(one: Structure, other: Structure, path: Name, error: type[LcstoreErro
     """Return a structure with all that two have."""
     if one == other:
         return one
-    if one in (TENSOR, LEAF) or other in (TENSOR, LEAF):
+    if any(node in (TENSOR, LEAF) or tied_to(node) is not None for node in (one, other)):
         raise error(f"two parts have values of two kinds at {where(path)}")
     kind, keys, children = open_structure(one)
     other_kind, other_keys, other_children = open_structure(other)

@@ -37,7 +37,7 @@ from lcstore.state.specs import (
     pool_align,
     role_of,
 )
-from lcstore.state.tree import structure_names
+from lcstore.state.tree import Names, names_in
 
 #: First word of a pool's name by role; the optimizer's plain values have another.
 _POOL_PREFIX: Final[Mapping[Role, str]] = {
@@ -87,11 +87,16 @@ class Layout:
     parts: tuple[Part, ...] = ()
 
     @cached_property
+    def names(self) -> Names:
+        """The names in the structure."""
+        return names_in(self.structure)
+
+    @cached_property
     def shards(self) -> tuple[tuple[int, ...], ...]:
         """The places in `tensors` that each tensor of the structure is made of, in its order."""
         if not self.parts:
             return tuple((place,) for place in range(len(self.tensors)))
-        found: dict[Name, list[int]] = {name: [] for name in structure_names(self.structure)[0]}
+        found: dict[Name, list[int]] = {name: [] for name in self.names.tensors}
         for place, spec in enumerate(self.tensors):
             found[spec.name].append(place)
         return tuple(map(tuple, found.values()))
@@ -129,6 +134,22 @@ class Layout:
     def index(self) -> dict[Name, int]:
         """The position of each tensor among `wholes`, by name."""
         return {spec.name: place for place, spec in enumerate(self.wholes)}
+
+    @cached_property
+    def named(self) -> dict[Name, int]:
+        """The position among `wholes` by every name: a tensor that is tied has several."""
+        return {**self.index, **{name: self.index[first] for name, first in self.names.ties.items()}}
+
+    def names_of(self, spec: TensorSpec) -> list[Name]:
+        """Return all names of a tensor."""
+        return [spec.name, *self._others.get(spec.name, ())]
+
+    @cached_property
+    def _others(self) -> dict[Name, list[Name]]:
+        found: dict[Name, list[Name]] = {}
+        for name, first in self.names.ties.items():
+            found.setdefault(first, []).append(name)
+        return found
 
     @cached_property
     def maps(self) -> dict[str, PoolMap]:
@@ -266,7 +287,7 @@ def make_layout(
 
 def _check_entries(structure: Structure, entries: Sequence[Entry]) -> None:
     check(len(entries), MAX_TENSORS, "number of tensors")
-    paths, _ = structure_names(structure)
+    paths = names_in(structure).tensors
     if paths != [entry.name for entry in entries]:
         raise InvalidInputError("the entries are not the tensors of the structure, in its order")
     for path, shape, dtype, role, _, shard in entries:

@@ -14,7 +14,7 @@ from typing import Any, cast
 from lcstore.errors import InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH, check
 from lcstore.state.containers import dynamic_fields, open_object, to_object, where
-from lcstore.state.frameworks import is_array
+from lcstore.state.frameworks import is_array, is_variable, value_of
 from lcstore.state.leaves import is_leaf
 from lcstore.state.names import Name
 
@@ -31,8 +31,8 @@ def fill_like(like: Any, fill: Callable[[Name, Any], Any]) -> Any:
     ----------
     like
         A state as `flatten` takes it; tensors may be abstract (``jax.ShapeDtypeStruct``, meta tensors).
-        Named tuples, dataclasses and mappings keep their type (static fields of a dataclass are taken
-        over); an object with ``state_dict()`` becomes the dict that it returns.
+        Named tuples, dataclasses, mappings and variables of Flax NNX keep their type (static fields of a
+        dataclass are taken over); an object with ``state_dict()`` becomes the dict that it returns.
     fill
         Is given name and leaf, a tensor or a plain value, and returns what belongs there.
 
@@ -45,6 +45,8 @@ def fill_like(like: Any, fill: Callable[[Name, Any], Any]) -> Any:
 
 
 def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
+    if is_variable(obj):
+        return obj.replace(_fill(value_of(obj), path, fill))
     if is_leaf(obj) or is_array(obj):
         return fill(path, obj)
     check(len(path), MAX_TREE_DEPTH - 1, "nesting of the like tree")

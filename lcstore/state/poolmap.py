@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lcstore.state.specs import PoolSpec, TensorSpec
@@ -35,29 +35,35 @@ class PoolMap:
         self.tensors = sorted((t for t in inside if specs[t].size), key=lambda t: specs[t].offset)
         self.offsets = [specs[t].offset for t in self.tensors]
         self.sizes = [specs[t].size for t in self.tensors]
+        self._places = {tensor: place for place, tensor in enumerate(self.tensors)}
 
-    def chunks_of(self, tensors: Container[int], window: tuple[int, int] | None = None) -> list[int]:
+    def chunks_of(self, tensors: Iterable[int], window: tuple[int, int] | None = None) -> list[int]:
         """Return the numbers of the chunks that hold any of `tensors`: of a window, any of its elements."""
         found: set[int] = set()
-        for tensor, offset, size in zip(self.tensors, self.offsets, self.sizes, strict=True):
-            low, high = window or (0, size)
-            if tensor in tensors and low < high:
+        for place in self._inside(tensors):
+            low, high = window or (0, self.sizes[place])
+            if low < high:
+                offset = self.offsets[place]
                 first, last = (offset + low) // self.pool.chunk, (offset + high - 1) // self.pool.chunk
                 found.update(range(first, last + 1))
         return sorted(found)
+
+    def _inside(self, tensors: Iterable[int]) -> Iterator[int]:
+        """Yield the places of those of some tensors that lie in the pool."""
+        return (self._places[tensor] for tensor in tensors if tensor in self._places)
 
     def bounds(self, chunk: int) -> tuple[int, int]:
         """Return where a chunk begins and ends in the pool: the last one ends where the pool does."""
         low = chunk * self.pool.chunk
         return low, min(low + self.pool.chunk, self.pool.size)
 
-    def pieces(self, chunk: int) -> Iterator[Piece]:
-        """Yield the pieces in a chunk, in order."""
+    def pieces(self, chunk: int, of: Collection[int] | None = None) -> Iterator[Piece]:
+        """Yield the pieces in a chunk, in order: those of some tensors, or all."""
         low, high = self.bounds(chunk)
-        place = max(bisect_right(self.offsets, low) - 1, 0)
-        for i in range(place, len(self.tensors)):
+        first = max(bisect_right(self.offsets, low) - 1, 0)
+        last = bisect_left(self.offsets, high)
+        few = of is not None and len(of) < last - first
+        for i in sorted(self._inside(of or ())) if few else range(first, last):
             begin, end = max(self.offsets[i], low), min(self.offsets[i] + self.sizes[i], high)
-            if self.offsets[i] >= high:
-                return
-            if begin < end:
+            if begin < end and (of is None or few or self.tensors[i] in of):
                 yield Piece(self.tensors[i], begin - self.offsets[i], begin - low, end - begin)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 from lcstore.errors import CorruptionError, InvalidInputError
@@ -14,14 +15,18 @@ from lcstore.state.containers import (
     Structure,
     open_object,
     open_structure,
+    tie_to,
+    tied_to,
     to_object,
     to_structure,
     walk_structure,
     where,
 )
-from lcstore.state.frameworks import HostArray, is_array, to_host
+from lcstore.state.cures import cure
+from lcstore.state.frameworks import HostArray, is_array, is_variable, memory_of, to_host, value_of
 from lcstore.state.leaves import Leaf, is_leaf
 from lcstore.state.names import Name
+from lcstore.state.roles import is_optimizer
 
 
 class _Missing:
@@ -51,12 +56,15 @@ class FlatState:
         The plain values, in the order of the structure.
     types
         What named tuples and other objects with fields are called, by their place. Not stored.
+    ties
+        Further names of tensors, each with the one under which the tensor is among `tensors`.
     """
 
     structure: Structure = None
     tensors: list[tuple[Name, HostArray]] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
     types: dict[Name, str] = field(default_factory=dict)
+    ties: dict[Name, Name] = field(default_factory=dict)
 
 
 class Selection(NamedTuple):
@@ -74,7 +82,8 @@ def flatten(state: Any) -> FlatState:
     bytes, bool, None) as leaves; it may also be one such leaf. Named tuples, dataclass instances, other
     mappings and objects with ``state_dict()`` are taken as dicts and come back as dicts; `OrderedDict` comes
     back as itself, subclasses of list and tuple as list and tuple. The same tensor at two places
-    (tied weights) is two tensors.
+    (tied weights: the same elements of the same memory) is one tensor with two names; but not where one
+    of them lies in an optimizer and the other does not, since an optimizer's can be let go of by themselves.
 
     Raises
     ------
@@ -96,6 +105,9 @@ class _Flattener:
         self.flat = flat
         self.open: set[int] = set()
         self.count = 0
+        #: The first name of each piece of memory, and what keeps that from being used for something else.
+        self.first: dict[tuple[Hashable, bool], Name] = {}
+        self.alive: list[Any] = []
 
     def take(self, obj: Any, path: Name) -> Structure:
         self.count += 1
@@ -105,6 +117,8 @@ class _Flattener:
         if is_leaf(obj):
             self.flat.leaves.append(obj)
             return LEAF
+        if is_variable(obj):
+            return self.take(value_of(obj), path)
         if is_array(obj):
             return self.tensor(obj, path)
         return self.container(obj, path)
@@ -114,6 +128,13 @@ class _Flattener:
             host = to_host(obj)
         except InvalidInputError as exc:
             raise InvalidInputError(f"the tensor at {where(path)} cannot be stored: {exc.message}") from exc
+        memory = memory_of(obj)
+        if memory is not None:
+            first = self.first.setdefault((memory, is_optimizer(path)), path)
+            if first is not path:
+                self.flat.ties[path] = first
+                return tie_to(first)
+            self.alive.append(obj)
         self.flat.tensors.append((path, host))
         return TENSOR
 
@@ -126,9 +147,7 @@ class _Flattener:
         if found is None:
             cls = type(obj)
             raise InvalidInputError(
-                f"a {cls.__module__}.{cls.__qualname__} at {where(path)} cannot be stored: a state holds "
-                "arrays, plain values (int, float, complex, str, bytes, bool, None), and dicts, lists and "
-                "tuples of them"
+                f"a {cls.__module__}.{cls.__qualname__} at {where(path)} cannot be stored: {cure(obj)}"
             )
         if found.kind == "dict" and not isinstance(obj, Mapping):
             self.flat.types[path] = type(obj).__name__
@@ -158,7 +177,7 @@ def unflatten(structure: Structure, tensors: Sequence[Any], leaves: Sequence[Any
     LimitError
         The structure is nested too deeply.
     """
-    builder = _Builder(iter(tensors), iter(leaves))
+    builder = _Builder(structure, tensors, leaves)
     state = builder.build(structure, 0)
     if next(builder.tensors, _END) is not _END or next(builder.leaves, _END) is not _END:
         raise CorruptionError("there are more tensors or plain values than the tree structure has places")
@@ -168,9 +187,16 @@ def unflatten(structure: Structure, tensors: Sequence[Any], leaves: Sequence[Any
 class _Builder:
     """One walk over a stored structure."""
 
-    def __init__(self, tensors: Iterator[Any], leaves: Iterator[Any]) -> None:
-        self.tensors = tensors
-        self.leaves = leaves
+    def __init__(self, structure: Structure, tensors: Sequence[Any], leaves: Sequence[Any]) -> None:
+        self.structure = structure
+        self.given = tensors
+        self.tensors = iter(tensors)
+        self.leaves = iter(leaves)
+
+    @cached_property
+    def by_name(self) -> dict[Name, Any]:
+        """The tensors by name, for those that are tied to them."""
+        return dict(zip(names_in(self.structure).tensors, self.given, strict=False))
 
     def build(self, node: Structure, depth: int) -> Any:
         if node in (TENSOR, LEAF):
@@ -178,6 +204,11 @@ class _Builder:
                 return next(self.tensors if node == TENSOR else self.leaves)
             except StopIteration:
                 raise CorruptionError(f"the tree structure has more places than there are {node}s") from None
+        tied = tied_to(node)
+        if tied is not None:
+            if tied not in self.by_name:
+                raise CorruptionError("the tree structure has more places than there are tensors")
+            return self.by_name[tied]
         check(depth, MAX_TREE_DEPTH - 1, "depth of a stored tree structure")
         kind, keys, nodes = open_structure(node)
         children = [self.build(child, depth + 1) for child in nodes]
@@ -189,22 +220,50 @@ class _Builder:
         return to_object("odict" if kind == "odict" else "dict", list(kept), kept.values())
 
 
-def structure_names(structure: Structure) -> tuple[list[Name], list[Name]]:
-    """Return the names of the tensors and of the plain values of a structure, each in order.
+class Names(NamedTuple):
+    """The names in a structure, each in its order: of tensors, of plain values, and more of tensors.
+
+    `ties` has each of those with the one that is among `tensors`.
+    """
+
+    tensors: list[Name]
+    leaves: list[Name]
+    ties: dict[Name, Name]
+
+    @property
+    def places(self) -> dict[Name, int]:
+        """The place among `tensors` of what each of their names is of, further ones last."""
+        places = {name: place for place, name in enumerate(self.tensors)}
+        return places | {name: places[first] for name, first in self.ties.items()}
+
+
+def names_in(structure: Structure) -> Names:
+    """Return the names in a structure.
 
     Raises
     ------
     CorruptionError, LimitError
-        As for `unflatten`.
+        As for `unflatten`; or a name is tied to something that is no tensor.
     """
-    paths: dict[str, list[Name]] = {TENSOR: [], LEAF: []}
+    found = Names([], [], {})
 
     def visit(path: Name, node: Structure) -> None:
-        if isinstance(node, str):
-            paths[node].append(path)
+        tied = tied_to(node)
+        if tied is not None:
+            found.ties[path] = tied
+        elif isinstance(node, str):
+            (found.tensors if node == TENSOR else found.leaves).append(path)
 
     walk_structure(structure, visit)
-    return paths[TENSOR], paths[LEAF]
+    if found.ties and not {*found.ties.values()} <= {*found.tensors}:
+        raise CorruptionError("a stored tree structure ties a name to something that is no tensor")
+    return found
+
+
+def structure_names(structure: Structure) -> tuple[list[Name], list[Name]]:
+    """Return the names of the tensors and of the plain values of a structure, as `names_in` does."""
+    names = names_in(structure)
+    return names.tensors, names.leaves
 
 
 def select(structure: Structure, predicate: Callable[[Name], bool]) -> Selection:
@@ -212,27 +271,53 @@ def select(structure: Structure, predicate: Callable[[Name], bool]) -> Selection
 
     The predicate is asked for each tensor, plain value and empty container. A container that loses all of
     its items is dropped; a list or tuple that loses some becomes a dict from the place to the item, so
-    that what is left keeps its name. If nothing is left, the structure is that of an empty dict.
+    that what is left keeps its name. If nothing is left, the structure is that of an empty dict. Of the names
+    of one tensor the first that is left has it, and the others are tied to that.
     """
-    kept: dict[str, list[int]] = {TENSOR: [], LEAF: []}
-    seen = {TENSOR: 0, LEAF: 0}
+    selector = _Selector(structure, predicate)
+    pruned = selector.prune(structure, ())
+    return Selection(_EMPTY if pruned is None else pruned, selector.tensors, selector.leaves)
 
-    def prune(node: Structure, path: Name) -> Structure | None:
+
+class _Selector:
+    """One walk over a structure of which a part is kept."""
+
+    def __init__(self, structure: Structure, predicate: Callable[[Name], bool]) -> None:
+        self.structure = structure
+        self.predicate = predicate
+        self.tensors: list[int] = []
+        self.leaves: list[int] = []
+        self.seen = {TENSOR: 0, LEAF: 0}
+        #: Of tensors that are kept, the name under which they are.
+        self.kept: dict[int, Name] = {}
+
+    @cached_property
+    def places(self) -> dict[Name, int]:
+        """The place of each tensor by name, for those that are tied to them."""
+        return names_in(self.structure).places
+
+    def prune(self, node: Structure, path: Name) -> Structure | None:
+        """Return what is kept of a node; None if nothing is."""
+        tied = tied_to(node)
+        if tied is not None:
+            return self._tensor(self.places[tied], path) if self.predicate(path) else None
         if node in (TENSOR, LEAF):
-            place = seen[node]
-            seen[node] += 1
-            if not predicate(path):
+            place = self.seen[node]
+            self.seen[node] += 1
+            if not self.predicate(path):
                 return None
-            kept[node].append(place)
+            if node == TENSOR:
+                return self._tensor(place, path)
+            self.leaves.append(place)
             return node
         check(len(path), MAX_TREE_DEPTH - 1, "depth of a stored tree structure")
         kind, keys, nodes = open_structure(node)
         if not nodes:
-            return node if predicate(path) else None
+            return node if self.predicate(path) else None
         children = {
             key: child
             for key, node in zip(keys, nodes, strict=True)
-            if (child := prune(node, (*path, key))) is not None
+            if (child := self.prune(node, (*path, key))) is not None
         }
         if not children:
             return None
@@ -240,5 +325,9 @@ def select(structure: Structure, predicate: Callable[[Name], bool]) -> Selection
             kind = "dict"
         return to_structure(kind, list(children), list(children.values()))
 
-    pruned = prune(structure, ())
-    return Selection(_EMPTY if pruned is None else pruned, kept[TENSOR], kept[LEAF])
+    def _tensor(self, place: int, path: Name) -> Structure:
+        first = self.kept.setdefault(place, path)
+        if first is not path:
+            return tie_to(first)
+        self.tensors.append(place)
+        return TENSOR

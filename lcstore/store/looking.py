@@ -74,7 +74,7 @@ class Looking(Handle):
         names: str | Sequence[str] | None = None,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
         on_corrupt: OnCorrupt = "raise",
         on_progress: OnProgress | None = None,
     ) -> Any:
@@ -96,7 +96,9 @@ class Looking(Handle):
         like
             A tree (of tensors, real or abstract): the result has its types, devices and dtypes.
         to
-            ``"numpy"``; ``"torch"``, ``"jax"``; ``"saved"`` for each tensor as it came.
+            ``"saved"``: each tensor as the library that it was saved from has it (torch: on the CPU), or as a
+            numpy array where this process has not imported that library. ``"numpy"``, ``"torch"``, ``"jax"``:
+            all of them so.
         on_corrupt
             ``"raise"``; ``"previous"`` gives the newest earlier state that is whole, and warns
             (`FallbackWarning`).
@@ -129,7 +131,12 @@ class Looking(Handle):
             return find_whole(self._reader, self._of_run(at, run), tree, on_corrupt)
 
     def restore_into(
-        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+        self,
+        at: At,
+        targets: Mapping[str, Any],
+        *,
+        assign: bool = False,
+        on_corrupt: OnCorrupt = "raise",
     ) -> dict[Component, Any]:
         """Load a saved state into objects: each of `targets` gets what is saved under its name.
 
@@ -137,7 +144,20 @@ class Looking(Handle):
         tensors are filled, in dicts and lists too: ``{"model": {"w": w}}``. JAX's arrays cannot be filled:
         see `like` of `restore`.
 
-        `targets` are by the names in the state; `at` and `on_corrupt` are as for `restore`.
+        All of them are looked at before one is changed: names that are missing or left over, and shapes, of
+        modules, optimizers and arrays. Only objects with a `load_state_dict` of their own are not known to
+        fit; they are loaded first. A prefix that only says how a module is wrapped (``module.``,
+        ``_orig_mod.``) sets no names apart.
+
+        Parameters
+        ----------
+        at, on_corrupt
+            As for `restore`.
+        targets
+            By the names in the state.
+        assign
+            Put tensors on the CPU in place of those that modules of torch have, as their ``load_state_dict``
+            does: what a module on the meta device needs, and is refused without. Make optimizers afterwards.
 
         Returns
         -------
@@ -147,14 +167,14 @@ class Looking(Handle):
         Raises
         ------
         InvalidInputError
-            Something is not saved, or does not fit; arrays are filled only where all of them fit.
+            Something is not saved, or does not fit, or is on the meta device; nothing was changed.
         """
         check_targets(targets)
         state = self.restore(at, to="saved", on_corrupt=on_corrupt)
-        load_into(state, targets)
+        load_into(state, targets, assign=assign)
         return rest_of(state, targets)
 
-    def read(self, at: At, name: str | Name, sel: Any = ()) -> Any:
+    def read(self, at: At, name: str | Name, sel: Any = (), *, to: str = "saved") -> Any:
         """Return one tensor (or plain value), or a part of it, reading and decoding little else.
 
         Parameters
@@ -165,6 +185,8 @@ class Looking(Handle):
             ``"model/layers.0.weight"``, or a tuple of keys.
         sel
             What numpy takes as an index; a leading range of rows is decoded alone.
+        to
+            As for `restore`.
 
         Raises
         ------
@@ -178,9 +200,9 @@ class Looking(Handle):
         >>> store.read(10, "model/weight", np.s_[:2]).shape
         (2, 64)
         """
-        return find(self._reader, at, lambda found: found.read(name, sel))
+        return find(self._reader, at, lambda found: found.read(name, sel, to=to))
 
-    def history(self, name: str | Name, steps: Iterable[At] | None = None) -> Walk[Any]:
+    def history(self, name: str | Name, steps: Iterable[At] | None = None, *, to: str = "saved") -> Walk[Any]:
         """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
 
         Parameters
@@ -190,6 +212,8 @@ class Looking(Handle):
         steps
             A range, a list of steps, or None for all, each in its newest revision. Unless they are a list,
             steps that are not there, or do not have the name, are passed over.
+        to
+            As for `restore`.
 
         Returns
         -------
@@ -203,7 +227,7 @@ class Looking(Handle):
         CorruptionError
             As for `restore`.
         """
-        return history(self._reader, name, steps)
+        return history(self._reader, name, steps, to=to)
 
     def walk(
         self,
@@ -211,7 +235,7 @@ class Looking(Handle):
         names: str | Sequence[str] | None = "model/**",
         *,
         reverse: bool = False,
-        to: str = "numpy",
+        to: str = "saved",
     ) -> Walk[Any]:
         """Return a walk that gives a part of the state step after step, at about one edge each.
 

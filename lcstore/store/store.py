@@ -17,6 +17,7 @@ from lcstore.read.find import find_whole, newest_readable
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.resolved import Rebuilt, Resolved
 from lcstore.read.snapshot import Snapshot
+from lcstore.state.layout import Layout
 from lcstore.state.names import Component
 from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
@@ -30,7 +31,7 @@ from lcstore.track.parted import track_of
 from lcstore.track.policy import Policy
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import stage
-from lcstore.write.unrecognised import unmet_names
+from lcstore.write.unrecognised import changed_wrapping, unmet_names
 from lcstore.write.writer import Writer
 
 _log: Final = logging.getLogger("lcstore")
@@ -80,6 +81,7 @@ class Store(Looking, Upkeep):
         )
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
+        self._looks_at_wrapping = True
 
     @property
     def policy(self) -> Policy:
@@ -149,7 +151,8 @@ class Store(Looking, Upkeep):
         -----
         UnrecognisedWarning
             Once for a handle: most of the state is plain, as no name or rule says that it is weights;
-            or a rule of the policy matches no tensor.
+            or a rule of the policy matches no tensor. And once where a wrapper of the model (DDP,
+            `torch.compile`) came or went, so that names changed and all is stored anew.
 
         Examples
         --------
@@ -170,15 +173,20 @@ class Store(Looking, Upkeep):
             staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
             if skip_below > 0 and not exact and not tags and self._writer.moved(staged) < skip_below:
                 return self._writer.skipped(staged, started)
+            before = self._writer.track.layout
             with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
                 info = self._writer.save(staged, started)
-            self._look_at_names()
+            self._look_at_names(before)
         _log.info("%s: saved %s", self.url, info)
         return info
 
-    def _look_at_names(self) -> None:
-        """Warn once where names in a state and in the policy do not meet."""
+    def _look_at_names(self, before: Layout | None) -> None:
+        """Warn once where names in a state, in the one before and in the policy do not meet."""
         layout = self._writer.track.layout
+        changed = changed_wrapping(before, layout) if self._looks_at_wrapping else None
+        if changed is not None:
+            self._looks_at_wrapping = False
+            warn(changed, UnrecognisedWarning)
         if self.looks_at_names and layout is not None:
             self.looks_at_names = False
             for message in unmet_names(self._writer.policy, layout):
@@ -215,7 +223,7 @@ class Store(Looking, Upkeep):
         run: Run = None,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
         on_corrupt: OnCorrupt = "raise",
         on_progress: OnProgress | None = None,
     ) -> Any:
@@ -240,7 +248,7 @@ class Store(Looking, Upkeep):
         *,
         dtype: str | None = None,
         like: Any = None,
-        to: str = "numpy",
+        to: str = "saved",
     ) -> Any:
         """Return an earlier state and go on from it as a new run: what was saved after it went astray.
 
@@ -264,6 +272,7 @@ class Store(Looking, Upkeep):
         like: Any = None,
         to: str = "saved",
         on_corrupt: OnCorrupt = "raise",
+        assign: bool = False,
     ) -> Any:
         """Return a state, loaded into `targets`, and go on from it. The base moves when all went well."""
         self._check_writable()
@@ -276,7 +285,7 @@ class Store(Looking, Upkeep):
             track = track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values)
             state = built.tree(dtype=dtype, like=like, to=to)
             if targets:
-                load_into(state, targets)
+                load_into(state, targets, assign=assign)
             self._writer.stand_on(node.name, track)
         self._log_read("resumed", node.name, started)
         return state
@@ -295,8 +304,16 @@ class Store(Looking, Upkeep):
             raise
 
     def resume_into(
-        self, at: At, targets: Mapping[str, Any], *, on_corrupt: OnCorrupt = "raise"
+        self,
+        at: At,
+        targets: Mapping[str, Any],
+        *,
+        assign: bool = False,
+        on_corrupt: OnCorrupt = "raise",
     ) -> dict[Component, Any]:
-        """Load a saved state into objects, and go on from it; return the rest, as `restore_into` does."""
+        """Load a saved state into objects, and go on from it; return the rest, all as `restore_into` does.
+
+        Where something does not fit, nothing was changed, and the next save goes on from what it did before.
+        """
         check_targets(targets)
-        return rest_of(self._resume(at, targets, on_corrupt=on_corrupt), targets)
+        return rest_of(self._resume(at, targets, on_corrupt=on_corrupt, assign=assign), targets)

@@ -130,7 +130,7 @@ class Coder:
     ) -> Coded:
         """Code those of `tensors` that a chunk holds as values; set the track to them where they have one."""
         spec, (low, high) = self.asked.layout.pools[pool], self.maps[pool].bounds(chunk)
-        pieces = [piece for piece in self.maps[pool].pieces(chunk) if piece.tensor in tensors]
+        pieces = [*self.maps[pool].pieces(chunk, tensors)]
         dtype = dtype_from_name(spec.dtype)
         values = gather([(self._part(piece), piece.at) for piece in pieces], high - low, dtype)
         if precision == 0:

@@ -95,6 +95,11 @@ class Policy:
         for glob, rule in self.rules.items():
             _check_rule(glob, rule)
 
+    def ruled(self, path: Name) -> Role | None:
+        """Return the role that a rule gives the tensor of the name `path`; None where none does."""
+        rule = self._rule(path, "error")
+        return rule if isinstance(rule, str) else None
+
     def role(self, path: Name, guessed: Role) -> Role:
         """Return the role of the tensor of the name `path`, given what that suggests."""
         rule = self._rule(path, "error")

@@ -69,7 +69,7 @@ class Loop:
 
     def restored(self) -> dict[Name, Array]:
         """Return the last state as a reader gets it."""
-        return {name: host.array for name, host in flatten(self._store.restore()).tensors}
+        return {name: host.array for name, host in flatten(self._store.restore(to="numpy")).tensors}
 
     def close(self) -> None:
         """Close the store."""

@@ -171,7 +171,13 @@ class EdgeWrite:
         self.written = Written(
             self._backend, secrets.token_hex(16), durability=self._durability, requests=self._requests
         )
-        entries = layout_entries(staged.flat.tensors, quality.policy, self.plain, types=staged.flat.types)
+        entries = layout_entries(
+            staged.flat.tensors,
+            quality.policy,
+            self.plain,
+            types=staged.flat.types,
+            ties=staged.flat.ties,
+        )
         anchor = self.base is None
         covered = covered_roles(self._durability.parity)
         structure = staged.flat.structure

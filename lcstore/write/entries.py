@@ -14,6 +14,7 @@ from lcstore.state.frameworks import HostArray
 from lcstore.state.layout import Entry
 from lcstore.state.moments import Tensor, guess_roles
 from lcstore.state.names import Name
+from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.shards import Shard
 from lcstore.track.policy import Policy
 
@@ -29,6 +30,7 @@ def layout_entries(
     plain: Set[Name],
     shards: Mapping[Name, Shard] | None = None,
     types: Mapping[Name, str] | None = None,
+    ties: Mapping[Name, Name] | None = None,
 ) -> list[Entry]:
     """Return the entries of a layout: every tensor with its role.
 
@@ -44,18 +46,42 @@ def layout_entries(
         Of tensors of which this is a rectangle: which one.
     types
         Of `FlatState`: what named tuples are called.
+    ties
+        Of `FlatState`: further names of tensors, which say what they are as well.
     """
     cut: Mapping[Name, Shard] = shards or {}
     whole = [
         Tensor(path, host.array.dtype, cut[path].whole if path in cut else host.array.shape)
         for path, host in tensors
     ]
+    tied, names = ties or {}, {path: [path] for path, _ in tensors}
+    for other, path in tied.items():
+        names[path].append(other)
+    alike = dict(zip(names, whole, strict=True))
+    others = [alike[path]._replace(name=other) for other, path in tied.items()]
+    roles = guess_roles([*whole, *others], types or {})
+    guessed = dict(zip([*names, *tied], roles, strict=True))
     entries = []
-    for (path, host), guessed in zip(tensors, guess_roles(whole, types or {}), strict=True):
-        role = "plain" if path in plain else policy.role(path, guessed)
+    for path, host in tensors:
+        role = "plain" if path in plain else _role(names[path], guessed, policy)
         array = host.array
         entries.append(Entry(path, array.shape, dtype_name(array.dtype), role, host.framework, cut.get(path)))
     return _small_plain(entries, [host.array.nbytes for _, host in tensors])
+
+
+def _role(names: Sequence[Name], guessed: Mapping[Name, Role], policy: Policy) -> Role:
+    """Return the role of a tensor of one name or several: rules first, and lossy only where none objects."""
+    first, *more = names
+    if not more:
+        return policy.role(first, guessed[first])
+    said = [role for name in names if (role := policy.ruled(name)) is not None]
+    guesses = said or [guessed[name] for name in names]
+    role = guesses[0]
+    if said or is_optimizer(first):
+        role = role if len(set(guesses)) == 1 else "plain"
+    elif "weights" in guesses:  # a tensor of a model that has another name besides
+        role = "weights"
+    return "plain" if any(policy.role(name, role) == "plain" for name in names) else role
 
 
 def _small_plain(entries: list[Entry], sizes: list[int]) -> list[Entry]:

@@ -13,7 +13,11 @@ from lcstore.errors import InvalidInputError
 from lcstore.state.names import Name, parse_name
 
 
-def ranges_of(touched: Mapping[str, Any], tensors: Mapping[Name, tuple[int, ...]]) -> dict[Name, Array]:
+def ranges_of(
+    touched: Mapping[str, Any],
+    tensors: Mapping[Name, tuple[int, ...]],
+    ties: Mapping[Name, Name] | None = None,
+) -> dict[Name, Array]:
     """Return ranges of elements, ``int64[r, 2]``, rising and apart, of each tensor that is named.
 
     Parameters
@@ -22,19 +26,23 @@ def ranges_of(touched: Mapping[str, Any], tensors: Mapping[Name, tuple[int, ...]
         By name: row numbers (along the first axis, in any order, negative ones from the end), or a mask.
     tensors
         The shapes of the state's tensors, by name.
+    ties
+        Further names of them, as `FlatState` has them.
 
     Raises
     ------
     InvalidInputError
         There is no such tensor, or no such row.
     """
-    found = {}
+    found: dict[Name, Array] = {}
     for text, rows in touched.items():
         name = parse_name(text)
+        name = (ties or {}).get(name, name)
         if name not in tensors:
             raise InvalidInputError(f"touched names {text!r}, which is no tensor of the state")
         shape = tensors[name]
-        found[name] = _ranges(_rows(np.asarray(rows), shape, text), math.prod(shape[1:]))
+        ranges = _ranges(_rows(np.asarray(rows), shape, text), math.prod(shape[1:]))
+        found[name] = union(found[name], ranges) if name in found else ranges
     return found
 
 

@@ -10,6 +10,7 @@ from typing import Final
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.state.layout import Layout
 from lcstore.state.names import format_name, matcher
+from lcstore.state.wrappers import changed_prefixes
 from lcstore.track.policy import Policy
 
 #: What is smaller is not worth a word.
@@ -69,13 +70,37 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
     return Unrecognised(tuple(found), nbytes, nbytes / max(sum(sizes.values()), 1))
 
 
+def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:
+    """Return what is to be said where names changed by what wraps a model alone; None where they did not.
+
+    Such tensors are new ones, stored as a whole, and a reader finds other names from that step on.
+    """
+    if before is None or after is None or before is after:
+        return None
+    changed = changed_prefixes(before.index, after.index)
+    if not changed:
+        return None
+    old, new = map(format_name, changed[0])
+    return (
+        f"{len(changed)} tensors are stored anew, as how the model is wrapped changed their names: {new!r} "
+        f"was {old!r}. Save what is wrapped, under the same names each time: model.module of DataParallel "
+        "and DDP, model._orig_mod of torch.compile"
+    )
+
+
 def unmet_names(policy: Policy, layout: Layout) -> list[str]:
     """Return what is to be said of a policy and a state whose names do not meet.
 
     That is: rules that match no tensor; and most of a state plain, where nobody asked for that.
     """
     said = []
-    idle = [glob for glob in policy.rules if not any(map(matcher(glob), layout.index))]
+    matched = {glob: [*filter(matcher(glob), layout.named)] for glob in policy.rules}
+    idle = [glob for glob, names in matched.items() if not names]
+    for glob, names in matched.items():
+        ties = [(name, layout.names.ties[name]) for name in names if name in layout.names.ties]
+        if ties and len(ties) == len(names) and not isinstance(policy.rules[glob], str):
+            one, first = map(format_name, ties[0])
+            said.append(f"the policy's {glob!r} is for nothing: {one!r} is tied to {first!r}, rule on that")
     if idle:
         said.append(f"no tensor of this state is matched by the policy's {', '.join(map(repr, idle))}")
     if not policy.rules and policy.error is not None:

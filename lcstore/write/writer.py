@@ -224,7 +224,7 @@ class Writer:
     def _note_touched(self, staged: Staged) -> dict[Name, Array]:
         """Return what changed of the named tensors since the head, and remember it until a save lands."""
         shapes = {name: host.array.shape for name, host in staged.flat.tensors}
-        now = ranges_of(staged.touched, shapes)
+        now = ranges_of(staged.touched, shapes, staged.flat.ties)
         for name in now.keys() & self._touched.keys():
             now[name] = union(now[name], self._touched[name])
         self._touched = {**self._touched, **now}

@@ -47,6 +47,4 @@ def test_a_tree_goes_in_and_comes_back_like_itself(tmp_path):
     np.testing.assert_allclose(
         back["model"]["params"]["Dense_0"]["kernel"], state["model"]["params"]["Dense_0"]["kernel"], atol=0.01
     )
-    assert isinstance(
-        store.restore(to="jax", names="model/**")["model"]["params"]["Dense_0"]["bias"], jax.Array
-    )
+    assert isinstance(store.restore(names="model/**")["model"]["params"]["Dense_0"]["bias"], jax.Array)

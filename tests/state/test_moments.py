@@ -29,7 +29,9 @@ class ScaleByRStdDevWithCountState(NamedTuple):
 
 def lossy(state) -> set[str]:
     flat = flatten(state)
-    tensors = [Tensor(name, host.array.dtype, host.array.shape) for name, host in flat.tensors]
+    hosts = dict(flat.tensors)
+    hosts |= {name: hosts[first] for name, first in flat.ties.items()}
+    tensors = [Tensor(name, host.array.dtype, host.array.shape) for name, host in hosts.items()]
     roles = zip(tensors, guess_roles(tensors, flat.types), strict=True)
     return {"/".join(map(str, tensor.name)) for tensor, role in roles if role != "plain"}
 

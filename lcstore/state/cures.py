@@ -1,0 +1,71 @@
+"""What to store instead of an object that a state cannot hold: the message that refuses it says so.
+
+A store gives back what it was given, or does not take it: a path that came back as a string, or a member of
+an enum as a number, would be found out long after the save. So the program says itself what is to be stored.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import pathlib
+import random
+import types
+import uuid
+from collections import deque
+from typing import Any, Final
+
+import numpy as np
+
+from lcstore.state.frameworks import is_instance
+
+_GENERAL: Final = (
+    "a state holds arrays, plain values (int, float, complex, str, bytes, bool, None), dicts, lists and "
+    "tuples of them, and objects with state_dict()"
+)
+#: Types of the standard library and of numpy, and what of an object `x` of theirs to store.
+_CURES: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
+    ((enum.Enum,), "store x.value, or x.name"),
+    ((argparse.Namespace, types.SimpleNamespace), "store vars(x)"),
+    ((pathlib.PurePath,), "store str(x)"),
+    ((np.random.Generator,), "store x.bit_generator.state, and set it again"),
+    ((np.random.BitGenerator,), "store x.state, and set it again"),
+    ((np.random.RandomState,), "store x.get_state(legacy=False), and x.set_state(...) again"),
+    ((random.Random,), "store x.getstate(), and x.setstate(...) again"),
+    ((set, frozenset), "store sorted(x)"),
+    ((deque, range), "store list(x)"),
+    ((datetime.timedelta,), "store x.total_seconds()"),
+    ((datetime.datetime, datetime.date, datetime.time), "store x.isoformat()"),
+    ((decimal.Decimal, fractions.Fraction, uuid.UUID, np.dtype), "store str(x)"),
+    ((bytearray, memoryview), "store bytes(x)"),
+    ((slice,), "store (x.start, x.stop, x.step)"),
+    (
+        (types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial, type),
+        "code is no data",
+    ),
+    ((int,), "store int(x)"),
+    ((float,), "store float(x)"),
+    ((str,), "store str(x)"),
+    ((bytes,), "store bytes(x)"),
+    ((complex,), "store complex(x)"),
+)
+#: The same of types of libraries, by module and name: nobody imports them to look.
+_ELSEWHERE: Final[tuple[tuple[str, str, str], ...]] = (
+    ("torch", "Generator", "store x.get_state(), and x.set_state(...) again"),
+    ("torch", "dtype", "store str(x)"),
+    ("torch", "device", "store str(x)"),
+    ("flax.nnx", "Pytree", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
+    ("flax.nnx", "Object", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
+)
+
+
+def cure(obj: Any) -> str:
+    """Return what to do about an object that a state cannot hold."""
+    for module, name, said in _ELSEWHERE:
+        if is_instance(obj, module, name):
+            return said
+    return next((said for kinds, said in _CURES if isinstance(obj, kinds)), _GENERAL)

@@ -1,0 +1,213 @@
+"""Objects of torch that a state is loaded into: whether it fits is found out before anything is changed.
+
+`load_state_dict` itself finds out in the midst of loading, and what it was given is half overwritten then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+
+from lcstore.errors import InvalidInputError
+from lcstore.state.frameworks import from_host, is_instance
+from lcstore.state.wrappers import renamed
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_SHOWN: Final = 3
+#: What optimizers keep of a parameter in its own shape.
+_LIKE_PARAMETER: Final = _names(
+    "exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer square_avg grad_avg acc_delta exp_inf sum prev"
+)
+#: What schedulers add to an optimizer's groups, and what may be given to each.
+_ADDED: Final = _names("params param_names name initial_lr max_lr min_lr max_momentum base_momentum swa_lr")
+
+
+def is_module(obj: object) -> bool:
+    """Return whether `obj` is a module of torch."""
+    return is_instance(obj, "torch.nn", "Module")
+
+
+def is_optimizer(obj: object) -> bool:
+    """Return whether `obj` is an optimizer of torch."""
+    return is_instance(obj, "torch.optim", "Optimizer")
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """Return the parameters that an optimizer updates."""
+    return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
+
+
+def is_schedule(obj: object) -> bool:
+    """Return whether `obj` is a learning rate schedule of torch, which takes anything and says nothing."""
+    return is_instance(obj, "torch.optim.lr_scheduler", "LRScheduler")
+
+
+def loads_its_own_way(target: Any) -> bool:
+    """Return whether what `target` takes is not known from what it would save: it has code of its own."""
+    torch = sys.modules["torch"]
+    if is_schedule(target):
+        defined = [vars(kind) for kind in type(target).__mro__ if "load_state_dict" in vars(kind)]
+        return not defined or defined[0]["__module__"] != "torch.optim.lr_scheduler"
+    if is_optimizer(target):
+        return type(target).load_state_dict is not torch.optim.Optimizer.load_state_dict or bool(
+            getattr(target, "_optimizer_load_state_dict_pre_hooks", None)
+        )
+    module = torch.nn.Module
+    if type(target).load_state_dict is not module.load_state_dict:
+        return True
+    usual = {module._load_from_state_dict, torch.nn.modules.batchnorm._NormBase._load_from_state_dict}
+    return any(
+        part._load_state_dict_pre_hooks or type(part)._load_from_state_dict not in usual
+        for part in target.modules()
+    )
+
+
+def check_on_device(target: Any, *, assign: bool) -> None:
+    """Refuse what is on the meta device: it would stay without values, and say nothing."""
+    if is_optimizer(target) and _any_on_meta(parameters_of(target)):
+        raise InvalidInputError(
+            "its parameters are on the meta device: load the model, and make it of the new parameters"
+        )
+    if is_module(target) and not assign and _any_on_meta(chain(target.parameters(), target.buffers())):
+        raise InvalidInputError(
+            "it is on the meta device, where nothing is filled: give assign=True, which puts tensors on the "
+            "CPU in place of its own, or call .to_empty(device=...) on it first"
+        )
+
+
+def _any_on_meta(tensors: Iterable[Any]) -> bool:
+    return any(tensor.is_meta for tensor in tensors)
+
+
+def fitted(target: Any, saved: Any) -> Any:
+    """Return what is saved as an object of torch takes it; `InvalidInputError` if it does not fit."""
+    if is_module(target):
+        return _for_module(target, saved)
+    if is_schedule(target):
+        _check_schedule(target, saved)
+        return saved
+    _check_optimizer(target, saved)
+    return saved
+
+
+def _for_module(module: Any, saved: Any) -> dict[str, Any]:
+    """Return what is saved of a module as it takes it.
+
+    Names from which it is set apart by a wrapper's prefix alone (``module.``, ``_orig_mod.``) become its own,
+    and numpy arrays tensors.
+
+    Raises
+    ------
+    InvalidInputError
+        Names are missing or left over, or shapes differ.
+    """
+    if not isinstance(saved, Mapping) or not all(isinstance(name, str) for name in saved):
+        raise InvalidInputError("what is saved there are not the tensors of a module, by name")
+    here = module.state_dict()
+    found = renamed(saved, here.keys()) or dict(saved)
+    optional = {name for name in here if name.rpartition(".")[2] == "num_batches_tracked"}
+    missing = [name for name in here if name not in found and name not in optional]
+    surplus = [name for name in found if name not in here]
+    wrong = [
+        name
+        for name in here
+        if name in found and not name.endswith("_extra_state") and _shape(here[name]) != _shape(found[name])
+    ]
+    said = [f"nothing is saved for {_listed(missing)}"] * bool(missing)
+    said += [f"it has no {_listed(surplus)}, which is saved"] * bool(surplus)
+    said += [
+        f"{name!r} is {_shape(found[name])} in the store and {_shape(here[name])} here"
+        for name in wrong[:_SHOWN]
+    ]
+    if said:
+        raise InvalidInputError("; ".join(said))
+    return {
+        name: from_host(value, "torch") if isinstance(value, np.ndarray) else value
+        for name, value in found.items()
+    }
+
+
+def assigned(module: Any, saved: dict[str, Any]) -> dict[str, Any]:
+    """Return what is saved of a module such that parameters that are tied in it are so once assigned."""
+    names: dict[int, list[str]] = {}
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    for name, parameter in parameters.items():
+        names.setdefault(id(parameter), []).append(name)
+    made = sys.modules["torch"].nn.Parameter
+    for tied in names.values():
+        if len(tied) > 1 and all(name in saved for name in tied):
+            one = made(saved[tied[0]], requires_grad=parameters[tied[0]].requires_grad)
+            saved = {**saved, **dict.fromkeys(tied, one)}
+    return saved
+
+
+def _check_optimizer(optimizer: Any, saved: Any) -> None:
+    """Refuse what is saved of another optimizer, or of one of other parameters."""
+    groups = optimizer.param_groups
+    theirs: Sequence[Any] | None = saved.get("param_groups") if isinstance(saved, Mapping) else None
+    if not isinstance(theirs, list) or not isinstance(saved.get("state"), Mapping):
+        raise InvalidInputError("what is saved there is not the state of an optimizer of torch")
+    counts = [[len(group["params"]) for group in some] for some in (theirs, groups)]
+    if counts[0] != counts[1]:
+        raise InvalidInputError(
+            f"its groups have {counts[0]} parameters in the store, and {counts[1]} here: is it the optimizer "
+            "of another model?"
+        )
+    for one, other in zip(theirs, groups, strict=True):
+        surplus, missing = one.keys() - other.keys() - _ADDED, other.keys() - one.keys() - _ADDED
+        if surplus and missing:  # one alone may be another version's
+            raise InvalidInputError(
+                f"it is another optimizer: there are {_listed(sorted(surplus))} in the store, and "
+                f"{_listed(sorted(missing))} here"
+            )
+    if not type(optimizer).__module__.startswith("torch.optim"):
+        return  # others may keep what they like under these names (of lower rank, in blocks)
+    numbers = chain.from_iterable(group["params"] for group in theirs)
+    parameters = dict(zip(numbers, parameters_of(optimizer), strict=True))
+    for number, values in saved["state"].items():
+        parameter = parameters.get(number)
+        for name, value in values.items() if isinstance(values, Mapping) else ():
+            if parameter is None or name not in _LIKE_PARAMETER or _shape(value) is None:
+                continue
+            if _shape(value) != _shape(parameter):
+                raise InvalidInputError(
+                    f"{name!r} of parameter {number} is {_shape(value)} in the store, and the parameter "
+                    f"{_shape(parameter)} here"
+                )
+
+
+def _check_schedule(schedule: Any, saved: Any) -> None:
+    """Refuse what is saved of a schedule of another kind."""
+    if not isinstance(saved, Mapping):
+        raise InvalidInputError("what is saved there is not the state of a schedule")
+    here = schedule.state_dict()
+    # What begins with an underscore, and "verbose", comes and goes with versions of torch.
+    surplus, missing = (
+        sorted(name for name in names if not str(name).startswith("_") and name != "verbose")
+        for names in (saved.keys() - here.keys(), here.keys() - saved.keys())
+    )
+    if surplus and missing:
+        raise InvalidInputError(
+            f"it is another schedule: there are {_listed(surplus)} in the store, and {_listed(missing)} here"
+        )
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    try:
+        return tuple(value.shape)
+    except Exception:  # no tensor, or one that has no shape yet
+        return None
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more

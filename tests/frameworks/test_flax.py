@@ -1,0 +1,125 @@
+"""Flax: training states fresh and after jit, and NNX."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import lcstore
+
+jax = pytest.importorskip("jax")
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what flax itself imports
+    pytest.importorskip("flax")
+    optax = pytest.importorskip("optax")
+    from flax import linen, nnx
+    from flax.training.train_state import TrainState
+
+
+class Net(linen.Module):
+    @linen.compact
+    def __call__(self, x):
+        return linen.Dense(8)(linen.relu(linen.Dense(16)(x)))
+
+
+def _fresh(seed: int = 0) -> TrainState:
+    net = Net()
+    params = net.init(jax.random.key(seed), jax.numpy.ones((1, 4)))["params"]
+    return TrainState.create(apply_fn=net.apply, params=params, tx=optax.adam(1e-2))
+
+
+@jax.jit
+def _train(state: TrainState) -> TrainState:
+    def loss(params):
+        return (state.apply_fn({"params": params}, jax.numpy.ones((2, 4))) ** 2).mean()
+
+    return state.apply_gradients(grads=jax.grad(loss)(state.params))
+
+
+def _same(one, other):
+    return all(
+        np.array_equal(a, b) for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    )
+
+
+def test_a_state_after_jit_is_resumed_like_a_fresh_one():
+    state = _train(_train(_fresh()))
+    store = lcstore.open("memory://flax-jitted", policy="lossless")
+    store.save(2, {"state": state})
+    like = _fresh(1)
+    assert type(like.step) is int
+    back = store.resume(like={"state": like})["state"]
+    assert isinstance(back, TrainState)
+    assert back.step == 2
+    assert _same(back, state)
+    assert _same(_train(back).params, _train(state).params)
+
+
+def test_a_fresh_state_is_resumed_like_one_after_jit():
+    fresh = _fresh()
+    store = lcstore.open("memory://flax-fresh", policy="lossless")
+    store.save(0, fresh)
+    for like in (_train(_fresh(1)), jax.eval_shape(lambda: _train(_fresh(1)))):
+        back = store.resume(like=like)
+        assert isinstance(back.step, jax.Array)
+        assert int(back.step) == 0
+        assert _same(back.params, fresh.params)
+
+
+def test_both_are_saved_to_one_store():
+    store = lcstore.open("memory://flax-both", policy="lossless")
+    state = _fresh()
+    for step in range(3):
+        store.save(step, {"state": state})
+        state = _train(state)
+    assert [int(store.restore(step)["state"]["step"]) for step in store.steps()] == [0, 1, 2]
+    assert store.restore(0, like={"state": _fresh()})["state"].step == 0
+
+
+def test_variables_are_stored_as_what_they_hold():
+    model = nnx.Linear(4, 3, rngs=nnx.Rngs(0))
+    store = lcstore.open("memory://nnx", policy="lossless")
+    store.save(0, {"params": nnx.state(model, nnx.Param)})
+    assert set(store.paths()) == {"params/bias", "params/kernel"}
+    assert store.paths()["params/kernel"][2] == "plain"  # lossless
+    expected = np.asarray(model.kernel[...])
+    other = nnx.Linear(4, 3, rngs=nnx.Rngs(1))
+    nnx.update(other, store.restore()["params"])
+    assert np.array_equal(other.kernel[...], expected)
+    back = store.resume(like={"params": nnx.state(nnx.Linear(4, 3, rngs=nnx.Rngs(2)), nnx.Param)})["params"]
+    assert isinstance(back, nnx.State)
+    assert isinstance(back["kernel"], nnx.Param)
+    again = nnx.Linear(4, 3, rngs=nnx.Rngs(3))
+    nnx.update(again, back)
+    assert np.array_equal(again.kernel[...], expected)
+    abstract = jax.eval_shape(lambda: nnx.state(nnx.Linear(4, 3, rngs=nnx.Rngs(2)), nnx.Param))
+    assert isinstance(store.restore(like={"params": abstract})["params"]["kernel"], nnx.Param)
+
+
+def test_an_optimizer_of_nnx_is_saved_with_its_state():
+    model = nnx.Linear(64, 64, rngs=nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+    optimizer.update(model, jax.tree.map(lambda p: p + 1, nnx.state(model, nnx.Param)))
+    store = lcstore.open("memory://nnx-optimizer")
+    store.save(1, {"params": nnx.state(model, nnx.Param), "optim": nnx.state(optimizer)})
+    roles = {name: role for name, (_, _, role) in store.paths().items()}
+    assert roles["params/kernel"] == "weights"
+    assert roles["optim/opt_state/#0/mu/kernel"] == "first_moment"
+    assert roles["optim/opt_state/#0/nu/kernel"] == "second_moment"
+    nnx.update(optimizer, store.restore(like={"optim": nnx.state(optimizer)})["optim"])
+
+
+def test_modules_and_typed_keys_are_refused_with_the_cure():
+    store = lcstore.open("memory://nnx-refused")
+    model = nnx.Linear(4, 3, rngs=nnx.Rngs(0))
+    for refused in (model, nnx.Optimizer(model, optax.sgd(0.1), wrt=nnx.Param)):
+        with pytest.raises(lcstore.InvalidInputError, match=r"nnx\.state\(x"):
+            store.save(0, {"model": refused})
+    for key in (jax.random.key(0), nnx.state(nnx.Dropout(0.1, rngs=nnx.Rngs(1)))):
+        with pytest.raises(lcstore.InvalidInputError, match=r"jax\.random\.key_data"):
+            store.save(0, {"key": key})
+    store.save(0, {"key": jax.random.key_data(jax.random.key(5))})
+    back = jax.random.wrap_key_data(store.restore()["key"])
+    assert (jax.random.normal(back) == jax.random.normal(jax.random.key(5))).all()

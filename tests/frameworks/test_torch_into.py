@@ -1,0 +1,295 @@
+"""Loading into models and optimizers: all of it, or an error and nothing of it."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore.storage.memory import MemoryBackend
+
+torch = pytest.importorskip("torch")
+
+
+def _model(width: int = 8, seed: int = 0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, width), torch.nn.BatchNorm1d(width), torch.nn.Linear(width, 2)
+    )
+
+
+def _trained(model, kind=torch.optim.AdamW):
+    optimizer = kind(model.parameters(), lr=0.01)
+    model(torch.randn(5, 4)).sum().backward()
+    optimizer.step()
+    return optimizer
+
+
+@pytest.fixture
+def saved():
+    """A store with a model, its optimizer, and an array."""
+    model = _model()
+    store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
+    state = {"model": model, "optim": _trained(model), "w": np.ones(3), "epoch": 4}
+    store.save(0, state)
+    return store, state
+
+
+def _bits(model):
+    return copy.deepcopy(model.state_dict())
+
+
+def _same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def _frozen_bn(width):
+    model = _model(width)
+    model[1].register_buffer("extra", torch.zeros(1))
+    return model
+
+
+@pytest.mark.parametrize("load", ["restore_into", "resume_into"])
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda: (_model(9), None),
+            r"'model' cannot be loaded: .*'0.weight' is \(8, 4\) in the store and \(9, 4\)",
+        ),
+        (
+            lambda: (torch.nn.Linear(4, 8), None),
+            r"nothing is saved for 'weight', 'bias'; it has no '0.weight'",
+        ),
+        (lambda: (_frozen_bn(8), None), "nothing is saved for '1.extra'"),
+        (lambda: (_model()[:2], None), "it has no '2.weight', '2.bias', which is saved"),
+        (
+            lambda: (_model(), torch.optim.AdamW(_model(9).parameters())),
+            r"'exp_avg' of parameter 0 is \(8, 4\)",
+        ),
+        (
+            lambda: (_model(), torch.optim.AdamW(_model()[:1].parameters())),
+            r"\[6\] parameters in the store, and \[2\]",
+        ),
+        (
+            lambda: (_model(), torch.optim.SGD(_model().parameters())),
+            "another optimizer: there are .*'betas'",
+        ),
+        (
+            lambda: (_model().to("meta"), None),
+            "'model' cannot be loaded: it is on the meta device.*assign=True",
+        ),
+        (
+            lambda: (_model(), torch.optim.AdamW(_model().to("meta").parameters())),
+            "'optim' .*on the meta device",
+        ),
+    ],
+)
+def test_nothing_is_changed_where_something_does_not_fit(saved, load, make, said):
+    store, _ = saved
+    model, optimizer = make()
+    if optimizer is None:
+        optimizer = torch.optim.AdamW(_model().parameters())
+    array, before = np.zeros(3), _bits(model)
+    kept = copy.deepcopy(optimizer.state_dict())
+    with pytest.raises(lcstore.InvalidInputError, match=said):
+        getattr(store, load)(0, {"w": array, "model": model, "optim": optimizer})
+    assert not array.any()
+    assert optimizer.state_dict()["state"].keys() == kept["state"].keys() == set()
+    assert before.keys() == model.state_dict().keys()
+    if not next(model.parameters()).is_meta:
+        assert _same(before, model.state_dict())
+
+
+def test_a_schedule_of_another_kind_is_refused():
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    kinds = torch.optim.lr_scheduler
+    store, saved = lcstore.open(MemoryBackend.fresh()), kinds.CosineAnnealingLR(optimizer, 10)
+    store.save(0, {"schedule": saved})
+    other, same = kinds.StepLR(optimizer, 3), kinds.CosineAnnealingLR(optimizer, 99)
+    before = other.state_dict()
+    with pytest.raises(lcstore.InvalidInputError, match=r"'schedule' .*another schedule: .*'T_max'"):
+        store.restore_into(0, {"schedule": other})
+    assert other.state_dict() == before
+    store.restore_into(0, {"schedule": same})
+    assert same.T_max == 10
+
+
+def test_an_array_that_does_not_fit_leaves_the_model_alone(saved):
+    store, state = saved
+    model = _model(seed=1)
+    before = _bits(model)
+    for wrong in (np.zeros(4), torch.zeros(3, device="meta")):
+        with pytest.raises(lcstore.InvalidInputError, match=r"'w'"):
+            store.resume_into(0, {"model": model, "w": wrong})
+    assert _same(before, model.state_dict())
+    assert store.save(1, state).kind == "delta"  # the handle goes on from its own save
+
+
+def test_all_that_fits_is_loaded(saved):
+    store, state = saved
+    model = _model(seed=1)
+    optimizer, array = torch.optim.AdamW(model.parameters()), np.zeros(3)
+    rest = store.resume_into(0, {"model": model, "optim": optimizer, "w": array})
+    assert rest == {"epoch": 4}
+    assert _same(model.state_dict(), state["model"].state_dict())
+    assert array.all()
+    kept = state["optim"].state_dict()["state"][0]["exp_avg"]
+    assert torch.equal(optimizer.state_dict()["state"][0]["exp_avg"], kept)
+
+
+def test_a_module_on_meta_is_given_tensors(saved):
+    store, state = saved
+    model = _model().to("meta")
+    model[0].weight.requires_grad_(False)
+    store.restore_into(0, {"model": model}, assign=True)
+    assert _same(model.state_dict(), state["model"].state_dict())
+    assert not model[0].weight.requires_grad
+    assert model[2].weight.requires_grad
+    optimizer = torch.optim.AdamW(model.parameters())
+    store.resume_into(0, {"model": model, "optim": optimizer})
+    assert len(optimizer.state_dict()["state"]) == 6
+
+
+def test_parameters_that_are_tied_are_so_once_assigned():
+    def tied(device):
+        model = torch.nn.ModuleDict(
+            {"embed": torch.nn.Embedding(9, 4, device=device), "head": torch.nn.Linear(4, 9, device=device)}
+        )
+        model["head"].weight = model["embed"].weight
+        return model
+
+    store, model, other = lcstore.open(MemoryBackend.fresh()), tied("cpu"), tied("meta")
+    store.save(0, {"model": model})
+    store.restore_into(0, {"model": other}, assign=True)
+    assert other["head"].weight is other["embed"].weight
+    assert torch.equal(other["head"].weight, model["head"].weight)
+
+
+def test_an_optimizer_of_parameters_that_are_replaced_is_refused(saved):
+    store, _ = saved
+    model = _model(seed=1)
+    before = _bits(model)
+    with pytest.raises(
+        lcstore.InvalidInputError, match="'optim' updates parameters that assign=True replaces"
+    ):
+        store.restore_into(0, {"model": model, "optim": torch.optim.AdamW(model.parameters())}, assign=True)
+    assert _same(before, model.state_dict())
+
+
+class LowRank(torch.optim.Optimizer):
+    """Keeps moments of another shape than the parameter's, as some optimizers do."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.1})
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter]["exp_avg"] = torch.ones(2)
+
+
+def test_optimizers_of_others_may_keep_other_shapes():
+    model = _model()
+    optimizer = LowRank(model.parameters())
+    optimizer.step()
+    store, other = lcstore.open(MemoryBackend.fresh()), LowRank(_model().parameters())
+    store.save(0, {"optim": optimizer})
+    store.restore_into(0, {"optim": other})
+    assert other.state_dict()["state"][0]["exp_avg"].shape == (2,)
+
+
+@pytest.mark.parametrize(
+    "state", [{"state": {}}, {"param_groups": [], "state": 0}, [1], {"param_groups": 3, "state": {}}]
+)
+def test_what_is_no_state_of_an_optimizer_is_refused(state):
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, {"optim": state})
+    with pytest.raises(lcstore.InvalidInputError, match="not the state of an optimizer"):
+        store.restore_into(0, {"optim": torch.optim.AdamW(_model().parameters())})
+
+
+class Wrapped(torch.nn.Module):
+    """As DDP and torch.compile name what they wrap."""
+
+    def __init__(self, name, model):
+        super().__init__()
+        self.add_module(name, model)
+
+
+@pytest.mark.parametrize("name", ["module", "_orig_mod"])
+def test_how_a_module_is_wrapped_does_not_matter(saved, name):
+    store, state = saved
+    other = _model(seed=1)
+    store.restore_into(0, {"model": Wrapped(name, other)})
+    assert _same(other.state_dict(), state["model"].state_dict())
+    wrapped = lcstore.open(MemoryBackend.fresh(), policy="lossless")
+    wrapped.save(0, {"model": Wrapped(name, Wrapped("module", state["model"]))})
+    for target in (_model(seed=2), Wrapped("module", _model(seed=2)), Wrapped("_orig_mod", _model(seed=2))):
+        wrapped.restore_into(0, {"model": target})
+        values = list(target.state_dict().values())
+        assert all(
+            torch.equal(a, b) for a, b in zip(values, state["model"].state_dict().values(), strict=True)
+        )
+
+
+def test_an_average_is_not_taken_for_a_wrapped_model(saved):
+    store, _ = saved
+    with pytest.raises(lcstore.InvalidInputError, match="nothing is saved for 'n_averaged'"):
+        store.restore_into(0, {"model": torch.optim.swa_utils.AveragedModel(_model())})
+
+
+class Picky:
+    """Has a `load_state_dict` of its own, of which nobody can say what it takes."""
+
+    def __init__(self):
+        self.state = None
+
+    def load_state_dict(self, state):
+        if "x" not in state:
+            raise RuntimeError("no x")
+        self.state = state
+
+
+def test_what_loads_in_its_own_way_is_loaded_first(saved):
+    store, state = saved
+    store.save(1, {**state, "one": {"x": 1}, "two": {"y": 1}})
+    model, array, one, two = _model(seed=1), np.zeros(3), Picky(), Picky()
+    before = _bits(model)
+    with pytest.raises(RuntimeError, match="no x") as caught:
+        store.restore_into(1, {"w": array, "model": model, "one": one, "two": two})
+    assert "'two' refused" in caught.value.__notes__[0]
+    assert "'one' had been loaded before" in caught.value.__notes__[0]
+    assert _same(before, model.state_dict())
+    assert not array.any()
+    with pytest.raises(RuntimeError, match="no x") as caught:
+        store.restore_into(1, {"model": model, "two": two})
+    assert "nothing else was changed" in caught.value.__notes__[0]
+
+
+def test_hooks_of_a_module_may_take_other_names(saved):
+    store, state = saved
+
+    class Renamed(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = _model(seed=1)
+            self._register_load_state_dict_pre_hook(self.rename)
+
+        def rename(self, found, prefix, *args):
+            for name in [*found]:
+                found[f"net.{name}"] = found.pop(name)
+
+    target = Renamed()
+    store.restore_into(0, {"model": target})
+    assert _same(target.net.state_dict(), state["model"].state_dict())
+
+
+def test_numpy_arrays_go_into_a_module():
+    store, model = lcstore.open(MemoryBackend.fresh(), policy="lossless"), torch.nn.Linear(3, 2)
+    store.save(0, {"model": {"weight": np.ones((2, 3), np.float32), "bias": np.zeros(2, np.float32)}})
+    store.restore_into(0, {"model": model})
+    assert (model.weight == 1).all()

@@ -1,0 +1,92 @@
+"""What cannot be stored is refused, and the message says what to store instead: that can be stored."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import decimal
+import enum
+import random
+import types
+from collections import deque
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lcstore.errors import InvalidInputError
+from lcstore.state.tree import flatten
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Count(int):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("x", "said"),
+    [
+        (argparse.Namespace(lr=0.1, layers=[1, 2]), "vars(x)"),
+        (types.SimpleNamespace(lr=0.1), "vars(x)"),
+        (Path("runs/gpt"), "str(x)"),
+        (Colour.RED, "x.value"),
+        (Level.HIGH, "x.value"),
+        (Colour.RED, "x.name"),
+        (np.random.default_rng(0), "x.bit_generator.state"),
+        (np.random.PCG64(0), "x.state"),
+        (np.random.Generator(np.random.MT19937(0)), "x.bit_generator.state"),
+        (np.random.RandomState(0), "x.get_state(legacy=False)"),
+        (random.Random(0), "x.getstate()"),
+        ({1, 2}, "sorted(x)"),
+        (deque([1]), "list(x)"),
+        (range(3), "list(x)"),
+        (datetime.timedelta(1), "x.total_seconds()"),
+        (datetime.datetime(2026, 1, 1), "x.isoformat()"),
+        (decimal.Decimal("0.1"), "str(x)"),
+        (np.dtype("f4"), "str(x)"),
+        (bytearray(b"a"), "bytes(x)"),
+        (slice(1, 2), "(x.start, x.stop, x.step)"),
+        (Count(3), "int(x)"),
+    ],
+)
+def test_the_message_says_what_can_be_stored(x, said):
+    with pytest.raises(InvalidInputError, match="at 'here' cannot be stored: store") as caught:
+        flatten({"here": x})
+    assert said in caught.value.message
+    flatten({"here": eval(said, {"x": x})})
+
+
+@pytest.mark.parametrize("code", [len, lambda: 0, Path, Path().exists])
+def test_code_is_refused(code):
+    with pytest.raises(InvalidInputError, match="code is no data"):
+        flatten([code])
+
+
+def test_generators_go_on_from_the_states_that_the_messages_name():
+    for made in (np.random.default_rng(1), np.random.Generator(np.random.MT19937(1))):
+        kept = made.bit_generator.state
+        flatten(kept)
+        expected = made.random(3)
+        made.bit_generator.state = kept
+        assert (made.random(3) == expected).all()
+
+
+def test_of_torch():
+    torch = pytest.importorskip("torch")
+    made = torch.Generator()
+    for x, said in (
+        (made, "x.get_state()"),
+        (torch.float32, "str(x)"),
+        (torch.device("cpu"), "str(x)"),
+    ):
+        with pytest.raises(InvalidInputError, match="cannot be stored: store") as caught:
+            flatten([x])
+        assert said in caught.value.message
+        flatten([eval(said, {"x": x})])
