@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import shlex
 import tomllib
@@ -22,11 +23,13 @@ ELSEWHERE = {
     "docs/maintenance.md": "tests/cli/test_maintenance.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",
 }
+HERE = [page for page in PAGES if page not in ELSEWHERE and blocks_of(page, "python")]
 
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(logging.getLogger("lcstore"), "level", logging.NOTSET)  # pages may set it
 
 
 def _tuning() -> dict[str, Any]:
@@ -65,13 +68,10 @@ def _tuning() -> dict[str, Any]:
 SETUPS = {"docs/tune.md": _tuning}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if page not in ELSEWHERE])
+@pytest.mark.parametrize("page", HERE)
 def test_the_blocks_of_a_page_run(page):
-    blocks = blocks_of(page, "python")
-    if not blocks:
-        pytest.skip("no Python on it")
     space = SETUPS[page]() if page in SETUPS else {}
-    run_blocks(blocks, space)
+    run_blocks(blocks_of(page, "python"), space)
     for block in blocks_of(page, "sh") if page == "README.md" and "store" in space else []:
         for line in block.code.splitlines():
             if line.startswith("lcstore "):
