@@ -72,6 +72,13 @@ class CompactReport:
     seconds: float
     bytes_besides: int = 0
 
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        return (
+            f"compacted: {self.added} of {self.planned} planned edges added, {self.bytes_written:,} bytes, "
+            f"in {self.seconds:.2f} s"
+        )
+
 
 class Compactor:
     """One compaction.
