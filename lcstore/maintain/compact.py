@@ -177,10 +177,6 @@ class Compactor:
                 return planned
             partial |= found
 
-    def ops(self, shortcut: Shortcut) -> bytes:
-        """Return what an edge to be made will say of each tensor, found out from records alone."""
-        return self._merger(shortcut).columns.op.tobytes()
-
     def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
         """Return whether a merge to a retired or stripped state takes what went: no kept state needs that."""
         try:

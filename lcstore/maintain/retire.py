@@ -135,7 +135,7 @@ def retire_node(
         again = shlex.quote(f"{backend.url}@{node}")
         raise InvalidInputError(
             f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from "
-            "it. Where it went astray, go on from an earlier step with store.rewind(STEP), and save; "
+            "it. Where it went astray, go on from an earlier step with store.rewind(step), and save; "
             f"then `lcstore retire {again} --apply`"
         )
     if node in index.marks.pinned:
