@@ -91,6 +91,14 @@ class VerifyReport:
     good: int | None
     seconds: float
 
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        wrong = f"{self.count('error')} errors, {len(self.lost)} states lost"
+        return (
+            f"verified ({self.level}): {self.states} states and {self.objects} objects, "
+            f"{'all is well' if self.ok else wrong}, in {self.seconds:.2f} s"
+        )
+
     @property
     def ok(self) -> bool:
         """Whether everything that was committed is there."""

@@ -94,6 +94,13 @@ class RepairReport:
     latest: int | None
     seconds: float
 
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        return (
+            f"repaired: {len(self.actions)} things done, {len(self.lost)} lost, "
+            f"{len(self.remaining)} errors remain, {self.states} states left"
+        )
+
     @property
     def ok(self) -> bool:
         """Whether there was nothing to repair, and nothing that cannot be."""

@@ -74,6 +74,14 @@ class CollectReport:
     grace_seconds: float
     silence: Silence | None = None
 
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        return (
+            f"collected: {self.deleted_bytes:,} bytes of {self.deleted_objects} objects and "
+            f"{self.deleted_states} states deleted, {self.condemned} things condemned, {self.waiting} wait "
+            f"for their grace, {self.kept_states} states kept"
+        )
+
 
 class Collector:
     """One collection.

@@ -72,6 +72,13 @@ class CompactReport:
     seconds: float
     bytes_besides: int = 0
 
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        return (
+            f"compacted: {self.added} of {self.planned} planned edges added, {self.bytes_written:,} bytes, "
+            f"in {self.seconds:.2f} s"
+        )
+
 
 class Compactor:
     """One compaction.
@@ -169,10 +176,6 @@ class Compactor:
             if not found:
                 return planned
             partial |= found
-
-    def ops(self, shortcut: Shortcut) -> bytes:
-        """Return what an edge to be made will say of each tensor, found out from records alone."""
-        return self._merger(shortcut).columns.op.tobytes()
 
     def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
         """Return whether a merge to a retired or stripped state takes what went: no kept state needs that."""

@@ -49,6 +49,11 @@ class Retired:
     what: str
     reason: str
 
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        what = "" if self.what == markkeys.WHOLE_STATE else f", {self.what} of it"
+        return f"retired: step {self.step}, node {self.node}{what} ({self.reason or 'no reason given'})"
+
 
 @dataclass(frozen=True)
 class RetireReport:
@@ -74,6 +79,10 @@ class RetireReport:
     kept_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
     retired: tuple[Retired, ...] = ()
     notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        return f"retained: {len(self.kept)} states kept, {len(self.retired)} things let go of"
 
 
 def retire_by(
@@ -126,7 +135,7 @@ def retire_node(
         again = shlex.quote(f"{backend.url}@{node}")
         raise InvalidInputError(
             f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from "
-            "it. Where it went astray, go on from an earlier step with store.rewind(STEP), and save; "
+            "it. Where it went astray, go on from an earlier step with store.rewind(step), and save; "
             f"then `lcstore retire {again} --apply`"
         )
     if node in index.marks.pinned:

@@ -10,7 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
+from lcstore.arrays import Array
 from lcstore.durability import Durability
+from lcstore.edges.algebra import sets
+from lcstore.edges.columns import KEEP, OWN, SET, SET_GRID
 from lcstore.errors import NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
@@ -78,11 +83,25 @@ def forecast(
     written = sum(map(_Usual(contents, sizes).nbytes, planned.shortcuts))
     for number, shortcut in enumerate(planned.shortcuts):
         edge = f"{number:032x}"
-        ops = compactor.ops(shortcut)
+        ops = _ops(contents, layout, shortcut)
         contents.stored[edge] = Stored(edge, shortcut.base, shortcut.target, False, "", ops, {})
         contents.graph.add_edge(EdgeName(shortcut.target, shortcut.base, edge, shortcut.nbytes))
     kept = sum(map(sizes.__getitem__, _staying(contents, layout, durability, sizes)))
     return Forecast(now, now + written, kept + written)
+
+
+def _ops(contents: Contents, layout: Callable[[str], Layout], shortcut: Shortcut) -> bytes:
+    """Return what an edge to be made will say of each tensor.
+
+    Where it would copy what an edge in between sets, it is said to keep what its base has: which edges are
+    needed does not depend on that, and of their arrays little.
+    """
+    own = contents.stored[contents.own[shortcut.target]]
+    found = np.frombuffer(own.ops, np.uint8)
+    new: Array | int = KEEP
+    if shortcut.base == ROOT:
+        new = np.where(layout(own.layout).weights, SET_GRID, SET)
+    return np.where(sets(found), OWN, new).astype(np.uint8).tobytes()
 
 
 class _Usual:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.format.labels import At, check_tag
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
     from lcstore.store.nightly import MaintainReport
+
+
+_log: Final = logging.getLogger("lcstore")
 
 
 class Upkeep(Handle):
@@ -95,7 +99,9 @@ class Upkeep(Handle):
         """
         self._check_open() if dry_run else self._check_writable()
         node = self._found(at)
-        return retire_node(self._backend, self._index, self._executor, node, reason, dry_run=dry_run)
+        gone = retire_node(self._backend, self._index, self._executor, node, reason, dry_run=dry_run)
+        self._log_done(gone, dry_run=dry_run)
+        return gone
 
     def retain(
         self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None
@@ -125,7 +131,7 @@ class Upkeep(Handle):
         from lcstore.retention.parse import parse_retention
 
         self._check_open() if dry_run else self._check_writable()
-        return retire_by(
+        report = retire_by(
             self._backend,
             self._index,
             self._executor,
@@ -133,6 +139,8 @@ class Upkeep(Handle):
             dry_run=dry_run,
             on_progress=on_progress,
         )
+        self._log_done(report, dry_run=dry_run)
+        return report
 
     def compact(
         self,
@@ -166,7 +174,9 @@ class Upkeep(Handle):
         """
         self._check_open() if dry_run else self._check_writable()
         compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
-        return compactor.run(dry_run=dry_run)
+        report = compactor.run(dry_run=dry_run)
+        self._log_done(report, dry_run=dry_run)
+        return report
 
     def _compactor(self, **bounds: Any) -> Compactor:
         from lcstore.maintain.compact import Compactor
@@ -237,6 +247,7 @@ class Upkeep(Handle):
             run_is_dead=run_is_dead,
         )
         report = collector.run(dry_run=dry_run)
+        self._log_done(report, dry_run=dry_run)
         self._index.refresh(full=True)
         return report
 
@@ -286,7 +297,9 @@ class Upkeep(Handle):
         def compact(retained: RetireReport) -> CompactReport:
             whole = {one.node for one in retained.retired if one.what == WHOLE_STATE}
             compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
-            return compactor.run(dry_run=dry_run, without=frozenset(whole))
+            report = compactor.run(dry_run=dry_run, without=frozenset(whole))
+            self._log_done(report, dry_run=dry_run)
+            return report
 
         return run_parts(
             self.url,
@@ -311,12 +324,14 @@ class Upkeep(Handle):
         from lcstore.check.verify import verify
 
         self._check_open()
-        return verify(self._backend, level, on_progress, sample=sample, max_seconds=max_seconds)
+        report = verify(self._backend, level, on_progress, sample=sample, max_seconds=max_seconds)
+        self._log_done(report, dry_run=False)
+        return report
 
     def repair(
         self,
         *,
-        dry_run: bool = True,
+        dry_run: bool = False,
         level: Level = "checksum",
         on_progress: OnProgress | None = None,
     ) -> RepairReport:
@@ -329,10 +344,16 @@ class Upkeep(Handle):
         self._check_open() if dry_run else self._check_writable()
         with self._lock:
             report = repair(self._backend, dry_run=dry_run, level=level, on_progress=on_progress)
+            self._log_done(report, dry_run=dry_run)
             if report.actions and not dry_run:
                 self._distrust()
         self._index.refresh(full=True)
         return report
+
+    def _log_done(self, report: object, *, dry_run: bool) -> None:
+        """Note in the log what maintenance did, if it did anything."""
+        if not dry_run:
+            _log.info("%s: %s", self.url, report)
 
     def _distrust(self) -> None:
         """Build on nothing that was written before."""

@@ -255,7 +255,7 @@ def test_what_is_pinned_is_not_retired_before_it_is_unpinned(run, apply):
 def test_the_latest_of_a_run_goes_once_the_run_was_rewound(run):
     result = call("retire", f"{run}@290", "--apply")
     assert result.exit_code == 1
-    assert "store.rewind(STEP)" in result.stderr
+    assert "store.rewind(step)" in result.stderr
     with lcstore.open(run) as store:
         store.save(285, store.rewind(280))
     assert call(*shlex.split(result.stderr.split("`")[1])[1:]).exit_code == 0

@@ -92,14 +92,30 @@ def test_tags_agree_everywhere():
         assert store[0].info.tags == now[0]
 
 
-def test_a_log_tells_what_a_save_and_a_restore_did(caplog):
-    with lcstore.open(MemoryBackend.fresh()) as store, caplog.at_level("INFO", "lcstore"):
+def test_a_log_tells_what_was_done(caplog):
+    with lcstore.open(MemoryBackend.fresh(), grace=0) as store, caplog.at_level("INFO", "lcstore"):
         info = store.save(7, state(0))
         store.restore(7)
         store.resume(7)
-    told = [record.getMessage() for record in caplog.records]
-    assert [line.split(": ")[1].split(" ")[0] for line in told] == ["saved", "restored", "resumed"]
-    assert all(store.url in line and "step 7" in line and info.node in line for line in told)
+        store.save(8, state(1))
+        told = [record.getMessage() for record in caplog.records]
+        assert [line.split(": ")[1].split(" ")[0] for line in told] == [
+            "saved",
+            "restored",
+            "resumed",
+            "saved",
+        ]
+        assert all(store.url in line and "step 7" in line and info.node in line for line in told[:3])
+        caplog.clear()
+        store.retain("latest:1", dry_run=True)
+        store.collect(dry_run=True)
+        assert not caplog.records
+        store.maintain("latest:1")
+        store.retire(store.save(9, state(2)).base)
+        store.repair()
+        told = [record.getMessage().split(": ")[1].split(" ")[0] for record in caplog.records]
+        assert told[:4] == ["collected", "retained", "compacted", "verified"]
+        assert told[-3:] == ["saved", "retired", "repaired"]
 
 
 def test_long_saves_and_restores_tell_how_far_they_are():

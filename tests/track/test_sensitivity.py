@@ -102,8 +102,10 @@ def test_named_moments_go_by_name_whatever_the_order():
 
 
 def test_optax_keeps_the_parameters_path_behind_the_field():
-    params = {layer: {"kernel": filled((6, 6)), "bias": filled((6,))} for layer in ("a", "b", "c")}
-    state = {"params": params, "opt_state": [{"count": 3, "mu": params, "nu": params}, {}]}
+    def layers():
+        return {layer: {"kernel": filled((6, 6)), "bias": filled((6,))} for layer in ("a", "b", "c")}
+
+    state = {"params": layers(), "opt_state": [{"count": 3, "mu": layers(), "nu": layers()}, {}]}
     assert owners(state) == {f"params/{x}/kernel": f"opt_state/#0/nu/{x}/kernel" for x in "abc"}
 
 
