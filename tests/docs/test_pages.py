@@ -6,6 +6,7 @@ import logging
 import re
 import shlex
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,11 @@ HERE = [page for page in PAGES if page not in ELSEWHERE and blocks_of(page, "pyt
 
 
 @pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(logging.getLogger("lcstore"), "level", logging.NOTSET)  # pages may set it
+    level = logging.getLogger("lcstore").level
+    yield
+    logging.getLogger("lcstore").setLevel(level)  # pages may set it
 
 
 def _tuning() -> dict[str, Any]:
@@ -94,6 +97,13 @@ def test_commands_that_install_name_what_there_is():
     commands = "".join(block.code for block in blocks_of("README.md", "sh"))
     named = re.findall(r"pip install (?:-e )?'\.\[(\w+)\]'", commands)
     assert {"demo", "test"} <= set(named) <= set(extras)
+
+
+@pytest.mark.parametrize("folder", ["decisions", "format"])
+def test_a_list_of_pages_has_them_all(folder):
+    pages = {path.name for path in (ROOT / "docs" / folder).glob("*.md")} - {"README.md"}
+    text = (ROOT / "docs" / folder / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^- \[.*?\]\((.*?)\)", text, re.MULTILINE)) == pages
 
 
 def test_the_policy_file_is_one(tmp_path):
