@@ -7,11 +7,12 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kit.pages import LIBRARIES, LOOP, ROOT, blocks_of, run_blocks
+from kit.pages import LIBRARIES, LOOP, ROOT, Block, blocks_of, run_blocks
 from typer.testing import CliRunner
 
 from lcstore.cli.app import app
@@ -33,6 +34,20 @@ def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     level = logging.getLogger("lcstore").level
     yield
     logging.getLogger("lcstore").setLevel(level)  # pages may set it
+
+
+@contextmanager
+def one_thread(blocks: list[Block]) -> Iterator[None]:
+    """Have PyTorch compute on one thread, if blocks use it: small models only wait for more of them."""
+    if not any("torch" in block.words and not block.missing for block in blocks):
+        yield
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def _tuning() -> dict[str, Any]:
@@ -73,8 +88,10 @@ SETUPS = {"docs/tune.md": _tuning}
 
 @pytest.mark.parametrize("page", HERE)
 def test_the_blocks_of_a_page_run(page):
-    space = SETUPS[page]() if page in SETUPS else {}
-    run_blocks(blocks_of(page, "python"), space)
+    blocks = blocks_of(page, "python")
+    with one_thread(blocks):
+        space = SETUPS[page]() if page in SETUPS else {}
+        run_blocks(blocks, space)
     for block in blocks_of(page, "sh") if page == "README.md" and "store" in space else []:
         for line in block.code.splitlines():
             if line.startswith("lcstore "):
