@@ -18,17 +18,17 @@ class Durability:
     Attributes
     ----------
     parity
-        Of which arrays a lost or damaged chunk can be rebuilt. ``"kept"``: of all but those that each save
-        sets anew (moments: a damaged one costs that one state's tensors only). ``"all"``: of those too.
-        ``"none"``: of none.
+        Where a lost or damaged chunk can be rebuilt. ``"kept"``: in all arrays but those that each save
+        stores whole (moments: damage to one costs that one state's tensors only). ``"all"``: in those too.
+        ``"none"``: nowhere.
     copies
         Whether records of nodes and edges, layouts and ``lcstore.json`` are stored twice.
     anchor_ratio
-        An anchor is added once the path since the last one costs this many times what an anchor does;
-        infinity: never for that. So anchors take at most one part in so many of what lies between them.
+        An anchor is added once the path since the last one costs this many times what an anchor does. So
+        with 8, anchors take at most an eighth of what lies between them. Infinity: never for that reason.
     anchor_every
-        An anchor is added once the path since the last one is this many edges long, whatever it takes: where
-        most of a model is frozen, that may be many times what is saved. None: never for that.
+        An anchor is added once the path since the last one is this many edges long, whatever that takes. In
+        a model that is mostly frozen it may be many times what is saved. None: never for that reason.
 
     Raises
     ------

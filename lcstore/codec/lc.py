@@ -68,8 +68,8 @@ class LCCodec(Codec):  # type: ignore[misc]
     Examples
     --------
     >>> import numpy as np
-    >>> from lcstore.codec import LCCodec
-    >>> codec = LCCodec(max_error=0.01)
+    >>> import lcstore
+    >>> codec = lcstore.LCCodec(max_error=0.01)
     >>> x = np.linspace(-1, 1, 1000, dtype="float32")
     >>> y = codec.decode(codec.encode(x))
     >>> bool(np.abs(x - y).max() <= 0.01)

@@ -17,17 +17,17 @@ class StepInfo:
     Attributes
     ----------
     step, node, base, kind, exact, bytes_raw, bytes_stored, error, row_error
-        As in `lcstore.SaveInfo`: the bytes that the save of this state wrote.
+        As in `lcstore.SaveInfo`.
     run, run_id, seq
         Number and random name of the writing handle, and the place of this commit in it.
     created
-        When, by the writer's clock (ISO 8601, UTC).
+        When it was saved, by the writer's clock (ISO 8601, UTC).
     tensors
         Number of tensors.
     metrics, metadata
         As given to `save`.
     tags
-        What it can be found by now; as given to `save` where no listing was taken, as in another process.
+        The tags that it has now. Where nothing was listed, as in another process: those given to `save`.
     bytes_parity
         Of `bytes_stored`: what lost chunks can be rebuilt from.
     """

@@ -30,14 +30,24 @@ _TRIES: Final = 4
 class Snapshot(Mapping[str, Any]):
     """One state of a store, looked at. Made by ``store[step]`` and ``store.at(step)``. Thread-safe.
 
-    It is a mapping from the names of the state's tensors and plain values to what is stored under them, read
-    when it is asked for. The node, the path to it, and whether it gives exact values or the track are settled
-    when it is made. After that nothing is listed, until something that it reads is missing or damaged:
-    then it looks for another path, which gives the same values. What was let go of meanwhile is an error.
+    It is a mapping from the names of the state's tensors and plain values to the values. Each is read when
+    it is asked for. The node, the path to it, and whether it gives exact values are settled when it is made.
+    After that nothing is listed, unless something that it reads is missing or damaged. Then it looks for
+    another path, which gives the same values. Reading what was let go of meanwhile is an error.
 
-    Maintenance leaves it whole for a grace; what ``store.at(step, hold=True)`` returns is pinned for longer.
-    It pickles as the address of the store (with its storage options, so credentials too) and the keys of the
-    records that it needs; what is unpickled in another process reads without a listing.
+    Maintenance leaves it whole for a grace. What ``store.at(step, hold=True)`` returns is pinned for longer.
+    It pickles as the address of the store, its storage options (credentials too), and the keys of the
+    records that it needs. Unpickled in another process, it reads without a listing.
+
+    Examples
+    --------
+    >>> snapshot = store[10]
+    >>> list(snapshot)
+    ['model/weight', 'epoch']
+    >>> snapshot["epoch"]
+    1
+    >>> snapshot.sel["model/weight", :2].shape
+    (2, 64)
     """
 
     def __init__(self, reader: Reader, name: NodeName, exact: bool | None = None) -> None:

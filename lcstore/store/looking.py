@@ -39,7 +39,7 @@ class Looking(Handle):
             As for `restore`.
         hold
             Pin the state until the snapshot is released: ``with store.at(1000, hold=True) as snapshot:``.
-            Otherwise maintenance leaves it whole for a grace, should it be let go of.
+            Otherwise, if the state is let go of, it stays whole for a grace.
 
         Raises
         ------
@@ -84,8 +84,9 @@ class Looking(Handle):
         ----------
         at
             A step (its newest revision), ``"latest"`` (the default), ``"best:loss"`` (the least; or
-            ``"best:accuracy:max"``), a tag, or a node's id. A handle that has saved means its own run by
-            ``"latest"``, as other processes may save to the same store; any other, the latest of all.
+            ``"best:accuracy:max"``), a tag, or a node's id. Other processes may save to the same store. So
+            for a handle that has saved, the latest is that of its own run. For any other, it is the latest
+            of all.
         run
             Look only at the states of this run: its number as `lcstore ls` shows it, or its id.
         names
@@ -111,6 +112,14 @@ class Looking(Handle):
             There is no such state, or one of `names` matches nothing in it: the nearest are named.
         CorruptionError
             What is stored is not what was committed; the message names the object.
+
+        Examples
+        --------
+        >>> state = store.restore(10, names="model")
+        >>> state["model"]["weight"].shape
+        (64, 64)
+        >>> store.restore("best:loss")["epoch"]
+        2
         """
         started = time.perf_counter()
 
@@ -186,6 +195,11 @@ class Looking(Handle):
             The state has no such value: the nearest names are given.
         InvalidInputError
             `sel` is given for a plain value.
+
+        Examples
+        --------
+        >>> store.read(10, "model/weight", np.s_[:2]).shape
+        (2, 64)
         """
         return find(self._reader, at, lambda found: found.read(name, sel, to=to))
 
@@ -226,8 +240,8 @@ class Looking(Handle):
     ) -> Walk[Any]:
         """Return a walk that gives a part of the state step after step, at about one edge each.
 
-        That is far less than restoring each of them where paths are long, forward and backward. The
-        states are those that are there now; saves meanwhile are not seen.
+        Where paths are long, that is far less than restoring each state, forward and backward. The walk
+        visits the states that are there now. It does not see what is saved meanwhile.
 
         Parameters
         ----------
@@ -253,6 +267,13 @@ class Looking(Handle):
             A step of a list is not there, or one of `names` matches nothing in any state.
         CorruptionError
             As for `restore`; raised when the walk comes to it.
+
+        Examples
+        --------
+        >>> for step, tree in store.walk(range(15), names="model"):
+        ...     print(step, tree["model"]["weight"].shape)
+        0 (64, 64)
+        10 (64, 64)
         """
         return walk(self._reader, steps, names, reverse=reverse, to=to)
 

@@ -52,20 +52,21 @@ def open_store(
     threads
         Threads to code with; one per core by default.
     grace
-        For a store that is created now: how long collecting waits between condemning and deleting, at the
-        least (``"24h"``, or seconds; a day by default). Readers under way and slow listings need it.
+        For a store that is created now: how long collecting waits at least between condemning and deleting.
+        ``"24h"``, or seconds; a day by default. It must be longer than the longest save and restore.
     durability
         What is stored besides, so that damage costs little: a `Durability`, or the name of one.
-        ``"default"`` (parity of what later states stand on, records twice, anchors added now and then),
-        ``"all"`` (parity of everything) or ``"none"``; ``"none"`` if not given and the target is an object
-        store, which keeps everything several times by itself. It holds for what this handle writes.
+        ``"default"``: parity of what later states stand on, records twice, anchors added now and then.
+        ``"all"``: parity of everything. ``"none"``: none of it. If not given it is ``"none"`` on object
+        stores, which keep everything several times, and ``"default"`` elsewhere. It holds for what this
+        handle writes.
     timeout
-        Seconds that the target has for a request, all tries together; a try has half of them while others
+        Seconds that the target has for a request, all tries together. A try has half of them, while others
         may follow. By default 60 for targets behind a network, and no limit for others.
     retries
-        How often a request that fails is tried again, after pauses that double from 0.1 to 5 seconds: by
-        default 5 times for targets behind a network, and never for others. What cannot help (permissions, a
-        full disk) is not tried again. The logger "lcstore" tells of retries and of long silences.
+        How often a request that fails is tried again, after pauses that double from 0.1 to 5 seconds. By
+        default 5 times for targets behind a network, and never for others. Missing permissions and a full
+        disk are not tried again. The logger "lcstore" tells of retries and of long silences.
 
     Raises
     ------
@@ -77,6 +78,13 @@ def open_store(
         It was written by a newer lcstore.
     StorageError
         The target failed, or did not answer in time.
+
+    Examples
+    --------
+    >>> import lcstore
+    >>> store = lcstore.open("runs/new", policy="high")
+    >>> store.latest_step() is None  # nothing was saved yet
+    True
     """
     if mode not in get_args(Mode):
         raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")

@@ -40,9 +40,22 @@ _log: Final = logging.getLogger("lcstore")
 class Store(Looking, Upkeep):
     """A store of training states. Made by `lcstore.open`.
 
-    Saves are deltas to the handle's last commit; a fresh handle begins with an anchor, or goes on from a
-    node after `resume`. Looking at old states never moves that. A handle may be used by several threads; its
-    saves happen one after another. Other processes may write to the same store: each makes a branch.
+    A save is a delta to the last commit of this handle. The first save of a handle is an anchor, unless it
+    goes on from a state by `resume`. Looking at other states never changes what the next save is a delta to.
+    Several threads may use a handle: its saves happen one after another. Several processes may write to one
+    store: each makes a branch of its own.
+
+    Examples
+    --------
+    Those of the methods go on from this one:
+
+    >>> import numpy as np
+    >>> import lcstore
+    >>> store = lcstore.open("runs/gpt")
+    >>> for step in (0, 10, 20):
+    ...     weight = np.full((64, 64), 1 + step / 1000, np.float32)
+    ...     state = {"model": {"weight": weight}, "epoch": step // 10}
+    ...     info = store.save(step, state, metrics={"loss": 30 - step})
     """
 
     def __init__(
@@ -111,17 +124,16 @@ class Store(Looking, Upkeep):
         exact
             Keep every bit of it (a full-size save); later saves go on as small deltas.
         skip_below
-            Save nothing where the weights have `moved` less than this since the last save of this handle: the
-            result is of kind ``"skipped"`` and names that one, and there is no such step. What moves little
-            adds up until it is saved. States with tags, and exact saves, are never skipped.
+            Save nothing if the weights have `moved` less than this since the last save of this handle. Then
+            the result is of kind ``"skipped"`` and names that last state, and there is no such step. Small
+            moves add up until one is saved. States with tags, and exact saves, are never skipped.
         touched
-            Of large tables, which rows have changed since the last call of `save`, by name: row numbers or a
-            mask, ``{"model/table.weight": rows}``. No others are read (but for a sample, which is to
-            agree), so a save takes the time that they take. Bytes it saves none: rows that are still cost
-            about nothing anyway.
+            Which rows of large tables have changed since the last call of `save`, by name: row numbers or a
+            mask, ``{"model/table.weight": rows}``. Other rows are not read, but for a sample that must agree.
+            So a save is quicker. It is not smaller, since rows that did not change cost about nothing anyway.
         timeout
-            Seconds that the storage has for the save as a whole, of a store that was opened with a `timeout`
-            or is behind a network. By default ten times the store's `timeout`, and a second more for each
+            Seconds that the storage has for the save as a whole. For stores that were opened with a `timeout`
+            or are behind a network. By default ten times the store's `timeout`, and a second more for each
             MiB of the state.
         on_progress
             Called with "save", how many chunks are coded and on their way, and how many there are.
@@ -133,7 +145,7 @@ class Store(Looking, Upkeep):
         StorageError
             The target failed; nothing was committed, and the handle goes on.
         UnknownOutcomeError
-            The target failed such that the commit may have landed; the next save finds out first.
+            The target failed, and the commit may have landed or not. The next save finds out first.
 
         Warns
         -----
@@ -141,6 +153,14 @@ class Store(Looking, Upkeep):
             Once for a handle: most of the state is plain, as no name or rule says that it is weights;
             or a rule of the policy matches no tensor. And once where a wrapper of the model (DDP,
             `torch.compile`) came or went, so that names changed and all is stored anew.
+
+        Examples
+        --------
+        >>> info = store.save(30, state, metrics={"loss": 1.5}, tags=["last"])
+        >>> info.kind
+        'delta'
+        >>> store.info("last").metrics
+        {'loss': 1.5}
         """
         started = time.perf_counter()
         step = check_step(step)
@@ -211,6 +231,13 @@ class Store(Looking, Upkeep):
 
         The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
         `restore`.
+
+        Examples
+        --------
+        >>> again = lcstore.open("runs/gpt")  # the training process was started anew
+        >>> state = again.resume()
+        >>> again.save(30, state).kind
+        'delta'
         """
         with telling(on_progress, "resume"):
             return self._resume(self._of_run(at, run), {}, dtype, like, to, on_corrupt)

@@ -121,6 +121,12 @@ class Upkeep(Handle):
             The rule names no state to keep.
         CorruptionError
             A record cannot be read: nothing is decided about states of which not all is known.
+
+        Examples
+        --------
+        >>> report = store.retain(lcstore.LatestN(1) | lcstore.EveryNSteps(20))
+        >>> store.steps()
+        [0, 20]
         """
         from lcstore.retention.parse import parse_retention
 
@@ -159,6 +165,12 @@ class Upkeep(Handle):
             compaction goes on.
         on_progress
             Called with what is being done, how much of it is done, and how much there is.
+
+        Examples
+        --------
+        >>> report = store.compact()
+        >>> report.longest_after <= report.longest_before
+        True
         """
         self._check_open() if dry_run else self._check_writable()
         compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)

@@ -33,30 +33,35 @@ class Policy:
     first_moment
         Bits per element of first moments; 0 drops them (they are restored as zero). None keeps them plain.
     second_moment
-        Step size of second moments in octaves, 1/16 to 15, on a logarithmic scale around the product of a
-        factor per row and one per column: normal ones come back within 0.6 step sizes and 1/16 octave. They
-        are zero only where they were. None keeps them plain.
+        Step size of second moments in octaves, 1/16 to 15. They are coded on a logarithmic scale, relative to
+        a factor for each row times one for each column. Normal ones come back within 0.6 step sizes and 1/16
+        octave. They are zero only where they were. None keeps them plain.
     rules
-        By name glob, the first match wins: a role, ``{"ema/**": "plain"}``, which goes before what names
-        suggest; or the tracking error of the weights there, ``{"**/embed*": {"error": 0.5}}`` (None: plain),
-        their `row_error`, or both; where the first match says nothing of one, the next that does counts.
+        What holds for some tensors, by globs of their names. The first glob that matches wins. A rule is a
+        role, ``{"ema/**": "plain"}``, which goes before what the name suggests. Or it gives the weights there
+        an `error`, a `row_error`, or both: ``{"**/embed*": {"error": 0.5}}``; None keeps them plain. Where
+        the first match gives only one of the two, the next match that gives the other counts for that.
     bytes_per_save
-        What the coded bytes of a delta are to come to: all errors for weights are multiplied with one factor
-        that follows what was coded, within 0.05 to 8 intervals. Anchors and records do not count. None: the
+        A budget for the coded bytes of a delta. All errors of weights are multiplied by one factor, which is
+        set anew after each save, within 0.05 to 8 intervals. Anchors and records do not count. None: the
         errors are kept, whatever they cost.
     row_error
         What each row of weights may be off by at most, relative to its size, ``|u - u~| / |u|`` of the
-        2-norms, 0.01 to 8. Rows are what the first axis counts; a tensor of one dimension, or of rows of one
-        element, is one row. Blocks with rows that are too small for their tensor's step size have finer
-        ones. See ``docs/rows.md``. "auto": half of the tensor's `error` (as rules, second moments and a
-        budget leave it), but at least 0.25 and at most 1. None: rows are not looked at.
+        2-norms, 0.01 to 8. Rows are what the first axis counts. A tensor of one dimension, or of rows of one
+        element, is one row. See ``docs/rows.md``. "auto": half of the tensor's `error` (as rules, second
+        moments and a budget leave it), but at least 0.25 and at most 1. None: rows are not looked at.
     name
         What the policy is called in records.
     weighted
-        Whether errors are divided by sensitivity: where the state holds second moments, tensors of weights
-        for which they are large get less than `error`, down to a fifth, others more, up to twice.
-        `error` is then the mean over all, weighted by the roots of the second moments. Rules that give
-        an error hold as they are.
+        Whether second moments in the state say where errors matter. Weights with large ones get less than
+        `error`, down to a fifth of it. Others get more, up to twice. `error` is then the mean, weighted by
+        the roots of the second moments. Rules that give an error hold as they are.
+
+    Examples
+    --------
+    >>> store.policy = lcstore.Policy(error=0.5, rules={"ema/**": "plain"})
+    >>> store.policy.error
+    0.5
     """
 
     error: float | None = 1.0

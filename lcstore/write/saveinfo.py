@@ -25,26 +25,27 @@ class SaveInfo:
         `node` is the one saved last.
     exact
         Whether every bit of the state comes back.
-    bytes_raw, bytes_stored
-        Of the state's tensors, and of everything written for it: chunks, metadata, its record, a new layout,
-        parity, second copies (and an anchor that the save added beside the state, which `StepInfo` leaves
-        out, as it is an edge of its own). Marks such as tags are not counted.
+    bytes_raw
+        Bytes of the state's tensors in memory.
+    bytes_stored
+        Bytes of everything that was written for it: chunks, metadata, its record, a new layout, parity,
+        second copies. An anchor that the save added beside the state is counted too. (`StepInfo` leaves it
+        out, as it is an edge of its own.) Marks such as tags are not counted.
     objects
         Objects written.
-    error, lag
-        Tracking error of the weights in checkpoint intervals, and the part of it along the last update,
-        estimated on samples; None for an anchor.
+    error
+        Tracking error of the weights in checkpoint intervals, estimated on samples. None for an anchor.
+    lag
+        The part of `error` along the last update, estimated on samples. None for an anchor.
     seconds
-        Wall time by phase: ``flatten``, ``code`` (chunks go out meanwhile), ``commit`` (what is still on its
-        way, the record, and the look around), ``total``.
+        Wall time by phase. ``flatten``: naming the tensors. ``code``: coding them, while chunks go out.
+        ``commit``: the last chunks, the record, and the look around. ``total``: all of it.
     bytes_protection
         Of `bytes_stored`: parity, and second copies of what is read first.
     row_error, row_error_at
-        The largest relative error ``|u - u~| / |u|`` among the rows of weights that were looked at for it,
-        and the name of their tensor. Looked at are one in eight tensors in turn and the two that come
-        nearest to the bound: in each the smallest rows, 2,048 elements of them, and as many rows in turn (all
-        rows of a tensor of up to 4,096 elements). None for an anchor, where nothing moved, and where the
-        policy has no `row_error`.
+        The largest relative error ``|u - u~| / |u|`` of a row of weights, and the name of its tensor. A save
+        looks at a part of the rows only; see ``docs/rows.md``. None for an anchor, where nothing moved, and
+        where the policy has no `row_error`.
     """
 
     step: int

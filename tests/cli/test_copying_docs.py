@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kit.pages import blocks_of
 from typer.testing import CliRunner
 
 import lcstore
 from lcstore.cli.app import app
-
-PAGE = Path(lcstore.__file__).parents[1] / "docs" / "copying.md"
 
 
 def test_the_page_holds(tmp_path, monkeypatch, capsys):
@@ -24,13 +22,11 @@ def test_the_page_holds(tmp_path, monkeypatch, capsys):
             store.save(step, {"model": {"w.weight": rng.standard_normal((32, 32)).astype(np.float32)}})
         wanted = store.restore(200, to="numpy")["model"]["w.weight"]
     space: dict[str, Any] = {}
-    for language, block in re.findall(
-        r"^```(sh|python)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S
-    ):
-        if language == "python":
-            exec(compile(block, str(PAGE), "exec"), space)
+    for block in blocks_of("docs/copying.md"):
+        if block.language == "python":
+            block.run(space)
             continue
-        for line in block.splitlines():
+        for line in block.code.splitlines():
             result = CliRunner().invoke(app, shlex.split(line)[1:])
             assert result.exit_code == 0, (line, result.output)
     assert {path.name for path in Path().iterdir()} == {

@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.pages import blocks_of
 from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
 
 EVERY = ("compact", "collect", "retain", "retire", "tag", "untag", "pin", "unpin")
-DOCUMENT = Path(lcstore.__file__).parents[1] / "docs" / "maintenance.md"
 KEEP = "latest:3 | every:100"
 KEPT = [0, 100, 200, 270, 280, 290]
 
@@ -365,7 +365,7 @@ def test_help(command):
 
 
 def snippets(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", DOCUMENT.read_text(encoding="utf-8"), re.S | re.M)
+    return [block.code for block in blocks_of("docs/maintenance.md", language)]
 
 
 def test_the_commands_of_the_document(filled, tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 import pickle
-import re
 import subprocess
 import sys
 import threading
@@ -564,14 +563,3 @@ def test_warnings_point_at_the_line_that_called():
             line = Path(__file__).read_text(encoding="utf-8").splitlines()[warning.lineno - 1]
             assert warning.filename == __file__
             assert "lambda: " in line
-
-
-def test_the_examples_of_the_documentation_run(capsys):
-    text = (Path(__file__).parents[2] / "docs" / "snapshots.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    space: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, "docs/snapshots.md", "exec"), space)
-    assert len(blocks) == 3
-    space["store"].close()
-    assert "bytes in memory" in capsys.readouterr().out

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -470,14 +468,3 @@ def test_history_passes_over_what_was_let_go():
     with pytest.raises(NotFoundError, match="let go"):
         list(store.walk(names="**"))
     assert steps_of(store.walk()) == list(range(6))
-
-
-def test_the_examples_of_the_documentation_run(capsys):
-    text = (Path(__file__).parents[2] / "docs" / "walks.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    space: dict[str, Any] = {}
-    for block in blocks:
-        exec(compile(block, "docs/walks.md", "exec"), space)
-    assert len(blocks) == 6
-    assert set(space["average"]) == set(space["layers"])
-    assert "layers.1.weight" in capsys.readouterr().out
