@@ -149,8 +149,8 @@ def _rework(facts: dict[str, Any]) -> str:
     lost, every = facts["lost_steps"], facts["every"]
     apart = round(every * max(1.0, facts["ratio"]))
     return (
-        f"The crash cost {lost} steps of training, which were done again; with whole states in as many bytes, "
-        f"one every {apart} steps and not every {every}, it could have cost {apart}."
+        f"The crash cost {lost} steps of training, which were done again; with whole states in as many "
+        f"bytes, one every {apart} steps and not every {every}, it could have cost {apart}."
     )
 
 
