@@ -303,7 +303,7 @@ class Upkeep(Handle):
     def repair(
         self,
         *,
-        dry_run: bool = True,
+        dry_run: bool = False,
         level: Level = "checksum",
         on_progress: OnProgress | None = None,
     ) -> RepairReport:
