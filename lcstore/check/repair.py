@@ -46,7 +46,7 @@ _TRIES: Final = 4
 def repair(
     backend: Backend,
     *,
-    dry_run: bool = True,
+    dry_run: bool = False,
     level: Level = "checksum",
     on_progress: OnProgress | None = None,
 ) -> RepairReport:

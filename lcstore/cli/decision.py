@@ -28,9 +28,11 @@ def decision(report: RetireReport) -> Table | str:
     """Return every state by step: what keeps it, or why it goes."""
     let_go = defaultdict(list)
     rows: list[tuple[int, str, str, str]] = []
+    # One rule lets go of all of them: it was just typed, and is not said in each line.
+    alike = len({one.reason for one in report.retired if one.what == _STATE}) == 1
     for one in report.retired:
         if one.what == _STATE:
-            rows.append((one.step, one.node, "goes", one.reason))
+            rows.append((one.step, one.node, "goes", "" if alike else one.reason))
         else:
             what = "exact value" if one.what == _EXACT else one.what.removeprefix("pool.")
             let_go[one.node].append(f"without {what} ({one.reason})")

@@ -34,7 +34,9 @@ from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress, spread
 
 #: How often everything is listed anew, where a collector took something away meanwhile.
-_ROUNDS: Final = 5
+_ROUNDS: Final = 8
+#: Stored before what they are about, so that nothing is seen without them.
+_MARKS: Final = (keys.RETIRED, keys.NAMES, keys.CONDEMNED)
 #: Objects under way: each is held in memory.
 _WORKERS: Final = 8
 
@@ -155,7 +157,7 @@ class _Copy:
         self._read(EDGE, listing.below(keys.EDGES), edge)
         records = {
             keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
-            **{folder: listing.below(folder) for folder in (keys.RETIRED, keys.NAMES, keys.CONDEMNED)},
+            **{folder: listing.below(folder) for folder in _MARKS},
             keys.EDGES: listing.below(keys.EDGES),
             keys.NODES: listing.below(keys.NODES),
         }
@@ -215,7 +217,13 @@ class _Copy:
     def _record(self, kind: Kind[Any, Any], there: set[str], wanted: _Wanted, key: str) -> None:
         """Copy a record, and its second copy after it, where there is one."""
         copy = kind.copy_key(key)
-        data = _checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
+        try:
+            data = _checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
+        except NotFoundError:
+            if kind.folder not in _MARKS:
+                raise
+            # Swept since it was listed, and so is what it was about, which is read after it: that tells.
+            return
         twice = (copy,) if copy is not None and copy in wanted.copies else ()
         for at in (key, *twice):
             if at in there and self.target.size(at) == len(data):

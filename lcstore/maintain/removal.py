@@ -143,6 +143,7 @@ def _delete(backend: Backend, own: Sequence[str], on_progress: OnProgress | None
             key=left[0],
         )
     backend.delete(keys.STORE_KEY)
-    tidy: Callable[[Sequence[str]], None] | None = getattr(backend, "tidy", None)
+    bare = getattr(backend, "inner", backend)  # a directory that is waited for is one
+    tidy: Callable[[Sequence[str]], None] | None = getattr(bare, "tidy", None)
     if tidy is not None:
         tidy(_ORDER)

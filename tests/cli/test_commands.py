@@ -303,7 +303,22 @@ def test_help(command):
 
 @pytest.mark.parametrize(
     "command",
-    [*EVERY, "compact", "collect", "retain", "retire", "pin", "unpin", "tag", "untag", "tune", "demo"],
+    [
+        *EVERY,
+        "compact",
+        "collect",
+        "maintain",
+        "cp",
+        "rm",
+        "retain",
+        "retire",
+        "pin",
+        "unpin",
+        "tag",
+        "untag",
+        "tune",
+        "demo",
+    ],
 )
 def test_help_flows_to_the_width_of_the_terminal(command, monkeypatch):
     """A line of help that ends early ends a paragraph: the next word would not have fitted in."""

@@ -41,9 +41,9 @@ def test_it_says_what_the_crash_cost_and_what_whole_states_would_take(told):
     shown = list(demo._shown(told | {"ratio": 4.2, "lost_steps": 5, "every": 5}))
     lines = [line for line, _ in shown[0].lines(80)]
     assert any("torch.save" in line for line in lines)
-    (rework,) = (line for line in shown[1:] if "trained again" in line)
-    assert rework.startswith("So 5 steps were trained again")
-    assert "every 21 steps instead of every 5" in rework
+    (rework,) = (line for line in shown[1:] if "The crash cost" in line)
+    assert rework.startswith("The crash cost 5 steps of training")
+    assert "one every 21 steps and not every 5" in rework
 
 
 def test_the_store_is_as_told(told):

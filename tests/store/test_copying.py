@@ -233,6 +233,18 @@ def test_beside_a_collector_that_waits_for_nothing_it_is_sound(number):
     assert same(values(target), wanted)
 
 
+def test_a_mark_that_is_swept_after_it_was_listed_is_left_out(source):
+    ghost = f"retired/{'a' * 32}-{'b' * 32}-state.json"
+
+    class Sweeping(FaultBackend):
+        def list(self, prefix, foreign=None):
+            return [*super().list(prefix, foreign), *[ghost] * (not prefix)]
+
+    target = MemoryBackend.fresh()
+    lcstore.copy(Sweeping(source), target)
+    assert target.snapshot() == source.snapshot()
+
+
 def test_a_store_is_not_copied_into_itself(tmp_path):
     fill(tmp_path / "run")
     for target in (tmp_path / "run", tmp_path / "run" / "copy", tmp_path):

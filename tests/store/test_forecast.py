@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import lcstore
 from lcstore import CorruptionError
-from lcstore.storage.local import LocalBackend
+from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import FaultBackend
 
 
-def fill(url: Path | str, durability: str = "default") -> None:
+def filled(durability: str = "default") -> MemoryBackend:
+    backend = MemoryBackend.fresh()
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 64), dtype=np.float32)
-    with lcstore.open(url, grace=0, threads=1, durability=durability) as store:
+    with lcstore.open(backend, grace=0, threads=1, durability=durability) as store:
         for step in range(30):
             weights = weights + random.standard_normal(weights.shape, dtype=np.float32) * np.float32(0.01)
             moment = {"exp_avg": weights * np.float32(0.1)}
             store.save(step, {"model": {"w.weight": weights}, "optim": {"state": {0: moment}}, "n": step})
+    return backend
 
 
-def taken(url: Path) -> int:
-    return sum(path.stat().st_size for path in url.rglob("*") if path.is_file())
+def taken(backend: MemoryBackend) -> int:
+    return sum(map(len, backend.snapshot().values()))
 
 
 @pytest.mark.parametrize("durability", ["default", "none"])
@@ -33,26 +33,25 @@ def taken(url: Path) -> int:
     [None, "latest:3 | every:10", "latest:3 | every:5 | strip:optim/**:latest:2", "latest:1",
      "latest:99 | exact-only:latest:1"],
 )  # fmt: skip
-def test_it_comes_close_to_what_happens(tmp_path, keep, durability):
-    fill(tmp_path, durability)
-    with lcstore.open(tmp_path, "r+", threads=1, durability=durability) as store:
+def test_it_comes_close_to_what_happens(keep, durability):
+    backend = filled(durability)
+    with lcstore.open(backend, "r+", threads=1, durability=durability) as store:
         going = store.retain(keep, dry_run=True).retired if keep else ()
         told = store.forecast(going)
-        assert told.bytes_now == pytest.approx(taken(tmp_path), rel=0.02)
+        assert told.bytes_now == pytest.approx(taken(backend), rel=0.02)
         if keep:
             store.retain(keep)
         store.compact()
-        assert told.bytes_compacted == pytest.approx(taken(tmp_path), rel=0.05)
+        assert told.bytes_compacted == pytest.approx(taken(backend), rel=0.05)
         while store.collect().deleted_objects:
             pass
-        assert told.bytes_collected == pytest.approx(taken(tmp_path), rel=0.1)
+        assert told.bytes_collected == pytest.approx(taken(backend), rel=0.1)
         after = store.forecast()
         assert after.bytes_now == after.bytes_compacted == after.bytes_collected
 
 
-def test_no_data_is_read(tmp_path):
-    fill(tmp_path)
-    backend = FaultBackend(LocalBackend(tmp_path))
+def test_no_data_is_read():
+    backend = FaultBackend(filled())
     with lcstore.open(backend, "r", threads=1) as store:
         going = store.retain("latest:3", dry_run=True).retired
         backend.log.clear()
@@ -62,9 +61,8 @@ def test_no_data_is_read(tmp_path):
     assert sum(asked.name == "size" for asked in backend.log) <= 2
 
 
-def test_what_is_damaged_is_not_foretold(tmp_path):
-    fill(tmp_path, "none")
-    record = next((tmp_path / "nodes").iterdir())
-    record.write_bytes(b"{}")
-    with lcstore.open(tmp_path, "r") as store, pytest.raises(CorruptionError):
+def test_what_is_damaged_is_not_foretold():
+    backend = filled("none")
+    backend.put(min(backend.list("nodes")), b"{}")
+    with lcstore.open(backend, "r") as store, pytest.raises(CorruptionError):
         store.forecast()

@@ -40,6 +40,12 @@ def test_all_of_it_goes_with_its_folder(tmp_path):
         lcstore.remove(tmp_path / "run")
 
 
+def test_a_directory_that_is_waited_for_goes_with_its_folder_too(tmp_path):
+    fill(tmp_path / "run")
+    lcstore.remove(tmp_path / "run", timeout=30)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_is_not_its_own_is_named_and_left(tmp_path):
     fill(tmp_path)
     mine = ["notes.txt", "nodes/desktop.ini", "data/mine", "plots/loss.png", "other/lcstore.json", ".hidden"]

@@ -69,8 +69,8 @@ def collection(report: CollectReport) -> Iterator[Table | str]:
     shown.row("states that stay", report.kept_states)
     yield shown
     if report.silence is not None and math.isfinite(report.silence.seconds):
-        passed, needed = _words(round(report.silence.seconds)), _words(round(report.silence.needed))
-        yield f"Nothing was saved for {passed} ({needed} are asked for), nor stored while this looked."
+        passed, needed = _long(report.silence.seconds), _long(report.silence.needed)
+        yield f"Nothing was saved for {passed} ({needed} is asked for), nor stored while this looked."
 
 
 def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
@@ -84,6 +84,14 @@ def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
     if report.waiting:
         return [f"What is condemned is deleted by a collect that runs {grace} after that: {command}"]
     return []
+
+
+def _long(seconds: float) -> str:
+    """Return how long something was, roughly."""
+    for unit, size_of in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size_of:
+            return f"{seconds / size_of:.0f} {unit}"
+    return f"{seconds:.0f} s"
 
 
 def _words(seconds: float) -> str:

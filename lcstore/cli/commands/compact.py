@@ -68,7 +68,7 @@ def compaction(report: CompactReport) -> Iterator[Table | str]:
     """Yield what was added, or would be."""
     shown = Table("compaction", "", header=False)
     shown.row("edges", _edges(report))
-    shown.row("to be written" if report.dry_run else "written", size(report.bytes_written))
+    shown.row("weights to be written" if report.dry_run else "written", size(report.bytes_written))
     shown.row("bytes of weights, when collected", _change(size, report.bytes_before, report.bytes_after))
     if report.bytes_besides:
         shown.row("against damage", f"{size(report.bytes_besides)} of that: anchors")

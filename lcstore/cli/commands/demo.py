@@ -148,10 +148,9 @@ def _rework(facts: dict[str, Any]) -> str:
     """Return what the crash cost, and what it would have with files of whole states of as many bytes."""
     lost, every = facts["lost_steps"], facts["every"]
     apart = round(every * max(1.0, facts["ratio"]))
-    steps = "1 step was" if lost == 1 else f"{lost} steps were"
     return (
-        f"So {steps} trained again; for the same bytes whole states could be saved every {apart} steps "
-        f"instead of every {every}, and a crash would cost up to {apart}."
+        f"The crash cost {lost} steps of training, which were done again; with whole states in as many "
+        f"bytes, one every {apart} steps and not every {every}, it could have cost {apart}."
     )
 
 

@@ -82,7 +82,9 @@ def _summary(url: str, report: RepairReport) -> list[str]:
     if report.actions and report.dry_run:
         lines.append(f"Nothing was changed. It would leave {left}. To do it: lcstore repair {url} --apply")
     elif report.actions:
-        lines.append(f"Repaired: {left}. What is not needed any more is deleted by: lcstore collect {url}")
+        lines.append(
+            f"Repaired: {left}. To delete what is not needed any more: lcstore collect {url} --apply"
+        )
     if report.remaining:
         lines.append(f"{len(report.remaining)} errors remain that no repair can mend; they are shown above.")
     return lines
