@@ -46,36 +46,9 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     InvalidInputError
         The tree asks for something that is not stored, or stored otherwise; the message names them.
     """
-    missing: list[Name] = []
-    made: dict[tuple[int, Hashable], tuple[Any, Any]] = {}
-
-    def converted(array: Array, leaf: Any) -> Any:
-        memory = memory_of(leaf) if is_array(leaf) else None
-        if memory is None:
-            return convert_like(array, leaf)
-        # What is tied in the tree and in the store stays so. The leaf is kept: its memory is to stay its own.
-        key = (id(array), memory)
-        if key not in made:
-            made[key] = convert_like(array, leaf), leaf
-        return made[key][0]
-
-    def one(name: Name, leaf: Any) -> Any:
-        wants_tensor = is_array(leaf) or is_abstract(leaf)
-        if not wants_tensor and name in leaves:
-            return leaves[name]
-        try:
-            if wants_tensor and name in tensors:
-                return converted(tensors[name], leaf)
-            if wants_tensor and is_number(leaves.get(name)):
-                return number_like(leaves[name], leaf)
-            if is_number(leaf) and name in tensors:
-                return number_of(tensors[name], type(leaf))
-        except InvalidInputError as error:
-            raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
-        missing.append(name)
-        return None
-
-    tree = fill_like(like, one)
+    filler = _Filler(tensors, leaves)
+    tree = fill_like(like, filler.fill)
+    missing = filler.missing
     if missing:
         shown = ", ".join(repr(format_name(name)) for name in missing[:5])
         raise InvalidInputError(
@@ -83,6 +56,44 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
             + (", ..." if len(missing) > 5 else "")
         )
     return tree
+
+
+class _Filler:
+    """What is stored, given as the leaves of a tree have it."""
+
+    def __init__(self, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -> None:
+        self.tensors = tensors
+        self.leaves = leaves
+        self.missing: list[Name] = []
+        #: What was given for tensors, each with its leaf: so the memory of that stays its own.
+        self.made: dict[tuple[int, Hashable], tuple[Any, Any]] = {}
+
+    def fill(self, name: Name, leaf: Any) -> Any:
+        """Return what is stored under a name; note where nothing is that the leaf can be."""
+        wants_tensor = is_array(leaf) or is_abstract(leaf)
+        if not wants_tensor and name in self.leaves:
+            return self.leaves[name]
+        try:
+            if wants_tensor and name in self.tensors:
+                return self._tensor(self.tensors[name], leaf)
+            if wants_tensor and is_number(self.leaves.get(name)):
+                return number_like(self.leaves[name], leaf)
+            if is_number(leaf) and name in self.tensors:
+                return number_of(self.tensors[name], type(leaf))
+        except InvalidInputError as error:
+            raise InvalidInputError(f"tensor {format_name(name)!r}: {error.message}") from error
+        self.missing.append(name)
+        return None
+
+    def _tensor(self, array: Array, leaf: Any) -> Any:
+        """Return a tensor as its leaf has it: one for all names that are tied in store and tree."""
+        memory = memory_of(leaf) if is_array(leaf) else None
+        if memory is None:
+            return convert_like(array, leaf)
+        key = (id(array), memory)
+        if key not in self.made:
+            self.made[key] = convert_like(array, leaf), leaf
+        return self.made[key][0]
 
 
 def tree_of(

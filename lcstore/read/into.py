@@ -196,7 +196,7 @@ def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:
         )
     if not target.flags.writeable:
         raise InvalidInputError(f"the array for {name!r} is read-only")
-    return lambda: np.copyto(target, saved)
+    return lambda: np.copyto(target, value)
 
 
 def _filling_tensor(name: str, value: Array, target: Any) -> Callable[[], object]:

@@ -71,7 +71,9 @@ def is_array(obj: object) -> bool:
 
 def is_variable(obj: object) -> bool:
     """Return whether `obj` is a variable of Flax NNX, which only says what kind of thing its value is."""
-    return is_instance(obj, "flax.nnx", "Variable") or is_instance(obj, "flax.nnx", "VariableState")
+    return "flax.nnx" in sys.modules and (
+        is_instance(obj, "flax.nnx", "Variable") or is_instance(obj, "flax.nnx", "VariableState")
+    )
 
 
 def value_of(variable: Any) -> Any:

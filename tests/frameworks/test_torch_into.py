@@ -288,6 +288,13 @@ def test_hooks_of_a_module_may_take_other_names(saved):
     assert _same(target.net.state_dict(), state["model"].state_dict())
 
 
+def test_tensors_go_into_numpy_arrays():
+    store, array = lcstore.open(MemoryBackend.fresh()), np.zeros(3, np.float32)
+    store.save(0, {"w": torch.arange(3.0).to(torch.bfloat16)})
+    store.restore_into(0, {"w": array})
+    assert array.tolist() == [0, 1, 2]
+
+
 def test_numpy_arrays_go_into_a_module():
     store, model = lcstore.open(MemoryBackend.fresh(), policy="lossless"), torch.nn.Linear(3, 2)
     store.save(0, {"model": {"weight": np.ones((2, 3), np.float32), "bias": np.zeros(2, np.float32)}})

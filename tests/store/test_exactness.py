@@ -56,7 +56,7 @@ def test_small_tensors_are_exact_while_they_are_few():
 
 def test_a_policy_widens_and_narrows():
     big = np.ones((200, 300), np.float32)
-    state = {"model": {"layer.weight": big, "table": big}}
+    state = {"model": {"layer.weight": big, "table": big.copy()}}
     assert roles_of(state, Policy(rules={"model/layer.weight": "plain"}))["layer.weight"] == "plain"
     assert roles_of(state, Policy(rules={"model/table": "weights"}))["table"] == "weights"
 
