@@ -48,7 +48,8 @@ def named(reader: Reader, at: At, run: int | str | None = None) -> NodeName:
     NotFoundError
         There is no such state.
     """
-    by = split_best(check_at(at))
+    at = check_at(at)
+    by = split_best(at)
     return reader.index.resolve(at, run) if by is None else best(reader, *by, run)
 
 

@@ -180,7 +180,7 @@ def test_show_says_what_is_there_instead(saved):
     assert "3 steps from 0 to 20" in result.stderr
     result = call("show", saved, "nothing/**")
     assert result.exit_code == 1
-    assert f"lcstore show 'file://{saved}@20'" in result.stderr
+    assert f"lcstore show '{saved}@20'" in result.stderr
     assert "it has 'model', 'epoch'" in result.stderr
     assert result.stderr.count("\n") == 1
 

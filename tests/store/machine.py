@@ -220,7 +220,7 @@ class History(RuleBasedStateMachine):
         )
         for tag in tags:
             self.tagged.setdefault(tag, []).append(node)
-        assert info.tags == tags
+        assert info.tags == tuple(sorted(tags))
         head = handle.store._writer.head
         if head is not None and head.node == node and not exact:
             ops = handle.store._writer.track.columns.op
@@ -333,7 +333,10 @@ class History(RuleBasedStateMachine):
             assert handle.store.latest_step() is None
             return
         assert handle.store.steps() == sorted({known.step for known in kept})
-        latest = max(kept, key=lambda known: known.order)
+        # The latest of a handle that saves is its own run's.
+        mine = [known for known in kept if known.order[:2] in handle.orders]
+        mine = [known for known in mine if known.order[0] == handle.orders[-1][0]]
+        latest = max(mine or kept, key=lambda known: known.order)
         assert handle.store.latest_step() == latest.step
         assert handle.store.info().node == latest.node
         for known in self.sampled():

@@ -18,7 +18,7 @@ from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import StoreRecord, utc_now
 from lcstore.index.contents import Contents, read_contents
 from lcstore.maintain.collect import Collector
-from lcstore.maintain.verdict import condemnable, judge
+from lcstore.maintain.verdict import Verdict, condemnable, judge
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend
@@ -142,20 +142,19 @@ def lost_to_damaged_reads(start: Forked, collect: Collect) -> list[str]:
 class NeverLooksAgain(Collector):
     """Deletes what it condemned, whatever was committed since."""
 
-    def _contents(self, before: Contents | None) -> Contents:
+    def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
         if before is None:
-            return super()._contents(None)
-        return replace(before, condemned=self.backend.list(keys.CONDEMNED))
+            return super()._judged(None)
+        before = replace(before, condemned=self.backend.list(keys.CONDEMNED))
+        return before, judge(before, self._layout, self.durability)
 
 
 class ByAgeAlone(Collector):
     """Deletes what was not needed when it looked, condemning nothing."""
 
     def run(self, *, dry_run: bool):
-        contents = self._contents(None)
-        scopes = list(
-            condemnable(contents, judge(contents, self._layout, self.durability), set(contents.data))
-        )
+        contents, verdict = self._judged(None)
+        scopes = list(condemnable(contents, verdict, set(contents.data)))
         self._delete(contents, scopes)
         self._sweep(contents, scopes)
 
@@ -164,10 +163,8 @@ class CondemnsLate(Collector):
     """Condemns what it is about to delete, after it has looked for the last time."""
 
     def run(self, *, dry_run: bool):
-        contents = self._contents(None)
-        scopes = list(
-            condemnable(contents, judge(contents, self._layout, self.durability), set(contents.data))
-        )
+        contents, verdict = self._judged(None)
+        scopes = list(condemnable(contents, verdict, set(contents.data)))
         contents = read_contents(self.backend, contents)
         free = set(condemnable(contents, judge(contents, self._layout, self.durability), set(contents.data)))
         scopes = [scope for scope in scopes if scope in free]
