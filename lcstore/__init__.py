@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from lcstore.codec.lc import LCCodec
     from lcstore.durability import Durability
     from lcstore.errors import (
+        BesideWarning,
         ClosedError,
         ConflictError,
         CorruptionError,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from lcstore.write.saveinfo import SaveInfo
 
 __all__ = [
+    "BesideWarning",
     "BestN",
     "Budget",
     "ClosedError",

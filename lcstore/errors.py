@@ -145,6 +145,10 @@ class FallbackWarning(UserWarning):
     """What was read is damaged: another path was taken, or an earlier state given as was asked for."""
 
 
+class BesideWarning(UserWarning):
+    """A run was begun anew in a store that holds other runs: to go on from one of those, resume it."""
+
+
 class DamageWarning(UserWarning):
     """What a run stands on is missing or condemned: it was saved such that this does no more harm."""
 

@@ -104,6 +104,11 @@ class VerifyReport:
         """Whether everything that was committed is there."""
         return not any(finding.severity == "error" for finding in self.findings)
 
+    @property
+    def can_be_mended(self) -> int:
+        """How many findings are of damage that costs nothing yet, and that a repair makes good."""
+        return sum(found.severity == "warning" and found.next == REPAIR for found in self.findings)
+
     def count(self, severity: Severity) -> int:
         """Return how many findings there are of one severity."""
         return sum(finding.severity == severity for finding in self.findings)

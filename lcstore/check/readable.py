@@ -159,7 +159,8 @@ class Readable:
             self.findings.add("error" if is_amiss(name) else "warning", "name", name, _FOREIGN)
         aside = self.listing.by_folder.pop(keys.QUARANTINE, [])
         if aside:
-            message = f"{len(aside)} of the store's records could not be read: a repair set them aside"
+            objects = "1 object" if len(aside) == 1 else f"{len(aside)} objects"
+            message = f"{objects} that a repair set aside as damaged"
             self.findings.add("info", "quarantine", keys.QUARANTINE, message)
         self.listing.drop_unparsable(self._unparsable)
         for folder, found in self.listing.by_folder.items():

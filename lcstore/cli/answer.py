@@ -166,8 +166,35 @@ class Answer:
         except LcstoreError:
             return []
 
+    def _is_store(self, url: str) -> bool:
+        from lcstore.storage.finding import stores_below
+
+        try:
+            return stores_below(url, self.storage_options, levels=0, most=1) == [url]
+        except LcstoreError:
+            return False
+
+    def _has_states(self) -> bool:
+        from lcstore.format.keys import NODES
+        from lcstore.storage.targets import open_backend
+
+        try:
+            return bool(open_backend(self.url, self.storage_options).list(NODES))
+        except LcstoreError:
+            return False
+
     def _no_store(self) -> str:
         """Return what there is instead: people name the folder of all runs by mistake."""
+        store, mark, state = self.url.rpartition("@")
+        if mark and store and "/" not in state and self._is_store(store):
+            self.next = f"lcstore show {self.quoted}"
+            return f"it names a state; this command takes the store alone, {store}"
+        if self._has_states():
+            self.next = f"lcstore verify {self.quoted}"
+            return (
+                "lcstore.json is missing here, and so is its second copy, beside records of states: the next "
+                "save of a training run writes it anew"
+            )
         below = self.stores_below(levels=2, most=_MOST_STORES + 1)
         if not below:
             return "there is no store here: check the URL (the first save of a training run makes one)"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from lcstore.cli.commands.collect import collect
 from lcstore.cli.commands.compact import compact
@@ -30,7 +31,27 @@ from lcstore.cli.commands.untag import untag
 from lcstore.cli.commands.verify import verify
 from lcstore.version import __version__
 
+#: What is said where a command is asked for that there is not, and its nearest name would mislead.
+_INSTEAD: Final = {
+    **dict.fromkeys(("restore", "load", "resume"), "in Python: lcstore.open(URL).restore(STEP)"),
+    **dict.fromkeys(("export", "convert"), "in Python: torch.save(store.restore(STEP), path)"),
+    **dict.fromkeys(("delete", "remove"), "lcstore retire URL@STEP for a state, lcstore rm URL for a store"),
+    "save": "in Python: lcstore.open(URL).save(step, state)",
+    "copy": "lcstore cp URL URL",
+}
+
+
+class _Commands(TyperGroup):
+    """The commands, and what is said of one that there is not."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] in _INSTEAD:
+            ctx.fail(f"No such command {args[0]!r}. Instead, {_INSTEAD[args[0]]}")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
+    cls=_Commands,
     help="Keep every training checkpoint: small deltas over any storage, verified on the way back.",
     epilog="Exit status: 0 good, 1 a problem was found, 2 wrong usage. New here? Run: lcstore demo",
     no_args_is_help=True,

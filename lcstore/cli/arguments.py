@@ -136,6 +136,11 @@ def understood(option: str, read: Callable[[str], T], text: str | None) -> T | N
         raise typer.BadParameter(f"{option}: {error}") from error
 
 
+def as_typed(keeps: list[str] | None) -> str:
+    """Return all ``--keep`` as one, in the words of the user."""
+    return " | ".join(keeps or ())
+
+
 def retention_of(keeps: list[str] | None) -> Retention:
     """Return the retention that all ``--keep`` make together."""
     from lcstore.retention.parse import parse_retention

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -50,9 +51,21 @@ def check_tag(tag: str) -> str:
 
 def check_step(step: object) -> int:
     """Return a training step, or raise `InvalidInputError`."""
-    if isinstance(step, bool) or not isinstance(step, int | np.integer) or not 0 <= int(step) <= MAX_STEP:
-        raise InvalidInputError(f"a step is an integer from 0 to 2**63 - 1, not {step!r:.100}")
-    return int(step)
+    number = None if isinstance(step, bool | np.bool_) else _integer(step)
+    if number is None or not 0 <= number <= MAX_STEP:
+        what = repr(step)[:100] if isinstance(step, int | float | str) else f"a {type(step).__qualname__}"
+        raise InvalidInputError(
+            f"a step is an integer from 0 to 2**63 - 1, not {what}: save(step, state). Names are for tags"
+        )
+    return number
+
+
+def _integer(value: object) -> int | None:
+    """Return what is an integer, of whichever library, as Python's."""
+    try:
+        return index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
 
 
 def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
@@ -86,6 +99,8 @@ def check_labels(
 ) -> Labels:
     """Refuse what a record cannot keep, before anything is written."""
     numbers = {}
+    if not isinstance(metrics or {}, Mapping):
+        raise InvalidInputError(f"metrics is {metrics!r:.100}: give a dict, {{'loss': 1.5}}")
     for name, value in (metrics or {}).items():
         try:
             # Losses are often given as they are: torch warns of a float that forgets the graph behind it.

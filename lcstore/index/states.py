@@ -61,6 +61,11 @@ class Listed:
     info: StepInfo | None = None
     problem: LcstoreError | None = None
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics that were given with the save; none where its record was not read."""
+        return {} if self.info is None else self.info.metrics
+
 
 class _Labels:
     """What the names of tags, pins, retirements and condemnations say of nodes."""

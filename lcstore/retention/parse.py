@@ -54,6 +54,11 @@ _SHORT: Final = re.compile(r"([a-z-]+)(?::(.*))?", re.DOTALL)
 _QUOTED_OR_MARK: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()|]""", re.DOTALL)
 
 
+def as_rule(keep: Retention | str) -> Retention:
+    """Return a rule that is given as one, or as text; errors as for `parse_retention`."""
+    return keep if isinstance(keep, Retention) else parse_retention(keep)
+
+
 def parse_retention(text: str) -> Retention:
     """Return the rule that `text` describes.
 

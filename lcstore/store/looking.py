@@ -332,11 +332,12 @@ class Looking(Handle):
         return self._reader.listed().steps(run)
 
     def latest_step(self, *, run: Run = None) -> int | None:
-        """Return the step of the latest commit (which need not be the greatest), or None.
+        """Return the step of the latest state (which need not be the greatest), or None where there is none.
 
-        That is the latest of this handle's own run once it has saved, or of `run`; otherwise, of all.
+        It is what `restore` and `resume` give: of this handle's own run once it has saved, or of `run`;
+        otherwise, of all.
         """
-        self._reader.listed(full=False)
+        self._reader.listed()
         latest = self._index.latest(run)
         return None if latest is None else latest.step
 

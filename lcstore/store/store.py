@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 from lcstore.durability import Durability
-from lcstore.errors import CorruptionError, InvalidInputError, UnrecognisedWarning, warn
+from lcstore.errors import BesideWarning, CorruptionError, InvalidInputError, UnrecognisedWarning, warn
 from lcstore.format.labels import At, OnCorrupt, Run, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
@@ -173,12 +173,28 @@ class Store(Looking, Upkeep):
             staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
             if skip_below > 0 and not exact and not tags and self._writer.moved(staged) < skip_below:
                 return self._writer.skipped(staged, started)
-            before = self._writer.track.layout
+            before, is_first = self._writer.track.layout, self._writer.head is None
             with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
                 info = self._writer.save(staged, started)
             self._look_at_names(before)
+            if is_first:
+                self._look_at_others(info)
         _log.info("%s: saved %s", self.url, info)
         return info
+
+    def _look_at_others(self, info: SaveInfo) -> None:
+        """Warn of a run that was begun anew beside others: whoever forgot to resume is to know."""
+        graph = self._index.graph
+        own = graph.nodes[info.node].run
+        others = [n for n in graph.nodes.values() if n.run != own and n.node not in graph.hidden]
+        if others:
+            steps = sorted(name.step for name in others)
+            warn(
+                f"run {own} begins anew at step {info.step}, beside what other runs saved to {self.url} "
+                f"(steps {steps[0]} to {steps[-1]}): to go on from that, call resume or resume_into before "
+                "the first save; for a store of its own, use another URL, or mode 'w-' to be sure",
+                BesideWarning,
+            )
 
     def _look_at_names(self, before: Layout | None) -> None:
         """Warn once where names in a state, in the one before and in the policy do not meet."""
@@ -258,11 +274,15 @@ class Store(Looking, Upkeep):
         """
         with self._lock:
             state = self._resume(at, {}, dtype, like, to)
-            head = self._writer.head
-            assert head is not None
-            graph = self._index.refresh(full=True)
-            self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
+            self._begin_anew()
             return state
+
+    def _begin_anew(self) -> None:
+        """Have the next save begin a run of its own, in the place of what stands on the head."""
+        head = self._writer.head
+        assert head is not None
+        graph = self._index.refresh(full=True)
+        self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
 
     def _resume(
         self,
@@ -317,3 +337,13 @@ class Store(Looking, Upkeep):
         """
         check_targets(targets)
         return rest_of(self._resume(at, targets, on_corrupt=on_corrupt, assign=assign), targets)
+
+    def rewind_into(
+        self, at: At, targets: Mapping[str, Any], *, assign: bool = False
+    ) -> dict[Component, Any]:
+        """Load an earlier state into objects, and go on from it as `rewind` does; return the rest."""
+        check_targets(targets)
+        with self._lock:
+            state = self._resume(at, targets, assign=assign)
+            self._begin_anew()
+            return rest_of(state, targets)

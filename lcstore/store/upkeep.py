@@ -128,14 +128,14 @@ class Upkeep(Handle):
         >>> store.steps()
         [0, 20]
         """
-        from lcstore.retention.parse import parse_retention
+        from lcstore.retention.parse import as_rule
 
         self._check_open() if dry_run else self._check_writable()
         report = retire_by(
             self._backend,
             self._index,
             self._executor,
-            parse_retention(keep) if isinstance(keep, str) else keep,
+            as_rule(keep),
             dry_run=dry_run,
             on_progress=on_progress,
         )
@@ -288,11 +288,11 @@ class Upkeep(Handle):
         InvalidInputError
             `keep` is no rule.
         """
-        from lcstore.retention.parse import parse_retention
+        from lcstore.retention.parse import as_rule
         from lcstore.store.nightly import run_parts
 
         self._check_open() if dry_run else self._check_writable()
-        rule = parse_retention(keep) if isinstance(keep, str) else keep
+        rule = as_rule(keep)
 
         def compact(retained: RetireReport) -> CompactReport:
             whole = {one.node for one in retained.retired if one.what == WHOLE_STATE}

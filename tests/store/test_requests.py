@@ -117,7 +117,7 @@ def test_opening_and_asking_for_the_latest(long):
         assert long.cost(store.latest_step) is not None
         return opened[0] + long.count, opened[1] + long.series
 
-    least(measure, (2, 2))
+    least(measure, (7, 2))  # one for the store's record; then all folders side by side
 
 
 def test_a_restore_of_a_long_path(long):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from damaged import state
 from kit.interleave import Scene, explore
@@ -98,3 +99,17 @@ def scene():
 def test_no_order_of_the_old_writer_and_a_collector_loses_what_is_acknowledged():
     found = explore(scene, 60, samples=40)
     assert found.schedules + found.cut_short + found.sampled >= 60
+
+
+def test_rewinding_into_objects_begins_a_run_too():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in range(3):
+            store.save(step, {"model": {"w": np.full(4, step)}, "n": step})
+        model = {"w": np.zeros(4, np.int64)}
+        assert store.rewind_into(1, {"model": model}) == {"n": 1}
+        assert model["w"].tolist() == [1] * 4
+        store.save(2, {"model": {"w": np.full(4, 9)}, "n": 9})
+        assert store.restore()["n"] == 9
+        with pytest.raises(lcstore.InvalidInputError):
+            store.rewind_into(1, {"model": {"w": np.zeros(5)}})
+        assert sorted(store.retain("latest:1").kept) == [2]

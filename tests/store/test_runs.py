@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -153,3 +154,56 @@ def test_a_handle_for_reading_says_so(tmp_path):
             with pytest.raises(lcstore.ReadOnlyError, match="mode 'a' or 'r\\+'"):
                 use()
         assert store.collect(dry_run=True)
+
+
+def test_there_is_no_latest_step_where_nothing_can_be_restored():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        for step in range(3):
+            store.save(step, state(step + 1))
+        for key in [key for key in backend.list("data") if "zarr" not in key]:
+            backend.delete(key)
+        store.repair()
+    with lcstore.open(backend) as store:
+        assert store.steps() == []
+        assert store.latest_step() is None
+    with lcstore.open(backend) as store:
+        store.save(7, state(7))
+        assert store.latest_step() == store.restore()["n"] == 7
+        store.pin(7)
+    with lcstore.open(backend, "r") as store:
+        assert store.latest_step() == 7
+
+
+def test_a_run_that_is_begun_beside_others_is_told_of_once():
+    backend = MemoryBackend.fresh()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with lcstore.open(backend) as store:
+            store.save(0, state(0))
+            store.save(10, state(1))
+        with lcstore.open(backend) as store:
+            store.resume()
+            store.save(20, state(2))
+    with lcstore.open(backend) as store:
+        with pytest.warns(lcstore.BesideWarning, match=r"run 3 begins anew at step 5.*steps 0 to 20.*resume"):
+            store.save(5, state(3))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.save(6, state(4))
+
+
+def test_wrong_arguments_are_told_by_what_they_are():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        with pytest.raises(InvalidInputError, match=r"not a dict: save\(step, state\)"):
+            store.save(state(0), 0)
+        with pytest.raises(InvalidInputError, match=r"not 'final'.*Names are for tags"):
+            store.save("final", state(0))
+        with pytest.raises(InvalidInputError, match=r"give a dict, \{'loss': 1\.5\}"):
+            store.save(0, state(0), metrics=3.0)
+        store.save(np.int64(3), state(0), metrics={"loss": 1.0})
+        store.save(np.array(4), state(1), metrics={"loss": 2.0})
+        assert [(one.step, one.metrics) for one in store.states()] == [(3, {"loss": 1.0}), (4, {"loss": 2.0})]
+        assert store.states(records=False)[0].metrics == {}
+        with pytest.raises(InvalidInputError, match="rule"):
+            store.retain(3)

@@ -20,19 +20,7 @@ _BYTES = ("stored", "parity", "ratio")
 _COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")
 _NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
-_SPARE = (
-    "created",
-    "exact",
-    "run",
-    "parity",
-    "error",
-    "ratio",
-    "metrics",
-    "kind",
-    "tags",
-    "weights",
-    "stored",
-)
+_SPARE = ("parity", "created", "exact", "error", "metrics", "ratio", "run")
 
 
 def ls(

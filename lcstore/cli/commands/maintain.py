@@ -19,6 +19,7 @@ from lcstore.cli.arguments import (
     Pairs,
     Threads,
     Url,
+    as_typed,
     retention_of,
     understood,
 )
@@ -32,7 +33,6 @@ from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.maintain.sizing import Forecast
-    from lcstore.retention.base import Retention
     from lcstore.store.nightly import MaintainReport
 
 
@@ -64,7 +64,7 @@ def maintain(
             going = report.retained.retired if report.retained is not None else ()
             forecast = None if apply or not report.ok else foresee(store, going)
         problems = {part: answer.named(str(error)) for part, error in report.problems.items()}
-        shown = _shown(answer, report, retention, forecast)
+        shown = _shown(answer, report, as_typed(keep), forecast)
         answer.give(report, shown, problems=problems, ok=report.ok, forecast=forecast)
         for part, problem in problems.items():
             answer.note(f"{part} failed: {problem}")
@@ -73,7 +73,7 @@ def maintain(
 
 
 def _shown(
-    answer: Answer, report: MaintainReport, retention: Retention, forecast: Forecast | None
+    answer: Answer, report: MaintainReport, keep: str, forecast: Forecast | None
 ) -> Iterator[Table | str]:
     if report.collected is not None:
         yield from collection(report.collected)
@@ -90,5 +90,5 @@ def _shown(
             yield f"Verified: {report.verified.states} states, {report.verified.objects} objects are there."
     yield from foreseen(forecast)
     if report.dry_run and report.ok:
-        command = f"lcstore maintain {answer.quoted} --keep {shlex.quote(str(retention))} --apply"
+        command = f"lcstore maintain {answer.quoted} --keep {shlex.quote(keep)} --apply"
         yield f"Nothing was changed. To do it: {command}"

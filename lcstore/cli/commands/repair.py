@@ -27,7 +27,9 @@ def repair(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Set aside what is damaged, and keep all that is whole; exit status 1 if anything is damaged.
+    """Set aside what is damaged, and keep all that is whole.
+
+    Exit status 1 if states were lost, errors remain, or something is to be done that --apply would do.
 
     Stop the writers of a damaged run first. What is set aside is deleted by `collect` alone.
     """
@@ -39,7 +41,7 @@ def repair(
             report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)
         forecast = None if apply else _foreseen(answer, report)
         answer.give(report, _shown(answer.quoted, report, forecast), ok=report.ok, forecast=forecast)
-    if not report.ok:
+    if report.remaining or report.lost or (report.dry_run and report.actions):
         raise typer.Exit(1)
 
 

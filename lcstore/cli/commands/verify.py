@@ -57,7 +57,7 @@ def verify(
         with answer.progress() as on_progress:
             report = verify_store(backend, level.value, on_progress, sample=part, max_seconds=max_seconds)
         answer.give(report, _shown(answer.quoted, report), ok=report.ok)
-    if not report.ok:
+    if not report.ok or report.can_be_mended:
         raise typer.Exit(1)
 
 
@@ -96,6 +96,12 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     looked = f"{report.states} states, {report.objects} objects{read} in {report.seconds:.1f} s"
     if report.skipped:
         looked += f"; {report.skipped} objects not looked at"
+    if report.ok and report.can_be_mended:
+        damaged = f"{report.can_be_mended} {'object is' if report.can_be_mended == 1 else 'objects are'}"
+        return [
+            f"Everything can be restored: {looked}. But {damaged} damaged or missing, and can be made again.",
+            f"Next: lcstore repair {url} --apply",
+        ]
     if report.ok:
         deeper = f" For every byte: lcstore verify {url} --level checksum"
         return [f"Good: {looked}.{deeper if report.level == 'structure' else ''}"]
