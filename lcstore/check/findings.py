@@ -107,7 +107,9 @@ class VerifyReport:
     @property
     def can_be_mended(self) -> int:
         """How many findings are of damage that costs nothing yet, and that a repair makes good."""
-        return sum(found.severity == "warning" and found.next == REPAIR for found in self.findings)
+        repair = REPAIR.partition("{")[0]
+        nexts = (found.next or "" for found in self.findings if found.severity == "warning")
+        return sum(command.startswith(repair) for command in nexts)
 
     def count(self, severity: Severity) -> int:
         """Return how many findings there are of one severity."""

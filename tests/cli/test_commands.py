@@ -372,3 +372,29 @@ def test_help_imports_nothing_heavy():
             print(sorted({"numpy", "numba", "fsspec", "zarr", "sklearn"} & set(sys.modules)))
     """
     assert _python("-c", code).stdout.splitlines()[-1] == "[]"
+
+
+def test_commands_that_people_look_for_are_answered():
+    for wanted, said in (("restore", "lcstore.open(URL).restore(STEP)"), ("delete", "lcstore rm URL")):
+        result = call(wanted, "runs/gpt")
+        assert result.exit_code == 2
+        told = " ".join(result.stderr.replace("│", " ").split())
+        assert f"No such command '{wanted}'" in told
+        assert said in told
+
+
+def test_a_state_in_the_place_of_a_store_is_told(saved):
+    result = call("ls", f"{saved}@20")
+    assert result.exit_code == 1
+    assert "it names a state" in result.stderr
+    assert f"Next: lcstore show '{saved}@20'" in result.stderr
+
+
+def test_records_without_what_makes_a_store_are_told(saved, tmp_path):
+    url = tmp_path / "half"
+    shutil.copytree(saved, url)
+    for path in (url / "lcstore.json", url / "copies" / "lcstore.json"):
+        path.unlink(missing_ok=True)
+    result = call("ls", str(url))
+    assert result.exit_code == 1
+    assert "lcstore.json is missing here" in result.stderr

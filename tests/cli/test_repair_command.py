@@ -147,3 +147,27 @@ def test_no_store(tmp_path):
     assert result.exit_code == 1
     assert "there is no store" in result.stderr
     assert not (tmp_path / "none").exists()
+
+
+def test_damage_that_costs_nothing_yet_is_told_and_mended(tmp_path):
+    url = tmp_path / "a run"
+    with lcstore.open(url) as store:
+        for step in range(3):
+            store.save(step, {"model": {"w": np.full((8, 8), step + 1.5, np.float32)}})
+    chunk = max(url.glob("data/*/0/weights-float32.exact/c.0"))
+    chunk.write_bytes(bytes([chunk.read_bytes()[0] ^ 1]) + chunk.read_bytes()[1:])
+    found = call("verify", str(url), "--level", "checksum")
+    assert found.exit_code == 1
+    assert "Everything can be restored" in found.stdout
+    assert f"Next: lcstore repair '{url}' --apply" in found.stdout
+    assert call("repair", str(url)).exit_code == 1
+    assert call("repair", str(url), "--apply").exit_code == 0
+    assert call("repair", str(url), "--apply").exit_code == 0
+    found = call("verify", str(url), "--level", "checksum")
+    assert found.exit_code == 0
+    assert "1 object that a repair set aside" in found.stdout
+
+
+def test_a_repair_that_loses_a_state_says_so_by_its_status(broken):
+    assert call("repair", str(broken), "--apply").exit_code == 1
+    assert call("repair", str(broken), "--apply").exit_code == 0

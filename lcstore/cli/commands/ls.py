@@ -20,7 +20,19 @@ _BYTES = ("stored", "parity", "ratio")
 _COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")
 _NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
-_SPARE = ("parity", "created", "exact", "error", "metrics", "ratio", "run")
+_SPARE = (
+    "parity",
+    "created",
+    "exact",
+    "error",
+    "run",
+    "ratio",
+    "metrics",
+    "kind",
+    "tags",
+    "weights",
+    "stored",
+)
 
 
 def ls(
