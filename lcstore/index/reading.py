@@ -82,7 +82,7 @@ def read_listed(backend: Backend, kind: Kind[Any, R], key: str, missing: str) ->
         except NotFoundError as error:
             raise CorruptionError(missing, key=key) from error
     except CorruptionError as damage:
-        found = read_copy(backend, kind, key, damage)
+        found = read_copy(backend, kind, key, damage, gone=isinstance(damage.__cause__, NotFoundError))
         tell(backend, damage, "its second copy was read")
         return found
 
@@ -97,11 +97,13 @@ def _read_at(backend: Backend, kind: Kind[Any, R], key: str, at: str) -> tuple[R
     return read_twice(read)
 
 
-def read_copy(backend: Backend, kind: Kind[Any, R], key: str, damage: LcstoreError) -> tuple[R, int]:
+def read_copy(
+    backend: Backend, kind: Kind[Any, R], key: str, damage: LcstoreError, *, gone: bool
+) -> tuple[R, int]:
     """Return a record by its second copy, and how many bytes that has.
 
-    A copy is deleted before what it is a copy of: where this one is found after the record was not, nobody
-    has let go of that; or it was stored after a collector took the edge, of which then nothing is left.
+    A copy is deleted before what it is a copy of: where this one is found after the record was not (`gone`),
+    nobody has let go of that; or it was stored after a collector took the edge, of which nothing is left.
 
     Raises
     ------
@@ -113,7 +115,7 @@ def read_copy(backend: Backend, kind: Kind[Any, R], key: str, damage: LcstoreErr
         raise damage
     try:
         record, nbytes = _read_at(backend, kind, key, copy)
-        is_left = isinstance(record, NodeRecord | EdgeRecord) and not is_stored(backend, record.edge)
+        is_left = gone and isinstance(record, NodeRecord | EdgeRecord) and not is_stored(backend, record.edge)
     except LcstoreError as error:
         raise damage from error
     if is_left:
@@ -155,7 +157,8 @@ def read_each(
             found = read_once(key)
         if isinstance(found.error, CorruptionError | NotFoundError):
             try:
-                record, nbytes = read_copy(backend, kind, key, found.error)
+                gone = isinstance(found.error, NotFoundError)
+                record, nbytes = read_copy(backend, kind, key, found.error, gone=gone)
             except LcstoreError:
                 return found
             return ReadRecord(key, nbytes, record, found.error)

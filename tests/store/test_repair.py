@@ -77,8 +77,9 @@ def check(whole: Any, objects: dict[str, bytes], level: str = "checksum") -> Rep
                 assert same(store.restore(node, names="model/**")["model"], value["model"])
             elif (node, markkeys.EXACT_VALUE) in lost:
                 assert same(store.restore(node), value)
-            else:
-                assert node not in graph.nodes or node in graph.hidden
+            elif node in graph.nodes and node not in graph.hidden:
+                # A reader gives up after some ways around what is damaged; with that mended it need not.
+                assert same(store.restore(node), states[node])
         assert report.latest == store.latest_step()
         goes_on(store)
     return report
