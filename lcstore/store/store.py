@@ -184,13 +184,15 @@ class Store(Looking, Upkeep):
 
     def _look_at_others(self, info: SaveInfo) -> None:
         """Warn of a run that was begun anew beside others: whoever forgot to resume is to know."""
-        graph = self._index.graph
-        own = graph.nodes[info.node].run
-        others = [n for n in graph.nodes.values() if n.run != own and n.node not in graph.hidden]
+        graph, head = self._index.graph, self._writer.head
+        assert head is not None
+        # By the id: two handles that begin at the same time may take the same number.
+        nodes = [*graph.nodes.values()]
+        others = [n for n in nodes if n.run_id != head.run_id and n.node not in graph.hidden]
         if others:
             steps = sorted(name.step for name in others)
             warn(
-                f"run {own} begins anew at step {info.step}, beside what other runs saved to {self.url} "
+                f"run {head.run} begins anew at step {info.step}, beside what other runs saved to {self.url} "
                 f"(steps {steps[0]} to {steps[-1]}): to go on from that, call resume or resume_into before "
                 "the first save; for a store of its own, use another URL, or mode 'w-' to be sure",
                 BesideWarning,
