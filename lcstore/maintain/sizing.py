@@ -22,6 +22,7 @@ from lcstore.format.bodies import split_layouts
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeName
 from lcstore.index.contents import Contents, Stored, read_contents
+from lcstore.index.kinds import KINDS
 from lcstore.maintain.compact import Compactor
 from lcstore.maintain.retire import Retired
 from lcstore.maintain.verdict import condemnable, judge, objects_of
@@ -159,12 +160,8 @@ def all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:
 
 def _copy_of(key: str) -> str | None:
     """Return the key of the second copy of a record or a layout."""
-    folder = key.partition("/")[0]
-    if folder == keys.NODES:
-        return keys.copy_key(keys.parse_node_key(key).node)
-    if folder == keys.EDGES:
-        return keys.copy_key(keys.edge_stem(key))
-    return keys.copy_key(keys.parse_layout_key(key)) if folder == keys.LAYOUTS else None
+    kind = KINDS.get(key.partition("/")[0])
+    return None if kind is None else kind.copy_key(key)
 
 
 def _let_go(contents: Contents, going: Iterable[Retired]) -> frozenset[str]:

@@ -71,10 +71,10 @@ class Reader:
         if self.closed:
             raise ClosedError(f"this handle of {self.url} is closed: open the store again")
 
-    def listed(self, *, full: bool = True) -> Graph:
+    def listed(self) -> Graph:
         """List what is there anew."""
         self.check_open()
-        return self.index.refresh(full=full)
+        return self.index.refresh(full=True)
 
     def node(self, name: NodeName) -> Node:
         """Read a node's record and layout."""
