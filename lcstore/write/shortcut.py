@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from concurrent.futures import Executor
 from contextlib import suppress
-from functools import partial
-from threading import Semaphore
 from typing import Final
 
 from lcstore.durability import NAMED, Durability
@@ -65,9 +64,8 @@ class ShortcutWrite:
             An object could not be stored, or reads back differently.
         """
         layout = self.merger.layout
-        room = Semaphore(max(1, MEMORY // bytes_per_job(layout)))
         try:
-            run_all(self.executor, [partial(self._merge, job, room) for job in self.merger.jobs()])
+            self._merge_all(max(1, MEMORY // bytes_per_job(layout)))
             self.merger.prove()
             self.written.put_metadata(layout)
         except BaseException as error:
@@ -112,11 +110,31 @@ class ShortcutWrite:
                 put_object(self.backend, keys.copy_key(keys.edge_stem(key)), data)
                 self.written.count_besides(len(data))
 
-    def _merge(self, job: MergeJob, room: Semaphore) -> None:
+    def _merge_all(self, at_once: int) -> None:
+        """Merge chunk after chunk, some at once.
+
+        No more threads than that take part: an allocator keeps what each thread used last.
+        """
+        jobs = deque(self.merger.jobs())
+
+        def work() -> None:
+            while True:
+                try:
+                    job = jobs.popleft()
+                except IndexError:
+                    return
+                try:
+                    self._merge(job)
+                except BaseException:
+                    jobs.clear()
+                    raise
+
+        run_all(self.executor, [work] * min(at_once, len(jobs)))
+
+    def _merge(self, job: MergeJob) -> None:
         """Merge a chunk, write it, and read back what was written."""
-        with room:
-            for chunk in job():
-                self._check(self.written.put_chunk(chunk))
+        for chunk in job():
+            self._check(self.written.put_chunk(chunk))
 
     def _check(self, ref: ObjectRef) -> None:
         try:
