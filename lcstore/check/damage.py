@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
@@ -14,7 +14,7 @@ from lcstore.arrays import Array
 from lcstore.check.readable import Readable
 from lcstore.format import keys
 from lcstore.format.records import EdgeRecord
-from lcstore.graph.paths import TwoWayPaths, cheapest_paths
+from lcstore.graph.paths import DAMAGED, TwoWayPaths, cheapest_paths
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link, shortcut_link
 
@@ -44,6 +44,7 @@ class Harm(NamedTuple):
 
 #: None where everything can be had.
 State: TypeAlias = Harm | None
+_NOWHERE: Final = Harm(None, NO_PATH)
 
 
 def weight_of(state: State) -> tuple[bool, int]:
@@ -110,13 +111,38 @@ class Judge:
     def read(self, *, around: bool = False) -> dict[str, State]:
         """Return the state that readers find of each node to which a path leads.
 
-        With `around` it is the paths on which readers get around edges that are damaged.
+        With `around` it is the best that readers find on their ways around edges that are damaged. As they
+        do, it leaves out what spoiled a kept state, edge by edge, until that leads to no other edges.
         """
+        states = self._read(frozenset())
+        found, avoided = states, frozenset[str]()
+        while around:
+            new = self._culprits(states, found) - avoided
+            if not new:
+                break
+            avoided |= new
+            found = self._read(avoided)
+            states |= {n: s for n, s in found.items() if weight_of(s) < weight_of(states.get(n, _NOWHERE))}
+        return states
+
+    def _culprits(self, states: Mapping[str, State], found: Mapping[str, State]) -> set[str]:
+        """Return the edges that spoil, on the paths last found, kept states that no path gave so far."""
+        lost = [n for n in self.store.kept if self.missing(n, states.get(n, _NOWHERE)) is not None]
+        harms = [(node, self.missing(node, found.get(node, _NOWHERE))) for node in lost]
+        links = self.store.links
+        return {_name_of(h.cause, links) for node, h in harms if h and self._depends(node, h)} - {""}
+
+    def _depends(self, node: str, harm: Harm) -> bool:
+        """Return whether another path may give what a node lacks: what its own edge sets, none does."""
+        own = self.store.own.get(node)
+        return own is not None and (harm.tensors is None or bool((harm.tensors & ~own.effect.sets).any()))
+
+    def _read(self, damaged: Container[str]) -> dict[str, State]:
+        """Return the state of each node over the cheapest path, edges of some names being a last resort."""
         graph = self.store.graph
 
-        def avoided(ref: EdgeRef) -> bool:
-            link = self.store.link(ref) if around else None
-            return graph.is_condemned(ref) or (link is not None and self.is_hurt(link))
+        def avoided(ref: EdgeRef) -> int:
+            return DAMAGED if (ref.edge or ref.target) in damaged else graph.is_condemned(ref)
 
         paths = cheapest_paths(self.outgoing, graph.nodes, avoided)
         after: defaultdict[str, list[EdgeRef]] = defaultdict(list)
@@ -130,7 +156,7 @@ class Judge:
             for ref in after[node]:
                 states[ref.target] = self.go(states[node], ref)
                 queue.append(ref.target)
-        closed = [node for node in graph.nodes if node not in paths or paths[node].condemned]
+        closed = [node for node in graph.nodes if node not in paths or paths[node].avoided]
         if closed:
             open_edges = TwoWayPaths(ref for ref in self.store.refs() if not avoided(ref))
             for node in closed:
@@ -148,7 +174,7 @@ class Judge:
         state: State = None
         for ref in path:
             state = self.go_back(state, ref) if ref.backward else self.go(state, ref)
-        forward = states.get(node, Harm(None, NO_PATH))
+        forward = states.get(node, _NOWHERE)
         if state is not None and forward is not None and state.tensors is not None:
             bad = state.tensors & (True if forward.tensors is None else forward.tensors)
             state = Harm(bad, forward.cause) if bad.any() else None
@@ -308,3 +334,12 @@ class Judge:
         if record is not None and record.layout not in self.store.layouts:
             return self.store.missing_layout(record.layout)
         return key
+
+
+def _name_of(cause: str, links: Mapping[str, Link]) -> str:
+    """Return what an edge goes by that an object or a record is of: its node, where it is one's own."""
+    if cause.startswith(f"{keys.NODES}/"):
+        return keys.parse_node_key(cause).node
+    edge = keys.edge_of(cause) or ""
+    link = links.get(edge)
+    return edge if link is None else link.node or edge

@@ -184,7 +184,7 @@ class _Repair:
         """Plan everything."""
         self._condemn_objects()
         self._condemn_edges()
-        states = self.judge.read()
+        states = self.judge.read(around=True)
         for node in self.store.kept:
             self._settle(node, states.get(node, Harm(None, NO_PATH)))
         self._give_paths(states)
@@ -277,7 +277,7 @@ class _Repair:
             if self.store.below(keys.COPIES):
                 self.backend.put(keys.copy_key(keys.edge_stem(key)), record.to_bytes())
             self.judge.add(record)  # what stands on the state has a path with it
-            states = self.judge.read()
+            states = self.judge.read(around=True)
             self._note("anchor", key, "it sets everything itself, and now has a path that says so", own.step)
 
     # Marks ----------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ count.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.paths import IsCondemned, Links
+from lcstore.graph.paths import Links
 from lcstore.graph.refs import PLANNED, ROOT, EdgeRef
 from lcstore.graph.sizes import Sizes
 
@@ -85,7 +85,7 @@ class Branches:
             left = [node for node in left if node not in self.places]
         self.nodes = [node for node in self.places if node != ROOT]
 
-    def _place(self, node: str, incoming: list[EdgeRef], is_condemned: IsCondemned) -> None:
+    def _place(self, node: str, incoming: list[EdgeRef], is_condemned: Callable[[EdgeRef], bool]) -> None:
         """Put a node on a branch if anything leads to it, and note the edges that count."""
         known = [edge for edge in incoming if edge.base in self.places]
         if not known:

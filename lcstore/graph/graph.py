@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.graph.paths import Path, TwoWayPaths, cheapest_paths, path_between
+from lcstore.graph.paths import DAMAGED, Path, TwoWayPaths, cheapest_paths, path_between
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
 
 
@@ -48,6 +48,7 @@ class Graph:
         self.hidden: set[str] = set()
         self.condemned_nodes: set[str] = set()
         self.condemned_edges: set[str] = set()
+        self._damaged: set[str] = set()
         self._paths: dict[str, Path] | None = None
         for node in nodes:
             self.add(node)
@@ -117,6 +118,14 @@ class Graph:
             self.condemned_edges.add(edge)
         self._paths = None
 
+    def avoid(self, edge: EdgeRef) -> None:
+        """Note that an edge is damaged: paths rather go over any number of edges that may be gone."""
+        self._damaged.add(edge.edge or edge.target)
+        self.condemn(node=edge.target if edge.edge is None else None, edge=edge.edge)
+
+    def _reluctance(self, edge: EdgeRef) -> int:
+        return DAMAGED if (edge.edge or edge.target) in self._damaged else self.is_condemned(edge)
+
     def is_condemned(self, edge: EdgeRef) -> bool:
         """Return whether an edge may be gone."""
         if edge.edge is None:
@@ -143,7 +152,7 @@ class Graph:
         base = self._paths.get(edge.base) if self._paths is not None else None
         if self._paths is None or base is None or edge.target not in self.nodes:
             return
-        path = base.extend(edge, self.is_condemned(edge))
+        path = base.extend(edge, self._reluctance(edge))
         if not path.better(self._paths.get(edge.target)):
             return
         if edge.target in self._outgoing:
@@ -200,9 +209,9 @@ class Graph:
     def path(self, node: str, base: str = ROOT) -> list[EdgeRef]:
         """Return the edges from the root (or from `base`) to `node` that are the cheapest to read.
 
-        That is: as few condemned edges as can be, then the least of bytes and `EDGE_COST` for each edge. Of
-        equal ones it is the one of fewer edges; then, looking back from the node, the one whose last edge is
-        the node's own, or has the smallest id.
+        That is: as few edges as can be that are known to be damaged, then as few condemned ones, then the
+        least of bytes and `EDGE_COST` for each edge. Of equal ones it is the one of fewer edges; then,
+        looking back from the node, the one whose last edge is the node's own, or has the smallest id.
 
         Raises
         ------
@@ -214,7 +223,7 @@ class Graph:
         if node not in self.nodes:
             raise NotFoundError(f"there is no node {node}")
         if base != ROOT:
-            between = path_between(base, node, self._incoming, self.nodes, self.is_condemned)
+            between = path_between(base, node, self._incoming, self.nodes, self._reluctance)
             if between is None:
                 raise CorruptionError(f"nothing leads from node {base} to node {node}")
             return between
@@ -249,7 +258,7 @@ class Graph:
     def is_in_danger(self, node: str) -> bool:
         """Return whether no path over edges that are not condemned leads forward to a node."""
         found = self._all_paths().get(node)
-        return found is None or found.condemned > 0
+        return found is None or found.avoided > 0
 
     def _path_to(self, node: str) -> Path:
         if node not in self.nodes or node not in self._all_paths():
@@ -258,7 +267,7 @@ class Graph:
 
     def _all_paths(self) -> dict[str, Path]:
         if self._paths is None:
-            self._paths = cheapest_paths(self._outgoing, self.nodes, self.is_condemned)
+            self._paths = cheapest_paths(self._outgoing, self.nodes, self._reluctance)
         return self._paths
 
     def _why_unreachable(self, node: str) -> str:

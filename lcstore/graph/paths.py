@@ -12,8 +12,10 @@ from lcstore.graph.refs import EDGE_COST, ROOT, EdgeRef
 
 #: Edges by the node that they leave from, or by the node that they lead to.
 Links: TypeAlias = Mapping[str, Iterable[EdgeRef]]
-#: Returns whether an edge is condemned.
-IsCondemned: TypeAlias = Callable[[EdgeRef], bool]
+#: Returns how much an edge is to be avoided: 0, or 1 where it may be gone, or `DAMAGED`.
+Reluctance: TypeAlias = Callable[[EdgeRef], int]
+#: More than all edges of a path that may be gone: one of those may as well be there.
+DAMAGED: Final = 1 << 32
 
 
 class Path(NamedTuple):
@@ -21,8 +23,8 @@ class Path(NamedTuple):
 
     Attributes
     ----------
-    condemned
-        Edges on the path that may be gone.
+    avoided
+        How much its edges are to be avoided.
     cost
         Bytes to read, and `EDGE_COST` for each edge.
     edges
@@ -31,7 +33,7 @@ class Path(NamedTuple):
         The last edge; None for the path that goes nowhere.
     """
 
-    condemned: int
+    avoided: int
     cost: int
     edges: int
     last: EdgeRef | None
@@ -46,12 +48,12 @@ class Path(NamedTuple):
         """What decides between two paths; only among equals the last edge does."""
         return self[:3]
 
-    def extend(self, edge: EdgeRef, condemned: bool = False) -> Path:
+    def extend(self, edge: EdgeRef, avoided: int = 0) -> Path:
         """Return the path that goes on over `edge`."""
-        return Path(self.condemned + condemned, self.cost + edge.nbytes + EDGE_COST, self.edges + 1, edge)
+        return Path(self.avoided + avoided, self.cost + edge.nbytes + EDGE_COST, self.edges + 1, edge)
 
     def better(self, other: Path | None) -> bool:
-        """Return whether this path is preferred: not condemned, cheap, short, its last edge of low rank."""
+        """Return whether this path is preferred: not avoided, cheap, short, its last edge of low rank."""
         if other is None or self.weight != other.weight:
             return other is None or self.weight < other.weight
         return self.last is not None and other.last is not None and self.last.rank < other.last.rank
@@ -61,13 +63,13 @@ class Path(NamedTuple):
 START: Final = Path(0, 0, 0, None)
 
 
-def never(edge: EdgeRef) -> bool:
-    """Return False: no edge is condemned."""
-    return False
+def gladly(edge: EdgeRef) -> int:
+    """Return 0: no edge is to be avoided."""
+    return 0
 
 
 def cheapest_paths(
-    outgoing: Links, nodes: Container[str], is_condemned: IsCondemned = never
+    outgoing: Links, nodes: Container[str], reluctance: Reluctance = gladly
 ) -> dict[str, Path]:
     """Return the cheapest path from the root to every one of `nodes` that it reaches, the root included.
 
@@ -78,20 +80,20 @@ def cheapest_paths(
         never the better one.
     nodes
         The committed nodes: no path leads through any other.
-    is_condemned
+    reluctance
         Says which edges are a last resort.
     """
-    return _search({ROOT: START}, outgoing, lambda edge: edge.target, nodes, is_condemned)
+    return _search({ROOT: START}, outgoing, lambda edge: edge.target, nodes, reluctance)
 
 
 def path_between(
-    base: str, node: str, incoming: Links, nodes: Container[str], is_condemned: IsCondemned = never
+    base: str, node: str, incoming: Links, nodes: Container[str], reluctance: Reluctance = gladly
 ) -> list[EdgeRef] | None:
     """Return the edges of the cheapest path from one node to another, in order; None if nothing leads there.
 
     The search begins at the end: what lies between two nodes is mostly far less than what lies behind them.
     """
-    found = _search({node: START}, incoming, lambda edge: edge.base, nodes, is_condemned, base)
+    found = _search({node: START}, incoming, lambda edge: edge.base, nodes, reluctance, base)
     if base not in found:
         return None
     path = []
@@ -127,7 +129,7 @@ class TwoWayPaths:
         """
         # Of two paths that cost the same it is the one that begins at `start`.
         starts = {ROOT: START._replace(edges=1), start: START}
-        found = _search(starts, self._links, lambda edge: edge.end, self._links.keys() | {end}, never, end)
+        found = _search(starts, self._links, lambda edge: edge.end, self._links.keys() | {end}, gladly, end)
         if end not in found:
             return None
         path = []
@@ -143,7 +145,7 @@ def _search(
     links: Links,
     end: Callable[[EdgeRef], str],
     nodes: Container[str],
-    is_condemned: IsCondemned,
+    reluctance: Reluctance,
     stop: str | None = None,
 ) -> dict[str, Path]:
     """Return the cheapest paths from `starts`; those that cost more than the one to `stop` may be others."""
@@ -161,7 +163,7 @@ def _search(
             to = end(edge)
             if to not in nodes and to != stop:
                 continue
-            new, old = path.extend(edge, is_condemned(edge)), found.get(to)
+            new, old = path.extend(edge, reluctance(edge)), found.get(to)
             if new.better(old):
                 found[to] = new
                 # Where only the rank of the last edge is better, the node waits in the heap already.

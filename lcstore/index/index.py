@@ -324,7 +324,7 @@ class Index:
     @staticmethod
     def _avoid(graph: Graph, edges: Iterable[EdgeRef]) -> None:
         for ref in edges:
-            graph.condemn(node=ref.target if ref.edge is None else None, edge=ref.edge)
+            graph.avoid(ref)
 
     def is_going(self, node: str) -> bool:
         """Return whether what a retired node may need is condemned; rather too often than too rarely."""

@@ -20,6 +20,7 @@ never evaluated, and a short one of words and colons.
 from __future__ import annotations
 
 import ast
+import difflib
 import inspect
 import re
 from collections.abc import Callable
@@ -51,6 +52,7 @@ _SHORT_EXAMPLES: Final = (
     "strip:optim/**:latest:2, exact-only:latest:1"
 )
 _SHORT: Final = re.compile(r"([a-z-]+)(?::(.*))?", re.DOTALL)
+_WORD: Final = re.compile(r"([A-Za-z-]+)[\s:=(]*([^\s:=()]*)\)*")
 _QUOTED_OR_MARK: Final = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[()|]""", re.DOTALL)
 
 
@@ -103,7 +105,7 @@ def _part(text: str) -> Retention:
     try:
         tree = ast.parse(text, mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InvalidInputError(f"cannot read the retention rule {text!r:.200}; {_known()}") from None
+        raise _unreadable(text) from None
     return _rule(tree, text)
 
 
@@ -124,7 +126,9 @@ def _call(tree: ast.expr, text: str) -> Retention:
         raise InvalidInputError(f"{_source(tree, text)} is no retention rule; {_known()}")
     make = _CLASSES.get(tree.func.id)
     if make is None:
-        raise InvalidInputError(f"unknown retention rule {tree.func.id!r:.100}; {_known()}")
+        meant = difflib.get_close_matches(tree.func.id, _CLASSES, n=1)
+        instead = f" (is {meant[0]} meant?)" if meant else _meant(ast.get_source_segment(text, tree) or "")
+        raise InvalidInputError(f"unknown retention rule {tree.func.id!r:.100}{instead}; {_known()}")
     if any(keyword.arg is None for keyword in tree.keywords):
         raise InvalidInputError(f"{_source(tree, text)}: arguments are written out, without **")
     arguments = [_argument(argument, text) for argument in tree.args]
@@ -159,12 +163,30 @@ def _short(word: str, arguments: list[str], text: str) -> Retention:
 def _short_keep(word: str, arguments: list[str], text: str) -> Retention:
     read = _SHORT_KEEPS.get(word)
     if read is None:
-        raise InvalidInputError(f"cannot read the retention rule {text!r:.200}; {_known()}")
+        raise _unreadable(text)
     try:
         inspect.signature(read).bind(*arguments)
     except TypeError:
-        raise InvalidInputError(f"cannot read the retention rule {text!r:.200}; {_known()}") from None
+        raise _unreadable(text) from None
     return read(*arguments)
+
+
+def _unreadable(text: str) -> InvalidInputError:
+    return InvalidInputError(f"cannot read the retention rule {text!r:.200}{_meant(text)}; {_known()}")
+
+
+def _meant(text: str) -> str:
+    """Return the rule that may have been meant, as part of a message: ``latest:3`` for ``last=3``."""
+    found = _WORD.fullmatch(text.strip())
+    near = difflib.get_close_matches(found[1].lower(), _SHORT_KEEPS, n=1) if found is not None else []
+    if found is None or not near:
+        return ""
+    meant = f"{near[0]}:{found[2]}" if found[2] else near[0]
+    try:
+        _short_keep(near[0], [found[2]] if found[2] else [], "")
+    except InvalidInputError:
+        return ""
+    return f" (is {meant} meant?)"
 
 
 def _latest(n: str) -> Retention:

@@ -76,8 +76,10 @@ def test_both_spellings(text, rule):
     ("text", "message"),
     [
         ("", "such as 'latest:3'"), ("  ", "such as"), (None, "such as"), ("x" * 20_000, "20000 characters"),
-        ("LatetsN(3)", r"unknown .* 'LatetsN'; known are LatestN\(n\), EveryNSteps\(n, offset=0\)"),
+        ("LatetsN(3)", r"unknown .* 'LatetsN' \(is LatestN meant\?\); known are LatestN\(n\), EveryNS"),
         ("newest:3", "known are .* in short latest:3"), ("latest", "in short latest:3"),
+        ("last:3", r"\(is latest:3 meant\?\)"), ("latest:1 | every=20", r"\(is every:20 meant\?\)"),
+        ("every(20)", r"\(is every:20 meant\?\)"),
         ("latest:1:2", "in short"), ("latest:x", "'x' is no whole number"), ("latest:٣", "no whole number"),
         ("strip:optim/**", "in short"), ("exact", "in short"), ("pinned:", "in short"),
         ("exact:latest:1", "exact-only:latest:1"),

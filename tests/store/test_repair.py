@@ -177,6 +177,20 @@ def object_at(objects: dict[str, bytes], step: int, part: str) -> str:
     return next(k for k in objects if k.startswith(f"data/{record_at(objects, step).edge.id}/0/{part}"))
 
 
+@pytest.mark.parametrize("harmless", [False, True])
+def test_a_state_is_kept_that_a_condemned_edge_alone_leads_to(whole, harmless):
+    """That edge may be gone; the damaged one is of no use. Damage that reaches no other state tips nothing."""
+    objects = whole[0]
+    anchor = next(key for key in objects if "-root-" in key and key.startswith(f"{keys.EDGES}/"))
+    spoiled = bad(objects, node_at(objects, 10))
+    spoiled = bad(spoiled, keys.chunk_key(keys.parse_edge_key(anchor).edge, "weights-float32", "grid", 0))
+    if harmless:
+        spoiled = bad(spoiled, object_at(objects, 0, "second-float32.set"))
+    report = check(whole, spoiled)
+    lost = {loss.step for loss in report.lost if loss.what == markkeys.WHOLE_STATE}
+    assert lost == {10}, report.lost
+
+
 def losses(report: RepairReport) -> list[tuple[int, str]]:
     return [(loss.step, loss.what) for loss in report.lost]
 
