@@ -22,8 +22,8 @@ def foresee(store: Store, going: Iterable[Retired] = ()) -> Forecast | None:
         return None
 
 
-def foreseen(found: Forecast | None) -> Iterator[Table]:
-    """Yield the bytes now, after compaction, and after collection."""
+def foreseen(found: Forecast | None) -> Iterator[Table | str]:
+    """Yield the bytes now, after compaction, and after collection, and why they grow where they do."""
     if found is None:
         return
     shown = Table("bytes of the store", "", right=("",))
@@ -31,3 +31,7 @@ def foreseen(found: Forecast | None) -> Iterator[Table]:
     shown.row("once compacted, about", size(found.bytes_compacted))
     shown.row("once collected after that, about", size(found.bytes_collected))
     yield shown
+    if found.bytes_collected > found.bytes_now:
+        yield "More than now, for edges that keep restores short, and anchors that bound what damage costs."
+    elif found.bytes_compacted > found.bytes_now:
+        yield "More at first: what merged edges stand for goes when it is collected, once its grace is over."

@@ -49,8 +49,8 @@ class CopyReport:
     ----------
     source, target
         From where to where.
-    states
-        How many states the copy has, those that were let go of too.
+    states, retired
+        How many states the copy has, and how many more that were let go of and are still there.
     objects, nbytes
         Objects and records that were copied, and their bytes.
     passed_over
@@ -60,6 +60,7 @@ class CopyReport:
     source: str
     target: str
     states: int
+    retired: int
     objects: int
     nbytes: int
     passed_over: int
@@ -92,6 +93,7 @@ class _Wanted:
     records: dict[str, list[str]] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     copies: frozenset[str] = frozenset()
+    retired: int = 0
 
 
 class _Copy:
@@ -123,9 +125,15 @@ class _Copy:
         self.target.delete_many(sorted(self.made - there - wanted.copies))
         self._check_target(wanted, record)
         self._make(wanted, record)
-        states = len(wanted.records[keys.NODES])
+        states = len(wanted.records[keys.NODES]) - wanted.retired
         return CopyReport(
-            self.source.url, self.target.url, states, self.objects, self.nbytes, self.passed_over
+            source=self.source.url,
+            target=self.target.url,
+            states=states,
+            retired=wanted.retired,
+            objects=self.objects,
+            nbytes=self.nbytes,
+            passed_over=self.passed_over,
         )
 
     def _make(self, wanted: _Wanted, record: bytes) -> None:
@@ -161,11 +169,13 @@ class _Copy:
             keys.EDGES: listing.below(keys.EDGES),
             keys.NODES: listing.below(keys.NODES),
         }
+        hidden = listing.marks({name.node for name in listing.nodes}).hidden
         return _Wanted(
             sorted(_there(listing, refs), key=lambda ref: ref.key),
             records,
             frozenset(listing.lost),
             frozenset(listing.below(keys.COPIES)),
+            sum(name.node in hidden for name in listing.nodes),
         )
 
     def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:

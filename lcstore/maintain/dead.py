@@ -41,6 +41,11 @@ class Silence:
     seconds: float
     needed: float
 
+    @property
+    def is_enough(self) -> bool:
+        """Whether a run that is silent for so long is taken for dead."""
+        return self.seconds >= self.needed
+
 
 def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: bool) -> Silence:
     """Return how long no run has written to a store.
@@ -52,7 +57,8 @@ def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: b
     grace
         That of the store: more silence than that is not asked for.
     dry_run
-        Store nothing: then it is this machine's clock that tells how long ago something was stored.
+        Store nothing, and refuse nothing: then it is this machine's clock that tells how long ago something
+        was stored.
 
     Raises
     ------
@@ -82,14 +88,19 @@ def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: b
     signs = [([moment], newest) for key in idle if (moment := at[key]) is not None]
     signs += [(saves, saves) for saves in rhythms if saves]
     found = [Silence(now - seen[-1], _needed(rhythm, grace)) for seen, rhythm in signs]
-    for silence in found:
-        if silence.seconds < silence.needed:
-            ago = f"{max(0.0, silence.seconds):.0f} s ago"
-            raise ConflictError(
-                f"the run may be alive: something was stored {ago}, and as often as it saved, it would have "
-                f"to be silent for {silence.needed:.0f} s; nothing was deleted. If it is dead, ask again then"
-            )
-    return min(found, key=lambda silence: silence.seconds, default=Silence(float("inf"), LEAST))
+    least = min(found, key=lambda silence: silence.seconds, default=Silence(float("inf"), LEAST))
+    least = next((silence for silence in found if not silence.is_enough), least)
+    if not least.is_enough and not dry_run:
+        raise ConflictError(f"{not_yet(least)}; nothing was deleted. If it is dead, ask again then")
+    return least
+
+
+def not_yet(silence: Silence) -> str:
+    """Say why a run may be alive."""
+    return (
+        f"the run may be alive: something was stored {max(0.0, silence.seconds):.0f} s ago, and as often as "
+        f"it saved, it would have to be silent for {silence.needed:.0f} s"
+    )
 
 
 def check_still(before: Contents, after: Contents) -> None:

@@ -36,7 +36,7 @@ class RemoveReport:
     url, dry_run
         Where it was, and whether nothing was changed.
     states
-        How many states it had, those that were let go of too.
+        How many states it had, those too that were let go of and are still there.
     first, last
         Their least and greatest steps; None where there is none.
     objects, nbytes

@@ -10,7 +10,7 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from lcstore.errors import ClosedError
+from lcstore.errors import ClosedError, asked_by, caller
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,7 +22,8 @@ class Workers(ThreadPoolExecutor):
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Begin a job, bound by the deadline of whoever begins it."""
         try:
-            return super().submit(copy_context().run, partial(fn, *args, **kwargs))
+            call = partial(asked_by, caller(), partial(fn, *args, **kwargs))
+            return super().submit(copy_context().run, call)
         except RuntimeError as error:
             if "shutdown" not in str(error):
                 raise

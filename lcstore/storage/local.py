@@ -18,7 +18,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Final, NoReturn
 
-from lcstore.errors import CorruptionError, NotFoundError, StorageError, UnknownOutcomeError
+from lcstore.errors import (
+    CorruptionError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from lcstore.storage.backend import BaseBackend, Names, mapped
 from lcstore.storage.later import put_off
 from lcstore.storage.safekeys import safe_join, validate_key
@@ -48,10 +54,17 @@ class LocalBackend(BaseBackend):
 
     Safe for any number of threads and processes. Links inside the root are refused, so no object lies
     outside it.
+
+    Raises
+    ------
+    InvalidInputError
+        There is a file in the place of the root.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.realpath(os.path.expanduser(os.fspath(root)))
+        if os.path.isfile(self.root):
+            raise InvalidInputError(f"{self.root} is a file; a store is a folder: name one, or a new one")
         # As fsspec writes it: a path, not percent-encoded.
         super().__init__(f"file://{Path(self.root).as_posix()}", durable=True)
         self._settled: set[str] = set()

@@ -173,6 +173,17 @@ def test_show(saved):
     assert document("show", saved, "--at", "0")["step"] == 0
 
 
+def test_of_many_tensors_and_values_some_are_shown(tmp_path):
+    url = str(tmp_path / "many")
+    with lcstore.open(url, threads=1) as store:
+        store.save(0, {f"part{number:03d}": np.ones(1) for number in range(103)} | {"epoch": 3})
+    shown = call("show", url).stdout
+    assert "part099" in shown
+    assert "part100" not in shown
+    assert "... and 3 more tensors" in shown
+    assert len(document("show", url)["tensors"]) == 103
+
+
 def test_show_says_what_is_there_instead(saved):
     result = call("show", f"{saved}@11")
     assert result.exit_code == 1

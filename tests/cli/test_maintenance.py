@@ -182,6 +182,10 @@ def test_space_of_a_dead_run_is_free_at_once(slow):
     refused = call(*words, "--apply")
     assert refused.exit_code == 1
     assert "may be alive" in refused.stderr
+    shown = call(*words)
+    assert shown.exit_code == 0
+    assert "Note: now --apply would be refused: the run may be alive" in shown.stdout
+    assert "once compacted" in shown.stdout
     assert call("collect", slow, "--grace", "0", "--apply").exit_code == 1
     for path in Path(slow).rglob("*"):
         os.utime(path, (1e9, 1e9))
@@ -288,8 +292,8 @@ def test_a_policy_for_a_metric_that_no_state_has(run):
 
 def test_tags(run):
     assert document("tag", run)["tags"]["eval"]["step"] == 250
-    assert call("tag", f"{run}@20", "gold").exit_code == 0
-    assert call("tag", f"{run}@30", "gold").exit_code == 0
+    assert "before" not in call("tag", f"{run}@20", "gold").stdout
+    assert "(it found step 20 before)" in call("tag", f"{run}@30", "gold").stdout
     assert document("tag", run)["tags"]["gold"] == {
         "step": 30, "node": node_of(run, 30), "steps": [20, 30],
     }  # fmt: skip

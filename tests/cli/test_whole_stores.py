@@ -50,6 +50,15 @@ def test_a_copy_is_the_same_and_the_next_one_passes_it_over(url, tmp_path):
     assert "were there already" in call("cp", url, target).stdout
 
 
+def test_counts_tell_states_that_were_let_go_of(url, tmp_path):
+    with lcstore.open(url, "r+") as store:
+        store.retire(10)
+    report = document("cp", url, str(tmp_path / "copy"))
+    assert (report["states"], report["retired"]) == (2, 1)
+    assert "2 states, 1 that were let go of" in call("cp", url, str(tmp_path / "copy")).stdout
+    assert "retired ones too" in call("rm", url).stdout
+
+
 def test_a_copy_to_what_holds_another_store_is_refused(url, tmp_path):
     with lcstore.open(tmp_path / "other", threads=1) as store:
         store.save(0, {"w": np.ones((8, 8), np.float32)})

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import wait
+from functools import partial
 
 import pytest
 
+from lcstore.errors import FallbackWarning, warn
 from lcstore.storage import jobs
 
 
@@ -61,3 +63,16 @@ def test_a_handle_that_is_closed_says_so():
         pass
     with pytest.raises(jobs.ClosedError, match="closed"):
         jobs.run_all(workers, [lambda: None])
+
+
+def test_a_warning_of_a_thread_points_at_whoever_asked():
+    def nested(executor):
+        jobs.run_all(executor, [partial(warn, "inside", FallbackWarning)])
+
+    with (
+        jobs.Workers(2) as outer,
+        jobs.Workers(2) as inner,
+        pytest.warns(FallbackWarning, match="inside") as caught,
+    ):
+        jobs.run_all(outer, [partial(nested, inner)])
+    assert caught[0].filename == __file__

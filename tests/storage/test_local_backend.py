@@ -13,7 +13,14 @@ import tracemalloc
 
 import pytest
 
-from lcstore.errors import CorruptionError, NotFoundError, StorageError, UnknownOutcomeError
+import lcstore
+from lcstore.errors import (
+    CorruptionError,
+    InvalidInputError,
+    NotFoundError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
 
@@ -314,3 +321,11 @@ def test_a_killed_writer_leaves_whole_objects_only(backend, root):
         for key in backend.list("data"):
             number = int(key.rpartition("/")[2])
             assert backend.get(key) == bytes([number % 256]) * 1_000_000
+
+
+@pytest.mark.parametrize("mode", ["a", "w-", "r"])
+def test_a_file_is_no_place_for_a_store(tmp_path, mode):
+    (tmp_path / "model.pt").write_bytes(b"weights")
+    with pytest.raises(InvalidInputError, match="is a file; a store is a folder"):
+        lcstore.open(tmp_path / "model.pt", mode)
+    assert (tmp_path / "model.pt").read_bytes() == b"weights"

@@ -179,7 +179,7 @@ def object_at(objects: dict[str, bytes], step: int, part: str) -> str:
 
 @pytest.mark.parametrize("harmless", [False, True])
 def test_a_state_is_kept_that_a_condemned_edge_alone_leads_to(whole, harmless):
-    """That edge may be gone; the damaged one is of no use. Damage that reaches no other state tips nothing."""
+    """That edge may be gone; the damaged one is of no use. Damage that no other state feels tips nothing."""
     objects = whole[0]
     anchor = next(key for key in objects if "-root-" in key and key.startswith(f"{keys.EDGES}/"))
     spoiled = bad(objects, node_at(objects, 10))

@@ -68,7 +68,11 @@ def collection(report: CollectReport) -> Iterator[Table | str]:
         shown.row("condemned, and too young to go", report.waiting)
     shown.row("states that stay", report.kept_states)
     yield shown
-    if report.silence is not None and math.isfinite(report.silence.seconds):
+    if report.silence is not None and not report.silence.is_enough:
+        from lcstore.maintain.dead import not_yet
+
+        yield f"Note: now --apply would be refused: {not_yet(report.silence)}."
+    elif report.silence is not None and math.isfinite(report.silence.seconds):
         passed, needed = _long(report.silence.seconds), _long(report.silence.needed)
         yield f"Nothing was saved for {passed} ({needed} is asked for), nor stored while this looked."
 

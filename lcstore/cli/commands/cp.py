@@ -53,5 +53,6 @@ def cp(
 def _shown(target: str, report: CopyReport) -> Iterator[str]:
     passed = f"; {report.passed_over} objects were there already" if report.passed_over else ""
     copied = f"{report.objects} objects, {size(report.nbytes)}"
-    yield f"Copied: {report.states} states, {copied}, lengths and hashes checked{passed}."
+    retired = f", {report.retired} that were let go of" if report.retired else ""
+    yield f"Copied: {report.states} states{retired}, {copied}, lengths and hashes checked{passed}."
     yield f"To look at it: lcstore ls {shlex.quote(target)}"

@@ -94,7 +94,7 @@ def _below(answer: Answer) -> list[str]:
 def _why_none(answer: Answer, hidden: int) -> str:
     if hidden:
         states = "1 state is" if hidden == 1 else f"{hidden} states are"
-        return f"All was let go of; {states} not deleted yet: lcstore ls {answer.quoted} --retired"
+        return f"All was let go of, or lost; {states} not deleted yet: lcstore ls {answer.quoted} --retired"
     return f"{answer.url} is a store without a state yet: a training run has still to save into it"
 
 

@@ -64,9 +64,10 @@ def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterato
             lost.row(loss.step, loss.what, ", ".join(loss.names), loss.reason, style="red")
         yield lost
     if report.actions:
-        deeds = Table("to do" if report.dry_run else "done", "step", "object", "what", right=("step",))
+        first = "to do" if report.dry_run else "done"
+        deeds = Table(first, "step", "what", "object", right=("step",), spare=["object"])
         for action in report.actions:
-            deeds.row(action.deed, action.step, action.key, action.message)
+            deeds.row(action.deed, action.step, action.message, action.key)
         yield deeds
     yield from findings(report.remaining)
     yield from foreseen(forecast)

@@ -40,7 +40,7 @@ def rm(
 
 def _shown(answer: Answer, report: RemoveReport) -> Iterator[Table | str]:
     shown = Table("would go" if report.dry_run else "deleted", "", right=("",))
-    shown.row("states", report.states)
+    shown.row("states, retired ones too", report.states)
     if report.states:
         shown.row("of steps", f"{report.first} to {report.last}")
     shown.row("objects", report.objects)

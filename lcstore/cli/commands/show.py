@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from lcstore.cli.answer import answering
+from lcstore.cli.answer import Answer, answering
 from lcstore.cli.arguments import AsJson, AtState, Glob, Options, Pairs, state_of
 from lcstore.cli.commands.ls import labels, marked
 from lcstore.cli.table import Table, size
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
     from lcstore.index.states import Listed
 
+#: Of a state of thousands of tensors, or values, so many are shown.
+_MOST_SHOWN = 100
 #: Shape, dtype and role by name.
 Tensors: TypeAlias = dict[str, tuple[tuple[int, ...], str, str]]
 
@@ -48,7 +51,7 @@ def show(
         }
         said = {} if listed is None else labels(listed)
         facts = {"url": url, "ratio": _ratio(info), "tensors": about, "values": leaves} | said
-        answer.give(info, _shown(info, listed, tensors, leaves), **facts)
+        answer.give(info, _shown(answer, info, listed, tensors, leaves), **facts)
 
 
 def _ratio(info: StepInfo) -> float:
@@ -56,23 +59,28 @@ def _ratio(info: StepInfo) -> float:
 
 
 def _shown(
-    info: StepInfo, listed: Listed | None, tensors: Tensors, leaves: dict[str, object]
-) -> Iterator[Table]:
+    answer: Answer, info: StepInfo, listed: Listed | None, tensors: Tensors, leaves: dict[str, object]
+) -> Iterator[Table | str]:
     yield _about(info, listed)
     if tensors:
         shown = Table(
             "tensor", "shape", "dtype", "kept as", "elements", right=("elements",), spare=["elements"]
         )
-        for name, (shape, dtype, role) in tensors.items():
+        for name, (shape, dtype, role) in islice(tensors.items(), _MOST_SHOWN):
             kept = role.replace("_", " ")
             shown.row(name, "x".join(map(str, shape)) or "scalar", dtype, kept, f"{math.prod(shape):,}")
         yield shown
     if leaves:
         values = Table("value", "type", "is")
-        for name, value in leaves.items():
+        for name, value in islice(leaves.items(), _MOST_SHOWN):
             text = repr(value)
             values.row(name, type(value).__name__, text if len(text) <= 100 else f"{text[:97]}...")
         yield values
+    left = [f"{len(of) - _MOST_SHOWN} more {what}" for what, of in
+            (("tensors", tensors), ("values", leaves)) if len(of) > _MOST_SHOWN]  # fmt: skip
+    if left:
+        command = f"lcstore show {answer.quoted}@{info.step} 'model/**'"
+        yield f"... and {' and '.join(left)}: some by their names, as in {command}; all with --json"
 
 
 def _about(info: StepInfo, listed: Listed | None) -> Table:

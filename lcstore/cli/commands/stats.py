@@ -80,7 +80,13 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
         shown.row("condemned", f"{freed}: deleted by a collect after the grace")
     if planned is not None and planned.planned:
         more = planned.bytes_after - planned.bytes_before
-        what = f"{'take' if more > 0 else 'free'} about {size(abs(more))}, and " if more else ""
-        what += f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
-        shown.row("compaction", f"would {what}: lcstore compact {url}")
+        does = [f"{'take' if more > 0 else 'free'} about {size(abs(more))}"] if more else []
+        if planned.longest_after != planned.longest_before:
+            does.append(
+                f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
+            )
+        if planned.anchors:
+            does.append(f"add {planned.anchors} anchors, so that damage costs less")
+        does = does or [f"add {planned.planned} edges, so that what was let go of can be deleted"]
+        shown.row("compaction", f"would {', and '.join(does)}: lcstore compact {url}")
     return shown

@@ -45,10 +45,14 @@ def tag(
 
 def _set(answer: Answer, store: Store, name: str, state: int | str | None) -> None:
     info = store.info(state)
+    last = store.tags().get(name)
+    before = next((one.step for one in store.states(records=False) if one.node == last), None)
     store.tag(name, info.node)
     found = shlex.quote(f"{answer.url}@{name}")
-    said = f"Step {info.step} is tagged {name}; it is found by: lcstore show {found}"
-    answer.give({"url": answer.url, "tag": name, "step": info.step, "node": info.node}, [said])
+    moved = "" if before in (None, info.step) else f" (it found step {before} before)"
+    said = f"Step {info.step} is tagged {name}{moved}; it is found by: lcstore show {found}"
+    facts = {"url": answer.url, "tag": name, "step": info.step, "node": info.node, "before": before}
+    answer.give(facts, [said])
 
 
 def _list(answer: Answer, store: Store) -> None:
