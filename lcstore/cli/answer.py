@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import typer
 
 from lcstore.cli.arguments import storage_options
-from lcstore.cli.table import Table, printable
+from lcstore.cli.table import Table, printable, prose
 from lcstore.errors import LcstoreError, NotFoundError, StorageError
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Answer:
             if isinstance(one, Table):
                 _print_table(one)
             else:
-                print(printable(one))
+                print(*prose(printable(one), width_of(sys.stdout)), sep="\n")
             after = one
 
     def note(self, text: str) -> None:
@@ -230,13 +230,13 @@ def answering(
             raise typer.Exit(1) from None
 
 
-def terminal_width() -> int | None:
-    """Return how many characters go in a line of stdout; None where that is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+def width_of(stream: Any) -> int | None:
+    """Return how many characters go in a line of a stream; None where that is no terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 def _print_table(table: Table) -> None:
-    for text, style in table.lines(terminal_width()):
+    for text, style in table.lines(width_of(sys.stdout)):
         if style is None:
             print(text)
         else:
@@ -244,8 +244,9 @@ def _print_table(table: Table) -> None:
 
 
 def _styled(text: str, style: str, stream: Any) -> None:
-    """Print one line, whatever its length."""
-    _console(stream).print(printable(text), style=style, highlight=False, markup=False, soft_wrap=True)
+    """Print a text, folded between words where it is too long for a terminal."""
+    for line in prose(printable(text), width_of(stream)):
+        _console(stream).print(line, style=style, highlight=False, markup=False, soft_wrap=True)
 
 
 def _console(stream: Any) -> Console:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -10,6 +11,10 @@ from typing import Final
 #: A longer word may be broken where there is no room for it: a node's id never is, a tensor's name may be.
 _LONGEST_WORD: Final = 48
 _GAP: Final = "  "
+#: What is copied from a message to a shell: between backquotes, or all that follows a colon.
+_COMMAND: Final = re.compile(r"`[^`]+`|(?<=: )lcstore .+$")
+#: A space that nothing is folded at.
+_JOINT: Final = "\xa0"
 #: In the place of items that have no room.
 _MORE: Final = ", ..."
 
@@ -116,6 +121,15 @@ def folded(text: str, width: int) -> list[str]:
         return [text]
     lines = (textwrap.wrap(line, max(width, 1), break_on_hyphens=False) or [""] for line in text.split("\n"))
     return [part for line in lines for part in line]
+
+
+def prose(text: str, width: int | None) -> list[str]:
+    """Return a text in lines, folded between words (None: one line); a command in it stays in one piece."""
+    if width is None or len(text) <= width:
+        return [text]
+    joined = _COMMAND.sub(lambda found: found[0].replace(" ", _JOINT), text)
+    lines = textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace(_JOINT, " ") for line in lines]
 
 
 def shortened(text: str, width: int) -> list[str]:

@@ -102,7 +102,7 @@ def test_ls_has_one_line_for_each_state(saved):
 
 
 def test_ls_breaks_no_word_in_a_narrow_terminal(saved, monkeypatch):
-    monkeypatch.setattr(answer, "terminal_width", lambda: 80)
+    monkeypatch.setattr(answer, "width_of", lambda _: 80)
     lines = call("ls", saved).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     words = " ".join(lines).split()

@@ -40,6 +40,7 @@ def test_the_most_changed_come_first(saved):
     for word in ("model/a", "[c]", "removed", "added", "4x8", "float32", "100.00%", "lr", "0.25", "all 4"):
         assert word in result.stdout
     found = document(f"{saved}@1", "@2")
+    assert document(f"{saved}@1", "2") == found
     assert [one["path"] for one in found["tensors"]] == ["model/[c]", "model/d", "model/a", "model/b"]
     assert [one["relative"] for one in found["tensors"]] == [None, None, 1.0, 0.5]
     assert found["total"]["largest"] == 1.0

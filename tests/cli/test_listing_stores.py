@@ -132,7 +132,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("width", range(40, 200, 8))
 @pytest.mark.parametrize("options", [[], ["--retired"], ["--fast"]])
 def test_one_line_a_state_at_any_width(long, width, options, monkeypatch):
-    monkeypatch.setattr(answer, "terminal_width", lambda: width)
+    monkeypatch.setattr(answer, "width_of", lambda _: width)
     table, _, told = call("ls", long, *options).stdout.partition("Not shown")
     lines = table.splitlines()
     assert len(lines) == 6
@@ -144,10 +144,10 @@ def test_one_line_a_state_at_any_width(long, width, options, monkeypatch):
 
 
 def test_the_least_important_goes_first(long, monkeypatch):
-    monkeypatch.setattr(answer, "terminal_width", lambda: 80)
+    monkeypatch.setattr(answer, "width_of", lambda _: 80)
     shown = call("ls", long).stdout
     assert "created" in shown.partition("Not shown: ")[2]
     for word in ("step", "stored", "metrics", "loss 2.031, ...", "pinned"):
         assert word in shown
-    monkeypatch.setattr(answer, "terminal_width", lambda: 160)
+    monkeypatch.setattr(answer, "width_of", lambda _: 160)
     assert "release-candidate" in call("ls", long).stdout

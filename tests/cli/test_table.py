@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.cli.table import Table, folded, size
+from lcstore.cli.table import Table, folded, prose, size
 
 WORDS = st.text("ab ", max_size=12)
 
@@ -87,3 +87,13 @@ def test_cells_in_several_lines_and_empty_tables():
 
 def test_sizes():
     assert [size(n) for n in (0, 1023, 1024, 3 << 30)] == ["0 B", "1023 B", "1.0 KiB", "3.0 GiB"]
+
+
+def test_text_is_folded_between_words_and_commands_stay_whole():
+    command = "lcstore retain runs/a --keep 'latest:3 | every:100' --apply"
+    text = f"Nothing was changed, and nothing will be. To do it: {command}"
+    assert prose(text, None) == [text]
+    assert prose(text, 70) == ["Nothing was changed, and nothing will be. To do it:", command]
+    assert prose(text, 20)[-1] == command, "it is copied in one piece, though the terminal has no room"
+    assert prose("it holds 30 steps: `lcstore ls x`.", 22) == ["it holds 30 steps:", "`lcstore ls x`."]
+    assert prose("a " * 40, 20) == ["a a a a a a a a a a"] * 4

@@ -36,7 +36,8 @@ def diff(
         typer.Argument(metavar="URL@A", help="A store and a state of it: step, latest, tag or node's id."),
     ],
     second: Annotated[
-        str, typer.Argument(metavar="URL@B", help="Another state, of any store; @B alone for the same one.")
+        str,
+        typer.Argument(metavar="URL@B", help="Another state, of any store; @B, or a step, for the same one."),
     ],
     glob: Glob = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Only so many tensors.")] = None,
@@ -49,6 +50,7 @@ def diff(
 ) -> None:
     """Compare two states, tensor by tensor; the most changed first."""
     url, a = split_at(first)
+    second = f"@{second}" if second.isdecimal() else second
     other, b = (url, _state(second)) if second.startswith("@") else split_at(second)
     with answering(url, as_json, options, pairs) as answer:
         with answer.store() as store:

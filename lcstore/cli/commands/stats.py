@@ -62,7 +62,8 @@ def _tables(url: str, found: Stats, planned: CompactReport | None) -> Iterator[T
 
 def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
     shown = Table("fact", "is", header=False)
-    shown.row("states", f"{found.states}, of {found.steps} steps, by {found.runs} runs")
+    runs = "1 run" if found.runs == 1 else f"{found.runs} runs"
+    shown.row("states", f"{found.states}, of {found.steps} steps, by {runs}")
     shown.row("anchors, deltas", f"{found.anchors}, {found.deltas}")
     if found.shortcuts:
         shown.row("shortcuts", found.shortcuts)
