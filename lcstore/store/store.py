@@ -274,17 +274,17 @@ class Store(Looking, Upkeep):
         for being the latest of their run: `retain` may let go of them, and `retire` does not refuse. Until
         then nothing has changed. Parameters and errors as for `resume`.
         """
-        with self._lock:
-            state = self._resume(at, {}, dtype, like, to)
-            self._begin_anew()
-            return state
+        return self._rewind(at, {}, dtype=dtype, like=like, to=to)
 
-    def _begin_anew(self) -> None:
-        """Have the next save begin a run of its own, in the place of what stands on the head."""
-        head = self._writer.head
-        assert head is not None
-        graph = self._index.refresh(full=True)
-        self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
+    def _rewind(self, at: At, targets: Mapping[str, Any], **how: Any) -> Any:
+        """Return a state, loaded into `targets`; the next save begins a run in the place of what followed."""
+        with self._lock:
+            state = self._resume(at, targets, **how)
+            head = self._writer.head
+            assert head is not None
+            graph = self._index.refresh(full=True)
+            self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
+            return state
 
     def _resume(
         self,
@@ -345,7 +345,4 @@ class Store(Looking, Upkeep):
     ) -> dict[Component, Any]:
         """Load an earlier state into objects, and go on from it as `rewind` does; return the rest."""
         check_targets(targets)
-        with self._lock:
-            state = self._resume(at, targets, assign=assign)
-            self._begin_anew()
-            return rest_of(state, targets)
+        return rest_of(self._rewind(at, targets, assign=assign), targets)

@@ -173,8 +173,12 @@ class Upkeep(Handle):
         True
         """
         self._check_open() if dry_run else self._check_writable()
-        compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
-        report = compactor.run(dry_run=dry_run)
+        bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds, "on_progress": on_progress}
+        return self._compact(frozenset(), dry_run=dry_run, **bounds)
+
+    def _compact(self, without: frozenset[str], *, dry_run: bool, **bounds: Any) -> CompactReport:
+        """Compact, as if some nodes had been let go of."""
+        report = self._compactor(**bounds).run(dry_run=dry_run, without=without)
         self._log_done(report, dry_run=dry_run)
         return report
 
@@ -295,11 +299,9 @@ class Upkeep(Handle):
         rule = as_rule(keep)
 
         def compact(retained: RetireReport) -> CompactReport:
-            whole = {one.node for one in retained.retired if one.what == WHOLE_STATE}
-            compactor = self._compactor(max_bytes=max_bytes, max_seconds=max_seconds, on_progress=on_progress)
-            report = compactor.run(dry_run=dry_run, without=frozenset(whole))
-            self._log_done(report, dry_run=dry_run)
-            return report
+            whole = frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)
+            bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds, "on_progress": on_progress}
+            return self._compact(whole, dry_run=dry_run, **bounds)
 
         return run_parts(
             self.url,
