@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -112,6 +113,9 @@ def read_store_record(backend: Backend) -> StoreRecord:
             record = store_record_at(backend, keys.copy_key(keys.STORE_KEY))
         except LcstoreError:
             raise damage from None
+        # Who makes a store puts the record before the copy: both may have come since the record was missing.
+        with suppress(NotFoundError, CorruptionError):
+            return store_record_at(backend, keys.STORE_KEY)
         lost = CorruptionError("the store's own record is damaged or missing", key=keys.STORE_KEY)
         tell(backend, lost, "its second copy was read")
         return record

@@ -12,7 +12,7 @@ from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.index.kinds import Kind
 from lcstore.index.stored import is_stored, tell
-from lcstore.storage.backend import Backend, read_capped, read_twice
+from lcstore.storage.backend import Backend, read_capped
 from lcstore.storage.survey import OnProgress, spread
 
 R = TypeVar("R")
@@ -78,7 +78,7 @@ def read_listed(backend: Backend, kind: Kind[Any, R], key: str, missing: str) ->
     """Return a record and how many bytes it has; errors as for `Records.get`."""
     try:
         try:
-            return _read_at(backend, kind, key, key)
+            return _read_at(backend, kind, kind.reader(backend), key, key)
         except NotFoundError as error:
             raise CorruptionError(missing, key=key) from error
     except CorruptionError as damage:
@@ -87,14 +87,23 @@ def read_listed(backend: Backend, kind: Kind[Any, R], key: str, missing: str) ->
         return found
 
 
-def _read_at(backend: Backend, kind: Kind[Any, R], key: str, at: str) -> tuple[R, int]:
-    """Return what the record of a key is, by what is stored at that key or another."""
+def _read_at(
+    backend: Backend, kind: Kind[Any, R], parse: Callable[[str, bytes], R], key: str, at: str
+) -> tuple[R, int]:
+    """Return what the record of a key is, by what is stored there or at another key, and how long that is.
 
-    def read() -> tuple[R, int]:
+    What is damaged is read once more, as a bit may have flipped on the way. Where the same bytes come again
+    they are not parsed again: that would take twice as long, and whoever wrote them may have meant it to.
+    """
+    data = None
+    try:
         data = read_capped(backend, at, kind.limit)
-        return kind.reader(backend)(key, data), len(data)
-
-    return read_twice(read)
+        return parse(key, data), len(data)
+    except CorruptionError:
+        again = read_capped(backend, at, kind.limit)
+        if again == data:
+            raise
+    return parse(key, again), len(again)
 
 
 def read_copy(
@@ -114,7 +123,7 @@ def read_copy(
     if copy is None:
         raise damage
     try:
-        record, nbytes = _read_at(backend, kind, key, copy)
+        record, nbytes = _read_at(backend, kind, kind.reader(backend), key, copy)
         is_left = gone and isinstance(record, NodeRecord | EdgeRecord) and not is_stored(backend, record.edge)
     except LcstoreError as error:
         raise damage from error
@@ -152,9 +161,7 @@ def read_each(
     parse = kind.reader(backend)
 
     def read(key: str) -> ReadRecord[R]:
-        found = read_once(key)
-        if isinstance(found.error, CorruptionError):
-            found = read_once(key)
+        found = read_itself(key)
         if isinstance(found.error, CorruptionError | NotFoundError):
             try:
                 gone = isinstance(found.error, NotFoundError)
@@ -164,12 +171,17 @@ def read_each(
             return ReadRecord(key, nbytes, record, found.error)
         return found
 
-    def read_once(key: str) -> ReadRecord[R]:
+    def read_itself(key: str) -> ReadRecord[R]:
         nbytes = 0
-        try:
-            data = read_capped(backend, key, kind.limit)
+
+        def counted(key: str, data: bytes) -> R:
+            nonlocal nbytes
             nbytes = len(data)
-            return ReadRecord(key, nbytes, parse(key, data), None)
+            return parse(key, data)
+
+        try:
+            record, _ = _read_at(backend, kind, counted, key, key)
+            return ReadRecord(key, nbytes, record, None)
         except LcstoreError as error:
             error.key = error.key or key
             return ReadRecord(key, nbytes, None, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +14,13 @@ import pytest
 import lcstore
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
-from lcstore.format.marks import RetiredRecord
+from lcstore.format.marks import RetiredRecord, read_retired
 from lcstore.format.records import utc_now
 from lcstore.index import listing
 from lcstore.index.index import Index
-from lcstore.index.kinds import KINDS, RETIRED
+from lcstore.index.kinds import KINDS, RETIRED, Kind
 from lcstore.index.listing import COLLECTING, READING, Listing
-from lcstore.index.reading import Records, read_all
+from lcstore.index.reading import Records, read_all, read_each
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -55,6 +56,55 @@ def marks(backend: MemoryBackend, count: int) -> list[str]:
     for mark in made:
         backend.put(mark.key(), mark.to_bytes())
     return [mark.key() for mark in made]
+
+
+class Answers(MemoryBackend):
+    """A backend that answers its reads with some texts in turn."""
+
+    def __init__(self, *texts: bytes) -> None:
+        super().__init__("answers")
+        self.left = list(texts)
+
+    def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+        return self.left.pop(0)
+
+
+def by_records(backend: MemoryBackend, kind: Kind, key: str) -> RetiredRecord | None:
+    try:
+        return Records(backend).get(kind, key)
+    except CorruptionError:
+        return None
+
+
+def by_listing(backend: MemoryBackend, kind: Kind, key: str) -> RetiredRecord | None:
+    (read,) = read_each(backend, kind, [key])
+    assert read.nbytes
+    return read.record
+
+
+@pytest.mark.parametrize("read", [by_records, by_listing])
+def test_what_is_damaged_is_read_again_and_parsed_again_where_other_bytes_come(read):
+    made = RetiredRecord("ab" * 16, "reason", utc_now())
+    good = made.to_bytes()
+    bad = good.replace(b"reason", b"season")
+    parsed = []
+
+    def parse(key: str, data: bytes) -> RetiredRecord:
+        parsed.append(data)
+        return read_retired(key, data)
+
+    kind = replace(RETIRED, reader=lambda backend: parse)
+    for texts, once, known in [
+        ((good,), [good], True),
+        ((bad, good), [bad, good], True),
+        ((bad, bad), [bad], False),
+        ((bad, good[:-1]), [bad, good[:-1]], False),
+    ]:
+        parsed.clear()
+        backend = Answers(*texts)
+        assert (read(backend, kind, made.key()) == made) is known
+        assert parsed == once
+        assert not backend.left
 
 
 def test_records_are_kept_by_bytes_those_used_last():
