@@ -147,7 +147,10 @@ class Readable:
             except LcstoreError:
                 self._lost_record("store", keys.STORE_KEY, error)
                 return
-            self._mended(keys.STORE_KEY, error)
+            try:  # both may have come since: the record is stored before its copy
+                store_record_at(self.backend, keys.STORE_KEY)
+            except LcstoreError:
+                self._mended(keys.STORE_KEY, error)
         usual = StoreRecord().grace_seconds
         if record.grace_seconds != usual:
             message = f"the grace of this store is {record.grace_seconds} s; stores are made with {usual} s"
