@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     )
     from lcstore.store.nightly import MaintainReport
     from lcstore.store.opening import open_store as open
+    from lcstore.store.saver import SaveFuture
     from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
     from lcstore.store.whole import copy, remove
@@ -106,6 +107,7 @@ __all__ = [
     "Retention",
     "RetireReport",
     "Retired",
+    "SaveFuture",
     "SaveInfo",
     "Snapshot",
     "Stats",
@@ -144,6 +146,7 @@ _HOMES: Final = {
     "RepairReport": "lcstore.check.repaired",
     "RetireReport": "lcstore.maintain.retire",
     "Retired": "lcstore.maintain.retire",
+    "SaveFuture": "lcstore.store.saver",
     "SaveInfo": "lcstore.write.saveinfo",
     "Snapshot": "lcstore.read.snapshot",
     "Stats": "lcstore.store.statistics",

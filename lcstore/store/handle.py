@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import RLock
 from types import TracebackType
 from typing import Any, Final, Self
@@ -59,6 +61,13 @@ class Handle:
             self._reader.closed = True
         self._executor.shutdown(wait=True)
         self._requests.shutdown(wait=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have nothing else change what the next save goes on from."""
+        with self._lock:
+            self._check_open()
+            yield
 
     def __enter__(self) -> Self:
         return self

@@ -344,7 +344,7 @@ class Upkeep(Handle):
         from lcstore.check.repair import repair
 
         self._check_open() if dry_run else self._check_writable()
-        with self._lock:
+        with self._alone():
             report = repair(self._backend, dry_run=dry_run, level=level, on_progress=on_progress)
             self._log_done(report, dry_run=dry_run)
             if report.actions and not dry_run:

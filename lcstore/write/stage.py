@@ -2,14 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from lcstore.arrays import Array
 from lcstore.format.labels import Labels
+from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten
 from lcstore.write.entries import flat_array
+
+
+class Buffers:
+    """Memory that states are copied to, kept from one save to the next, so that its pages are there.
+
+    It holds one state: what was copied for a save is overwritten by the next copy.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[Name, Array] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        return sum(array.nbytes for array in self._held.values())
+
+    def copy(self, named: Iterable[tuple[Name, Array]]) -> list[Array]:
+        """Return copies of one-dimensional arrays; memory of names that went away is given back."""
+        held: dict[Name, Array] = {}
+        for name, array in named:
+            old = self._held.get(name)
+            fits = old is not None and (old.size, old.dtype) == (array.size, array.dtype)
+            held[name] = old if old is not None and fits else np.empty_like(array)
+            np.copyto(held[name], array)
+        self._held = held
+        return [*held.values()]
 
 
 @dataclass(frozen=True)
@@ -53,6 +82,7 @@ def stage(
     exact: bool = False,
     touched: Mapping[str, Any] | None = None,
     copy: bool = True,
+    buffers: Buffers | None = None,
 ) -> Staged:
     """Return a state as a save needs it.
 
@@ -65,6 +95,8 @@ def stage(
     copy
         Copy every tensor, so that the caller may go on changing the state. Without it the tensors are
         borrowed: the caller must leave the state alone until the save is done.
+    buffers
+        Where to copy to; new memory if not given.
 
     Raises
     ------
@@ -74,7 +106,9 @@ def stage(
     flat = flatten(state)
     arrays = [flat_array(host.array) for _, host in flat.tensors]
     if copy:
-        arrays = [array.copy() for array in arrays]
+        names = [name for name, _ in flat.tensors]
+        arrays = (buffers or Buffers()).copy(zip(names, arrays, strict=True))
+        touched = {name: np.array(rows) for name, rows in (touched or {}).items()}
         tensors = [
             (name, replace(host, array=array.reshape(host.array.shape)))
             for (name, host), array in zip(flat.tensors, arrays, strict=True)

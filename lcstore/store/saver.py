@@ -1,0 +1,130 @@
+"""Saving in the background: a thread for each handle, one save at a time, no failure that nobody hears."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from typing import Final
+from weakref import WeakSet
+
+from lcstore.storage.jobs import Workers
+from lcstore.write.saveinfo import SaveInfo
+from lcstore.write.stage import Buffers
+
+_log: Final = logging.getLogger("lcstore")
+
+
+class SaveFuture(Future[SaveInfo]):
+    """A save on its way; `result` waits for it, and raises what it failed with.
+
+    Whoever asks has heard of a failure. What nobody heard of is raised by the handle: at its next save or
+    resume, by `Store.wait`, or when it is closed.
+    """
+
+    heard = False
+
+    def result(self, timeout: float | None = None) -> SaveInfo:
+        """Return what was saved, once it is there."""
+        try:
+            return super().result(timeout)
+        finally:
+            self.heard = self.heard or self.done()
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the save failed with, once it ended; None where it went well."""
+        try:
+            return super().exception(timeout)
+        finally:
+            self.heard = self.heard or self.done()
+
+
+class Saver:
+    """Runs the saves of one handle in a thread, one after another.
+
+    Attributes
+    ----------
+    buffers
+        What the save under way reads. Nobody copies to it before that save ended.
+    """
+
+    def __init__(self) -> None:
+        self.buffers = Buffers()
+        self._thread = Workers(1, thread_name_prefix="lcstore-save")
+        self._turn = threading.Lock()
+        self._last: SaveFuture | None = None
+        self._process = os.getpid()
+        _savers.add(self)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a save is under way."""
+        return self._last is not None and not self._last.done()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that saves: the thread did not come along."""
+        return os.getpid() != self._process
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait for the save under way; nobody else begins one in the ``with`` block. Raises as `settle`."""
+        with self._turn:
+            self.settle()
+            yield
+
+    def begin(self, save: Callable[[], SaveInfo]) -> SaveFuture:
+        """Begin a save, in the turn of whoever calls."""
+        future = SaveFuture()
+        future.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                info = save()
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(info)
+
+        self._thread.submit(run)
+        self._last = future
+        return future
+
+    def settle(self) -> SaveInfo | None:
+        """Wait for the save under way; return what was saved last, or raise its failure if nobody heard."""
+        last = self._last
+        if last is None:
+            return None
+        wait([last])
+        if last.heard and last.exception() is not None:
+            return None
+        return last.result()
+
+    def stop(self) -> None:
+        """End the thread, and give the memory back."""
+        self._thread.shutdown(wait=True)
+        self.buffers = Buffers()
+
+
+#: Those whose saves are to end well before the interpreter does.
+_savers: Final[WeakSet[Saver]] = WeakSet()
+
+
+def _finish() -> None:
+    """Wait for the saves under way, and tell of a failure: nobody else will."""
+    for saver in list(_savers):
+        if saver.is_foreign:
+            continue
+        try:
+            saver.settle()
+        except BaseException:
+            _log.exception("a save in the background failed, and the program ends")
+
+
+# Thread pools refuse work once they hear that the interpreter ends. So this is to hear of it first: what is
+# registered last is called first. (`atexit` comes after the pools.)
+getattr(threading, "_register_atexit", atexit.register)(_finish)

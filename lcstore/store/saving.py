@@ -1,0 +1,346 @@
+"""Saving: the part of `lcstore.Store` that writes states, at once or in the background."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import TracebackType
+from typing import Any, Final
+
+from lcstore.durability import Durability
+from lcstore.errors import BesideWarning, InvalidInputError, LcstoreError, UnrecognisedWarning, warn
+from lcstore.format.labels import Labels, check_labels, check_step
+from lcstore.format.policyfile import PolicyLike, policy_from
+from lcstore.format.records import StoreRecord
+from lcstore.state.layout import Layout
+from lcstore.storage.backend import Backend
+from lcstore.storage.deadline import deadline
+from lcstore.storage.jobs import telling
+from lcstore.storage.patient import PatientBackend
+from lcstore.storage.survey import OnProgress
+from lcstore.store.handle import Handle
+from lcstore.store.saver import SaveFuture, Saver
+from lcstore.track.policy import Policy
+from lcstore.write.saveinfo import SaveInfo
+from lcstore.write.stage import Staged, stage
+from lcstore.write.unrecognised import changed_wrapping, unmet_names
+from lcstore.write.writer import Writer
+
+_log: Final = logging.getLogger("lcstore")
+
+
+class Saving(Handle):
+    """The methods of `lcstore.Store` that save."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        policy: Policy,
+        durability: Durability,
+        *,
+        writable: bool,
+        made: StoreRecord | None,
+        grace: float,
+        threads: int | None,
+    ) -> None:
+        super().__init__(backend, durability, writable=writable, threads=threads)
+        self._writer = Writer(
+            backend,
+            self._index,
+            self._executor,
+            self._requests,
+            policy=policy,
+            durability=durability,
+            made=made,
+            grace=grace,
+        )
+        #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
+        self.looks_at_names = True
+        self._looks_at_wrapping = True
+        self._saver = Saver()
+
+    @property
+    def policy(self) -> Policy:
+        """The quality of what is saved. May be set, to anything that `lcstore.open` takes, between saves."""
+        return self._writer.policy
+
+    @policy.setter
+    def policy(self, policy: PolicyLike) -> None:
+        with self._alone():
+            self._writer.change_policy(policy_from(policy))
+
+    def save(
+        self,
+        step: int,
+        state: Any,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tags: Sequence[str] = (),
+        exact: bool = False,
+        skip_below: float = 0.0,
+        touched: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> SaveInfo:
+        """Commit a state. When this returns, it is there (and durable, where the target can be).
+
+        Parameters
+        ----------
+        step
+            The training step, 0 or more. A step saved before gets another revision.
+        state
+            Any nesting of dicts, lists and tuples with arrays (numpy, torch, JAX, anything with
+            ``__array__`` or DLPack) and plain values; objects with ``state_dict()`` are asked for it.
+        metrics, metadata
+            Numbers, and JSON-like data, kept with the state.
+        tags
+            Names to find it by.
+        exact
+            Keep every bit of it (a full-size save); later saves go on as small deltas.
+        skip_below
+            Save nothing if the weights have `moved` less than this since the last save of this handle. Then
+            the result is of kind ``"skipped"`` and names that last state, and there is no such step. Small
+            moves add up until one is saved. States with tags, and exact saves, are never skipped.
+        touched
+            Which rows of large tables have changed since the last call of `save`, by name: row numbers or a
+            mask, ``{"model/table.weight": rows}``. Other rows are not read, but for a sample that must agree.
+            So a save is quicker. It is not smaller, since rows that did not change cost about nothing anyway.
+        timeout
+            Seconds that the storage has for the save as a whole. For stores that were opened with a `timeout`
+            or are behind a network. By default ten times the store's `timeout`, and a second more for each
+            MiB of the state.
+        on_progress
+            Called with "save", how many chunks are coded and on their way, and how many there are.
+
+        Raises
+        ------
+        InvalidInputError
+            Something in the state cannot be stored; the message says where it lies.
+        StorageError
+            The target failed; nothing was committed, and the handle goes on.
+        UnknownOutcomeError
+            The target failed, and the commit may have landed or not. The next save finds out first.
+
+        Warns
+        -----
+        UnrecognisedWarning
+            Once for a handle: most of the state is plain, as no name or rule says that it is weights;
+            or a rule of the policy matches no tensor. And once where a wrapper of the model (DDP,
+            `torch.compile`) came or went, so that names changed and all is stored anew.
+
+        Examples
+        --------
+        >>> info = store.save(30, state, metrics={"loss": 1.5}, tags=["last"])
+        >>> info.kind
+        'delta'
+        >>> store.info("last").metrics
+        {'loss': 1.5}
+        """
+        step, labels = self._asked(step, metrics, metadata, tags, skip_below)
+        with self._alone():
+            started = time.perf_counter()
+            staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
+            return self._commit(staged, started, skip_below, timeout, on_progress)
+
+    def save_async(
+        self,
+        step: int,
+        state: Any,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tags: Sequence[str] = (),
+        exact: bool = False,
+        skip_below: float = 0.0,
+        touched: Mapping[str, Any] | None = None,
+        timeout: float | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> SaveFuture:
+        """Copy a state, and commit it in the background. When this returns, the state may be changed.
+
+        One save at a time is under way: a call waits until the one before has ended, and so a loop that saves
+        faster than the target takes it is slowed down. `is_saving` tells whether it would wait. The copy is
+        kept for the next save: a handle that saves so takes the memory of one state more.
+
+        Parameters as for `save`; `on_progress` is called by another thread.
+
+        Returns
+        -------
+        SaveFuture
+            A `concurrent.futures.Future`: `result` waits for the commit, and gives what `save` does. The
+            state is there once it is done, and not before.
+
+        Raises
+        ------
+        InvalidInputError
+            Something in the state cannot be stored. Nothing is under way then.
+        LcstoreError
+            The save before failed, and nobody asked its future: it is raised here, once, and this state is
+            not saved. The track is that of the last commit, so later saves go on from there.
+
+        Notes
+        -----
+        A failure is raised where it is asked for, or else by the next save, resume, `wait` or `close`. At the
+        end of the interpreter a save under way is finished first. A process that is killed loses the save
+        under way, and nothing else.
+
+        Examples
+        --------
+        >>> future = store.save_async(40, state)
+        >>> weight[:] = 0  # the loop goes on
+        >>> future.result().step
+        40
+        """
+        step, labels = self._asked(step, metrics, metadata, tags, skip_below)
+        with self._saver.turn():
+            self._check_open()
+            started = time.perf_counter()
+            buffers = self._saver.buffers
+            staged = stage(step, state, labels, exact=exact, touched=touched, buffers=buffers)
+
+            def commit() -> SaveInfo:
+                with self._lock:
+                    return self._commit(staged, started, skip_below, timeout, on_progress)
+
+            return self._saver.begin(commit)
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether a save is under way in the background, which the next one would wait for."""
+        return self._saver.is_busy
+
+    def wait(self) -> SaveInfo | None:
+        """Wait until no save is under way in the background; return what was saved so last.
+
+        Raises
+        ------
+        LcstoreError
+            What it failed with, if nobody has heard of that yet.
+        """
+        self._check_open()
+        return self._saver.settle()
+
+    def close(self) -> None:
+        """End the handle, once a save under way is done; closing twice is fine.
+
+        Raises
+        ------
+        LcstoreError
+            A save in the background failed, and nobody has heard of that yet. The handle is closed.
+        """
+        if self._saver.is_foreign:
+            return
+        try:
+            self._saver.settle()
+        finally:
+            super().close()
+            self._saver.stop()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except LcstoreError as failure:
+            if error is None:
+                raise
+            error.add_note(f"Besides, a save in the background failed: {failure}")
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have nothing else be saved in a ``with`` block, what is under way being done before."""
+        self._check_open()
+        self._saver.settle()
+        with self._lock:
+            self._check_open()
+            yield
+
+    def _asked(
+        self,
+        step: int,
+        metrics: Mapping[str, float] | None,
+        metadata: Mapping[str, Any] | None,
+        tags: Sequence[str],
+        skip_below: float,
+    ) -> tuple[int, Labels]:
+        """Return step and labels of a save, checked."""
+        labels = check_labels(metrics, metadata, tags)
+        if not skip_below >= 0:
+            raise InvalidInputError(f"skip_below is {skip_below}; it is a distance, 0 or more")
+        self._check_writable()
+        return check_step(step), labels
+
+    def _commit(
+        self,
+        staged: Staged,
+        started: float,
+        skip_below: float,
+        timeout: float | None,
+        on_progress: OnProgress | None,
+    ) -> SaveInfo:
+        """Commit a state, or skip it."""
+        skips = skip_below > 0 and not staged.exact and not staged.labels.tags
+        if skips and self._writer.moved(staged) < skip_below:
+            return self._writer.skipped(staged, started)
+        before, is_first = self._writer.track.layout, self._writer.head is None
+        with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
+            info = self._writer.save(staged, started)
+        self._look_at_names(before)
+        if is_first:
+            self._look_at_others(info)
+        _log.info("%s: saved %s", self.url, info)
+        return info
+
+    def _look_at_others(self, info: SaveInfo) -> None:
+        """Warn of a run that was begun anew beside others: whoever forgot to resume is to know."""
+        graph, head = self._index.graph, self._writer.head
+        assert head is not None
+        # By the id: two handles that begin at the same time may take the same number.
+        nodes = [*graph.nodes.values()]
+        others = [n for n in nodes if n.run_id != head.run_id and n.node not in graph.hidden]
+        if others:
+            steps = sorted(name.step for name in others)
+            warn(
+                f"run {head.run} begins anew at step {info.step}, beside what other runs saved to {self.url} "
+                f"(steps {steps[0]} to {steps[-1]}): to go on from that, call resume or resume_into before "
+                "the first save; for a store of its own, use another URL, or mode 'w-' to be sure",
+                BesideWarning,
+            )
+
+    def _look_at_names(self, before: Layout | None) -> None:
+        """Warn once where names in a state, in the one before and in the policy do not meet."""
+        layout = self._writer.track.layout
+        changed = changed_wrapping(before, layout) if self._looks_at_wrapping else None
+        if changed is not None:
+            self._looks_at_wrapping = False
+            warn(changed, UnrecognisedWarning)
+        if self.looks_at_names and layout is not None:
+            self.looks_at_names = False
+            for message in unmet_names(self._writer.policy, layout):
+                warn(message, UnrecognisedWarning)
+
+    def moved(self, state: Any) -> float:
+        """Return how far the weights have moved since the last save of this handle.
+
+        In the distances that saves are usually apart: 1 is about one save's worth, 0 nothing at all. Infinity
+        where that is not known: before the second save, where tensors came, went or changed their shape, and
+        where a value is not finite. Only samples are looked at, which takes little time.
+        """
+        with self._alone():
+            return self._writer.moved(stage(0, state, copy=False))
+
+    def _distrust(self) -> None:
+        self._writer.distrust()
+
+    def _bounded(self, nbytes: int, timeout: float | None) -> AbstractContextManager[None]:
+        """Bound what a save of some bytes asks of the storage."""
+        if isinstance(self._backend, PatientBackend):
+            return deadline(self._backend.patience.whole_save(nbytes) if timeout is None else timeout)
+        if timeout is not None:
+            raise InvalidInputError(
+                f"{self.url} is not waited for: open it with a timeout to bound its saves"
+            )
+        return nullcontext()

@@ -1,0 +1,305 @@
+"""Saving in the background: the copy is the state of the call, failures are heard once, nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore import BesideWarning, ClosedError, InvalidInputError, StorageError
+from lcstore.storage.memory import MemoryBackend
+
+
+class Gate(MemoryBackend):
+    """A target whose writes wait while the gate is shut, and fail while the disk is full."""
+
+    def __init__(self) -> None:
+        super().__init__(f"gate-{secrets.token_hex(8)}")
+        self.open = threading.Event()
+        self.open.set()
+        self.full = False
+
+    def _put(self, key, data) -> None:
+        assert self.open.wait(60)
+        if self.full:
+            raise StorageError("the disk is full", key=key)
+        super()._put(key, data)
+
+
+def model(seed: int = 0) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return {f"{name}.weight": rng.standard_normal((40, 50)).astype(np.float32) for name in "ab"}
+
+
+def move(weights: dict[str, np.ndarray], by: float = 1e-3) -> None:
+    for weight in weights.values():
+        weight += np.float32(by)
+
+
+def close_to(state, wanted) -> bool:
+    return all(np.allclose(state["model"][name], wanted[name], atol=2.5e-3) for name in wanted)
+
+
+def copied(weights):
+    return {name: weight.copy() for name, weight in weights.items()}
+
+
+def test_the_state_may_be_changed_at_once():
+    backend, weights, wanted = Gate(), model(), {}
+    with lcstore.open(backend) as store:
+        for step in range(6):
+            backend.open.clear()
+            wanted[step] = copied(weights)
+            future = store.save_async(step, {"model": weights, "epoch": step}, metrics={"loss": 0.5})
+            assert store.is_saving
+            for weight in weights.values():
+                weight[:] = np.nan
+            backend.open.set()
+            info = future.result()
+            assert (info.step, info.kind) == (step, "anchor" if step == 0 else "delta")
+            assert not store.is_saving
+            for name, weight in weights.items():
+                weight[:] = wanted[step][name]
+            move(weights)
+        for step, state in wanted.items():
+            found = store.restore(step)
+            assert found["epoch"] == step
+            assert close_to(found, state)
+
+
+def test_it_gives_the_bits_that_a_save_gives():
+    stores = [lcstore.open(MemoryBackend.fresh(), policy="small") for _ in range(2)]
+    weights = model()
+    for step in range(5):
+        move(weights, 1e-3 * (step + 1))
+        stores[0].save(step, {"model": weights})
+        stores[1].save_async(step, {"model": weights})
+    assert stores[1].wait().step == 4
+    for step in range(5):
+        a, b = (store.restore(step)["model"] for store in stores)
+        assert all(np.array_equal(a[name], b[name]) for name in a)
+
+
+def test_one_save_at_a_time_and_the_next_one_waits():
+    backend, weights = Gate(), model()
+    store = lcstore.open(backend)
+    store.save(0, {"model": weights})
+    backend.open.clear()
+    first = store.save_async(1, {"model": weights})
+    begun = []
+    second = threading.Thread(target=lambda: begun.append(store.save_async(2, {"model": weights})))
+    second.start()
+    time.sleep(0.2)
+    assert not begun
+    assert not first.done()
+    backend.open.set()
+    second.join(60)
+    assert first.done()
+    assert begun[0].result().step == 2
+    assert store.steps() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("how", ["save", "resume", "rewind", "moved", "wait"])
+def test_whatever_depends_on_the_last_save_waits_for_it(how):
+    backend, weights = Gate(), model()
+    store = lcstore.open(backend)
+    store.save(0, {"model": weights})
+    move(weights)
+    backend.open.clear()
+    store.save_async(1, {"model": weights})
+    threading.Timer(0.2, backend.open.set).start()
+    if how == "save":
+        move(weights)
+        assert store.save(2, {"model": weights}).base == store.info(1).node
+    elif how == "resume":
+        store.resume()
+        assert store.save(2, {"model": weights}).base == store.info(1).node
+    elif how == "rewind":
+        store.rewind(0)
+        assert store.save(2, {"model": weights}).base == store.info(0).node
+    elif how == "moved":
+        assert store.moved({"model": weights}) == 0
+    else:
+        assert store.wait().step == 1
+
+
+def test_memory_is_kept_and_given_back():
+    weights = model()
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save_async(0, {"model": weights}).result()
+        held = [array.ctypes.data for array in store._saver.buffers._held.values()]
+        assert store._saver.buffers.nbytes == sum(weight.nbytes for weight in weights.values())
+        store.save_async(1, {"model": weights}).result()
+        assert [array.ctypes.data for array in store._saver.buffers._held.values()] == held
+        weights["a.weight"] = np.ones((5, 5), np.float32)
+        del weights["b.weight"]
+        store.save_async(2, {"model": weights}).result()
+        assert store._saver.buffers.nbytes == 100
+        assert np.array_equal(store.restore(2)["model"]["a.weight"], weights["a.weight"])
+    assert store._saver.buffers.nbytes == 0
+
+
+def broken(store, backend, weights, step):
+    """Return a save that failed, which nobody has heard of."""
+    backend.full = True
+    future = store.save_async(step, {"model": weights})
+    while store.is_saving:
+        time.sleep(0.01)
+    backend.full = False
+    return future
+
+
+def test_a_failure_is_the_futures_and_saving_goes_on():
+    backend, weights = Gate(), model()
+    with lcstore.open(backend) as store:
+        store.save_async(0, {"model": weights}).result()
+        move(weights)
+        failed = broken(store, backend, weights, 1)
+        with pytest.raises(StorageError, match="disk is full"):
+            failed.result()
+        move(weights)
+        assert store.save_async(2, {"model": weights}).result().base == store.info(0).node
+        assert store.steps() == [0, 2]
+        assert close_to(store.restore(2), weights)
+
+
+@pytest.mark.parametrize("how", ["save_async", "save", "resume", "wait", "close"])
+def test_a_failure_that_nobody_heard_is_raised_once(how):
+    backend, weights = Gate(), model()
+    store = lcstore.open(backend)
+    store.save(0, {"model": weights})
+    broken(store, backend, weights, 1)
+    state = {"model": weights}
+    calls = {
+        "save_async": lambda: store.save_async(2, state),
+        "save": lambda: store.save(2, state),
+        "resume": store.resume,
+        "wait": store.wait,
+        "close": store.close,
+    }
+    with pytest.raises(StorageError, match="disk is full"):
+        calls[how]()
+    if how == "close":
+        store.close()
+        with pytest.raises(ClosedError):
+            store.save_async(2, state)
+    else:
+        assert store.wait() is None
+        assert store.save_async(3, state).result().base == store.info(0).node
+        assert store.steps() == [0, 3]
+        store.close()
+
+
+def test_an_error_in_a_with_block_is_not_hidden_by_a_failed_save():
+    backend, weights = Gate(), model()
+    store = lcstore.open(backend)
+    store.save(0, {"model": weights})
+    broken(store, backend, weights, 1)
+    with pytest.raises(ZeroDivisionError) as caught, store:
+        raise ZeroDivisionError
+    assert "disk is full" in caught.value.__notes__[0]
+    with pytest.raises(ClosedError):
+        store.wait()
+
+
+def test_what_cannot_be_stored_is_refused_at_once():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        with pytest.raises(InvalidInputError):
+            store.save_async(0, {"model": object()})
+        with pytest.raises(InvalidInputError):
+            store.save_async(-1, {"model": np.ones(3)})
+        assert not store.is_saving
+        assert store.wait() is None
+
+
+def test_a_warning_points_at_the_line_of_the_call():
+    backend = MemoryBackend.fresh()
+    lcstore.open(backend).save(0, {"model": model()})
+    with lcstore.open(backend) as store, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        store.save_async(1, {"model": model()}).result()
+    (warning,) = [one for one in caught if one.category is BesideWarning]
+    assert warning.filename == __file__
+
+
+def test_an_interrupt_while_waiting_leaves_the_handle_as_it_is():
+    backend, weights = Gate(), model()
+    store = lcstore.open(backend)
+    store.save(0, {"model": weights})
+    backend.open.clear()
+    future = store.save_async(1, {"model": weights})
+    threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        store.save_async(2, {"model": weights})
+    backend.open.set()
+    assert future.result().step == 1
+    assert store.save_async(3, {"model": weights}).result().base == store.info(1).node
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_neither_waits_nor_saves():
+    backend, weights = Gate(), model()
+    store = lcstore.open(backend)
+    backend.open.clear()
+    store.save_async(0, {"model": weights})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a fork where threads run
+        child = os.fork()
+    if child == 0:
+        try:
+            store.close()
+            store.save_async(1, {"model": weights})
+        except lcstore.LcstoreError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    backend.open.set()
+    assert store.wait().step == 0
+
+
+PROGRAM = """
+import sys, numpy as np, lcstore
+store = lcstore.open(sys.argv[1])
+weight = np.random.default_rng(0).standard_normal((500, 500)).astype(np.float32)
+for step in range(int(sys.argv[2])):
+    weight += np.float32(1e-3)
+    future = store.save_async(step, {"model": {"w.weight": weight}, "epoch": step})
+    future.add_done_callback(lambda f: print(f.result().step, flush=True))
+    weight[0] = step
+if sys.argv[3] == "error":
+    raise ZeroDivisionError
+"""
+
+
+@pytest.mark.parametrize("end", ["quiet", "error"])
+def test_a_save_under_way_is_finished_at_the_end_of_the_program(tmp_path, end):
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "run"), "3", end]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    assert (ran.returncode, ran.stdout.split()) == (int(end == "error"), ["0", "1", "2"]), ran.stderr
+    assert lcstore.open(tmp_path / "run", "r").restore()["epoch"] == 2
+
+
+@pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.03, 0.05])
+def test_a_killed_program_loses_no_save_that_was_acknowledged(tmp_path, after):
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "run"), "1000", "quiet"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        told = [running.stdout.readline() for _ in range(3)]
+        time.sleep(after)
+        running.kill()
+        told += running.stdout.readlines()
+    acknowledged = [int(line) for line in told if line.endswith("\n")]
+    with lcstore.open(tmp_path / "run") as store:
+        assert set(acknowledged) <= set(store.steps()) <= {*acknowledged, acknowledged[-1] + 1}
+        for step in acknowledged:
+            assert store.restore(step)["epoch"] == step
+        assert store.resume()["epoch"] >= acknowledged[-1]
+        assert store.verify("checksum").ok
