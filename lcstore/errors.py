@@ -26,8 +26,8 @@ from contextvars import ContextVar
 from typing import Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
-#: What the name of a module of this package begins with.
-_OURS = f"{__package__}."
+#: What the name of a module of this package begins with; and one that functions of this package call through.
+_OURS = f"{__package__}.", "contextlib."
 
 
 class LcstoreError(Exception):

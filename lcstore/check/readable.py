@@ -172,7 +172,7 @@ class Readable:
         self.listed = {key for found in self.listing.by_folder.values() for key in found}
 
     def _unparsable(self, key: str, error: LcstoreError) -> None:
-        message = f"{error.message}: the store cannot be listed while it is there"
+        message = f"{error.message}. The store cannot be listed while it is there"
         self.findings.add("error", "name", key, message)
 
     def _is_known(self, key: str) -> bool:

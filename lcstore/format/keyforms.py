@@ -35,7 +35,7 @@ def match(form: re.Pattern[str], what: str, key: str) -> re.Match[str]:
     """Return the pieces of a key; `CorruptionError` if it is not the name of `what`."""
     found = form.fullmatch(key)
     if found is None:
-        raise CorruptionError(f"not the name of {what}", key=key)
+        raise CorruptionError(f"not the name of {what}: if it is not lcstore's, move it away", key=key)
     return found
 
 

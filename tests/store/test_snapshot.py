@@ -364,7 +364,12 @@ def test_damage_is_gone_around_once():
     with pytest.warns(FallbackWarning, match="lcstore repair") as caught:
         assert same(snapshot.tree(), wanted)
     assert caught[0].filename == __file__
-    for use in (lambda: store_of(backend)[8][WEIGHT], lambda: list(store_of(backend).walk([8]))):
+    for use in (
+        lambda: store_of(backend)[8][WEIGHT],
+        lambda: list(store_of(backend).walk([8])),
+        lambda: store_of(backend).restore(8),
+        lambda: lcstore.open(backend).resume(8),
+    ):
         with pytest.warns(FallbackWarning) as caught:
             use()
         assert {warning.filename for warning in caught} == {__file__}

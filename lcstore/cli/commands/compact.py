@@ -26,6 +26,7 @@ from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.maintain.compact import CompactReport
+    from lcstore.maintain.sizing import Forecast
 
 _MOST_SHOWN = 5
 
@@ -60,15 +61,18 @@ def compact(
                 dry_run=dry_run, max_bytes=most, max_seconds=longest, on_progress=on_progress
             )
             forecast = foresee(store) if dry_run else None
-        shown = chain(compaction(report), foreseen(forecast), _next(answer, report))
+        shown = chain(compaction(report, forecast), foreseen(forecast), _next(answer, report))
         answer.give(report, shown, forecast=forecast)
 
 
-def compaction(report: CompactReport) -> Iterator[Table | str]:
-    """Yield what was added, or would be."""
+def compaction(report: CompactReport, forecast: Forecast | None = None) -> Iterator[Table | str]:
+    """Yield what was added, or would be, with all that is stored besides."""
     shown = Table("compaction", "", header=False)
     shown.row("edges", _edges(report))
-    shown.row("weights to be written" if report.dry_run else "written", size(report.bytes_written))
+    if not report.dry_run:
+        shown.row("written", size(report.bytes_written))
+    elif forecast is not None:
+        shown.row("to be written, about", size(forecast.bytes_compacted - forecast.bytes_now))
     shown.row("bytes of weights, when collected", _change(size, report.bytes_before, report.bytes_after))
     if report.bytes_besides:
         shown.row("against damage", f"{size(report.bytes_besides)} of that: anchors")

@@ -83,7 +83,7 @@ def _shown(
         yield from (f"Note: {note}" for note in report.retained.notes)
         yield f"{counts(report.retained)}."
     if report.compacted is not None:
-        yield from compaction(report.compacted)
+        yield from compaction(report.compacted, forecast)
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.ok:

@@ -80,8 +80,7 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
         freed = f"{found.condemned} objects, {size(found.condemned_bytes)}"
         shown.row("condemned", f"{freed}: deleted by a collect after the grace")
     if planned is not None and planned.planned:
-        more = planned.bytes_after - planned.bytes_before
-        does = [f"{'take' if more > 0 else 'free'} about {size(abs(more))}"] if more else []
+        does = []
         if planned.longest_after != planned.longest_before:
             does.append(
                 f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
@@ -89,5 +88,5 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
         if planned.anchors:
             does.append(f"add {planned.anchors} anchors, so that damage costs less")
         does = does or [f"add {planned.planned} edges, so that what was let go of can be deleted"]
-        shown.row("compaction", f"would {', and '.join(does)}: lcstore compact {url}")
+        shown.row("compaction", f"would {', and '.join(does)}: lcstore compact {url} --dry-run")
     return shown
