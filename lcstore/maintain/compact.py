@@ -24,6 +24,8 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.write.shortcut import ShortcutWrite
 
+#: Plans that one compaction carries out: the second seldom has anything, and the third next to never.
+_ROUNDS: Final = 3
 #: How often an edge is tried when a collector changes its path meanwhile.
 _TRIES: Final = 3
 
@@ -128,32 +130,44 @@ class Compactor:
             Nodes that would be let go of before.
         """
         began = time.monotonic()
-        planned = self.plan(without)
-        added = 0
-        if not dry_run:
-            for number, shortcut in enumerate(planned.shortcuts):
-                if self.max_seconds is not None and time.monotonic() - began >= self.max_seconds:
-                    break
-                added += self._try(shortcut)
-                if self.on_progress is not None:
-                    self.on_progress("merging", number + 1, len(planned.shortcuts))
+        first = last = self.plan(without)
+        shortcuts, added = [*first.shortcuts], 0
+        for _ in range(0 if dry_run else _ROUNDS):
+            made = self._carry_out(last, began)
+            added += made
+            if not made or made < len(last.shortcuts):
+                break
+            # Sizes were estimated, and are known now: by those a little more may pay.
+            last = self.plan(without)
+            shortcuts += last.shortcuts
         return CompactReport(
             url=self.backend.url,
             dry_run=dry_run,
-            planned=len(planned.shortcuts),
+            planned=len(shortcuts),
             added=added,
-            anchors=sum(shortcut.base == ROOT for shortcut in planned.shortcuts),
-            bytes_written=planned.written if dry_run else self.written,
-            bytes_before=planned.stored_before,
-            bytes_after=planned.stored_after,
-            bytes_besides=planned.stored_besides,
-            longest_before=planned.edges_before,
-            longest_after=planned.edges_after,
-            latest_before=planned.newest_before,
-            latest_after=planned.newest_after,
+            anchors=sum(shortcut.base == ROOT for shortcut in shortcuts),
+            bytes_written=first.written if dry_run else self.written,
+            bytes_before=first.stored_before,
+            bytes_after=last.stored_after,
+            bytes_besides=last.stored_besides,
+            longest_before=first.edges_before,
+            longest_after=last.edges_after,
+            latest_before=first.newest_before,
+            latest_after=last.newest_after,
             skipped=self.skipped,
             seconds=time.monotonic() - began,
         )
+
+    def _carry_out(self, planned: Planned, began: float) -> int:
+        """Add the edges of a plan, one after another, while there is time; return how many were."""
+        added = 0
+        for number, shortcut in enumerate(planned.shortcuts):
+            if self.max_seconds is not None and time.monotonic() - began >= self.max_seconds:
+                break
+            added += self._try(shortcut)
+            if self.on_progress is not None:
+                self.on_progress("merging", number + 1, len(planned.shortcuts))
+        return added
 
     def plan(self, without: frozenset[str] = frozenset()) -> Planned:
         """Return what is to be added."""
@@ -167,7 +181,7 @@ class Compactor:
                 graph,
                 kept,
                 self._elements(graph),
-                max_bytes=self.max_bytes,
+                max_bytes=None if self.max_bytes is None else max(0, self.max_bytes - self.written),
                 partial=frozenset(partial),
                 durability=self.durability,
             )

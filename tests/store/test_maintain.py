@@ -48,6 +48,26 @@ def test_what_is_let_go_of_tonight_can_be_brought_back_until_tomorrow():
     assert same(values(backend), {step: before[step] for step in (0, 4, 6, 7, 8)})
 
 
+def test_one_compaction_is_enough_though_merged_edges_come_out_larger_than_estimated():
+    """Saves that go on in one direction add up to more than saves that know nothing of each other."""
+    random = np.random.default_rng(0)
+    weights, going = random.standard_normal((64, 64)).astype(np.float32), np.zeros((64, 64), np.float32)
+    with lcstore.open(MemoryBackend.fresh(), threads=1, durability="none") as store:
+        for step in range(21):
+            going = np.float32(0.9) * going + random.standard_normal((64, 64)).astype(
+                np.float32
+            ) * np.float32(1e-3)
+            weights = weights + going
+            store.save(step, {"model": {"w.weight": weights}})
+        store.retain("latest:3 | every:5")
+        foreseen = store.compact(dry_run=True)
+        done = store.compact()
+        assert done.planned == done.added > foreseen.planned
+        assert done.longest_after <= foreseen.longest_after
+        assert store.compact(dry_run=True).planned == 0
+        assert store.compact().added == 0
+
+
 def test_a_dry_run_changes_nothing_and_plans_without_what_would_go():
     backend = filled()
     there = backend.snapshot()
