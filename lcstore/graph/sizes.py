@@ -17,6 +17,8 @@ from typing import Final
 GRID_BITS: Final = 26
 #: No edge counts as more bits per weight than this: beyond it a name is wrong, or the edge sets everything.
 MOST_BITS: Final = 64.0
+#: Where every save moves the weights in a direction of its own.
+LEAST_DRIFT: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -38,13 +40,13 @@ class Sizes:
     """
 
     elements: int
-    drift: float = 0.5
+    drift: float = LEAST_DRIFT
 
     def __post_init__(self) -> None:
         if self.elements < 1:
             raise ValueError(f"elements must be at least 1, not {self.elements}")
-        if not 0.5 <= self.drift <= 1:
-            raise ValueError(f"drift must be between 0.5 and 1, not {self.drift}")
+        if not LEAST_DRIFT <= self.drift <= 1:
+            raise ValueError(f"drift must be between {LEAST_DRIFT} and 1, not {self.drift}")
 
     @property
     def anchor(self) -> int:

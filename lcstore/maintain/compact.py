@@ -17,6 +17,7 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.graph.refs import ROOT, EdgeRef
+from lcstore.graph.sizes import LEAST_DRIFT
 from lcstore.index.index import Index
 from lcstore.maintain.verdict import weights_of
 from lcstore.read.reader import Reader
@@ -169,8 +170,8 @@ class Compactor:
                 self.on_progress("merging", number + 1, len(planned.shortcuts))
         return added
 
-    def plan(self, without: frozenset[str] = frozenset()) -> Planned:
-        """Return what is to be added."""
+    def plan(self, without: frozenset[str] = frozenset(), drift: float = LEAST_DRIFT) -> Planned:
+        """Return what is to be added; `drift` as `graph.sizes.Sizes` has it."""
         graph = self.index.refresh(full=True)
         kept = set(graph.nodes) - graph.hidden - without
         lacking = graph.hidden | self.index.marks.stripped.keys()
@@ -183,6 +184,7 @@ class Compactor:
                 self._elements(graph),
                 max_bytes=None if self.max_bytes is None else max(0, self.max_bytes - self.written),
                 partial=frozenset(partial),
+                drift=drift,
                 durability=self.durability,
             )
             asked = [shortcut for shortcut in planned.shortcuts if shortcut.target in lacking]

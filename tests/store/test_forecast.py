@@ -11,13 +11,17 @@ from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import FaultBackend
 
 
-def filled(durability: str = "default") -> MemoryBackend:
+def filled(durability: str = "default", going_on: float = 0.0) -> MemoryBackend:
+    """Thirty saves; each moves the weights in a new direction, or goes on with some of the last move."""
     backend = MemoryBackend.fresh()
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 64), dtype=np.float32)
+    move = np.zeros_like(weights)
     with lcstore.open(backend, grace=0, threads=1, durability=durability) as store:
         for step in range(30):
-            weights = weights + random.standard_normal(weights.shape, dtype=np.float32) * np.float32(0.01)
+            fresh = random.standard_normal(weights.shape, dtype=np.float32) * np.float32(0.01)
+            move = np.float32(going_on) * move + fresh
+            weights = weights + move
             moment = {"exp_avg": weights * np.float32(0.1)}
             store.save(step, {"model": {"w.weight": weights}, "optim": {"state": {0: moment}}, "n": step})
     return backend
@@ -33,8 +37,9 @@ def taken(backend: MemoryBackend) -> int:
     [None, "latest:3 | every:10", "latest:3 | every:5 | strip:optim/**:latest:2", "latest:1",
      "latest:99 | exact-only:latest:1"],
 )  # fmt: skip
-def test_it_comes_close_to_what_happens(keep, durability):
-    backend = filled(durability)
+@pytest.mark.parametrize("going_on", [0.0, 0.9])
+def test_it_comes_close_to_what_happens(keep, durability, going_on):
+    backend = filled(durability, going_on)
     with lcstore.open(backend, "r+", threads=1, durability=durability) as store:
         going = store.retain(keep, dry_run=True).retired if keep else ()
         told = store.forecast(going)
@@ -42,7 +47,7 @@ def test_it_comes_close_to_what_happens(keep, durability):
         if keep:
             store.retain(keep)
         store.compact()
-        assert told.bytes_compacted == pytest.approx(taken(backend), rel=0.05)
+        assert told.bytes_compacted == pytest.approx(taken(backend), rel=0.1 if going_on else 0.05)
         while store.collect().deleted_objects:
             pass
         assert told.bytes_collected == pytest.approx(taken(backend), rel=0.1)
@@ -50,14 +55,15 @@ def test_it_comes_close_to_what_happens(keep, durability):
         assert after.bytes_now == after.bytes_compacted == after.bytes_collected
 
 
-def test_no_data_is_read():
+def test_of_the_data_a_chunk_of_each_of_the_last_saves_is_read():
     backend = FaultBackend(filled())
     with lcstore.open(backend, "r", threads=1) as store:
         going = store.retain("latest:3", dry_run=True).retired
         backend.log.clear()
         store.forecast(going)
     assert {asked.name for asked in backend.log} <= {"get", "list", "size"}
-    assert not [asked for asked in backend.log if asked.name == "get" and asked.key.startswith("data/")]
+    read = [asked.key for asked in backend.log if asked.name == "get" and asked.key.startswith("data/")]
+    assert 0 < len(read) <= 8
     assert sum(asked.name == "size" for asked in backend.log) <= 2
 
 
