@@ -13,6 +13,8 @@ _LONGEST_WORD: Final = 48
 _GAP: Final = "  "
 #: What is copied from a message to a shell: between backquotes, or all that follows a colon.
 _COMMAND: Final = re.compile(r"`[^`]+`|(?<=: )lcstore .+$")
+#: An id, of which eight digits tell it from others nearly always.
+_ID: Final = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{24}\b")
 #: A space that nothing is folded at.
 _JOINT: Final = "\xa0"
 #: In the place of items that have no room.
@@ -36,6 +38,8 @@ class Table:
         Whether the header is shown.
     one_line
         Whether each row is one line: of a cell that has no room, the first items are shown.
+    brief
+        Whether ids are cut to their beginnings where a row has no room.
     """
 
     def __init__(
@@ -46,8 +50,10 @@ class Table:
         title: str | None = None,
         header: bool = True,
         one_line: bool = False,
+        brief: bool = False,
     ) -> None:
         self.one_line = one_line
+        self.brief = brief
         self.columns = columns
         self.right = [name in right for name in columns]
         self.spare = [columns.index(name) for name in spare]
@@ -63,6 +69,8 @@ class Table:
         """Yield each line and its style, for a terminal of `width` characters (None: any number)."""
         if self.title is not None:
             yield self.title, None
+        if self.brief and width is not None and _room(dict(enumerate(self._whole())), width) < 0:
+            self.rows = [([_ID.sub(r"\1...", cell) for cell in cells], style) for cells, style in self.rows]
         widths = self._widths(width)
         for cells, style in self.rows:
             fitted = shortened if self.one_line else folded
@@ -88,10 +96,17 @@ class Table:
     def _padded(self, text: str, place: int, width: int) -> str:
         return text.rjust(width) if self.right[place] else text.ljust(width)
 
+    def _columns(self) -> list[tuple[str, ...]]:
+        return list(zip(*(cells for cells, _ in self.rows), strict=True))
+
+    def _whole(self) -> list[int]:
+        """Return how wide each column would like to be."""
+        return [max(len(line) for cell in cells for line in cell.split("\n")) for cells in self._columns()]
+
     def _widths(self, width: int | None) -> dict[int, int]:
         """Return the columns that are shown, and the width of each."""
-        columns = list(zip(*(cells for cells, _ in self.rows), strict=True))
-        whole = [max(len(line) for cell in cells for line in cell.split("\n")) for cells in columns]
+        columns = self._columns()
+        whole = self._whole()
         widths = dict(enumerate(whole))
         if width is None or _room(widths, width) >= 0:
             return widths

@@ -97,3 +97,12 @@ def test_text_is_folded_between_words_and_commands_stay_whole():
     assert prose(text, 20)[-1] == command, "it is copied in one piece, though the terminal has no room"
     assert prose("it holds 30 steps: `lcstore ls x`.", 22) == ["it holds 30 steps:", "`lcstore ls x`."]
     assert prose("a " * 40, 20) == ["a a a a a a a a a a"] * 4
+
+
+def test_ids_are_cut_where_a_row_has_no_room():
+    key = f"data/{'0123456789abcdef' * 2}/0/weights-float32.add/c.0"
+    table = Table("step", "what", "object", right=("step",), brief=True)
+    table.row(10, "it is missing", key)
+    assert key in lines(table)[1]
+    assert key in lines(table, 120)[1]
+    assert lines(table, 70)[1] == "  10  it is missing  data/01234567.../0/weights-float32.add/c.0"

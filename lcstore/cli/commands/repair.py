@@ -59,13 +59,13 @@ def _foreseen(answer: Answer, report: RepairReport) -> Forecast | None:
 
 def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterator[Table | str]:
     if report.lost:
-        lost = Table("lost: step", "what", "known as", "because of", right=("lost: step",))
+        lost = Table("lost: step", "what", "known as", "because of", right=("lost: step",), brief=True)
         for loss in report.lost:
             lost.row(loss.step, loss.what, ", ".join(loss.names), loss.reason, style="red")
         yield lost
     if report.actions:
         first = "to do" if report.dry_run else "done"
-        deeds = Table(first, "step", "what", "object", right=("step",), spare=["object"])
+        deeds = Table(first, "step", "what", "object", right=("step",), spare=["object"], brief=True)
         for action in report.actions:
             deeds.row(action.deed, action.step, action.message, action.key)
         yield deeds

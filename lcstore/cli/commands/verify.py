@@ -77,9 +77,9 @@ def findings(found: tuple[Finding, ...]) -> Iterator[Table | str]:
     """Yield what was found, the gravest first."""
     if not found:
         return
-    shown = Table("", "step", "object", "what", right=("step",))
+    shown = Table("", "step", "what", "object", right=("step",), brief=True)
     for one in found[:_MOST_SHOWN]:
-        shown.row(one.severity, one.step, one.key, one.message, style=_STYLES[one.severity])
+        shown.row(one.severity, one.step, one.message, one.key, style=_STYLES[one.severity])
     yield shown
     if len(found) > _MOST_SHOWN:
         yield f"... and {len(found) - _MOST_SHOWN} more: --json has them all"
