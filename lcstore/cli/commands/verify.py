@@ -105,14 +105,16 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     if report.ok:
         deeper = f" For every byte: lcstore verify {url} --level checksum"
         return [f"Good: {looked}.{deeper if report.level == 'structure' else ''}"]
-    lines = [f"Damaged: {report.count('error')} errors in {looked}."]
+    errors = report.count("error")
+    lines = [f"Damaged: {errors} error{'s' * (errors != 1)} in {looked}."]
     if report.lost:
         steps = f"step {report.lost[0]}" if len(report.lost) == 1 else f"{len(report.lost)} states"
         span = f", of steps {report.lost[0]} to {report.lost[-1]}" if len(report.lost) > 1 else ""
         lines.append(f"Cannot be restored: {steps}{span}.")
     if report.good is not None:
-        command = next((found.next for found in report.findings if found.next and "show" in found.next), "")
-        lines.append(f"The latest that looks whole is step {report.good}. Next: {command}")
+        lines.append(
+            f"The latest that looks whole is step {report.good}. Next: lcstore show {url}@{report.good}"
+        )
     elif report.states:
         lines.append("No state looks whole: bring the objects named above back from a copy of the store.")
     lines.append(f"What a repair would do, and save: lcstore repair {url}")
