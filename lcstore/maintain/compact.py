@@ -25,8 +25,9 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.write.shortcut import ShortcutWrite
 
-#: Plans that one compaction carries out: the second seldom has anything, and the third next to never.
-_ROUNDS: Final = 3
+#: Plans that one compaction carries out at most: each adds what the sizes of the one before show to be worth
+#: it. Mostly the second has nothing.
+_ROUNDS: Final = 10
 #: How often an edge is tried when a collector changes its path meanwhile.
 _TRIES: Final = 3
 
@@ -136,11 +137,13 @@ class Compactor:
         for _ in range(0 if dry_run else _ROUNDS):
             made = self._carry_out(last, began)
             added += made
-            if not made or made < len(last.shortcuts):
+            if made < len(last.shortcuts):
                 break
             # Sizes were estimated, and are known now: by those a little more may pay.
             last = self.plan(without)
             shortcuts += last.shortcuts
+            if not last.shortcuts:
+                break
         return CompactReport(
             url=self.backend.url,
             dry_run=dry_run,
