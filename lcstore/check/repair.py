@@ -290,7 +290,8 @@ class _Repair:
         marks = self.store.marks
         named = marks.condemned | {markkeys.parse_condemned_key(mark.key())}
         self.store.see(replace(marks, condemned=named))
-        self._note("condemn", mark.key(), f"{scope} of the edge is not to be used: {why}", step)
+        what = "the whole edge" if scope == markkeys.WHOLE_EDGE else f"{scope} of the edge"
+        self._note("condemn", mark.key(), f"{what} is not to be used: {why}", step)
 
     def _retire(self, node: str, what: str, harm: Harm, tensors: tuple[str, ...]) -> None:
         name = self.store.graph.nodes[node]

@@ -66,6 +66,11 @@ class Listed:
         """The metrics that were given with the save; none where its record was not read."""
         return {} if self.info is None else self.info.metrics
 
+    @property
+    def bytes_stored(self) -> int | None:
+        """All bytes that were stored with it; None where its record was not read."""
+        return None if self.info is None else self.info.bytes_stored
+
 
 class _Labels:
     """What the names of tags, pins, retirements and condemnations say of nodes."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
@@ -73,6 +73,8 @@ def run_parts(
             return None
         try:
             return run()
+        except InvalidInputError:  # what was asked for, and nothing of the store
+            raise
         except LcstoreError as error:
             report.problems[part] = error
             return None

@@ -290,7 +290,7 @@ class Upkeep(Handle):
         Raises
         ------
         InvalidInputError
-            `keep` is no rule.
+            `keep` is no rule, or asks for what no state has, such as a metric of another name.
         """
         from lcstore.retention.parse import as_rule
         from lcstore.store.nightly import run_parts

@@ -70,6 +70,10 @@ def test_it_shows_first_and_does_what_it_showed(url):
     again = document(*command)
     assert again["collected"]["deleted_objects"] > 0
     assert again["retained"]["retired"] == []
+    call(*command)
+    quiet = call("maintain", url, "--keep", KEEP).stdout
+    assert "Nothing to do." in quiet
+    assert "--apply" not in quiet
     assert call("verify", url, "--level", "restore").exit_code == 0
 
 

@@ -250,3 +250,12 @@ def test_only_the_listing_enumerates_record_folders():
     assert set(KINDS) == {getattr(keys, name) for name in folders.split("|")}
     assert wrong.search("backend.list(keys.NODES)")
     assert Path(listing.__file__).read_text().count("backend.list(") == 1
+
+
+def test_a_listed_state_says_what_was_stored_and_measured():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        info = store.save(0, {"w": np.ones((8, 8), np.float32)}, metrics={"loss": 1.0})
+        (listed,) = store.states()
+        assert (listed.bytes_stored, listed.metrics) == (info.bytes_stored, {"loss": 1.0})
+        (listed,) = store.states(records=False)
+        assert (listed.bytes_stored, listed.metrics) == (None, {})

@@ -89,6 +89,16 @@ def _shown(
         if report.verified.ok:
             yield f"Verified: {report.verified.states} states, {report.verified.objects} objects are there."
     yield from foreseen(forecast)
-    if report.dry_run and report.ok:
+    if report.dry_run and report.ok and not _does(report):
+        yield "Nothing to do."
+    elif report.dry_run and report.ok:
         command = f"lcstore maintain {answer.quoted} --keep {shlex.quote(keep)} --apply"
         yield f"Nothing was changed. To do it: {command}"
+
+
+def _does(report: MaintainReport) -> bool:
+    """Return whether anything would go, or be added."""
+    collected, retained, compacted = report.collected, report.retained, report.compacted
+    goes = collected is not None and bool(collected.deleted_objects or collected.deleted_states)
+    adds = compacted is not None and bool(compacted.planned)
+    return goes or adds or (retained is not None and bool(retained.retired))
