@@ -44,7 +44,8 @@ class Harm(NamedTuple):
 
 #: None where everything can be had.
 State: TypeAlias = Harm | None
-_NOWHERE: Final = Harm(None, NO_PATH)
+#: Of a node that no path leads to.
+NOWHERE: Final = Harm(None, NO_PATH)
 
 
 def weight_of(state: State) -> tuple[bool, int]:
@@ -122,13 +123,13 @@ class Judge:
                 break
             avoided |= new
             found = self._read(avoided)
-            states |= {n: s for n, s in found.items() if weight_of(s) < weight_of(states.get(n, _NOWHERE))}
+            states |= {n: s for n, s in found.items() if weight_of(s) < weight_of(states.get(n, NOWHERE))}
         return states
 
     def _culprits(self, states: Mapping[str, State], found: Mapping[str, State]) -> set[str]:
         """Return the edges that spoil, on the paths last found, kept states that no path gave so far."""
-        lost = [n for n in self.store.kept if self.missing(n, states.get(n, _NOWHERE)) is not None]
-        harms = [(node, self.missing(node, found.get(node, _NOWHERE))) for node in lost]
+        lost = [n for n in self.store.kept if self.missing(n, states.get(n, NOWHERE)) is not None]
+        harms = [(node, self.missing(node, found.get(node, NOWHERE))) for node in lost]
         links = self.store.links
         return {_name_of(h.cause, links) for node, h in harms if h and self._depends(node, h)} - {""}
 
@@ -174,7 +175,7 @@ class Judge:
         state: State = None
         for ref in path:
             state = self.go_back(state, ref) if ref.backward else self.go(state, ref)
-        forward = states.get(node, _NOWHERE)
+        forward = states.get(node, NOWHERE)
         if state is not None and forward is not None and state.tensors is not None:
             bad = state.tensors & (True if forward.tensors is None else forward.tensors)
             state = Harm(bad, forward.cause) if bad.any() else None

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.check.damage import NO_PATH, Damage, Harm, Judge, State
+from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
 from lcstore.check.findings import Findings, Level, Severity, VerifyReport
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Need, Objects, Sample, check_leaves
@@ -262,11 +262,11 @@ class Examination:
         around: Mapping[str, State] | None = None
         cut_off = {node for node in self.store.kept if node not in states}
         for node in self.store.kept:
-            harm = self.judge.missing(node, states.get(node, Harm(None, NO_PATH)))
+            harm = self.judge.missing(node, states.get(node, NOWHERE))
             if harm is not None:
                 if around is None:  # seldom: only where something is damaged
                     around = self.judge.read(around=True)
-                if self.judge.missing(node, around.get(node, Harm(None, NO_PATH))) is not None:
+                if self.judge.missing(node, around.get(node, NOWHERE)) is not None:
                     self.missing[node] = harm
             elif states.get(node) is not None and self.judge.missing(node, states[node], exact=False):
                 name = self.store.graph.nodes[node]

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from lcstore.check.damage import NO_PATH, Harm, State
+from lcstore.check.damage import NOWHERE, Harm, State
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
 from lcstore.check.overlay import Overlay
@@ -186,7 +186,7 @@ class _Repair:
         self._condemn_edges()
         states = self.judge.read(around=True)
         for node in self.store.kept:
-            self._settle(node, states.get(node, Harm(None, NO_PATH)))
+            self._settle(node, states.get(node, NOWHERE))
         self._give_paths(states)
 
     # Edges ----------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class _Repair:
         """Add an edge from the root to each state that sets everything itself and has no path."""
         for node in sorted(self.store.kept, key=lambda node: self.store.graph.nodes[node].order):
             own = self.store.own.get(node)
-            state = states.get(node, Harm(None, NO_PATH))
+            state = states.get(node, NOWHERE)
             lame = state is not None and state.tensors is None
             if own is None or not lame or not self.judge.sets_all(own):
                 continue
