@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError, NotFoundError, warn
+from lcstore.errors import CorruptionError, FallbackWarning, LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef
 from lcstore.format.parity import Family, Xor
 from lcstore.storage.backend import Backend, read_twice
 from lcstore.storage.survey import spread
+from lcstore.warned import warn
 
 
 def fetch_object(backend: Backend, ref: ObjectRef) -> bytes:

@@ -13,13 +13,13 @@ from lcstore.errors import (
     LimitError,
     NotFoundError,
     UnsupportedFormatError,
-    warn,
 )
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice, split_best
 from lcstore.graph.refs import NodeName
 from lcstore.read.metrics import best
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
+from lcstore.warned import warn
 
 T = TypeVar("T")
 

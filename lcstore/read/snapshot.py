@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from lcstore.codec.dtypes import dtype_from_name
-from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, NotFoundError, warn
+from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, NotFoundError
 from lcstore.graph.refs import NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.read.convert import tree_of
@@ -20,6 +20,7 @@ from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
 from lcstore.state.names import Name, format_name
 from lcstore.storage.backend import Backend
+from lcstore.warned import warn
 
 T = TypeVar("T")
 

@@ -10,7 +10,8 @@ from contextvars import ContextVar, copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from lcstore.errors import ClosedError, asked_by, caller
+from lcstore.errors import ClosedError
+from lcstore.warned import asked_by, caller
 
 P = ParamSpec("P")
 T = TypeVar("T")

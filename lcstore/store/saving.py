@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from lcstore.durability import Durability
-from lcstore.errors import BesideWarning, InvalidInputError, LcstoreError, UnrecognisedWarning, warn
+from lcstore.errors import BesideWarning, InvalidInputError, LcstoreError, UnrecognisedWarning
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
@@ -23,6 +23,7 @@ from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
 from lcstore.store.saver import SaveFuture, Saver
 from lcstore.track.policy import Policy
+from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Staged, stage
 from lcstore.write.unrecognised import changed_wrapping, unmet_names
@@ -254,8 +255,7 @@ class Saving(Handle):
         """Have nothing else be saved in a ``with`` block, what is under way being done before."""
         self._check_open()
         self._saver.settle()
-        with self._lock:
-            self._check_open()
+        with super()._alone():
             yield
 
     def _asked(

@@ -7,13 +7,14 @@ from concurrent.futures import Executor
 from dataclasses import replace
 
 from lcstore.durability import Durability
-from lcstore.errors import DamageWarning, LcstoreError, warn
+from lcstore.errors import DamageWarning, LcstoreError
 from lcstore.graph.anchors import Since
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing
 from lcstore.storage.backend import Backend
 from lcstore.track.track import Track
+from lcstore.warned import warn
 from lcstore.write.anchor import add_anchor
 from lcstore.write.pathwatch import PathWatch
 from lcstore.write.saveinfo import SaveInfo

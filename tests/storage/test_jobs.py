@@ -8,8 +8,9 @@ from functools import partial
 
 import pytest
 
-from lcstore.errors import FallbackWarning, warn
+from lcstore.errors import FallbackWarning
 from lcstore.storage import jobs
+from lcstore.warned import warn
 
 
 @pytest.fixture

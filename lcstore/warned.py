@@ -1,0 +1,56 @@
+"""Warnings that point at the line of whoever called into this package, be it in another thread."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final, NamedTuple, TypeVar
+
+T = TypeVar("T")
+
+#: What the name of a module of this package begins with; and one that functions of this package call through.
+_OURS: Final = (f"{__package__}.", "contextlib.")
+
+
+class Place(NamedTuple):
+    """A line of code that warnings point at."""
+
+    filename: str
+    lineno: int
+    module: str
+    registry: dict[str | tuple[str, type[Warning], int], int]
+
+
+#: In a thread of a handle: who called into this package, and so had the work begun.
+_asker: Final[ContextVar[Place | None]] = ContextVar("lcstore-asker", default=None)
+
+
+def caller() -> Place | None:
+    """Return the line of whoever called into this package, be it in another thread."""
+    asker = _asker.get()
+    if asker is not None:
+        return asker
+    frame = sys._getframe(1)
+    while f"{frame.f_globals.get('__name__', '')}.".startswith(_OURS):
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    known = frame.f_globals.setdefault("__warningregistry__", {})
+    return Place(frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__", ""), known)
+
+
+def asked_by(place: Place | None, run: Callable[[], T]) -> T:
+    """Return what a call returns, warnings of it pointing at some line: it runs in a context of its own."""
+    _asker.set(place)
+    return run()
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn, pointing at the line of whoever called into this package."""
+    place = caller()
+    if place is None:
+        warnings.warn(message, category, stacklevel=2)
+    else:
+        warnings.warn_explicit(message, category, *place)
