@@ -12,8 +12,10 @@ from crash_histories import opened, quick
 from kit import Outcome, Scene, Snapshot
 
 import lcstore
+from lcstore.errors import CorruptionError
+from lcstore.format import keys
 from lcstore.format.marks import RetiredRecord
-from lcstore.format.records import utc_now
+from lcstore.format.records import read_node, utc_now
 from lcstore.maintain.collect import Collector
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.settle import put_record
@@ -216,6 +218,9 @@ def at_work(*names: str) -> Callable[[], Scene]:
 
     Their handles are open before anything happens, and no Zarr metadata is written, which nothing here reads:
     that leaves few enough operations for every order of three of them.
+
+    The compactor may find that a state lacks an object, if the writer lets go of that very state: a collector
+    without grace took the object before the record was there, and the writer has not noticed yet.
     """
     begun = start(4, (1, 2))
 
@@ -224,10 +229,23 @@ def at_work(*names: str) -> Callable[[], Scene]:
         return Scene(
             backend,
             {name: _ready(name, backend, begun.nodes[-1]) for name in names},
-            lambda outcomes: Meeting(begun, {}).check(backend, outcomes),
+            lambda outcomes: Meeting(begun, {}).check(backend, _but_for_disowned(backend, outcomes)),
         )
 
     return make
+
+
+def _but_for_disowned(backend: MemoryBackend, outcomes: Mapping[str, Outcome]) -> dict[str, Outcome]:
+    """Return the outcomes without a compactor's error about an object of a state not acknowledged."""
+    error = getattr(outcomes.get("compactor"), "error", None)
+    if isinstance(error, CorruptionError) and error.key is not None:
+        marks = (RetiredRecord.from_bytes(backend.get(key), key=key) for key in backend.list(keys.RETIRED))
+        disowned = {mark.node for mark in marks if mark.reason.startswith("not acknowledged")}
+        stored = [key for key in backend.list(keys.NODES) if keys.parse_node_key(key).node in disowned]
+        edges = {read_node(key, backend.get(key)).edge.id for key in stored}
+        if keys.parse_data_key(error.key).edge in edges:
+            return {name: outcome for name, outcome in outcomes.items() if name != "compactor"}
+    return dict(outcomes)
 
 
 def _ready(name: str, backend: MemoryBackend, at: str) -> Play:

@@ -175,3 +175,9 @@ def test_a_compactor_whose_new_edge_is_taken_between_its_listings_skips_it(bare)
     """Edge listed, its record deleted, its condemnation deleted, condemnations listed: it is no damage."""
     order = "writer*9 compactor*17 collector*18 compactor*4 collector*13 compactor*5 collector*2 compactor"
     replay(at_work("writer", "compactor", "collector"), order)
+
+
+def test_a_compactor_meets_a_state_whose_object_is_taken_before_its_record_is_there(bare):
+    """The writer lets go of that state a moment later: until then an object is missing, and that is said."""
+    order = "writer*3 collector*32 writer*2 compactor*35"
+    replay(at_work("writer", "compactor", "collector"), order)
