@@ -206,7 +206,8 @@ class Stage:
     def _pass_on(self, me: str | None) -> None:
         """Let the next actor move: the one who called this waits, unless it is the next."""
         chosen = me
-        if self._begun:
+        begun = self._begun  # looked at once: others go on, and may begin, as soon as one is released
+        if begun:
             try:
                 chosen = self.choose(
                     {name: self.pending[name] for name in self._turns if name in self.pending}
@@ -222,7 +223,7 @@ class Stage:
                 self._turns[chosen].release()
         else:
             self._main.release()
-        if me is not None and (not self._begun or chosen != me):
+        if me is not None and (not begun or chosen != me):
             self._turns[me].acquire()
 
     def _fail(self, error: BaseException) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import Scene, ScheduleError, Step, explore, replay
+from kit.actors import Stage
 from kit.races import Search, commute, lengthen, shorten
 
 from lcstore.errors import NotFoundError
@@ -279,3 +281,29 @@ def test_threads_of_an_actors_own_making_are_refused():
 
     with pytest.raises(ScheduleError, match="several threads"):
         explore(make)
+
+
+class Hesitant:
+    """A lock whose owner, having released it, is the last to go on."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.acquire = inner.acquire
+
+    def release(self):
+        self.inner.release()
+        time.sleep(0.02)
+
+
+def test_the_last_actor_to_come_waits_for_its_turn_too():
+    stage = Stage(MemoryBackend.fresh(), lambda pending: next(iter(pending)))
+    stage._main = Hesitant(stage._main)
+    seen = {}
+    stage.run(
+        {
+            "first": lambda actor: [actor.put("a", b"1"), time.sleep(0.1), actor.put("b", b"2")],
+            "last": lambda actor: seen.update({key: actor.get(key) for key in ("a", "b")}),
+        }
+    )
+    assert [step.actor for step in stage.trace] == ["first", "first", "last", "last"]
+    assert seen == {"a": b"1", "b": b"2"}
