@@ -84,7 +84,7 @@ class Merger:
         """List the jobs, one for each chunk that may have something to store."""
         held = [self._effect.holds(array) for array in ("add", "grid", "set")]
         stored = np.flatnonzero(np.any(held, axis=0)).tolist()
-        return [partial(self._merge, pool, chunk, pieces) for pool, chunk, pieces in self.path.chunks(stored)]
+        return [partial(self.merge, pool, chunk, pieces) for pool, chunk, pieces in self.path.chunks(stored)]
 
     def prove(self) -> None:
         """Check, once all jobs have run, that what was merged leads to the target; complete the columns.
@@ -107,7 +107,8 @@ class Merger:
             raise CorruptionError(f"the merged value of tensor {name!r} does not have the digest committed")
         self.columns.shift[:] = np.where(self._steps == _NO_STEP, 0, self._steps)
 
-    def _merge(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> list[Chunk]:
+    def merge(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> list[Chunk]:
+        """Merge one chunk; return what is to be stored of it."""
         low, high = self.layout.maps[pool].bounds(chunk)
         out = np.zeros(high - low, composed_dtype(self.layout.pools[pool]))
         self.path.apply(pool, chunk, pieces, out)

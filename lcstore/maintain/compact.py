@@ -17,7 +17,6 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.graph.refs import ROOT, EdgeRef
-from lcstore.graph.sizes import LEAST_DRIFT
 from lcstore.index.index import Index
 from lcstore.maintain.verdict import weights_of
 from lcstore.read.reader import Reader
@@ -27,7 +26,7 @@ from lcstore.write.shortcut import ShortcutWrite
 
 #: Plans that one compaction carries out at most: each adds what the sizes of the one before show to be worth
 #: it. Mostly the second has nothing.
-_ROUNDS: Final = 10
+ROUNDS: Final = 10
 #: How often an edge is tried when a collector changes its path meanwhile.
 _TRIES: Final = 3
 
@@ -134,7 +133,7 @@ class Compactor:
         began = time.monotonic()
         first = last = self.plan(without)
         shortcuts, added = [*first.shortcuts], 0
-        for _ in range(0 if dry_run else _ROUNDS):
+        for _ in range(0 if dry_run else ROUNDS):
             made = self._carry_out(last, began)
             added += made
             if made < len(last.shortcuts):
@@ -173,9 +172,9 @@ class Compactor:
                 self.on_progress("merging", number + 1, len(planned.shortcuts))
         return added
 
-    def plan(self, without: frozenset[str] = frozenset(), drift: float = LEAST_DRIFT) -> Planned:
-        """Return what is to be added; `drift` as `graph.sizes.Sizes` has it."""
-        graph = self.index.refresh(full=True)
+    def plan(self, without: frozenset[str] = frozenset(), graph: Graph | None = None) -> Planned:
+        """Return what is to be added to a graph (else to what is there), as if some nodes were let go of."""
+        graph = self.index.refresh(full=True) if graph is None else graph
         kept = set(graph.nodes) - graph.hidden - without
         lacking = graph.hidden | self.index.marks.stripped.keys()
         condemned = {(name.edge, name.scope) for name in self.index.marks.condemned}
@@ -184,10 +183,9 @@ class Compactor:
             planned = plan(
                 graph,
                 kept,
-                self._elements(graph),
+                self.elements(),
                 max_bytes=None if self.max_bytes is None else max(0, self.max_bytes - self.written),
                 partial=frozenset(partial),
-                drift=drift,
                 durability=self.durability,
             )
             asked = [shortcut for shortcut in planned.shortcuts if shortcut.target in lacking]
@@ -199,7 +197,7 @@ class Compactor:
     def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
         """Return whether a merge to a retired or stripped state takes what went: no kept state needs that."""
         try:
-            merger = self._merger(shortcut)
+            merger = self.merger(shortcut)
         except (CorruptionError, NotFoundError):  # collected meanwhile
             return True
         return any(
@@ -207,8 +205,9 @@ class Compactor:
             for key, pool, op in merger.path.sources()
         )
 
-    def _elements(self, graph: Graph) -> int:
-        latest = graph.latest()
+    def elements(self) -> int:
+        """Return how many weights the latest state has, at least 1."""
+        latest = self.index.graph.latest()
         if latest is None:
             return 1
         return weights_of(self.index.layout(self.index.record(latest.node).layout))
@@ -255,7 +254,7 @@ class Compactor:
         """Add one edge; say whether it stays."""
         node = self.reader.node(self.index.name(shortcut.target))
         with node.named():
-            write = ShortcutWrite(self.backend, self.executor, self._merger(shortcut), self.durability)
+            write = ShortcutWrite(self.backend, self.executor, self.merger(shortcut), self.durability)
             if not write.write():
                 return False
         record = write.commit(shortcut.base, shortcut.target, shortcut.span)
@@ -274,7 +273,8 @@ class Compactor:
             return found
         return graph.path(shortcut.target, shortcut.base)
 
-    def _merger(self, shortcut: Shortcut) -> Merger:
+    def merger(self, shortcut: Shortcut) -> Merger:
+        """Return what merges a planned edge."""
         node = self.reader.node(self.index.name(shortcut.target))
         edges = self.reader.edges(self._inputs(shortcut))
         base = None

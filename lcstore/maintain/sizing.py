@@ -21,12 +21,13 @@ from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeName
+from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import Contents, Stored, read_contents
 from lcstore.index.kinds import KINDS
-from lcstore.maintain.compact import Compactor
-from lcstore.maintain.drift import measured_drift
+from lcstore.maintain.compact import ROUNDS, Compactor
 from lcstore.maintain.retire import Retired
-from lcstore.maintain.verdict import condemnable, judge, objects_of
+from lcstore.maintain.trials import measured_sizes
+from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
@@ -61,7 +62,7 @@ def forecast(
     going: Iterable[Retired] = (),
     on_progress: OnProgress | None = None,
 ) -> Forecast:
-    """Say how many bytes maintenance will leave: by listings, records, and a chunk of each of the last saves.
+    """Say how many bytes maintenance will leave: by listings, records, and merges of a chunk.
 
     Parameters
     ----------
@@ -80,19 +81,35 @@ def forecast(
     contents = read_contents(backend, on_progress=on_progress)
     sizes = all_sizes(backend, contents)
     now = sum(sizes.values())
-    without = _let_go(contents, going)
-    planned = compactor.plan(without)
-    if planned.shortcuts:
-        # Compaction plans again once it knows how large its edges came out; this is to know it before.
-        planned = compactor.plan(without, measured_drift(compactor.reader, compactor.index.graph))
-    written = sum(map(_Usual(contents, sizes).nbytes, planned.shortcuts))
-    for number, shortcut in enumerate(planned.shortcuts):
-        edge = f"{number:032x}"
-        ops = _ops(contents, layout, shortcut)
-        contents.stored[edge] = Stored(edge, shortcut.base, shortcut.target, False, "", ops, {})
-        contents.graph.add_edge(EdgeName(shortcut.target, shortcut.base, edge, shortcut.nbytes))
-    kept = sum(map(sizes.__getitem__, _staying(contents, layout, durability, sizes)))
-    return Forecast(now, now + written, kept + written)
+    _let_go(contents, going)
+    made = _plan(contents, layout, compactor, _Usual(contents, sizes))
+    verdict = judge(contents, layout, durability)
+    kept = sum(map(sizes.__getitem__, _staying(contents, verdict, sizes)))
+    kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
+    return Forecast(now, now + sum(made.values()), kept)
+
+
+def _plan(
+    contents: Contents, layout: Callable[[str], Layout], compactor: Compactor, usual: _Usual
+) -> dict[str, int]:
+    """Put the edges that a compaction would add into contents; return how many bytes each takes."""
+    compactor.index.refresh(full=True)
+    nbytes: Callable[[Shortcut], int] | None = None
+    made: dict[str, int] = {}
+    for _ in range(ROUNDS):
+        planned = compactor.plan(graph=contents.graph).shortcuts
+        if not planned:
+            break
+        if nbytes is None:
+            sizes = Sizes(compactor.elements())
+            nbytes = measured_sizes(planned, contents.graph, sizes, compactor.merger, compactor.executor)
+        for shortcut in planned:
+            ends, edge = (shortcut.base, shortcut.target), f"{len(made):032x}"
+            read = nbytes(shortcut)
+            made[edge] = usual.nbytes(read, anchor=shortcut.base == ROOT)
+            contents.stored[edge] = Stored(edge, *ends, False, "", _ops(contents, layout, shortcut), {})
+            contents.graph.add_edge(EdgeName(shortcut.target, shortcut.base, edge, read))
+    return made
 
 
 def _ops(contents: Contents, layout: Callable[[str], Layout], shortcut: Shortcut) -> bytes:
@@ -128,9 +145,9 @@ class _Usual:
         self.each /= max(1, len(contents.stored))
         self.factor = {anchor: arrays[anchor] / max(1, read[anchor]) for anchor in (False, True)}
 
-    def nbytes(self, shortcut: Shortcut) -> int:
-        """Return about how many bytes an edge will take that is planned."""
-        return round(max(1.0, self.factor[shortcut.base == ROOT]) * shortcut.nbytes + self.each)
+    def nbytes(self, read: int, *, anchor: bool) -> int:
+        """Return about how many bytes an edge takes of which a path reads so many."""
+        return round(max(1.0, self.factor[anchor]) * read + self.each)
 
 
 def sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> dict[str, int]:
@@ -168,12 +185,11 @@ def _copy_of(key: str) -> str | None:
     return None if kind is None else kind.copy_key(key)
 
 
-def _let_go(contents: Contents, going: Iterable[Retired]) -> frozenset[str]:
-    """Have contents be as if some things had been let go of; return the nodes among them."""
-    nodes, inexact, stripped = set(), set(contents.marks.inexact), dict(contents.marks.stripped)
+def _let_go(contents: Contents, going: Iterable[Retired]) -> None:
+    """Have contents be as if some things had been let go of."""
+    inexact, stripped = set(contents.marks.inexact), dict(contents.marks.stripped)
     for one in going:
         if one.what == markkeys.WHOLE_STATE:
-            nodes.add(one.node)
             contents.graph.hide(one.node)
         elif one.what == markkeys.EXACT_VALUE:
             inexact.add(one.node)
@@ -181,17 +197,10 @@ def _let_go(contents: Contents, going: Iterable[Retired]) -> frozenset[str]:
             pools = stripped.get(one.node, frozenset())
             stripped[one.node] = pools | {one.what.removeprefix(_POOL)}
     contents.marks = replace(contents.marks, inexact=frozenset(inexact), stripped=stripped)
-    return frozenset(nodes)
 
 
-def _staying(
-    contents: Contents,
-    layout: Callable[[str], Layout],
-    durability: Durability,
-    sizes: Collection[str],
-) -> set[str]:
+def _staying(contents: Contents, verdict: Verdict, sizes: Collection[str]) -> set[str]:
     """Return the keys of what a collection leaves, once all that it condemns is deleted."""
-    verdict = judge(contents, layout, durability)
     staying, layouts = set(sizes), set()
     whole = set()
     for scope in condemnable(contents, verdict, set(contents.data)):

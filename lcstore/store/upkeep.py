@@ -190,7 +190,7 @@ class Upkeep(Handle):
     def forecast(self, going: Iterable[Retired] = (), *, on_progress: OnProgress | None = None) -> Forecast:
         """Say how many bytes the store takes now, once compacted, and once collected after that.
 
-        Records are read, and one chunk of each of the last saves.
+        Records are read, and at most 96 chunks, which are merged to see how large such edges come out.
 
         Parameters
         ----------
