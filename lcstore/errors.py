@@ -143,5 +143,9 @@ class BesideWarning(UserWarning):
     """A run was begun anew in a store that holds other runs: to go on from one of those, resume it."""
 
 
+class StepWarning(UserWarning):
+    """A step was saved that is not above the one before, as if a counter had begun anew."""
+
+
 class DamageWarning(UserWarning):
     """What a run stands on is missing or condemned: it was saved such that this does no more harm."""

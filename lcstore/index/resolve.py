@@ -43,7 +43,13 @@ def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -
 
 
 def check_run(graph: Graph, url: str, run: str | int | None) -> None:
-    """Refuse a run that has no state, naming those that have."""
+    """Refuse a run that has no state, naming those that have, and a number that two runs took at once."""
+    ids = sorted({n.run_id for n in graph.nodes.values() if n.run == run and n.node not in graph.hidden})
+    if len(ids) > 1:
+        raise InvalidInputError(
+            f"{len(ids)} runs that began at the same time in {url} took the number {run}: "
+            f"name one of them by its id, {' or '.join(map(repr, ids[:_RUNS_SHOWN]))}"
+        )
     if run is not None and graph.latest(run) is None:
         there = sorted({name.run for name in graph.nodes.values() if name.node not in graph.hidden})
         shown = ", ".join(map(str, there[:_RUNS_SHOWN])) + ", ..." * (len(there) > _RUNS_SHOWN)

@@ -28,8 +28,8 @@ class Listed:
         As in `StepInfo`.
     bytes_weights
         Bytes of the weights of its edge, as its name says; `info` counts everything.
-    run, seq
-        Number of the writing handle, and the place of this commit in it.
+    run, run_id, seq
+        Number and id of the writing handle, and the place of this commit in it.
     tags
         Names to find it by.
     latest
@@ -52,6 +52,7 @@ class Listed:
     kind: Literal["anchor", "delta"]
     bytes_weights: int
     run: int
+    run_id: str
     seq: int
     tags: tuple[str, ...]
     latest: bool
@@ -95,6 +96,7 @@ class _Labels:
             kind="anchor" if anchor else "delta",
             bytes_weights=name.nbytes,
             run=name.run,
+            run_id=name.run_id,
             seq=name.seq,
             tags=tuple(sorted(self.tags.get(name.node, ()))),
             latest=name is self.latest,

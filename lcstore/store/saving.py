@@ -10,7 +10,13 @@ from types import TracebackType
 from typing import Any, Final
 
 from lcstore.durability import Durability
-from lcstore.errors import BesideWarning, InvalidInputError, LcstoreError, UnrecognisedWarning
+from lcstore.errors import (
+    BesideWarning,
+    InvalidInputError,
+    LcstoreError,
+    StepWarning,
+    UnrecognisedWarning,
+)
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
@@ -59,7 +65,7 @@ class Saving(Handle):
         )
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
-        self._looks_at_wrapping = True
+        self._looks_at_wrapping = self._looks_at_steps = True
         self._saver = Saver()
 
     @property
@@ -131,6 +137,8 @@ class Saving(Handle):
             Once for a handle: most of the state is plain, as no name or rule says that it is weights;
             or a rule of the policy matches no tensor. And once where a wrapper of the model (DDP,
             `torch.compile`) came or went, so that names changed and all is stored anew.
+        StepWarning
+            Once for a handle: the step is not above the one that it saved before.
 
         Examples
         --------
@@ -285,12 +293,15 @@ class Saving(Handle):
         skips = skip_below > 0 and not staged.exact and not staged.labels.tags
         if skips and self._writer.moved(staged) < skip_below:
             return self._writer.skipped(staged, started)
-        before, is_first = self._writer.track.layout, self._writer.head is None
+        before, head = self._writer.track.layout, self._writer.head
+        own = head is not None and self._writer.is_own
         with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started)
         self._look_at_names(before)
-        if is_first:
+        if head is None:
             self._look_at_others(info)
+        elif own and info.step <= head.step:
+            self._look_at_step(info.step, head.step)
         _log.info("%s: saved %s", self.url, info)
         return info
 
@@ -308,6 +319,17 @@ class Saving(Handle):
                 f"(steps {steps[0]} to {steps[-1]}): to go on from that, call resume or resume_into before "
                 "the first save; for a store of its own, use another URL, or mode 'w-' to be sure",
                 BesideWarning,
+            )
+
+    def _look_at_step(self, step: int, before: int) -> None:
+        """Warn once of a step that does not go on from the one before, as of a counter that began anew."""
+        if self._looks_at_steps:
+            self._looks_at_steps = False
+            warn(
+                f"step {step} was saved after step {before}, in the same run; both are kept. 'latest' is the "
+                "state that was saved last, and a step that was saved twice is the later of the two. If a "
+                "counter begins anew with each epoch, count the steps of all epochs together",
+                StepWarning,
             )
 
     def _look_at_names(self, before: Layout | None) -> None:

@@ -108,6 +108,11 @@ class Writer:
         #: Whether the track is what a reader of the head gets. If not, the next save sets everything anew.
         self.sound = True
 
+    @property
+    def is_own(self) -> bool:
+        """Whether this handle saved what it stands on, and stands there still."""
+        return self.head is not None and not self._foreign
+
     def stand_on(self, head: NodeName, track: Track) -> None:
         """Go on from a node: `track` is what was rebuilt of it."""
         self.settle()

@@ -193,6 +193,37 @@ def test_a_run_that_is_begun_beside_others_is_told_of_once():
             store.save(6, state(4))
 
 
+def test_a_step_that_is_not_above_the_one_before_is_told_of_once():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for step in (10, 20):
+                store.save(step, state(step))
+            store.resume(10)
+            store.save(10, state(3))  # what was resumed is another's
+        with pytest.warns(lcstore.StepWarning, match=r"step 5 was saved after step 10"):
+            store.save(5, state(4))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert store.save(5, state(5)).step == 5
+
+
+def test_a_number_that_two_runs_took_at_once_is_refused():
+    backend = MemoryBackend.fresh()
+    handles = [lcstore.open(backend) for _ in range(2)]
+    for handle in handles:  # each has listed before the other has saved
+        handle._writer.run = 1
+    for number, handle in enumerate(handles):
+        handle.save(number, state(number))
+    with lcstore.open(backend, "r") as store:
+        ids = {name.run_id for name in store._index.refresh().nodes.values()}
+        assert len(ids) == 2
+        with pytest.raises(InvalidInputError, match="2 runs that began at the same time") as caught:
+            store.restore("latest", run=1)
+        assert all(repr(one) in str(caught.value) for one in ids)
+        assert {store.at("latest", run=one).step for one in ids} == {0, 1}
+
+
 def test_wrong_arguments_are_told_by_what_they_are():
     with lcstore.open(MemoryBackend.fresh()) as store:
         with pytest.raises(InvalidInputError, match=r"not a dict: save\(step, state\)"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,6 +107,7 @@ def _facts(state: Listed) -> dict[str, Any]:
         "base": state.base,
         "kind": state.kind,
         "run": state.run,
+        "run_id": state.run_id,
         "latest": state.latest,
         "bytes_weights": state.bytes_weights,
     }
@@ -147,8 +149,13 @@ def marked(state: Listed) -> str:
 
 def _table(found: list[Listed], columns: tuple[str, ...]) -> Iterator[Table]:
     shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns], one_line=True)
+    ids: defaultdict[int, set[str]] = defaultdict(set)
+    for state in found:
+        ids[state.run].add(state.run_id)
     for state in found:
         cells = _cells(state)
+        if len(ids[state.run]) > 1:  # they began at the same time, and their ids tell them apart
+            cells["run"] = f"{state.run} ({state.run_id})"
         shown.row(*(cells[name] for name in columns))
     yield shown
 
