@@ -113,6 +113,8 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
     except (*_UNREADABLE, NotFoundError) as error:
         damage = error
     if on_corrupt == "raise":
+        if isinstance(damage, CorruptionError):
+            damage.message += f"; {_newest_readable(reader, at, use)}"
         raise damage
     lost = named(reader, at)
     # A repair lets go of what is damaged of a state: it is found, and not whole.
@@ -131,7 +133,7 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
     raise damage
 
 
-def newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -> str:
+def _newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -> str:
     """Return a sentence that says which state before one can be read, for the message that it cannot."""
     try:
         reader.listed()
@@ -144,11 +146,8 @@ def newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -
         for back, name in enumerate(earlier, 1):
             with suppress(*_UNREADABLE, NotFoundError):
                 find(reader, name.node, use)
-                return (
-                    f"step {name.step}, {_saves(back)} before, can be read: resume(on_corrupt='previous') "
-                    f"goes on from it, and `lcstore repair {reader.url}` says what is lost"
-                )
-    return f"nor can any of the {len(earlier)} before it: run `lcstore repair {reader.url}`"
+                return f"step {name.step}, {_saves(back)} before, can be read: on_corrupt='previous' takes it"
+    return f"nor can any of the {len(earlier)} before it be read"
 
 
 def _saves(count: int) -> str:

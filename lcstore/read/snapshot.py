@@ -210,6 +210,8 @@ class Snapshot(Mapping[str, Any]):
                 if not (self._is_news(state) and left > 0):
                     self._check_not_going(error)
                     if not self._reader.index.avoid_damage(self.node, error.key):
+                        if "`lcstore " not in error.message:
+                            error.message += f"; `lcstore repair {self.url}` says what is lost"
                         raise
                     damage = damage or error
                 self._forget(state)

@@ -7,9 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from lcstore.errors import CorruptionError
 from lcstore.format.labels import At, OnCorrupt, Run
-from lcstore.read.find import find_whole, newest_readable
+from lcstore.read.find import find_whole
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.resolved import Rebuilt, Resolved
 from lcstore.read.snapshot import Snapshot
@@ -129,17 +128,12 @@ class Store(Saving, Looking, Upkeep):
         return state
 
     def _rebuilt(self, at: At, on_corrupt: OnCorrupt) -> Rebuilt:
-        """Return what a state is rebuilt to; where it cannot be read, say how many saves back one can."""
+        """Return what a state is rebuilt to."""
 
         def rebuild(found: Snapshot) -> Rebuilt:
             return found.using(Resolved.rebuild)
 
-        try:
-            return find_whole(self._reader, at, rebuild, on_corrupt)
-        except CorruptionError as error:
-            if on_corrupt == "raise":
-                error.message = f"{error.message}; {newest_readable(self._reader, at, rebuild)}"
-            raise
+        return find_whole(self._reader, at, rebuild, on_corrupt)
 
     def resume_into(
         self,

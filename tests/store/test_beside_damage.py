@@ -140,12 +140,30 @@ def test_resuming_goes_back_past_what_a_repair_left_in_part():
             store.resume(99, on_corrupt="previous")
 
 
+def test_restoring_says_what_can_be_read_and_what_to_run():
+    backend, _ = grown(saves=3)
+    (key,) = lose(backend, 2)
+    with lcstore.open(backend, "r", durability="none") as store:
+        for ask in (store.restore, lambda at: store.read(at, "model/w")):
+            with pytest.raises(
+                lcstore.CorruptionError, match=r"`lcstore repair .*` says what is lost"
+            ) as caught:
+                ask(2)
+            assert caught.value.key == key and caught.value.step == 2
+        with pytest.raises(
+            lcstore.CorruptionError, match="step 1, 1 save before, can be read: on_corrupt='prev"
+        ):
+            store.restore()
+
+
 def test_resuming_says_when_nothing_before_can_be_read_either():
     backend, _ = grown(3)
     lose(backend, 0, "/c.")
     with (
         lcstore.open(backend, durability="none") as store,
-        pytest.raises(lcstore.CorruptionError, match="nor can any of the 2 before it: run `lcstore repair"),
+        pytest.raises(
+            lcstore.CorruptionError, match="lcstore repair.*nor can any of the 2 before it be read"
+        ),
     ):
         store.resume()
 
