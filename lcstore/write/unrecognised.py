@@ -14,7 +14,7 @@ from lcstore.state.wrappers import changed_prefixes
 from lcstore.track.policy import Policy
 
 #: What is smaller is not worth a word.
-_LEAST_BYTES: Final = 1 << 20
+_LEAST_BYTES: Final = 1 << 16
 _SHOWN: Final = 3
 
 
