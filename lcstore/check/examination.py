@@ -314,9 +314,10 @@ class Examination:
         good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
         url = self.backend.url
         findings = []
+        stray = any(finding.is_stray for finding in self.findings.made)
         for finding in sorted(self.findings.made, key=lambda finding: finding.order):
             command = finding.next
-            if command is None and finding.severity == "error" and good is not None:
+            if command is None and finding.severity == "error" and good is not None and not stray:
                 at = good.step if store.graph.at_step(good.step) is good else good.node
                 command = f"lcstore show {shlex.quote(f'{url}@{at}')}"
             if command is not None:

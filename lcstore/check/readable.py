@@ -9,6 +9,7 @@ from lcstore.check.findings import REPAIR, Findings
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
+from lcstore.format.keyforms import STRAY
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
@@ -27,7 +28,6 @@ R = TypeVar("R")
 
 #: What the storage's clock and `doctor` leave behind when they are cut off.
 _SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
-_FOREIGN: Final = "no lcstore wrote this: it is no name of a store"
 #: What findings about records of each folder are called.
 _CHECKS: Final = {keys.NODES: "record", keys.EDGES: "record"}
 
@@ -159,27 +159,25 @@ class Readable:
     def _names(self) -> None:
         """Check that every name parses; those that do not are left out of all that follows."""
         for name in sorted(set(self.listing.foreign)):
-            self.findings.add("error" if is_amiss(name) else "warning", "name", name, _FOREIGN)
+            self.findings.add("error" if is_amiss(name) else "warning", "name", name, STRAY)
         aside = self.listing.by_folder.pop(keys.QUARANTINE, [])
         if aside:
             objects = "1 object" if len(aside) == 1 else f"{len(aside)} objects"
             message = f"{objects} that a repair set aside as damaged"
             self.findings.add("info", "quarantine", keys.QUARANTINE, message)
-        self.listing.drop_unparsable(self._unparsable)
+        self.listing.drop_unparsable(
+            lambda key, error: self.findings.add("error", "name", key, error.message)
+        )
         for folder, found in self.listing.by_folder.items():
             if folder not in KINDS:
                 self.listing.by_folder[folder] = [key for key in found if self._is_known(key)]
         self.listed = {key for found in self.listing.by_folder.values() for key in found}
 
-    def _unparsable(self, key: str, error: LcstoreError) -> None:
-        message = f"{error.message}. The store cannot be listed while it is there"
-        self.findings.add("error", "name", key, message)
-
     def _is_known(self, key: str) -> bool:
         if key.startswith(_SCRATCH):
             self.findings.add("info", "name", key, "left by a measurement that was cut off")
         elif key != keys.STORE_KEY and not keys.is_data_key(key):
-            self.findings.add("warning", "name", key, _FOREIGN)
+            self.findings.add("warning", "name", key, STRAY)
             return False
         return True
 

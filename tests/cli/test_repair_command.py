@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.format.keyforms import STRAY
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,26 @@ def document(*arguments: str, status: int = 0) -> dict[str, Any]:
 
 def contents(url: Path) -> dict[str, bytes]:
     return {str(path.relative_to(url)): path.read_bytes() for path in url.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "name", ["edges/notes.txt", "edges/My notes.txt", "nodes/notes.txt", "retired/n.txt"]
+)
+def test_a_stray_file_is_to_be_moved_out_whatever_command_meets_it(saved, tmp_path, name):
+    url = tmp_path / "stray"
+    shutil.copytree(saved, url)
+    (url / name).parent.mkdir(exist_ok=True)
+    (url / name).write_text("mine")
+    for command in (["verify"], ["repair"], ["collect"], ["cp", str(tmp_path / "copy")]):
+        result = call(command[0], str(url), *command[1:])
+        assert result.exit_code == 1
+        assert "move this file out of the store" in result.output
+        assert not {"lcstore show", "lcstore repair"} & set(re.findall("lcstore [a-z]+", result.output))
+    found = document("verify", str(url), status=1)["findings"]
+    assert [(one["key"], one["next"]) for one in found] == [(name, None)]
+    if " " not in name:  # reading passes over what no key can be
+        told = document("show", str(url), status=1)["error"]
+        assert (told["message"], told["key"], told["next"]) == (STRAY, name, None)
 
 
 def test_a_repair_that_would_leave_nothing_says_what_to_do_first(saved, tmp_path, broken):
