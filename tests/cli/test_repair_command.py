@@ -72,6 +72,28 @@ def test_a_stray_file_is_to_be_moved_out_whatever_command_meets_it(saved, tmp_pa
         assert (told["message"], told["key"], told["next"]) == (STRAY, name, None)
 
 
+def test_nothing_is_missed_of_states_that_no_kept_one_needs(tmp_path):
+    url = tmp_path / "run"
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(url, durability=lcstore.Durability(parity="all")) as store:
+        for step in (0, 10, 20):
+            store.save(step, {"model": {"w": weights * (1 + step / 1000)}})
+        store.rewind(10)
+        store.save(30, {"model": {"w": weights * 1.03}})
+        nodes = {state.step: state.node for state in store.states()}
+        store.retire(20)
+        store.retire(0)
+    for step in (0, 20):
+        (url / "copies" / f"{nodes[step]}.json").unlink()
+    for parity in url.glob("data/*/0/*/p.*"):
+        parity.unlink()
+    told = document("verify", str(url), status=1)["findings"]
+    # Steps 10 and 30 are restored over the edge of step 0; nothing is over that of step 20.
+    assert {one["step"] for one in told if one["check"] == "rebuild"} == {0, 10, 30}
+    assert [one["key"] for one in told if one["check"] == "copy"] == [f"copies/{nodes[0]}.json"]
+    assert all(one["severity"] == "info" for one in told if one["step"] == 20)
+
+
 def test_a_repair_that_would_leave_nothing_says_what_to_do_first(saved, tmp_path, broken):
     url = tmp_path / "lost"
     shutil.copytree(saved, url)
