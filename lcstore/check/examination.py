@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -162,10 +163,11 @@ class Examination:
                 del self.looked.problems[key]
 
     def _mend(self) -> None:
-        """Find out what of all that is damaged or missing can be made again; nothing is written."""
+        """Find out what of all that is missed can be made again; nothing is written."""
         for key, problem in list(self.looked.problems.items()):
             need = self.needs[key]
-            if isinstance(problem, CorruptionError | NotFoundError) and not self.excused(need):
+            missed = self._target(need) in self.needed and not self.excused(need)
+            if missed and isinstance(problem, CorruptionError | NotFoundError):
                 with suppress(CorruptionError):
                     self.mending.was(need.ref)
                     self.looked.mended[key] = self.looked.problems.pop(key)
@@ -174,6 +176,15 @@ class Examination:
         if need.node is None:
             return keys.edge_key(self.store.edges[need.edge].name)
         return keys.node_key(self.store.records[need.node].name(need.node))
+
+    @cached_property
+    def needed(self) -> set[str]:
+        """The nodes that something is missed of."""
+        return self.store.needed()
+
+    def _target(self, need: Need) -> str:
+        """Return the node that the edge of an object leads to."""
+        return need.node or self.store.edges[need.edge].target
 
     def excused(self, need: Need) -> bool:
         """Return whether a record explains that an object is gone."""
@@ -186,7 +197,8 @@ class Examination:
             return "info"
         name = keys.parse_data_key(need.ref.key)
         if name.parity is not None:
-            return "warning"  # what can be rebuilt from it is there
+            # What can be rebuilt from it is there.
+            return "warning" if self._target(need) in self.needed else "info"
         link = store.shortcuts.get(need.edge) if need.node is None else store.own.get(need.node)
         kept = need.node is not None and need.node not in store.graph.hidden
         if kept and need.node is not None:
@@ -198,7 +210,7 @@ class Examination:
         elif need.exact or (need.node is not None and name.chunk is None):
             return "info"
         if link is None or name.pool is None or name.chunk is None:
-            target = need.node or store.edges[need.edge].target
+            target = self._target(need)
             behind = {target} | (store.graph.descendants(target) if target in store.graph.nodes else set())
             return "error" if behind & set(store.kept) else "info"
         return "error" if self.judge.reach(link, link.layout.touched(name.pool, name.chunk)) else "info"
@@ -314,9 +326,10 @@ class Examination:
         good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
         url = self.backend.url
         findings = []
+        stray = any(finding.is_stray for finding in self.findings.made)
         for finding in sorted(self.findings.made, key=lambda finding: finding.order):
             command = finding.next
-            if command is None and finding.severity == "error" and good is not None:
+            if command is None and finding.severity == "error" and good is not None and not stray:
                 at = good.step if store.graph.at_step(good.step) is good else good.node
                 command = f"lcstore show {shlex.quote(f'{url}@{at}')}"
             if command is not None:

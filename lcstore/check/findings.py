@@ -48,6 +48,11 @@ class Finding:
     next: str | None = None
 
     @property
+    def is_stray(self) -> bool:
+        """Whether it is a name among the records that none can have: nothing reads the store meanwhile."""
+        return self.severity == "error" and self.check == "name"
+
+    @property
     def order(self) -> tuple[int, str, str, str]:
         """How findings are sorted: the gravest first."""
         return (_ORDER[self.severity], self.check, self.key or "", self.message)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from lcstore.check.findings import REPAIR, Findings
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
-from lcstore.format.bodies import ObjectRef, split_layouts
+from lcstore.format.bodies import split_layouts
+from lcstore.format.keyforms import STRAY
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
@@ -27,7 +29,6 @@ R = TypeVar("R")
 
 #: What the storage's clock and `doctor` leave behind when they are cut off.
 _SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
-_FOREIGN: Final = "no lcstore wrote this: it is no name of a store"
 #: What findings about records of each folder are called.
 _CHECKS: Final = {keys.NODES: "record", keys.EDGES: "record"}
 
@@ -96,8 +97,8 @@ class Readable:
         self._nodes()
         self._edges()
         self._layouts()
-        self._copies()
         self._marks()
+        self._copies()
 
     def below(self, folder: str) -> list[str]:
         """Return the keys below a folder, in order."""
@@ -119,6 +120,19 @@ class Readable:
         graph = self.graph
         own = [name.ref for name in graph.nodes.values()]
         return own + [edge.ref for edge in graph.edges.values() if edge.target in graph.nodes]
+
+    def needed(self) -> set[str]:
+        """Return the kept nodes, and those that paths to them may lead over: of others nothing is missed."""
+        bases: defaultdict[str, list[str]] = defaultdict(list)
+        danger = any(self.graph.is_in_danger(node) for node in self.kept)
+        for ref in self.refs():
+            if danger or not self.graph.is_condemned(ref):
+                bases[ref.target].append(ref.base)
+        found, left = set(self.kept), self.kept
+        while left:
+            left = [base for node in left for base in bases.pop(node, ())]
+            found.update(left)
+        return found
 
     def key_of(self, ref: EdgeRef) -> str:
         """Return the key of the record that an edge is in."""
@@ -159,27 +173,25 @@ class Readable:
     def _names(self) -> None:
         """Check that every name parses; those that do not are left out of all that follows."""
         for name in sorted(set(self.listing.foreign)):
-            self.findings.add("error" if is_amiss(name) else "warning", "name", name, _FOREIGN)
+            self.findings.add("error" if is_amiss(name) else "warning", "name", name, STRAY)
         aside = self.listing.by_folder.pop(keys.QUARANTINE, [])
         if aside:
             objects = "1 object" if len(aside) == 1 else f"{len(aside)} objects"
             message = f"{objects} that a repair set aside as damaged"
             self.findings.add("info", "quarantine", keys.QUARANTINE, message)
-        self.listing.drop_unparsable(self._unparsable)
+        self.listing.drop_unparsable(
+            lambda key, error: self.findings.add("error", "name", key, error.message)
+        )
         for folder, found in self.listing.by_folder.items():
             if folder not in KINDS:
                 self.listing.by_folder[folder] = [key for key in found if self._is_known(key)]
         self.listed = {key for found in self.listing.by_folder.values() for key in found}
 
-    def _unparsable(self, key: str, error: LcstoreError) -> None:
-        message = f"{error.message}. The store cannot be listed while it is there"
-        self.findings.add("error", "name", key, message)
-
     def _is_known(self, key: str) -> bool:
         if key.startswith(_SCRATCH):
             self.findings.add("info", "name", key, "left by a measurement that was cut off")
         elif key != keys.STORE_KEY and not keys.is_data_key(key):
-            self.findings.add("warning", "name", key, _FOREIGN)
+            self.findings.add("warning", "name", key, STRAY)
             return False
         return True
 
@@ -237,11 +249,18 @@ class Readable:
         """Note the second copies that are damaged, or missing where others are there, of what is whole."""
         if not self.below(keys.COPIES):
             return
-        copied = [(key, keys.copy_key(keys.parse_node_key(key).node)) for key in self.below(keys.NODES)]
-        copied += [(key, keys.copy_key(keys.edge_stem(key))) for key in self.below(keys.EDGES)]
-        copied += [(keys.layout_key(digest), keys.copy_key(digest)) for digest in self.stored_layouts]
+        needed = self.needed()
+        nodes = {node: record for node, record in self.records.items() if node in needed}
+        edges = [record for record in self.edges.values() if record.target in needed]
+        copied = [(keys.node_key(record.name(node)), keys.copy_key(node)) for node, record in nodes.items()]
+        for key in (keys.edge_key(record.name) for record in edges):
+            copied.append((key, keys.copy_key(keys.edge_stem(key))))
+        layouts = {digest for record in nodes.values() for _, digest in split_layouts(record.layout)}
+        copied += [(keys.layout_key(digest), keys.copy_key(digest)) for digest in layouts]
         copied.append((keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)))
-        beside = {ref.key: ref for ref in self._needed() if keys.has_own_copy(ref.key)}
+        bodies = (*(record.edge for record in nodes.values()), *(record.edge for record in edges))
+        listed = (part.needed for body in bodies for part in body.parts)
+        beside = {ref.key: ref for refs in listed for ref in refs if keys.has_own_copy(ref.key)}
         copied += [(key, keys.own_copy_key(key)) for key in sorted(beside)]
         there = {*self.below(keys.COPIES), *self.below(keys.DATA)}
         whole = [pair for pair in copied if pair[0] not in self.mended and pair[0] not in self.unreadable]
@@ -264,13 +283,6 @@ class Readable:
                 self.uncopied[copy] = key
                 message = f"the second copy of {key} is {'damaged' if copy in there else 'missing'}"
                 self.findings.add("warning", "copy", copy, message, next=REPAIR)
-
-    def _needed(self) -> Iterator[ObjectRef]:
-        """Yield the objects that the records of nodes and edges need."""
-        records: list[NodeRecord | EdgeRecord] = [*self.records.values(), *self.edges.values()]
-        for record in records:
-            for part in record.edge.parts:
-                yield from part.needed
 
     def _join(self, layout: str, parts: list[tuple[str, str]]) -> None:
         try:

@@ -18,6 +18,7 @@ import typer
 from lcstore.cli.arguments import storage_options
 from lcstore.cli.table import Table, printable, prose
 from lcstore.errors import LcstoreError, NotFoundError, StorageError
+from lcstore.format.keyforms import STRAY
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -145,6 +146,8 @@ class Answer:
     def fail(self, error: LcstoreError) -> None:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
         step = self.next if self.next is not None else _NEXT.get(error.kind, "")
+        if error.message == STRAY:  # it says all there is to do, and no command can
+            step = ""
         step = step.replace("{url}", self.quoted)
         error.message = self.named(error.message)
         if self.as_json:

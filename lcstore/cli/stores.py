@@ -18,12 +18,12 @@ _WORKERS = 8
 
 @dataclass(frozen=True)
 class Found:
-    """A store: how many steps it has, the step of its latest state, and the bytes of weights it holds."""
+    """A store: its steps, that of its latest state, and its bytes of weights as far as names tell them."""
 
     url: str
     steps: int = 0
     latest_step: int | None = None
-    bytes_weights: int = 0
+    bytes_weights: int | None = None
     problem: str | None = None
 
 
@@ -50,15 +50,16 @@ def _look(answer: Answer, url: str) -> Found:
     except LcstoreError as error:
         return Found(url, problem=str(error))
     latest = next((state.step for state in states if state.latest), None)
-    nbytes = sum(state.bytes_weights for state in states)
-    return Found(url, len({state.step for state in states}), latest, nbytes)
+    nbytes = sum(state.bytes_weights or 0 for state in states)
+    return Found(url, len({state.step for state in states}), latest, nbytes or None)
 
 
 def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
     numbers = ("steps", "latest step", "weights")
     shown = Table("store", *numbers, "", right=numbers, spare=("weights",), one_line=True)
     for one in found:
-        facts = ("", "", "") if one.problem else (one.steps, one.latest_step, size(one.bytes_weights))
+        nbytes = "" if one.bytes_weights is None else size(one.bytes_weights)
+        facts = ("", "", "") if one.problem else (one.steps, one.latest_step, nbytes)
         shown.row(one.url, *facts, "cannot be listed" if one.problem else "")
     yield shown
     yield f"{len(found)} {'store' if len(found) == 1 else 'stores'} below {answer.url}"

@@ -9,6 +9,8 @@ from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.graph.refs import ROOT
 from lcstore.state.qualified import stem_of
 
+#: What is said of a name that means nothing. People have to move the file: no command knows whose it is.
+STRAY: Final = "lcstore gives no such name: move this file out of the store"
 ID: Final = "[0-9a-f]{32}"
 COUNT: Final = "(?:0|[1-9][0-9]{0,18})"
 PART: Final = "(?:0|[1-9][0-9]{0,4})"
@@ -31,11 +33,11 @@ def stem(pool: str) -> str:
     return stem_of(check_text("pool", pool, QUALIFIED_RE))
 
 
-def match(form: re.Pattern[str], what: str, key: str) -> re.Match[str]:
-    """Return the pieces of a key; `CorruptionError` if it is not the name of `what`."""
+def match(form: re.Pattern[str], key: str) -> re.Match[str]:
+    """Return the pieces of a key; `CorruptionError` if it has not this form."""
     found = form.fullmatch(key)
     if found is None:
-        raise CorruptionError(f"not the name of {what}: if it is not lcstore's, move it away", key=key)
+        raise CorruptionError(STRAY, key=key)
     return found
 
 

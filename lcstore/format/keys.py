@@ -113,7 +113,7 @@ def node_key(name: NodeName) -> str:
 
 def parse_node_key(key: str) -> NodeName:
     """Return what the key of a node's record says; the exact inverse of `node_key`."""
-    step, run, run_id, seq, node, base, nbytes = match(_NODE_RE, "a node's record", key).groups()
+    step, run, run_id, seq, node, base, nbytes = match(_NODE_RE, key).groups()
     name = NodeName(
         step=int(step), run=int(run), run_id=run_id, seq=int(seq), node=node, base=base, nbytes=int(nbytes)
     )
@@ -133,7 +133,7 @@ def edge_key(name: EdgeName) -> str:
 
 def parse_edge_key(key: str) -> EdgeName:
     """Return what the key of an edge's record says; the exact inverse of `edge_key`."""
-    target, base, edge, nbytes = match(_EDGE_RE, "an edge's record", key).groups()
+    target, base, edge, nbytes = match(_EDGE_RE, key).groups()
     if int(nbytes) > MAX_BYTES:
         raise LimitError("number past 63 bits in the name of an edge's record", key=key)
     return EdgeName(target=target, base=base, edge=edge, nbytes=int(nbytes))
@@ -159,7 +159,7 @@ def layout_key(digest: str) -> str:
 
 def parse_layout_key(key: str) -> str:
     """Return the digest in the key of a layout."""
-    return match(_LAYOUT_RE, "a layout", key)[1]
+    return match(_LAYOUT_RE, key)[1]
 
 
 def layout_half(digest: str) -> str:
@@ -182,7 +182,7 @@ def copy_key(what: str) -> str:
 
 def parse_copy_key(key: str) -> str:
     """Return of what a key is the copy, as `copy_key` is told it."""
-    found = match(_COPY_RE, "a copy", key)
+    found = match(_COPY_RE, key)
     return found[1] or STORE_KEY
 
 
@@ -223,12 +223,12 @@ def parity_key(edge: str, pool: str, op: Op, index: int) -> str:
 
 def part_name(key: str) -> str:
     """Return the number of the part that an object of data is of."""
-    return match(_DATA_RE, "an edge's object", key)[2]
+    return match(_DATA_RE, key)[2]
 
 
 def parse_data_key(key: str) -> DataName:
     """Return what a key under ``data/`` says."""
-    edge, part, array, op, chunk, parity = match(_DATA_RE, "an edge's object", key).groups()
+    edge, part, array, op, chunk, parity = match(_DATA_RE, key).groups()
     numbers = (None if text is None else int(text) for text in (chunk, parity))
     return DataName(edge, None if array is None else qualified(part, array), _OP.get(op), *numbers)
 

@@ -110,7 +110,7 @@ def tag_key(name: TagName) -> str:
 
 def parse_tag_key(key: str) -> TagName:
     """Return what the key of a tag's or pin's record says; the exact inverse of `tag_key`."""
-    kind, text, seq, node, record = match(_TAG_RE, "a tag's record", key).groups()
+    kind, text, seq, node, record = match(_TAG_RE, key).groups()
     name = TagName("tag" if kind == "tag" else "pin", _unescape(text, key), int(seq), node, record)
     return name if node != NO_NODE else TagName(name.kind, name.name, name.seq, None, record)
 
@@ -126,7 +126,7 @@ def retired_key(name: RetiredName) -> str:
 
 def parse_retired_key(key: str) -> RetiredName:
     """Return what the key of a retirement says; the exact inverse of `retired_key`."""
-    found = match(_RETIRED_RE, "a retirement", key)
+    found = match(_RETIRED_RE, key)
     return RetiredName(found[1], found[3], found[2])
 
 
@@ -143,7 +143,7 @@ def condemned_key(name: CondemnedName) -> str:
 
 def parse_condemned_key(key: str) -> CondemnedName:
     """Return what the key of a condemnation says; the exact inverse of `condemned_key`."""
-    found = match(_CONDEMNED_RE, "a condemnation", key)
+    found = match(_CONDEMNED_RE, key)
     return CondemnedName(found[1], None if found[2] == NO_NODE else found[2], found[4], found[3])
 
 

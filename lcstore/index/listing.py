@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.format import keys, markkeys
+from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG
 from lcstore.index.lost import lost_edges, lost_nodes
@@ -187,9 +188,11 @@ class Listing:
 
         What it stands for is not known, and it may be all that is left of a record.
         """
-        for name in self.foreign:
-            if is_amiss(name):
-                raise CorruptionError("no record can have this name: run `lcstore verify`", key=name)
+        for name in filter(is_amiss, self.foreign):
+            raise CorruptionError(STRAY, key=name)
+        for folder, kind in KINDS.items():
+            for key in self.below(folder):
+                kind.parse(key)
 
     def drop_unparsable(self, problem: Callable[[str, LcstoreError], None]) -> None:
         """Leave out the names of records that cannot be parsed; `problem` is told of each."""

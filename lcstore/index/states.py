@@ -27,7 +27,8 @@ class Listed:
     step, node, base, kind
         As in `StepInfo`.
     bytes_weights
-        Bytes of the weights of its edge, as its name says; `info` counts everything.
+        Bytes of the weights of its edge, as its name says; None where it counts none, as of weights that are
+        kept bit for bit. `info` counts everything.
     run, run_id, seq
         Number and id of the writing handle, and the place of this commit in it.
     tags
@@ -50,7 +51,7 @@ class Listed:
     node: str
     base: str | None
     kind: Literal["anchor", "delta"]
-    bytes_weights: int
+    bytes_weights: int | None
     run: int
     run_id: str
     seq: int
@@ -94,7 +95,7 @@ class _Labels:
             node=name.node,
             base=None if anchor else name.base,
             kind="anchor" if anchor else "delta",
-            bytes_weights=name.nbytes,
+            bytes_weights=name.nbytes or None,
             run=name.run,
             run_id=name.run_id,
             seq=name.seq,

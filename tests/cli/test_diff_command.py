@@ -60,6 +60,21 @@ def test_a_part_of_it(saved):
     assert (wrong.exit_code, wrong.stdout) == (1, "")
 
 
+def test_what_is_the_same_is_counted_and_not_listed(tmp_path):
+    with lcstore.open(tmp_path / "run", policy="lossless") as store:
+        for step in (1, 2):
+            kept = {name: np.ones(8, np.float32) for name in ("kept", "still")}
+            store.save(step, {"model": kept | {"moved": np.full(8, step, np.float32)}})
+    first = f"{tmp_path / 'run'}@1"
+    shown = call(first, "@2", "--sort", "path").stdout
+    assert "model/moved" in shown
+    assert "model/kept" not in shown
+    assert "Same in both: 2 of 3 tensors." in shown
+    assert call(first, "@1").stdout.splitlines()[1:] == ["Same in both: 3 of 3 tensors."]
+    statuses = {one["path"]: one["status"] for one in document(first, "@2")["tensors"]}
+    assert statuses == {"model/kept": "same", "model/still": "same", "model/moved": "changed"}
+
+
 def test_two_stores(saved, tmp_path):
     with lcstore.open(tmp_path / "other", policy="lossless") as store:
         store.save(7, {"model": {"a": np.full((4, 8), 3, np.float32)}})

@@ -63,6 +63,14 @@ def test_the_stores_below_a_folder_are_listed(runs):
     assert "1 store below" in call("ls", f"{runs}/sweep/deep").stdout
 
 
+def test_bytes_that_names_do_not_tell_are_not_shown_as_none_at_all(tmp_path):
+    with lcstore.open(tmp_path / "run", policy="lossless", threads=1) as store:
+        store.save(0, {"model": {"w.weight": np.random.default_rng(0).random((64, 64), np.float32)}})
+    assert [one["bytes_weights"] for one in document("ls", str(tmp_path))["stores"]] == [None]
+    assert " 0 B" not in call("ls", str(tmp_path)).stdout
+    assert " 0 B" not in call("ls", "--fast", str(tmp_path / "run")).stdout
+
+
 def test_a_store_is_listed_by_its_states(runs):
     assert [state["step"] for state in document("ls", f"{runs}/sweep/lr1")["states"]] == [0, 10]
 

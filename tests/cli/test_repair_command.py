@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.format.keyforms import STRAY
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +50,48 @@ def document(*arguments: str, status: int = 0) -> dict[str, Any]:
 
 def contents(url: Path) -> dict[str, bytes]:
     return {str(path.relative_to(url)): path.read_bytes() for path in url.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    "name", ["edges/notes.txt", "edges/My notes.txt", "nodes/notes.txt", "retired/n.txt"]
+)
+def test_a_stray_file_is_to_be_moved_out_whatever_command_meets_it(saved, tmp_path, name):
+    url = tmp_path / "stray"
+    shutil.copytree(saved, url)
+    (url / name).parent.mkdir(exist_ok=True)
+    (url / name).write_text("mine")
+    for command in (["verify"], ["repair"], ["collect"], ["cp", str(tmp_path / "copy")]):
+        result = call(command[0], str(url), *command[1:])
+        assert result.exit_code == 1
+        assert "move this file out of the store" in result.output
+        assert not {"lcstore show", "lcstore repair"} & set(re.findall("lcstore [a-z]+", result.output))
+    found = document("verify", str(url), status=1)["findings"]
+    assert [(one["key"], one["next"]) for one in found] == [(name, None)]
+    if " " not in name:  # reading passes over what no key can be
+        told = document("show", str(url), status=1)["error"]
+        assert (told["message"], told["key"], told["next"]) == (STRAY, name, None)
+
+
+def test_nothing_is_missed_of_states_that_no_kept_one_needs(tmp_path):
+    url = tmp_path / "run"
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(url, durability=lcstore.Durability(parity="all")) as store:
+        for step in (0, 10, 20):
+            store.save(step, {"model": {"w": weights * (1 + step / 1000)}})
+        store.rewind(10)
+        store.save(30, {"model": {"w": weights * 1.03}})
+        nodes = {state.step: state.node for state in store.states()}
+        store.retire(20)
+        store.retire(0)
+    for step in (0, 20):
+        (url / "copies" / f"{nodes[step]}.json").unlink()
+    for parity in url.glob("data/*/0/*/p.*"):
+        parity.unlink()
+    told = document("verify", str(url), status=1)["findings"]
+    # Steps 10 and 30 are restored over the edge of step 0; nothing is over that of step 20.
+    assert {one["step"] for one in told if one["check"] == "rebuild"} == {0, 10, 30}
+    assert [one["key"] for one in told if one["check"] == "copy"] == [f"copies/{nodes[0]}.json"]
+    assert all(one["severity"] == "info" for one in told if one["step"] == 20)
 
 
 def test_a_repair_that_would_leave_nothing_says_what_to_do_first(saved, tmp_path, broken):

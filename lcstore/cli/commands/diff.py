@@ -48,7 +48,7 @@ def diff(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Compare two states, tensor by tensor; the most changed first."""
+    """Compare two states, tensor by tensor; the most changed first. Those that are the same are counted."""
     url, a = split_at(first)
     second = f"@{second}" if second.isdecimal() else second
     other, b = (url, _state(second)) if second.startswith("@") else split_at(second)
@@ -62,8 +62,9 @@ def diff(
                     found = store.diff(a, b, glob, other=another)
         if glob is not None and not found.tensors and not found.values:
             raise NotFoundError(f"nothing in either state matches {glob!r}")
-        shown = found.sorted(sort.value)[:limit]
-        answer.give(_facts(found, shown), _tables(found, shown))
+        ranked = found.sorted(sort.value)
+        differing = [one for one in ranked if one.status != "same"]
+        answer.give(_facts(found, ranked[:limit]), _tables(found, differing, limit))
 
 
 def _state(text: str) -> int | str:
@@ -99,17 +100,21 @@ def _numbers(one: TensorDiff) -> dict[str, Any]:
     return about
 
 
-def _tables(found: Diff, shown: list[TensorDiff]) -> Iterator[Table | str]:
+def _tables(found: Diff, differing: list[TensorDiff], limit: int | None) -> Iterator[Table | str]:
     a, b = found.a, found.b
     where = a.url if a.url == b.url else f"{a.url} to {b.url}"
     yield f"{where}, step {a.step} to {b.step}"
-    table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm"))
-    for one in shown:
-        table.row(*_cells(one))
-    if len(found) > 1:
-        left = len(found) - len(shown)
-        table.row(f"all {len(found)}" + f" ({left} not shown)" * (left > 0), *_cells(found.total)[1:])
-    yield table
+    if differing:
+        table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm"))
+        for one in differing[:limit]:
+            table.row(*_cells(one))
+        if len(found) > 1:
+            left = len(differing) - len(differing[:limit])
+            table.row(f"all {len(found)}" + f" ({left} not shown)" * (left > 0), *_cells(found.total)[1:])
+        yield table
+    same = len(found) - len(differing)
+    if same:
+        yield f"Same in both: {same} of {len(found)} tensors."
     if found.values:
         values = Table("value", "before", "after")
         for path, (before, after) in found.values.items():

@@ -170,7 +170,7 @@ def _cells(state: Listed) -> dict[str, object]:
         "run": state.run,
         "kind": state.kind,
         "stored": "",
-        "weights": size(state.bytes_weights),
+        "weights": "" if state.bytes_weights is None else size(state.bytes_weights),
         "tags": ", ".join(state.tags),
     }
     if info is None:

@@ -107,6 +107,9 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         return [f"Good: {looked}.{deeper if report.level == 'structure' else ''}"]
     errors = report.count("error")
     lines = [f"Damaged: {errors} error{'s' * (errors != 1)} in {looked}."]
+    if any(found.is_stray for found in report.findings):
+        # Other commands say the same again: nothing is shown or repaired as long as it is there.
+        return [*lines, f"Move the files out of the store that are not its own, then: lcstore verify {url}"]
     if report.lost:
         steps = f"step {report.lost[0]}" if len(report.lost) == 1 else f"{len(report.lost)} states"
         span = f", of steps {report.lost[0]} to {report.lost[-1]}" if len(report.lost) > 1 else ""
