@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from lcstore.maintain.removal import RemoveReport
     from lcstore.maintain.retire import Retired, RetireReport
     from lcstore.maintain.sizing import Forecast
+    from lcstore.manager.manager import CheckpointManager, Resumed
+    from lcstore.manager.random_state import RandomState
+    from lcstore.manager.schedule import FailureRate, Overhead, Schedule, Seconds, Steps
     from lcstore.read.diff import Diff, TensorDiff
     from lcstore.read.snapshot import Snapshot
     from lcstore.read.walk import Walk
@@ -76,6 +79,7 @@ __all__ = [
     "BesideWarning",
     "BestN",
     "Budget",
+    "CheckpointManager",
     "ClosedError",
     "CollectReport",
     "CompactReport",
@@ -88,6 +92,7 @@ __all__ = [
     "EveryNSeconds",
     "EveryNSteps",
     "ExactOnly",
+    "FailureRate",
     "FallbackWarning",
     "Finding",
     "Forecast",
@@ -100,20 +105,26 @@ __all__ = [
     "LogSpaced",
     "MaintainReport",
     "NotFoundError",
+    "Overhead",
     "Pinned",
     "Policy",
+    "RandomState",
     "ReadOnlyError",
     "RemoveReport",
     "RepairReport",
+    "Resumed",
     "Retention",
     "RetireReport",
     "Retired",
     "SaveFuture",
     "SaveInfo",
+    "Schedule",
+    "Seconds",
     "Snapshot",
     "Stats",
     "StepInfo",
     "StepWarning",
+    "Steps",
     "StorageError",
     "Store",
     "Strip",
@@ -133,26 +144,34 @@ __all__ = [
 
 #: Where a public name is defined. The rules of retention are found together, and so are the errors.
 _HOMES: Final = {
+    "CheckpointManager": "lcstore.manager.manager",
     "CollectReport": "lcstore.maintain.collect",
     "CompactReport": "lcstore.maintain.compact",
     "CopyReport": "lcstore.maintain.copying",
     "Diff": "lcstore.read.diff",
     "Durability": "lcstore.durability",
+    "FailureRate": "lcstore.manager.schedule",
     "Finding": "lcstore.check.findings",
     "Forecast": "lcstore.maintain.sizing",
     "LCCodec": "lcstore.codec.lc",
     "Listed": "lcstore.index.states",
     "MaintainReport": "lcstore.store.nightly",
+    "Overhead": "lcstore.manager.schedule",
     "Policy": "lcstore.track.policy",
+    "RandomState": "lcstore.manager.random_state",
     "RemoveReport": "lcstore.maintain.removal",
     "RepairReport": "lcstore.check.repaired",
+    "Resumed": "lcstore.manager.manager",
     "RetireReport": "lcstore.maintain.retire",
     "Retired": "lcstore.maintain.retire",
     "SaveFuture": "lcstore.store.saver",
     "SaveInfo": "lcstore.write.saveinfo",
+    "Schedule": "lcstore.manager.schedule",
+    "Seconds": "lcstore.manager.schedule",
     "Snapshot": "lcstore.read.snapshot",
     "Stats": "lcstore.store.statistics",
     "StepInfo": "lcstore.index.info",
+    "Steps": "lcstore.manager.schedule",
     "Store": "lcstore.store.store",
     "TensorDiff": "lcstore.read.diff",
     "VerifyReport": "lcstore.check.findings",

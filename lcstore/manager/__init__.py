@@ -1,0 +1,1 @@
+"""When a training loop saves, and what is done beside it: schedules, preemption, upkeep, resuming."""

@@ -1,0 +1,367 @@
+"""`CheckpointManager`: what a training loop calls after each step."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from lcstore.errors import InvalidInputError, LcstoreError
+from lcstore.format.labels import At, check_step
+from lcstore.manager.meter import Meter
+from lcstore.manager.preemption import Notice
+from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
+from lcstore.manager.tending import Tending
+from lcstore.retention import Retention
+from lcstore.retention.parse import as_rule
+from lcstore.storage.backend import Backend
+from lcstore.store.opening import open_store
+from lcstore.store.saver import SaveFuture
+from lcstore.store.store import Store
+from lcstore.write.saveinfo import SaveInfo
+
+_log: Final = logging.getLogger("lcstore")
+
+#: A state, or what returns one: it is called only if the state is saved.
+StateLike: TypeAlias = Any
+#: How much longer a save may take than was measured.
+_SLACK: Final = 1.5
+#: How much longer a save of every bit takes than one of a delta, where none was measured.
+_EXACT_TAKES: Final = 4.0
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """What a loop goes on from.
+
+    Attributes
+    ----------
+    step
+        The step that was saved: go on with the next one.
+    state
+        The state; without what was loaded into objects.
+    """
+
+    step: int
+    state: Any
+
+
+class CheckpointManager:
+    """Saves from a training loop: when it is due, in the background, and once more before a machine goes.
+
+    Use it in a ``with`` block, or call `close`.
+
+    Parameters
+    ----------
+    url
+        As for `lcstore.open`.
+    every
+        When to save: each so many steps (``100``), a time (``"10min"``), or one of `Steps`, `Seconds`,
+        `Overhead` and `FailureRate`. By default saves take 3.5 % of the time of the loop.
+    keep
+        What is kept, as for `Store.retain`; the rest is let go of in the background now and then, and deleted
+        after the store's grace. None: everything.
+    background
+        Whether the loop goes on while a state is coded and stored. It waits for a copy of the state then.
+    skip_if_busy
+        Whether a state that is due while another is on its way is left out, instead of waited for.
+    preempted
+        Returns whether the machine is about to be taken away; asked at each step. None: SIGTERM says so, if
+        the manager is made in the main thread.
+    preemption_grace
+        Seconds from that on until the machine is gone.
+    options
+        Passed on to `lcstore.open`: ``policy``, ``storage_options``, ``durability`` and so on.
+
+    Raises
+    ------
+    InvalidInputError
+        An argument is none of these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> weight = np.zeros((256, 256), np.float32)
+    >>> with lcstore.CheckpointManager("runs/managed", every=10) as manager:
+    ...     resumed = manager.resume()
+    ...     for step in range(resumed.step + 1 if resumed else 0, 30):
+    ...         weight += np.float32(1e-3)
+    ...         saved = manager.save(step, {"model": {"weight": weight}}, metrics={"loss": 1.0})
+    ...         if manager.reached_preemption():
+    ...             break
+    ...     manager.wait_until_finished()
+    ...     manager.all_steps()
+    [0, 10, 20]
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] | Backend,
+        *,
+        every: ScheduleLike = Overhead(0.035),  # noqa: B008  (frozen)
+        keep: Retention | str | None = None,
+        background: bool = True,
+        skip_if_busy: bool = False,
+        preempted: Callable[[], bool] | None = None,
+        preemption_grace: float = 30.0,
+        **options: Any,
+    ) -> None:
+        if not preemption_grace >= 0:
+            raise InvalidInputError(f"preemption_grace is 0 seconds or more, not {preemption_grace!r}")
+        self._schedule = schedule_from(every)
+        rule = None if keep is None else as_rule(keep)
+        self.store = open_store(url, **options)
+        self._background = background
+        self._skips = skip_if_busy
+        self._grace = preemption_grace
+        self._meter = Meter()
+        self._future: SaveFuture | None = None
+        self._exact: SaveInfo | None = None
+        self._info: SaveInfo | None = None
+        self._last: int | None = None
+
+        def opened() -> Store:
+            return open_store(url, "r+", **options)
+
+        self._tending = None if rule is None else Tending(opened, rule)
+        self._notice = Notice(preempted)
+
+    # Saving ----------------------------------------------------------------------------------------------
+
+    def should_save(self, step: int) -> bool:
+        """Return whether `save` would save this step: it is due, or the machine is about to be taken away."""
+        self._meter.enter(step, saving=self.store.is_saving)
+        due = self._is_due(step)
+        self._meter.leave(saving=self.store.is_saving)
+        return due
+
+    def _is_due(self, step: int) -> bool:
+        if step == self._last:
+            return False
+        if self._notice.is_given:
+            return True
+        if self._skips and self.store.is_saving:
+            return False
+        return self._schedule.is_due(self._meter.pace(step))
+
+    def save(
+        self,
+        step: int,
+        state: StateLike,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        force: bool = False,
+        **labels: Any,
+    ) -> bool:
+        """Save a state if it is due, as `should_save` says; call it after each step.
+
+        Once notice was given that the machine is about to be taken away, the state is committed before this
+        returns: every bit of it if there is time for that by what was measured, else as a delta.
+
+        Parameters
+        ----------
+        step
+            The step that ended.
+        state
+            As for `Store.save`; or a function that returns it, which is called only where it is saved.
+        metrics
+            Numbers to find the best state by.
+        force
+            Save in any case, but for a step that this manager saved last.
+        labels
+            Passed on to `Store.save`: ``tags``, ``metadata``, ``exact``, ``touched`` and so on.
+
+        Returns
+        -------
+        bool
+            Whether a save of this step was begun.
+
+        Raises
+        ------
+        LcstoreError
+            As of `Store.save`; or a save in the background failed, and nobody has heard of that yet. Then
+            this state was not saved, and the next one goes on from the last commit.
+        """
+        check_step(step)
+        self._meter.enter(step, saving=self.store.is_saving)
+        try:
+            self.check_for_errors()
+            if not (force and step != self._last) and not self._is_due(step):
+                return False
+            self._meter.begun(step)
+            state = state() if callable(state) else state
+            if self._notice.is_given:
+                self._save_last(step, state, metrics, labels)
+            elif self._background:
+                self._future = self.store.save_async(step, state, metrics=metrics, **labels)
+            else:
+                self._take_in(self.store.save(step, state, metrics=metrics, **labels))
+            self._last = step
+            if self._tending is not None:
+                self._tending.begin()
+            return True
+        finally:
+            self._meter.leave(saving=self.store.is_saving)
+
+    def _save_last(
+        self, step: int, state: StateLike, metrics: Mapping[str, float] | None, labels: dict[str, Any]
+    ) -> None:
+        """Commit a state before the machine goes."""
+        try:
+            self.wait_until_finished()
+        except LcstoreError as error:  # what is to be saved now is later, and does not stand on that
+            _log.warning("the save before the last one failed: %s", error)
+        exact = labels.pop("exact", False) or self._has_time()
+        info = self.store.save(step, state, metrics=metrics, exact=exact, **labels)
+        self._take_in(info)
+        _log.info("saved before the machine goes, %.1f s after notice: %s", self._notice.seconds, info)
+
+    def _has_time(self) -> bool:
+        """Return whether every bit of a state can be saved before the machine goes, by what was measured."""
+        if self._exact is not None:
+            seconds = self._exact.seconds["total"]
+        elif self._info is not None:
+            seconds = _EXACT_TAKES * self._info.seconds["total"]
+        else:
+            return True
+        return seconds * _SLACK <= self._grace - self._notice.seconds
+
+    def _take_in(self, info: SaveInfo) -> None:
+        self._info = info
+        if info.exact:
+            self._exact = info
+
+    # Waiting ---------------------------------------------------------------------------------------------
+
+    @property
+    def is_saving_in_progress(self) -> bool:
+        """Whether a save is under way in the background."""
+        return self.store.is_saving
+
+    def check_for_errors(self) -> None:
+        """Raise what a save in the background failed with, if it ended and nobody has heard of that yet."""
+        if not self.store.is_saving:
+            self.wait_until_finished()
+
+    def wait_until_finished(self) -> None:
+        """Wait for the save under way.
+
+        Raises
+        ------
+        LcstoreError
+            What it failed with, if nobody has heard of that yet.
+        """
+        future, self._future = self._future, None
+        info = self.store.wait()
+        if future is not None and info is not None:
+            self._take_in(info)
+
+    def reached_preemption(self, step: int | None = None) -> bool:
+        """Return whether the machine is about to be taken away: then save, and leave the loop.
+
+        Parameters
+        ----------
+        step
+            Only for likeness with other managers.
+        """
+        return self._notice.is_given
+
+    def close(self) -> None:
+        """End: wait for the save under way, and for what is let go of beside it.
+
+        If SIGTERM came, it then does what it would have done without the manager.
+
+        Raises
+        ------
+        LcstoreError
+            A save in the background failed, and nobody has heard of that yet.
+        """
+        self.__exit__(None, None, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._tending is not None and not self._notice.is_given:
+                self._tending.finish()
+            self.store.__exit__(kind, error, trace)
+        finally:
+            self._notice.stop()
+
+    # Looking ---------------------------------------------------------------------------------------------
+
+    def latest_step(self) -> int | None:
+        """Return the step that `restore` and `resume` give, or None where nothing was saved."""
+        return self.store.latest_step()
+
+    def all_steps(self) -> list[int]:
+        """Return every step that can be restored, in rising order."""
+        return self.store.steps()
+
+    def best_step(self, metric: str, mode: str = "min") -> int | None:
+        """Return the step with the best value of a metric, or None where nothing was saved.
+
+        Parameters
+        ----------
+        metric
+            Its name, as it was given to `save`.
+        mode
+            ``"min"`` or ``"max"``.
+
+        Raises
+        ------
+        NotFoundError
+            No state has this metric.
+        """
+        if self.store.latest_step() is None:
+            return None
+        return self.store.info(f"best:{metric}:{mode}").step
+
+    def restore(self, step: At = None, **how: Any) -> Any:
+        """Return a state, as `Store.restore` does; the next save does not go on from it."""
+        return self.store.restore(step, **how)
+
+    # Resuming --------------------------------------------------------------------------------------------
+
+    def resume(self, at: At = None, **how: Any) -> Resumed | None:
+        """Return a state and go on from it; None where nothing was saved yet, so that the loop begins anew.
+
+        A latest state that is damaged is passed over, with a warning (`FallbackWarning`).
+
+        Parameters
+        ----------
+        at, how
+            As for `Store.resume`: ``dtype``, ``like``, ``to``.
+        """
+        return self._resumed(at, lambda at: self.store.resume(at, on_corrupt="previous", **how))
+
+    def resume_into(
+        self, targets: Mapping[str, Any], at: At = None, *, assign: bool = False
+    ) -> Resumed | None:
+        """Load a state into models, optimizers and whatever has ``load_state_dict``, and go on from it.
+
+        None where nothing was saved yet: nothing was changed, and the loop begins anew. Parameters as for
+        `Store.resume_into`; a latest state that is damaged is passed over, with a warning.
+        """
+
+        def load(at: At) -> Any:
+            return self.store.resume_into(at, targets, assign=assign, on_corrupt="previous")
+
+        return self._resumed(at, load)
+
+    def _resumed(self, at: At, resume: Callable[[At], Any]) -> Resumed | None:
+        self.wait_until_finished()
+        if at is None and self.store.latest_step() is None:
+            return None
+        state = resume(at)
+        step = self.store.step
+        assert step is not None
+        self._last = step
+        self._meter.resumed(step)
+        return Resumed(step, state)

@@ -1,0 +1,95 @@
+"""What steps and saves take from a training loop, measured as it goes."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from statistics import median
+from typing import Final
+
+from lcstore.manager.schedule import Pace
+
+#: Steps and saves that are remembered: the median of them is what one takes.
+_STEPS: Final = 50
+_SAVES: Final = 6
+
+
+class _Save:
+    """What one save took: the loop's waiting, and the steps while it was under way."""
+
+    def __init__(self) -> None:
+        self.blocked = self.slow = 0.0
+        self.steps = 0
+
+    def cost(self, step: float) -> float:
+        """Return the seconds that the loop lost, of which a step takes so many otherwise."""
+        return self.blocked + max(0.0, self.slow - self.steps * step)
+
+
+class Meter:
+    """Measures a loop that gives control away at the end of a step, and gets it back.
+
+    Parameters
+    ----------
+    clock
+        Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._steps: deque[float] = deque(maxlen=_STEPS)
+        self._saves: deque[_Save] = deque(maxlen=_SAVES)
+        self._last: int | None = None
+        self._began = clock()
+        #: The step that ended last, when the loop went on after it, and whether a save was under way then.
+        self._step: int | None = None
+        self._left = 0.0
+        self._saving = False
+        self._entered = 0.0
+
+    def enter(self, step: int, *, saving: bool) -> None:
+        """Take note that a step has ended; a second time for one step changes nothing.
+
+        Parameters
+        ----------
+        step
+            The step.
+        saving
+            Whether a save is under way.
+        """
+        self._entered = self._clock()
+        if self._step is not None and step > self._step:
+            count, seconds = step - self._step, self._entered - self._left
+            if not (saving or self._saving):
+                self._steps.append(seconds / count)
+            elif self._saves:
+                self._saves[-1].slow += seconds
+                self._saves[-1].steps += count
+        self._step = step
+
+    def begun(self, step: int) -> None:
+        """Take note that a save of a step began at the moment that was entered."""
+        self._saves.append(_Save())
+        self._last, self._began = step, self._entered
+
+    def leave(self, *, saving: bool) -> None:
+        """Take note that the loop goes on."""
+        self._left, self._saving = self._clock(), saving
+        if self._saves and self._last == self._step:
+            self._saves[-1].blocked += self._left - self._entered
+            self._entered = self._left
+
+    def resumed(self, step: int) -> None:
+        """Take note that the loop goes on from a saved step."""
+        self._last, self._step, self._began = step, None, self._clock()
+
+    def pace(self, step: int) -> Pace:
+        """Return what was measured until now, at the end of a step."""
+        seconds = self._clock() - self._began
+        if not self._steps:
+            return Pace(step, self._last, seconds, None, None)
+        each = median(self._steps)
+        # What is not over may cost more yet.
+        costs = [save.cost(each) for save in [*self._saves][: -1 if len(self._saves) > 1 else None]]
+        return Pace(step, self._last, seconds, each, median(costs) if costs else None)

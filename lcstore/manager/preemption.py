@@ -1,0 +1,69 @@
+"""Notices that the machine is about to be taken away: a signal, or whatever a function asks."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+_log: Final = logging.getLogger("lcstore")
+
+
+class Notice:
+    """Whether notice was given, and when.
+
+    The handler of the signal only takes note: what was under way goes on, and the loop ends at a step.
+
+    Parameters
+    ----------
+    asks
+        Returns whether notice was given; asked at each step. None: SIGTERM is what gives it, which takes the
+        main thread; elsewhere nothing does.
+    """
+
+    def __init__(self, asks: Callable[[], bool] | None = None) -> None:
+        self._asks = asks
+        self._since: float | None = None
+        self._signalled = False
+        self._before: Any = None
+        self._process = os.getpid()
+        self._watches = asks is None and threading.current_thread() is threading.main_thread()
+        if self._watches:
+            self._before = signal.signal(signal.SIGTERM, self._note)
+        elif asks is None:
+            _log.info("not in the main thread: SIGTERM is not waited for")
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() != self._process:  # a fork that inherited the handler ends as it would have
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        self._signalled = True
+        self._since = self._since or time.monotonic()
+
+    @property
+    def is_given(self) -> bool:
+        """Whether notice was given."""
+        if self._since is None and self._asks is not None and self._asks():
+            self._since = time.monotonic()
+        return self._since is not None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since notice was given; 0 before."""
+        return 0.0 if self._since is None else time.monotonic() - self._since
+
+    def stop(self) -> None:
+        """Wait for no signal any more, and have the one that came do what it would have done."""
+        if not self._watches or os.getpid() != self._process:
+            return
+        self._watches = False
+        if signal.getsignal(signal.SIGTERM) == self._note:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+        if self._signalled:
+            signal.raise_signal(signal.SIGTERM)

@@ -1,0 +1,71 @@
+"""Retention, compaction and collection beside a training loop, now and then, by a handle of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from lcstore.errors import LcstoreError
+from lcstore.retention import Retention
+from lcstore.store.store import Store
+
+_log: Final = logging.getLogger("lcstore")
+
+#: Seconds between the end of one and the next, at least; and for each second that the last one took.
+_LEAST_PAUSE: Final = 60.0
+_PAUSE: Final = 20.0
+#: Seconds that a compaction may take; the next one goes on.
+_LONGEST: Final = 60.0
+
+
+class Tending:
+    """Tends a store in a thread.
+
+    Parameters
+    ----------
+    opened
+        Opens a handle of the store.
+    keep
+        What is kept.
+    """
+
+    def __init__(self, opened: Callable[[], Store], keep: Retention) -> None:
+        self._opened = opened
+        self._keep = keep
+        self._thread: threading.Thread | None = None
+        self._next = 0.0
+
+    def begin(self) -> None:
+        """Begin, unless the last time is not over, or not long ago."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        if time.monotonic() < self._next:
+            return
+        self._thread = threading.Thread(target=self._run, name="lcstore-tending", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Wait until what was begun is done."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        began = time.monotonic()
+        try:
+            self._tend()
+        except LcstoreError as error:
+            _log.warning("letting go of states beside the training failed, and is tried again: %s", error)
+        except Exception:
+            _log.exception("letting go of states beside the training failed, and is tried again")
+        now = time.monotonic()
+        self._next = now + max(_LEAST_PAUSE, _PAUSE * (now - began))
+
+    def _tend(self) -> None:
+        with self._opened() as store:
+            # What was let go of earlier is deleted first, so that what goes now can be brought back.
+            store.collect()
+            if store.retain(self._keep).retired:
+                store.compact(max_seconds=_LONGEST)

@@ -1,0 +1,275 @@
+"""A loop saves when it is due, goes on where it was, and hears of every failure."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from loop import trained
+
+import lcstore
+from lcstore import (
+    CheckpointManager,
+    FallbackWarning,
+    InvalidInputError,
+    NotFoundError,
+    Overhead,
+    StorageError,
+)
+from lcstore.storage.memory import MemoryBackend
+
+LOOP = Path(__file__).with_name("loop.py")
+
+
+def state(step: int) -> dict:
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    return {"model": {"weight": weight + np.float32(1e-3) * np.float32(step)}, "epoch": step}
+
+
+def train(manager: CheckpointManager, steps: range, **how) -> list[int]:
+    return [step for step in steps if manager.save(step, state(step), **how)]
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_what_is_due_is_saved_and_nothing_else(background):
+    with CheckpointManager(MemoryBackend.fresh(), every=10, background=background) as manager:
+        assert manager.latest_step() is None
+        assert manager.best_step("loss") is None
+        assert train(manager, range(25)) == [0, 10, 20]
+        manager.wait_until_finished()
+        assert manager.all_steps() == [0, 10, 20]
+        assert manager.latest_step() == 20
+        assert not manager.save(20, state(20), force=True)  # it is there
+        assert manager.save(24, state(24), force=True)
+        assert manager.restore(10)["epoch"] == 10
+        manager.wait_until_finished()
+        assert manager.restore()["epoch"] == 24
+
+
+def test_a_state_is_made_only_where_it_is_saved():
+    made = []
+
+    def make(step):
+        made.append(step)
+        return state(step)
+
+    with CheckpointManager(MemoryBackend.fresh(), every=4) as manager:
+        for step in range(9):
+            manager.save(step, lambda step=step: make(step))
+    assert made == [0, 4, 8]
+
+
+def test_should_save_says_what_save_does():
+    with CheckpointManager(MemoryBackend.fresh(), every=3) as manager:
+        for step in range(10):
+            assert manager.should_save(step) == manager.save(step, state(step))
+
+
+def test_the_best_step_is_found_by_its_metric():
+    with CheckpointManager(MemoryBackend.fresh(), every=1) as manager:
+        for step in range(5):
+            manager.save(step, state(step), metrics={"loss": abs(step - 3), "accuracy": step})
+        manager.wait_until_finished()
+        assert manager.best_step("loss") == 3
+        assert manager.best_step("accuracy", "max") == 4
+        with pytest.raises(NotFoundError):
+            manager.best_step("recall")
+
+
+def test_a_loop_goes_on_from_what_was_saved():
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=10) as manager:
+        assert manager.resume() is None
+        train(manager, range(15))
+    with CheckpointManager(backend, every=10) as manager:
+        resumed = manager.resume()
+        assert resumed.step == 10
+        assert resumed.state["epoch"] == 10
+        assert train(manager, range(resumed.step + 1, 25)) == [20]
+        manager.wait_until_finished()
+        assert manager.store.info(20).kind == "delta"
+
+
+class Box:
+    def __init__(self, value: float) -> None:
+        self.value = np.full((64, 64), value, np.float32)
+
+    def state_dict(self) -> dict:
+        return {"weight": self.value}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.value = np.array(state["weight"])
+
+
+def test_objects_are_loaded_or_left_alone():
+    backend, model = MemoryBackend.fresh(), Box(1)
+    with CheckpointManager(backend, every=1, policy="lossless") as manager:
+        assert manager.resume_into({"model": model}) is None
+        manager.save(7, {"model": model, "epoch": 3})
+    other = Box(0)
+    with CheckpointManager(backend, every=1, policy="lossless") as manager:
+        resumed = manager.resume_into({"model": other})
+    assert (resumed.step, resumed.state) == (7, {"epoch": 3})
+    assert np.array_equal(other.value, model.value)
+
+
+def test_a_damaged_latest_state_is_passed_over():
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=1, durability="none") as manager:
+        train(manager, range(3))
+        manager.wait_until_finished()
+        edge = manager.store._index.record(manager.store.info(2).node).edge.id
+    for key in [key for key in backend.list("data") if edge in key and ".add/c." in key]:
+        backend.delete(key)
+    with CheckpointManager(backend, every=1, durability="none") as manager:
+        with pytest.warns(FallbackWarning, match="this is step 1"):
+            resumed = manager.resume()
+        assert resumed.step == resumed.state["epoch"] == 1
+        assert train(manager, range(2, 4)) == [2, 3]
+        manager.wait_until_finished()
+        assert manager.restore()["epoch"] == 3
+
+
+def test_a_failure_in_the_background_is_heard_at_the_next_step_and_once():
+    backend = Gate(MemoryBackend.fresh())
+    with CheckpointManager(backend, every=2) as manager:
+        manager.save(0, state(0))
+        manager.wait_until_finished()
+        backend.fails = True
+        assert manager.save(2, state(2))
+        while manager.is_saving_in_progress:
+            threading.Event().wait(0.01)
+        with pytest.raises(StorageError):
+            manager.save(3, state(3))
+        backend.fails = False
+        assert not manager.save(3, state(3))
+        assert manager.save(4, state(4))
+        manager.wait_until_finished()
+        assert manager.all_steps() == [0, 4]
+
+
+class Gate:
+    """A backend that holds puts back until it is opened, or fails them."""
+
+    def __init__(self, inner) -> None:
+        self.inner, self.open, self.fails = inner, threading.Event(), False
+        self.open.set()
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def put(self, key, data):
+        assert self.open.wait(30)
+        if self.fails:
+            raise StorageError("no space is left", key=key)
+        self.inner.put(key, data)
+
+
+def test_where_a_save_is_on_its_way_the_next_may_be_left_out():
+    backend = Gate(MemoryBackend.fresh())
+    with CheckpointManager(backend, every=1, skip_if_busy=True) as manager:
+        manager.save(0, state(0))
+        manager.wait_until_finished()
+        backend.open.clear()
+        assert manager.save(1, state(1))
+        assert not manager.should_save(2)
+        assert not manager.save(2, state(2))
+        backend.open.set()
+        manager.wait_until_finished()
+        assert manager.save(3, state(3))
+    with lcstore.open(backend.inner, "r") as store:
+        assert store.steps() == [0, 1, 3]
+
+
+def test_what_is_not_kept_is_let_go_of_beside_the_loop():
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=1, keep="latest:2 | every:10", grace=0) as manager:
+        train(manager, range(12))
+        manager.wait_until_finished()
+        manager._tending.finish()
+        manager._tending._next = 0
+        assert manager.save(12, state(12))
+        manager.wait_until_finished()
+        manager._tending.finish()
+        assert manager.all_steps() == [0, 10, 11, 12]
+        assert all(manager.restore(step)["epoch"] == step for step in manager.all_steps())
+
+
+def test_notice_by_a_function_commits_every_bit_of_the_next_step():
+    told = []
+    with CheckpointManager(MemoryBackend.fresh(), every=100, preempted=lambda: bool(told)) as manager:
+        assert train(manager, range(3)) == [0]
+        assert not manager.reached_preemption()
+        told.append(True)
+        assert manager.reached_preemption()
+        assert manager.save(3, state(3))
+        assert not manager.is_saving_in_progress
+        assert manager.store.info(3).exact
+        exact = manager.restore(3)["model"]["weight"]
+        assert np.array_equal(exact, state(3)["model"]["weight"])
+
+
+def test_where_there_is_no_time_for_every_bit_a_delta_is_committed():
+    told = []
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=100, preempted=lambda: bool(told), preemption_grace=0) as manager:
+        train(manager, range(1))
+        told.append(True)
+        assert manager.save(1, state(1))
+        assert not manager.store.info(1).exact
+        assert manager.latest_step() == 1
+
+
+def test_wrong_arguments_are_refused_before_anything_is_made():
+    backend = MemoryBackend.fresh()
+    for wrong in ({"every": 0}, {"keep": "sometimes"}, {"preemption_grace": -1.0}, {"every": "often"}):
+        with pytest.raises(InvalidInputError):
+            CheckpointManager(backend, **wrong)
+    assert not backend.list("")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def run(url: Path, how: str, at: int, steps: int = 20) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(LOOP), str(url), str(steps), how, str(at)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize("how", ["term", "term-sync"])
+def test_a_loop_that_is_told_to_end_commits_the_step_and_ends_as_it_would_have(tmp_path, how):
+    ended = run(tmp_path / "run", how, 5)
+    assert ended.returncode == -signal.SIGTERM, ended.stderr
+    assert "told to end at 5" in ended.stdout
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.latest_step() == 5
+        assert np.array_equal(store.restore()["model"]["weight"], trained(6))
+    assert run(tmp_path / "run", "never", -1).returncode == 0
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.latest_step() == 18
+        assert np.array_equal(store.restore()["model"]["weight"], trained(19))
+
+
+@pytest.mark.parametrize("at", [0, 3, 8])
+def test_a_loop_that_is_killed_goes_on_from_what_was_acknowledged(tmp_path, at):
+    assert run(tmp_path / "run", "kill", at).returncode == -signal.SIGKILL
+    said = tmp_path / "run.acknowledged"
+    acknowledged = int(said.read_text()) if said.exists() else -1
+    if acknowledged >= 0:
+        with lcstore.open(tmp_path / "run", "r") as store:
+            latest = store.latest_step()
+            assert latest >= acknowledged
+            assert np.array_equal(store.restore()["model"]["weight"], trained(latest + 1))
+    assert run(tmp_path / "run", "never", -1).returncode == 0
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.latest_step() == 18
+        assert np.array_equal(store.restore()["model"]["weight"], trained(19))
+
+
+def test_an_overhead_is_the_schedule_where_none_is_given():
+    with CheckpointManager(MemoryBackend.fresh()) as manager:
+        assert manager._schedule == Overhead(0.035)
+        assert train(manager, range(1)) == [0]

@@ -1,0 +1,119 @@
+"""Schedules save when they say, and what is measured for them is what steps and saves take."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcstore import FailureRate, InvalidInputError, Overhead, Seconds, Steps
+from lcstore.manager.meter import Meter
+from lcstore.manager.schedule import Pace, schedule_from
+
+
+class Loop:
+    """A loop on a clock of its own: steps take so long, and longer while a save is under way."""
+
+    def __init__(self, schedule, *, step=0.1, blocked=0.02, under_way=3, slower=0.2):
+        self.now = 0.0
+        self.meter = Meter(lambda: self.now)
+        self.schedule = schedule
+        self.step, self.blocked, self.under_way, self.slower = step, blocked, under_way, slower
+        self.saved = []
+        self.extra = 0.0
+
+    def run(self, steps, every=1):
+        left = 0
+        for step in range(0, steps, every):
+            slower = min(left, every) * self.step * self.slower
+            self.now += every * self.step + slower
+            self.extra += slower
+            left = max(0, left - every)
+            self.meter.enter(step, saving=left > 0)
+            if self.schedule.is_due(self.meter.pace(step)):
+                self.meter.begun(step)
+                self.now += self.blocked
+                self.extra += self.blocked
+                self.saved.append(step)
+                left = self.under_way
+            self.meter.leave(saving=left > 0)
+        return self
+
+
+def test_steps_are_those_of_the_multiples():
+    assert Loop(Steps(10)).run(35).saved == [0, 10, 20, 30]
+    assert Loop(Steps(10)).run(35, every=7).saved == [0, 14, 21]
+    assert Steps(10).is_due(Pace(41_310, 41_300, 0.0, None, None))
+    assert not Steps(10).is_due(Pace(41_309, 41_300, 0.0, None, None))
+
+
+def test_seconds_are_those_since_the_last_save():
+    loop = Loop(Seconds(1.0)).run(60)
+    assert loop.saved[0] == 0
+    assert all(9 <= b - a <= 11 for a, b in zip(loop.saved, loop.saved[1:], strict=False))
+    assert Seconds("2min").is_due(Pace(9, 1, 120.0, None, None))
+    assert not Seconds("2min").is_due(Pace(9, 1, 119.0, None, None))
+
+
+@pytest.mark.parametrize("share", [0.01, 0.035, 0.2])
+@pytest.mark.parametrize("slower", [0.0, 0.5])
+@pytest.mark.parametrize("every", [1, 5])
+def test_an_overhead_is_kept_and_used(share, slower, every):
+    loop = Loop(Overhead(share), slower=slower).run(4000, every)
+    beside_the_first = loop.extra * (1 - 1 / len(loop.saved))
+    assert beside_the_first / loop.now <= share
+    shortest = (loop.blocked + loop.under_way * loop.step * slower) / (share * loop.step)
+    assert 4000 / len(loop.saved) <= 1.1 * shortest + every  # it saves as often as it may
+
+
+def test_an_overhead_follows_what_saves_take():
+    loop = Loop(Overhead(0.035)).run(1000)
+    before = loop.saved[-1] - loop.saved[-2]
+    loop.blocked *= 5
+    loop.saved.clear()
+    loop.run(6000)
+    assert loop.saved[-1] - loop.saved[-2] > 1.5 * before
+
+
+@given(st.floats(0.001, 1.0), st.floats(10, 1e6))
+def test_no_other_interval_loses_less_to_failures(save, mean):
+    def lost(interval):  # Daly (2006), equation 20: time for each second of work, restarts left aside
+        return mean * math.expm1((interval + save) / mean) / interval
+
+    chosen = FailureRate(mean).interval(save)
+    assert all(lost(chosen) <= 1.001 * lost(chosen * factor) for factor in (0.25, 0.5, 0.8, 1.25, 2, 4))
+
+
+def test_a_failure_rate_waits_for_what_a_save_takes():
+    schedule = FailureRate("1h")
+    assert schedule.is_due(Pace(0, None, 0.0, None, None))
+    assert not schedule.is_due(Pace(1, 0, 1e9, None, None))
+    assert schedule.is_due(Pace(1, 0, 85.0, None, 1.0))
+    assert not schedule.is_due(Pace(1, 0, 80.0, None, 1.0))
+    assert FailureRate(10).interval(30) == 10
+
+
+def test_what_is_no_schedule_is_refused():
+    assert schedule_from(100) == Steps(100)
+    assert schedule_from("10min") == Seconds("10min")
+    for wrong in (0, -1, True, "often", "0s", None, 0.5):
+        with pytest.raises(InvalidInputError):
+            schedule_from(wrong)
+    for kind, value in ((Overhead, 0), (Overhead, 1), (Seconds, -1), (FailureRate, math.inf)):
+        with pytest.raises(InvalidInputError):
+            kind(value)
+
+
+def test_asking_twice_for_a_step_measures_it_once():
+    now = 0.0
+    meter = Meter(lambda: now)
+    for step in range(5):
+        now += 2.0
+        meter.enter(step, saving=False)
+        meter.leave(saving=False)
+        meter.enter(step, saving=False)
+        meter.leave(saving=False)
+    assert meter.pace(5).step_seconds == 2.0
+    assert meter.pace(5).save_seconds is None
