@@ -29,6 +29,7 @@ from lcstore.cli.commands.tune import tune
 from lcstore.cli.commands.unpin import unpin
 from lcstore.cli.commands.untag import untag
 from lcstore.cli.commands.verify import verify
+from lcstore.cli.commands.warm import warm
 from lcstore.version import __version__
 
 #: What is said where a command is asked for that there is not, and its nearest name would mislead.
@@ -83,6 +84,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Name and hold": (tag, untag, pin, unpin),
     "Whole stores": (cp, rm),
     "Trouble": (verify, repair, doctor),
+    "Set up": (warm,),
     "Quality": (tune,),
 }
 

@@ -42,7 +42,7 @@ def machine() -> dict[str, Any]:
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": default_threads(),
         "codec": codec,
-        "cache": _cache(),  # after the codec has compiled what it needs
+        "cache": cache(),  # after the codec has compiled what it needs
     }
 
 
@@ -92,7 +92,7 @@ def _codec() -> dict[str, Any]:
     return {"ok": True, "problem": None, "encode_gb_s": encode, "decode_gb_s": decode}
 
 
-def _cache() -> dict[str, Any]:
+def cache() -> dict[str, Any]:
     """Return where numba keeps compiled kernels, how many there are, and whether it can write there."""
     from lcstore.kernels import quantize
 

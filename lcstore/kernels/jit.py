@@ -9,13 +9,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from numba import njit
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_log: Final = logging.getLogger("lcstore")
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
@@ -34,16 +37,26 @@ class _TolerantCache:
     the cache is stale when any of them changes.
     """
 
+    #: Whether it was said that kernels are compiled: nobody is to wait for that and not know why.
+    told = False
+
     def __init__(self, inner: Any) -> None:
         self._inner = inner
         inner._cache_file._source_stamp = _STAMP
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
-            return self._inner.load_overload(sig, target_context)
+            found = self._inner.load_overload(sig, target_context)
         except Exception:
             self._forget()
-            return None
+            found = None
+        if found is None and not _TolerantCache.told:
+            _TolerantCache.told = True
+            _log.warning(
+                "kernels are compiled, which takes some seconds and is kept for later processes: "
+                "`lcstore warm` does it beforehand"
+            )
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

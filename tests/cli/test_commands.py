@@ -25,7 +25,9 @@ from lcstore.cli.app import app
 from lcstore.cli.table import Table
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
+from lcstore.kernels import jit
 from lcstore.storage import targets
+from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
 from lcstore.store import opening
 
@@ -265,6 +267,39 @@ def test_doctor_knows_what_breaks_numcodecs(monkeypatch):
     assert "zfpy" in document("doctor", status=1)["machine"]["codec"]["problem"]
 
 
+def test_warm_compiles_what_a_run_needs(monkeypatch):
+    """What is compiled already is counted; nothing is left to compile then."""
+    about = document("warm")
+    assert about["kernels"] > 50
+    assert about["writable"]
+    missed = []
+    monkeypatch.setattr(jit._log, "warning", missed.append)
+    monkeypatch.setattr(jit._TolerantCache, "told", False)
+    with lcstore.open(MemoryBackend.fresh(), grace=0) as store:
+        for step in range(4):
+            weight = np.random.default_rng(step).standard_normal((64, 64)).astype(np.float32)
+            store.save(step, {"model": {"a.weight": weight}, "n": step})
+        store.compact()
+        assert store.restore(2)["n"] == 2
+    assert not missed
+
+
+def test_whoever_waits_for_kernels_is_told_once_that_they_are_compiled(caplog, monkeypatch):
+    class Empty:
+        _cache_file = type("File", (), {})()
+
+        def load_overload(self, *_):
+            return None
+
+    monkeypatch.setattr(jit._TolerantCache, "told", False)
+    for _ in range(2):
+        assert jit._TolerantCache(Empty()).load_overload("signature", None) is None
+    assert [record.message for record in caplog.records if "lcstore warm" in record.message] == [
+        "kernels are compiled, which takes some seconds and is kept for later processes: "
+        "`lcstore warm` does it beforehand"
+    ]
+
+
 def test_doctor_leaves_nothing(tmp_path):
     assert call("doctor", str(tmp_path / "new" / "run")).exit_code == 0
     assert list(tmp_path.iterdir()) == []
@@ -329,6 +364,7 @@ def test_help(command):
         "untag",
         "tune",
         "demo",
+        "warm",
     ],
 )
 def test_help_flows_to_the_width_of_the_terminal(command, monkeypatch):

@@ -1,0 +1,29 @@
+"""``lcstore warm``: compile beforehand, as in a line of a Dockerfile."""
+
+from __future__ import annotations
+
+import time
+
+import typer
+
+from lcstore.cli.answer import answering
+from lcstore.cli.arguments import AsJson
+
+
+def warm(as_json: AsJson = False) -> None:
+    """Compile the kernels now, so that no training waits for it. Later processes read the compiled ones."""
+    with answering("", as_json, None, None) as answer:
+        from lcstore.cli.examine import cache
+        from lcstore.store.warming import warm as compile_all
+
+        answer.next = ""
+        began = time.perf_counter()
+        with answer.progress("compiling") as on_progress:
+            compile_all(on_progress)
+        about = {**cache(), "seconds": time.perf_counter() - began}
+        kept = (
+            f"in {about['path']}" if about["writable"] else "for this process alone: no cache can be written"
+        )
+        answer.give(about, [f"{about['kernels']} kernels are compiled, {kept} ({about['seconds']:.1f} s)."])
+    if not about["writable"]:
+        raise typer.Exit(1)
