@@ -13,6 +13,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.format import keyforms, markkeys
 from lcstore.format.strictjson import dumps
 from lcstore.limits import MAX_STEP
+from lcstore.retention.base import mode_of
 
 #: How a state is named: a step, "latest" or None, "best:loss", a tag, a node's id.
 At: TypeAlias = int | str | None
@@ -86,12 +87,15 @@ def check_at(at: object) -> At:
 
 
 def split_best(at: object) -> tuple[str, str] | None:
-    """Return metric and mode of ``"best:loss"`` (the least) or ``"best:accuracy:max"``; None for others."""
+    """Return metric and mode of ``"best:loss"`` (the least) or ``"best:accuracy:max"``; None for others.
+
+    Raises as `mode_of` does.
+    """
     if not isinstance(at, str) or not at.startswith(_BEST):
         return None
     metric = at.removeprefix(_BEST)
     before, _, mode = metric.rpartition(":")
-    return (before, mode) if before and mode in _MODES else (metric, "min")
+    return (before, mode) if before and mode in _MODES else (metric, mode_of(metric, None))
 
 
 def check_labels(

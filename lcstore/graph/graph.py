@@ -162,7 +162,7 @@ class Graph:
             self._paths[edge.target] = path
 
     def latest(self, run: str | int | None = None) -> NodeName | None:
-        """Return the latest node: the greatest (run, seq, id), whatever its step.
+        """Return the latest node: the greatest (seq, run, id), whatever its step.
 
         Parameters
         ----------
@@ -201,6 +201,10 @@ class Graph:
     def next_run(self) -> int:
         """Return the number for a handle that opens for writing now; the first is 1."""
         return max(self._run_ids, default=0) + 1
+
+    def last_seq(self) -> int:
+        """Return the number of the commit that is the latest of all; 0 where there is none."""
+        return max((name.seq for name in self.nodes.values()), default=0)
 
     def ambiguous_runs(self) -> list[int]:
         """Return the run numbers that two handles or more took at the same time, in rising order."""

@@ -48,8 +48,12 @@ class NodeName:
 
     @property
     def order(self) -> tuple[int, int, str]:
-        """What decides which of two nodes is later. Not the step: a run that was rolled back is later."""
-        return (self.run, self.seq, self.node)
+        """What decides which of two nodes is later. Not the step: a run that was rolled back is later.
+
+        A handle counts on from the commits that it sees when it begins a run or resumes: what follows on
+        something is later, and of runs beside each other the one that committed more often.
+        """
+        return (self.seq, self.run, self.node)
 
     @property
     def ref(self) -> EdgeRef:

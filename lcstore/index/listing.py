@@ -239,9 +239,9 @@ class Listing:
 
     @cached_property
     def data(self) -> dict[str, list[str]]:
-        """Keys of objects of data, by edge."""
+        """Keys of objects of data, by edge; files that are not the store's are left alone."""
         found: defaultdict[str, list[str]] = defaultdict(list)
-        for key in self.below(keys.DATA):
+        for key in filter(keys.is_data_key, self.below(keys.DATA)):
             found[keys.parse_data_key(key).edge].append(key)
         return dict(found)
 

@@ -25,12 +25,12 @@ def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -
     run
         Look only at the nodes of this run number or run id.
     own
-        The run that this handle writes: the latest one is its own while it has any.
+        The run that this handle writes: the latest one, and that of a step, is its own while it has any.
     """
     if at is None or at == "latest":
         return (graph.latest(own) if own is not None and run is None else None) or graph.latest(run)
     if isinstance(at, int):
-        return graph.at_step(at, run)
+        return (graph.at_step(at, own) if own is not None and run is None else None) or graph.at_step(at, run)
     if isinstance(at, str):
         if run is not None:
             raise InvalidInputError(

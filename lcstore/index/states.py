@@ -30,7 +30,7 @@ class Listed:
         Bytes of the weights of its edge, as its name says; None where it counts none, as of weights that are
         kept bit for bit. `info` counts everything.
     run, run_id, seq
-        Number and id of the writing handle, and the place of this commit in it.
+        Number and id of the writing handle, and the number of this commit, which rises with each.
     tags
         Names to find it by.
     latest

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Literal, Self, TypeAlias
 
 from lcstore.errors import InvalidInputError, LcstoreError
 from lcstore.format.labels import At, check_step
@@ -304,7 +304,7 @@ class CheckpointManager:
         """Return every step that can be restored, in rising order."""
         return self.store.steps()
 
-    def best_step(self, metric: str, mode: str = "min") -> int | None:
+    def best_step(self, metric: str, mode: Literal["min", "max"] | None = None) -> int | None:
         """Return the step with the best value of a metric, or None where nothing was saved.
 
         Parameters
@@ -312,16 +312,18 @@ class CheckpointManager:
         metric
             Its name, as it was given to `save`.
         mode
-            ``"min"`` or ``"max"``.
+            Which value is the best; if not given, the least.
 
         Raises
         ------
+        InvalidInputError
+            No mode is given for a metric of which, by its name, more is better.
         NotFoundError
             No state has this metric.
         """
         if self.store.latest_step() is None:
             return None
-        return self.store.info(f"best:{metric}:{mode}").step
+        return self.store.best_step(metric, mode)
 
     def restore(self, step: At = None, **how: Any) -> Any:
         """Return a state, as `Store.restore` does; the next save does not go on from it."""

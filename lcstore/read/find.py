@@ -8,8 +8,10 @@ from contextlib import suppress
 from typing import Final, TypeVar, get_args
 
 from lcstore.errors import (
+    BesideWarning,
     CorruptionError,
     FallbackWarning,
+    LcstoreError,
     LimitError,
     NotFoundError,
     UnsupportedFormatError,
@@ -131,6 +133,38 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
         )
         return found
     raise damage
+
+
+def warn_of_later(reader: Reader, taken: NodeName) -> None:
+    """Warn where another run committed after the state that was taken for the latest (`BesideWarning`).
+
+    The runs were at work beside each other, and which of them is meant only people know.
+    """
+    graph = reader.index.graph
+    if reader.index.own_run is not None:
+        return
+    before, at = set[str](), taken
+    while at.base in graph.nodes:
+        before.add(at.base)
+        at = graph.nodes[at.base]
+    runs = {name.run_id for name in graph.nodes.values()} - {taken.run_id}
+    ends = [end for end in map(graph.latest, runs) if end is not None and end.node not in before]
+    newest = sorted(ends, key=lambda name: name.order)[-_LOOKED_AT:]
+    if not newest:
+        return
+    with suppress(LcstoreError):
+        names = [taken, *newest]
+        created = [
+            record.created for record in reader.index.records([n.node for n in names], reader.requests)
+        ]
+        last = names[created.index(max(created))]
+        if last is not taken:
+            warn(
+                f"this is step {taken.step} of run {taken.run}, and run {last.run}, at work beside it, "
+                f"saved step {last.step} after that ({max(created)[:19]}, this {created[0][:19]}): to go on "
+                f"from there, name that state, {last.node!r}",
+                BesideWarning,
+            )
 
 
 def _newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -> str:

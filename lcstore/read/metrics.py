@@ -47,7 +47,7 @@ def _best_of(records: Sequence[NodeRecord], metric: str, mode: str) -> int:
     """Return the place of the best record. NaN never wins; of equals the later commit does."""
     sign = -1 if mode == "min" else 1
     ranked = [
-        ((sign * record.metrics[metric], record.run, record.seq), place)
+        ((sign * record.metrics[metric], record.seq, record.run), place)
         for place, record in enumerate(records)
         if metric in record.metrics and not math.isnan(record.metrics[metric])
     ]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, fields
+from typing import Final, Literal, TypeAlias
 
 from lcstore.errors import InvalidInputError
 from lcstore.limits import MAX_STEP
 from lcstore.retention.candidates import Candidate
+
+Mode: TypeAlias = Literal["min", "max"]
+
+#: Words in names of metrics of which nobody wants the least.
+_MORE_IS_BETTER: Final = re.compile(
+    r"(?<![a-z])(acc|accuracy|auc|auroc|bleu|dice|f1|iou|map|miou|precision|psnr|recall|reward|rouge|ssim)(?![a-z])"
+)
 
 
 class Retention:
@@ -122,3 +131,19 @@ def check_text(owner: str, what: str, value: object) -> str:
     if type(value) is not str or not value:
         raise InvalidInputError(f"{what} of {owner} is a text, not {value!r:.100}")
     return value
+
+
+def mode_of(metric: str, said: Mode | None) -> Mode:
+    """Return whether the least or the greatest value of a metric is the best: the least, if nothing is said.
+
+    Raises
+    ------
+    InvalidInputError
+        Nothing is said, and its name is one of which more is better: the least would be the worst state.
+    """
+    if said is None and _MORE_IS_BETTER.search(metric.lower()):
+        raise InvalidInputError(
+            f"of {metric!r} more seems to be better, and the least is taken where nothing is said: "
+            f"say 'best:{metric}:max' or 'best:{metric}:min', or mode='max' or 'min'"
+        )
+    return said or "min"

@@ -67,7 +67,7 @@ class Candidate:
     @property
     def order(self) -> tuple[int, int, str]:
         """What decides which of two candidates is later, as for nodes of the graph."""
-        return (self.run, self.seq, self.node)
+        return (self.seq, self.run, self.node)
 
     @property
     def seconds(self) -> float:

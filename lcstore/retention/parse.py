@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError
-from lcstore.retention.base import Retention
+from lcstore.retention.base import Retention, mode_of
 from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, LatestN, Pinned, Tagged
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
@@ -199,8 +199,8 @@ def _every(n: str, offset: str = "0") -> Retention:
     return EveryNSteps(_integer(n), _integer(offset))
 
 
-def _best(n: str, metric: str, mode: Any = "min") -> Retention:
-    return BestN(_integer(n), metric, mode)
+def _best(n: str, metric: str, mode: Any = None) -> Retention:
+    return BestN(_integer(n), metric, mode_of(metric, mode))
 
 
 def _log(base: str = "2") -> Retention:

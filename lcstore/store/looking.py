@@ -21,6 +21,7 @@ from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.metrics import best
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.walk import Walk, history, walk
+from lcstore.retention.base import mode_of
 from lcstore.state.names import Component, Name
 from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
@@ -249,7 +250,8 @@ class Looking(Handle):
             A range, a list of steps, or None for all, each in its newest revision. Steps of a range that are
             not there are passed over.
         names
-            As for `restore`.
+            As for `restore`, but that it is the model alone if not given; None is everything. The fewer
+            there are, the less is read.
         reverse
             Go through `steps` from the last to the first.
         to
@@ -305,17 +307,26 @@ class Looking(Handle):
         """
         return diff(self._reader, a, b, names, None if other is None else other._reader)
 
-    def best_step(self, metric: str, mode: Literal["min", "max"] = "min") -> int:
+    def best_step(self, metric: str, mode: Literal["min", "max"] | None = None) -> int:
         """Return the step whose newest revision has the best value of a metric.
 
         NaN never wins; of equals the later commit does.
 
+        Parameters
+        ----------
+        metric
+            Its name.
+        mode
+            Which value is the best; if not given, the least.
+
         Raises
         ------
+        InvalidInputError
+            No mode is given for a metric of which, by its name, more is better.
         NotFoundError
             No step has the metric as a number; the message says which metrics there are.
         """
-        return best(self._reader, metric, mode).step
+        return best(self._reader, metric, mode_of(metric, mode)).step
 
     def __contains__(self, step: object) -> bool:
         """Return whether a step is there."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, get_args
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from lcstore.durability import DurabilityLike, durability_from
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
+from lcstore.format import keys
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
@@ -18,6 +21,8 @@ from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import keeps_twice, open_backend
 from lcstore.store.store import Store
 from lcstore.units import parse_seconds
+
+_log: Final = logging.getLogger("lcstore")
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
@@ -103,6 +108,14 @@ def open_store(
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
     made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))
+    if found is None:
+        check_not_inside(backend)
+    elif grace is not None and found.grace_seconds != made.grace_seconds and mode != "r":
+        _log.warning(
+            "%s keeps the grace of %s s that it was made with: a grace is for a store that is made now",
+            backend.url,
+            found.grace_seconds,
+        )
     if durability is None:
         durability = "none" if keeps_twice(backend) else "default"
     return Store(
@@ -114,6 +127,21 @@ def open_store(
         grace=(found or made).grace_seconds,
         threads=threads,
     )
+
+
+def check_not_inside(backend: Backend) -> None:
+    """Refuse a place for a new store that lies in another store's folder, as far as local folders tell.
+
+    Raises
+    ------
+    InvalidInputError
+        It does: what tends the other store would take this one for files that do not belong there.
+    """
+    scheme, _, path = backend.url.partition("://")
+    above = Path(path).parents if scheme == "file" else ()
+    for folder in above:
+        if (folder / keys.STORE_KEY).is_file():
+            raise InvalidInputError(f"{path} lies inside the store {folder}: take a folder beside it")
 
 
 def grace_of(grace: float | str) -> int:

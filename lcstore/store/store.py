@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
-from lcstore.read.find import find_whole
+from lcstore.read.find import find_whole, warn_of_later
 from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.resolved import Rebuilt, Resolved
 from lcstore.read.snapshot import Snapshot
@@ -129,6 +129,8 @@ class Store(Saving, Looking, Upkeep):
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
             load_into(state, targets, assign=assign)
+        if at in (None, "latest"):
+            warn_of_later(self._reader, node.name)
         self._writer.stand_on(node.name, track)
         self._log_read("resumed", node.name, started)
         return state

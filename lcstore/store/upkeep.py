@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.check.findings import Level, VerifyReport
+from lcstore.errors import InvalidInputError
 from lcstore.format.labels import At, check_tag
 from lcstore.format.markkeys import WHOLE_STATE
 from lcstore.maintain.collect import Collector, CollectReport
@@ -42,6 +43,8 @@ class Upkeep(Handle):
     def tag(self, name: str, at: At) -> None:
         """Set a tag on a state; ``restore(name)`` finds the one on which it was set last."""
         self._check_writable()
+        if not isinstance(name, str):
+            raise InvalidInputError(f"a tag is a text, not {name!r:.100}: tag(name, step)")
         check_tag(name)
         set_name(self._backend, "tag", name, self._found(at))
 

@@ -12,6 +12,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import open_backend
+from lcstore.store.opening import check_not_inside
 
 Target: TypeAlias = "str | os.PathLike[str] | Backend"
 
@@ -46,16 +47,16 @@ def copy(
     ------
     NotFoundError
         There is no store to copy.
+    InvalidInputError
+        The target lies inside a store.
     ConflictError
         The target holds another store, or states that this one has not.
     CorruptionError
         The source is damaged: repair it first.
     """
-    return copy_store(
-        patient(open_backend(source, source_options), timeout, retries),
-        patient(open_backend(target, target_options), timeout, retries),
-        on_progress,
-    )
+    to = patient(open_backend(target, target_options), timeout, retries)
+    check_not_inside(to)
+    return copy_store(patient(open_backend(source, source_options), timeout, retries), to, on_progress)
 
 
 def remove(

@@ -298,6 +298,7 @@ class Writer:
         """Number the handle if it has no number; return whether the head is there. If not, forget it."""
         if self.run is None:
             self.run = graph.next_run()
+        self.seq = max(self.seq, graph.last_seq())  # what is committed now is later than all that is there
         if self.head is None or self.head.node in graph.nodes:
             return True
         self.head, self._foreign, self._named_layout = None, False, None

@@ -284,7 +284,7 @@ def test_retain_says_what_keeps_each(run):
 
 
 def test_a_policy_for_a_metric_that_no_state_has(run):
-    result = call("retain", run, "--keep", "best:1:accuracy", "--apply")
+    result = call("retain", run, "--keep", "best:1:accuracy:max", "--apply")
     assert result.exit_code == 1
     assert "'loss'" in result.stderr
     assert steps(run) == list(range(0, 300, 10))

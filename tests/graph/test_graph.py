@@ -204,7 +204,7 @@ def test_latest_steps_and_runs(nodes):
     assert len(graph) == len(nodes)
 
     def newest(items):
-        return max(items, key=lambda item: (item.run, item.seq, item.node), default=None)
+        return max(items, key=lambda item: (item.seq, item.run, item.node), default=None)
 
     assert graph.latest() == newest(nodes)
     for run in (0, 1, 2):
@@ -214,7 +214,7 @@ def test_latest_steps_and_runs(nodes):
     assert graph.steps() == sorted({item.step for item in nodes})
     for step in range(5):
         same = [item for item in nodes if item.step == step]
-        assert graph.revisions(step) == sorted(same, key=lambda item: (item.run, item.seq, item.node))
+        assert graph.revisions(step) == sorted(same, key=lambda item: (item.seq, item.run, item.node))
         assert graph.at_step(step) == newest(same)
     assert graph.next_run() == max((item.run for item in nodes), default=0) + 1
     pairs = {(item.run, item.run_id) for item in nodes}
@@ -223,8 +223,9 @@ def test_latest_steps_and_runs(nodes):
 
 
 def test_a_run_that_rolled_back_is_the_latest():
-    graph = Graph([node("a", step=1000, run=1, seq=9), node("b", step=500, run=2, seq=1)])
+    graph = Graph([node("a", step=1000, run=1, seq=9), node("b", step=500, run=2, seq=10)])
     assert graph.latest().node == "b"
+    assert graph.last_seq() == 10
     assert graph.at_step(1000).node == "a"
 
 

@@ -71,7 +71,7 @@ class Known:
     @property
     def order(self) -> tuple[int, int, str]:
         """By this, the greatest is the latest."""
-        return (self.run, self.seq, self.node)
+        return (self.seq, self.run, self.node)
 
 
 @dataclass

@@ -78,7 +78,7 @@ def test_the_best_step_is_found_by_its_metric():
         assert manager.best_step("loss") == 3
         assert manager.best_step("accuracy", "max") == 4
         with pytest.raises(NotFoundError):
-            manager.best_step("recall")
+            manager.best_step("speed")
 
 
 def test_a_loop_goes_on_from_what_was_saved():

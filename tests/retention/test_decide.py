@@ -33,7 +33,7 @@ def with_loss(*values):
 
 
 def test_latest_counts_commits_not_steps():
-    rolled_back = saves(10, 20, 30) + saves(20, 20, run=2, run_id="b")
+    rolled_back = saves(10, 20, 30) + saves(20, 20, run=2, run_id="b", first=3)
     assert decide(LatestN(2), rolled_back).kept == {"2.20", "2.20'", "1.30"}
     assert decide(LatestN(2), rolled_back[::-1]) == decide(LatestN(2), rolled_back)
     assert kept_steps(LatestN(9), saves(1, 2)) == [1, 2]

@@ -214,7 +214,7 @@ class History(RuleBasedStateMachine):
                 assert now.near(path, got[path], value), path
             elif roles[path] == "second_moment":
                 np.testing.assert_array_equal(got[path] == 0, value == 0)
-        order = (info.run, info.seq)
+        order = (info.seq, info.run)
         self.known[node] = Known(
             node, info.step, (*order, node), tags, checksums(back), plain(back), now, back, track, pools
         )

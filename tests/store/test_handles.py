@@ -407,3 +407,46 @@ def test_a_save_lets_go_of_the_state(run):
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_a_place_inside_a_store_is_refused(tmp_path):
+    state = {"model": {"a.weight": np.zeros((8, 8), np.float32)}}
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(0, state)
+    for inside in (tmp_path / "run" / "sub", tmp_path / "run" / "data" / "inner"):
+        with pytest.raises(InvalidInputError, match="lies inside the store"):
+            lcstore.open(inside)
+        with pytest.raises(InvalidInputError, match="lies inside the store"):
+            lcstore.copy(tmp_path / "run", inside)
+        assert not inside.exists()
+    lcstore.copy(tmp_path / "run", tmp_path / "beside")
+
+
+def test_a_grace_for_a_store_that_is_there_is_told_of(caplog):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace="1h") as store:
+        store.save(0, {"x": np.zeros(3)})
+    for grace, told in (("1h", 0), ("2h", 1)):
+        caplog.clear()
+        with lcstore.open(backend, grace=grace):
+            assert len([one for one in caplog.records if "keeps the grace of 3600 s" in one.message]) == told
+
+
+def test_a_tag_and_a_step_in_the_wrong_order():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(3, {"x": np.zeros(3)})
+        with pytest.raises(InvalidInputError, match=r"tag\(name, step\)"):
+            store.tag(3, "gold")
+
+
+def test_a_stray_file_among_the_data_is_left_alone():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        for step in range(3):
+            store.save(step, {"x": np.full(3, step)})
+        backend.put("data/notes.txt", b"mine")
+        report = store.maintain("latest:1")
+        assert report.ok, report.problems
+        assert store.maintain("latest:1").collected.deleted_objects
+        assert backend.get("data/notes.txt") == b"mine"
+        assert store.steps() == [2]

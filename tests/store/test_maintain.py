@@ -50,7 +50,7 @@ def test_what_is_let_go_of_tonight_can_be_brought_back_until_tomorrow():
 
 def test_a_metric_that_no_state_has_is_an_error_and_no_quiet_night():
     with lcstore.open(filled(), "r+", threads=1) as store, pytest.raises(InvalidInputError, match="accuracy"):
-        store.maintain("best:1:accuracy")
+        store.maintain("best:1:accuracy:max")
 
 
 def test_one_compaction_is_enough_though_merged_edges_come_out_larger_than_estimated():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 
 import numpy as np
@@ -191,6 +192,56 @@ def test_a_run_that_is_begun_beside_others_is_told_of_once():
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             store.save(6, state(4))
+
+
+def beside(late: int) -> MemoryBackend:
+    """Two runs that went on from one state: the first saved again after the second had ended."""
+    backend = MemoryBackend.fresh()
+    first = lcstore.open(backend)
+    for step in (0, 10):
+        first.save(step, state(step))
+    with lcstore.open(backend) as second:
+        second.resume()
+        second.save(20, state(7))
+        second.save(30, state(8))
+    for step in range(20, 20 + late):
+        first.save(step, state(step))
+    first.close()
+    return backend
+
+
+def test_of_runs_beside_each_other_the_latest_is_of_the_one_that_committed_more():
+    with lcstore.open(beside(3)) as store:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.resume()
+        assert store.step == store.latest_step() == 22
+        assert store.restore()["n"] == 22
+        store.save(40, state(9))
+        assert store.latest_step() == 40
+
+
+def test_resuming_tells_of_a_run_that_saved_later():
+    with lcstore.open(beside(1)) as store:
+        with pytest.warns(lcstore.BesideWarning, match=r"step 30 of run 2.*step 20 after") as told:
+            store.resume()
+        store.resume(re.search(r"state, '(\w+)'", str(told[0].message))[1])
+        assert store.step == 20
+        assert store.save(41, state(9)).step == 41
+    with lcstore.open(store._backend, "r") as reader:
+        assert reader.latest_step() == 41  # later than all that was there
+
+
+def test_a_step_is_that_of_the_own_run():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as one, lcstore.open(backend) as other:
+        for step in range(3):
+            one.save(step, state(step))
+            other.save(step, state(50 + step))
+        for step in range(3):
+            assert one.restore(step)["n"] == step
+            assert one.info(step).run_id == one._index.own_run
+            assert other.info(step).run_id == other._index.own_run
 
 
 def test_a_step_that_is_not_above_the_one_before_is_told_of_once():
