@@ -86,4 +86,6 @@ def _retired(graph: Graph, at: object) -> str:
     nodes = [n.node for n in graph.nodes.values() if n.step == at and n.node in graph.hidden]
     if not nodes:
         return ""
+    if nodes[-1] in graph.condemned_nodes:
+        return "it was let go of, and is being deleted; "
     return f"it was retired, and until it is collected its id still finds it: {nodes[-1]}; "

@@ -12,6 +12,7 @@ import numpy as np
 
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.index.info import StepInfo
+from lcstore.index.resolve import check_run
 from lcstore.index.states import Listed, list_states
 from lcstore.maintain.naming import pin, unpin
 from lcstore.read.compare import diff
@@ -339,8 +340,16 @@ class Looking(Handle):
         return iter(self.steps())
 
     def steps(self, *, run: Run = None) -> list[int]:
-        """Return every step that can be restored, in rising order; of one run, by number or id, if given."""
-        return self._reader.listed().steps(run)
+        """Return every step that can be restored, in rising order; of one run, by number or id, if given.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such run.
+        """
+        graph = self._reader.listed()
+        check_run(graph, self.url, run)
+        return graph.steps(run)
 
     def latest_step(self, *, run: Run = None) -> int | None:
         """Return the step of the latest state (which need not be the greatest), or None where there is none.

@@ -73,9 +73,8 @@ def compaction(report: CompactReport, forecast: Forecast | None = None) -> Itera
         shown.row("written", size(report.bytes_written))
     elif forecast is not None:
         shown.row("to be written, about", size(forecast.bytes_compacted - forecast.bytes_now))
-    shown.row("bytes of weights, when collected", _change(size, report.bytes_before, report.bytes_after))
     if report.bytes_besides:
-        shown.row("against damage", f"{size(report.bytes_besides)} of that: anchors")
+        shown.row("against damage", f"{size(report.bytes_besides)} of anchors")
     shown.row("most edges for a restore", _change(str, report.longest_before, report.longest_after))
     shown.row("restoring the latest reads", _change(size, report.latest_before, report.latest_after))
     shown.row("took", f"{report.seconds:.1f} s")

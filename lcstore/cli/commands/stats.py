@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 _PLAN = ("planned", "bytes_written", "bytes_before", "bytes_after", "longest_before", "longest_after")
 
+#: The share of all bytes from which on protection is worth a hint.
+_MUCH = 0.4
+
 
 def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pairs = None) -> None:
     """Count what a store holds: states, bytes by kind and by pool, the ratio over all."""
@@ -71,7 +74,9 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
     shown.row("stored", size(found.bytes_stored["total"]))
     shown.row("ratio, all counted", f"{found.ratio:.1f}x" if found.bytes_raw["total"] else "")
     if found.protection_bytes:
-        shown.row("against damage", f"{size(found.protection_bytes)} of that: parity and second copies")
+        most = found.protection_bytes > _MUCH * found.bytes_stored["total"]
+        hint = " (the parity of what is small is a copy: durability='none' leaves it out)" if most else ""
+        shown.row("against damage", f"{size(found.protection_bytes)} of that: parity and second copies{hint}")
     if found.orphans:
         shown.row("of no record", f"{found.orphans} objects, {size(found.orphan_bytes)} (interrupted saves)")
     if found.retired:
