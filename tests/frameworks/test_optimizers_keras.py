@@ -10,6 +10,9 @@ from stepping import POLICIES, gradients, weights
 
 import lcstore
 
+#: States of some optimizers are plain, which a save tells.
+pytestmark = pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+
 pytest.importorskip("jax")
 os.environ.setdefault("KERAS_BACKEND", "jax")
 keras = pytest.importorskip("keras")

@@ -8,6 +8,9 @@ from stepping import POLICIES, SAVED, assert_sane, gradients, weights
 
 import lcstore
 
+#: States of some optimizers are plain, which a save tells.
+pytestmark = pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+
 optax = pytest.importorskip("optax")
 jax = pytest.importorskip("jax")
 

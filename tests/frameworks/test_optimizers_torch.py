@@ -10,6 +10,9 @@ from stepping import POLICIES, SAVED, assert_sane, gradients, weights
 
 import lcstore
 
+#: States of some optimizers are plain, which a save tells.
+pytestmark = pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+
 torch = pytest.importorskip("torch")
 optim = torch.optim
 
