@@ -141,7 +141,7 @@ def check_not_inside(backend: Backend) -> None:
     above = Path(path).parents if scheme == "file" else ()
     for folder in above:
         if (folder / keys.STORE_KEY).is_file():
-            raise InvalidInputError(f"{path} lies inside the store {folder}: take a folder beside it")
+            raise InvalidInputError(f"{path} lies inside the store {folder}: stores do not lie in each other")
 
 
 def grace_of(grace: float | str) -> int:

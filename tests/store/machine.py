@@ -131,11 +131,11 @@ class History(RuleBasedStateMachine):
             self.saved(handle, 20 + step, False, [])
 
     def saved(self, handle: Handle, step: int, exact: bool, tags: list[str]) -> None:
-        run = max((known.order[0] for known in self.known.values()), default=0) + 1
+        run = max((known.order[1] for known in self.known.values()), default=0) + 1
         info = handle.store.save(step, handle.tree(), exact=exact, tags=tags)
         order = self.take_in(handle, info.node, tuple(tags), handle.seen, exact)
         if not handle.orders:
-            assert order[0] == run
+            assert order[1] == run
         assert all(order > earlier for earlier in handle.orders)
         handle.orders.append(order)
         handle.seen = self.known[info.node].seen
@@ -253,7 +253,7 @@ class History(RuleBasedStateMachine):
             at = known.step
         elif by == "tag":
             at = next((tag for tag, on in self.tagged.items() if known.node in on), at)
-        self.go_on(self.handle(which), at, self.meant(at))
+        self.go_on(self.handle(which), at, self.meant(at, self.handle(which)))
 
     @precondition(lambda self: self.kept())
     @rule(which=handles, number=nodes)
@@ -270,14 +270,20 @@ class History(RuleBasedStateMachine):
     def any(self, number: int) -> Known:
         return self.kept()[number % len(self.kept())]
 
-    def meant(self, at: Any) -> Known:
+    def own(self, handle: Handle) -> list[Known]:
+        """Those kept that the run of a handle saved, as far as it has saved."""
+        mine = [known for known in self.kept() if known.order[:2] in handle.orders]
+        return [known for known in mine if known.order[1] == handle.orders[-1][1]]
+
+    def meant(self, at: Any, handle: Handle | None = None) -> Known:
         if at in self.known:
             return self.known[at]
         kept = {known.node: known for known in self.kept()}
         tagged = [kept[node] for node in self.tagged.get(at, ()) if node in kept]
         if tagged:
             return tagged[-1]  # the one on which it was set last
-        return max((k for k in kept.values() if k.step == at), key=lambda known: known.order)
+        own = [] if handle is None else [known for known in self.own(handle) if known.step == at]
+        return max(own or (k for k in kept.values() if k.step == at), key=lambda known: known.order)
 
     # Looking ------------------------------------------------------------------------------------------------
 
@@ -334,14 +340,13 @@ class History(RuleBasedStateMachine):
             return
         assert handle.store.steps() == sorted({known.step for known in kept})
         # The latest of a handle that saves is its own run's.
-        mine = [known for known in kept if known.order[:2] in handle.orders]
-        mine = [known for known in mine if known.order[0] == handle.orders[-1][0]]
+        mine = self.own(handle)
         latest = max(mine or kept, key=lambda known: known.order)
         assert handle.store.latest_step() == latest.step
         assert handle.store.info().node == latest.node
         for known in self.sampled():
             self.restores(handle.store, known)
-            assert handle.store.info(known.step).node == self.meant(known.step).node
+            assert handle.store.info(known.step).node == self.meant(known.step, handle).node
         if self.turn % 8 == 0:
             report = handle.store.verify(level="checksum")
             assert report.ok, report

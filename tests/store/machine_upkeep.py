@@ -142,7 +142,7 @@ class Kept(History):
     def tips(self) -> set[str]:
         newest: dict[int, Known] = {}
         for known in sorted(self.known.values(), key=lambda known: known.order):
-            newest[known.order[0]] = known
+            newest[known.order[1]] = known
         return {known.node for known in newest.values()}
 
     @precondition(lambda self: self.kept())
