@@ -141,15 +141,16 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
     The runs were at work beside each other, and which of them is meant only people know.
     """
     graph = reader.index.graph
-    if reader.index.own_run is not None:
-        return
+    if reader.index.own_run is not None or taken != graph.latest():
+        return  # it was not taken for the latest: it is the own one, or stands in for one that is damaged
     before, at = set[str](), taken
     while at.base in graph.nodes:
         before.add(at.base)
         at = graph.nodes[at.base]
-    runs = {name.run_id for name in graph.nodes.values()} - {taken.run_id}
-    ends = [end for end in map(graph.latest, runs) if end is not None and end.node not in before]
-    newest = sorted(ends, key=lambda name: name.order)[-_LOOKED_AT:]
+    shown = sorted((n for n in graph.nodes.values() if n.node not in graph.hidden), key=lambda n: n.order)
+    ends = {name.run_id: name for name in shown}
+    others = [end for end in ends.values() if end.run_id != taken.run_id and end.node not in before]
+    newest = sorted(others, key=lambda name: name.order)[-_LOOKED_AT:]
     if not newest:
         return
     with suppress(LcstoreError):
