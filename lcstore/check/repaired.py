@@ -98,7 +98,7 @@ class RepairReport:
         """Return one line for a log."""
         return (
             f"repaired: {len(self.actions)} things done, {len(self.lost)} lost, "
-            f"{len(self.remaining)} errors remain, {self.states} states left"
+            f"{len(self.remaining)} that no repair can mend, {self.states} states left"
         )
 
     @property

@@ -37,7 +37,7 @@ def list_stores(answer: Answer, urls: list[str]) -> None:
     answer.give({"url": answer.url, "stores": found}, _shown(answer, found))
     broken = [one for one in found if one.problem is not None]
     if broken:
-        answer.note(f"{len(broken)} stores could not be listed; the first: {broken[0].problem}")
+        answer.note(f"stores that could not be listed: {len(broken)}; the first: {broken[0].problem}")
         raise typer.Exit(1)
 
 

@@ -115,7 +115,8 @@ class Diff:
 
     def __str__(self) -> str:
         head = f"{_named(self.a)} to {_named(self.b)}"
-        rows = [("tensor", "relative", "norm", "changed", "largest", ""), *map(_row, self.sorted())]
+        differing = [one for one in self.sorted() if one.status != "same"]
+        rows = [("tensor", "relative", "norm", "changed", "largest", ""), *map(_row, differing)]
         if len(self.tensors) > 1:
             rows.append(_row(self.total))
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -124,7 +125,9 @@ class Diff:
             numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:-1], strict=True))
             lines.append(f"{name.ljust(widths[0])}  {numbers}  {note}".rstrip())
         changed = (f"{path}: {before!r} to {after!r}" for path, (before, after) in self.values.items())
-        return "\n".join([head, *lines, *changed])
+        same = len(self.tensors) - len(differing)
+        ended = [f"Same in both: {same} of {len(self.tensors)} tensors."] if same else []
+        return "\n".join([head, *lines, *changed, *ended])
 
 
 def _named(side: Side) -> str:

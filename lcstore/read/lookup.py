@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from shlex import quote
 from typing import Final
 
-from lcstore.errors import NotFoundError
+from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.read.node import Node
 from lcstore.state.names import Name, format_name, is_glob, leading, matcher, parse_name
 from lcstore.state.tree import Selection, names_in, select
@@ -20,8 +20,20 @@ _SEPARATORS: Final = str.maketrans("", "", "/.#~_* ")
 
 
 def as_name(name: str | Name) -> Name:
-    """Return a name that is given as text or as a tuple of keys."""
-    return parse_name(name) if isinstance(name, str) else tuple(name)
+    """Return a name that is given as text or as a tuple of keys.
+
+    Raises
+    ------
+    InvalidInputError
+        It is neither.
+    """
+    if isinstance(name, str):
+        return parse_name(name)
+    if not isinstance(name, tuple | list):
+        raise InvalidInputError(
+            f"a name is text such as 'model/layers.0.weight', or a tuple of keys, not {name!r:.100}"
+        )
+    return tuple(name)
 
 
 def tensor_at(node: Node, name: Name) -> int | None:

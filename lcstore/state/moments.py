@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from lcstore.state.names import Component, Name
-from lcstore.state.roles import Role, guess_role, moment_field
+from lcstore.state.roles import Role, guess_role, may_be_lossy, moment_field
 
 #: The groups that are known, by their fields: a lone momentum, a lone scale, and the two of Adam.
 _KNOWN: Final = frozenset(
@@ -43,7 +43,9 @@ class Tensor(NamedTuple):
     shape: tuple[int, ...]
 
 
-def guess_roles(tensors: Sequence[Tensor], types: Mapping[Name, str]) -> list[Role]:
+def guess_roles(
+    tensors: Sequence[Tensor], types: Mapping[Name, str], said: Mapping[Name, Role]
+) -> list[Role]:
     """Return the role of each tensor of a state: as `guess_role` says, but for moments of unknown groups.
 
     Parameters
@@ -52,8 +54,15 @@ def guess_roles(tensors: Sequence[Tensor], types: Mapping[Name, str]) -> list[Ro
         All of the state.
     types
         Of `FlatState`: what named tuples and other objects with fields are called.
+    said
+        Of `FlatState`: what modules say of tensors, which goes before their names.
     """
-    roles = [guess_role(*tensor) for tensor in tensors]
+    roles = [
+        said[tensor.name]
+        if tensor.name in said and may_be_lossy(tensor.dtype, tensor.shape)
+        else guess_role(*tensor)
+        for tensor in tensors
+    ]
     groups = {
         number: found
         for number, role in enumerate(roles)

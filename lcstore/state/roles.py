@@ -109,11 +109,16 @@ def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role
     its error is measured against its own movement. Gradients, batch statistics, buffers, masks, scales,
     moments outside a recognised optimizer and optimizer state of any other name are plain.
     """
-    if len(shape) < 2 or dtype_name(dtype) not in LOSSY_DTYPES:
+    if not may_be_lossy(dtype, shape):
         return "plain"
     if is_optimizer(path):
         return _moment(path)
     return "weights" if _is_weight(path) else "plain"
+
+
+def may_be_lossy(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor may be lossy: floating (16 to 64 bits), of two dimensions or more."""
+    return len(shape) >= 2 and dtype_name(dtype) in LOSSY_DTYPES
 
 
 @lru_cache(maxsize=1 << 17)

@@ -23,10 +23,19 @@ from lcstore.state.containers import (
     where,
 )
 from lcstore.state.cures import cure
-from lcstore.state.frameworks import HostArray, is_array, is_variable, memory_of, to_host, value_of
+from lcstore.state.frameworks import (
+    HostArray,
+    is_array,
+    is_instance,
+    is_variable,
+    memory_of,
+    to_host,
+    value_of,
+)
 from lcstore.state.leaves import Leaf, is_leaf
+from lcstore.state.modulesays import roles_said
 from lcstore.state.names import Name
-from lcstore.state.roles import is_optimizer
+from lcstore.state.roles import Role, is_optimizer
 
 
 class _Missing:
@@ -58,6 +67,8 @@ class FlatState:
         What named tuples and other objects with fields are called, by their place. Not stored.
     ties
         Further names of tensors, each with the one under which the tensor is among `tensors`.
+    said
+        What modules of torch say that their tensors are, by name; names of no tensor may be among them.
     """
 
     structure: Structure = None
@@ -65,6 +76,7 @@ class FlatState:
     leaves: list[Leaf] = field(default_factory=list)
     types: dict[Name, str] = field(default_factory=dict)
     ties: dict[Name, Name] = field(default_factory=dict)
+    said: dict[Name, Role] = field(default_factory=dict)
 
 
 class Selection(NamedTuple):
@@ -151,6 +163,8 @@ class _Flattener:
             )
         if found.kind == "dict" and not isinstance(obj, Mapping):
             self.flat.types[path] = type(obj).__name__
+        if is_instance(obj, "torch.nn", "Module"):
+            self.flat.said.update(((*path, key), role) for key, role in roles_said(obj).items())
         self.open.add(id(obj))
         children = [
             self.take(child, (*path, key)) for key, child in zip(found.keys, found.children, strict=True)

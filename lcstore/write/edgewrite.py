@@ -177,6 +177,7 @@ class EdgeWrite:
             self.plain,
             types=staged.flat.types,
             ties=staged.flat.ties,
+            said=staged.flat.said,
         )
         anchor = self.base is None
         covered = covered_roles(self._durability.parity)

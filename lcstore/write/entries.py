@@ -31,6 +31,7 @@ def layout_entries(
     shards: Mapping[Name, Shard] | None = None,
     types: Mapping[Name, str] | None = None,
     ties: Mapping[Name, Name] | None = None,
+    said: Mapping[Name, Role] | None = None,
 ) -> list[Entry]:
     """Return the entries of a layout: every tensor with its role.
 
@@ -48,6 +49,8 @@ def layout_entries(
         Of `FlatState`: what named tuples are called.
     ties
         Of `FlatState`: further names of tensors, which say what they are as well.
+    said
+        Of `FlatState`: roles that names do not decide.
     """
     cut: Mapping[Name, Shard] = shards or {}
     whole = [
@@ -59,7 +62,7 @@ def layout_entries(
         names[path].append(other)
     alike = dict(zip(names, whole, strict=True))
     others = [alike[path]._replace(name=other) for other, path in tied.items()]
-    roles = guess_roles([*whole, *others], types or {})
+    roles = guess_roles([*whole, *others], types or {}, said or {})
     guessed = dict(zip([*names, *tied], roles, strict=True))
     entries = []
     for path, host in tensors:

@@ -83,7 +83,7 @@ def test_a_store_that_cannot_be_listed_does_not_stop_the_others(tmp_path):
     result = call("ls", str(tmp_path))
     assert result.exit_code == 1
     assert "cannot be listed" in result.stdout
-    assert "1 stores could not be listed" in result.stderr
+    assert "stores that could not be listed: 1" in result.stderr
     assert [one["steps"] for one in document("ls", str(tmp_path), status=1)["stores"]] == [0, 2]
 
 

@@ -32,7 +32,7 @@ def lossy(state) -> set[str]:
     hosts = dict(flat.tensors)
     hosts |= {name: hosts[first] for name, first in flat.ties.items()}
     tensors = [Tensor(name, host.array.dtype, host.array.shape) for name, host in hosts.items()]
-    roles = zip(tensors, guess_roles(tensors, flat.types), strict=True)
+    roles = zip(tensors, guess_roles(tensors, flat.types, flat.said), strict=True)
     return {"/".join(map(str, tensor.name)) for tensor, role in roles if role != "plain"}
 
 

@@ -105,6 +105,8 @@ def test_what_is_not_on_both_sides_alike():
     text = str(found)
     for word in ("reshaped", "added", "removed", "retyped", "100.00%", "lr: 1.0 to 1"):
         assert word in text
+    assert "\nsame " not in text  # what did not change is counted, not listed
+    assert text.endswith("Same in both: 1 of 6 tensors.")
 
 
 def test_random_state_does_not_drown_the_weights():

@@ -89,5 +89,5 @@ def _summary(url: str, report: RepairReport) -> list[str]:
             f"Repaired: {left}. To delete what is not needed any more: lcstore collect {url} --apply"
         )
     if report.remaining:
-        lines.append(f"{len(report.remaining)} errors remain that no repair can mend; they are shown above.")
+        lines.append(f"Errors that no repair can mend, shown above: {len(report.remaining)}.")
     return lines
