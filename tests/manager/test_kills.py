@@ -1,0 +1,36 @@
+"""A process that is killed at any instant loses no step that was acknowledged, and none comes back wrong."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+KILLED = Path(__file__).with_name("killed.py")
+
+
+def killed(url: Path, kills: int, seed: int, how: str) -> int:
+    """Kill a loop so many times; return how many steps it was told were saved."""
+    command = [sys.executable, str(KILLED), str(url), str(kills), str(seed), how]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    found = re.search(r"(\d+) kills, (\d+) acknowledged", result.stdout)
+    assert found is not None
+    assert int(found[1]) == kills
+    return int(found[2])
+
+
+@pytest.mark.parametrize("how", ["sync", "async"])
+def test_every_acknowledged_save_outlives_kills(how, tmp_path):
+    assert killed(tmp_path / "run", 15, 0, how) > 15
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("how", ["sync", "async"])
+@pytest.mark.parametrize("seed", range(10))
+def test_every_acknowledged_save_outlives_many_kills(how, seed, tmp_path):
+    assert killed(tmp_path / "run", 100, seed, how) > 100
