@@ -1,4 +1,4 @@
-"""A training loop that is killed at random instants and begun again, many times, in processes that are forked.
+"""A training loop that is killed at random instants and begun again, many times, in forked processes.
 
     python killed.py URL KILLS SEED sync|async
 
