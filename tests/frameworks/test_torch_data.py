@@ -9,8 +9,6 @@ import lcstore
 torch = pytest.importorskip("torch")
 data = pytest.importorskip("torchdata.stateful_dataloader")
 
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
-
 EPOCHS = 2
 
 
