@@ -67,11 +67,17 @@ def _read(fs: Any, name: str) -> Pointer | None:
     return Pointer(**{key: value for key, value in said.items() if key in Pointer.__dataclass_fields__})
 
 
+def make_folder(path: str | os.PathLike[str]) -> tuple[Any, str]:
+    """Make the folder that a file is to lie in; return its filesystem, and its name there."""
+    fs, name = url_to_fs(os.fspath(path))
+    fs.makedirs(os.path.dirname(name), exist_ok=True)
+    return fs, str(name)
+
+
 def write_pointer(path: str | os.PathLike[str], pointer: Pointer) -> None:
     """Write a pointer, whole or not at all."""
     text = json.dumps({_MARK: _KIND} | asdict(pointer), indent=1).encode()
-    fs, name = url_to_fs(os.fspath(path))
-    fs.makedirs(os.path.dirname(name), exist_ok=True)
+    fs, name = make_folder(path)
     if not isinstance(fs, LocalFileSystem):
         fs.pipe_file(name, text)
         return

@@ -13,7 +13,13 @@ from lcstore.errors import FallbackWarning, InvalidInputError, NotFoundError
 from lcstore.integrations import lightning_state as states
 from lcstore.integrations.lightning_jobs import Jobs
 from lcstore.integrations.lightning_names import Names
-from lcstore.integrations.lightning_pointer import Pointer, folder_of, read_pointer, write_pointer
+from lcstore.integrations.lightning_pointer import (
+    Pointer,
+    folder_of,
+    make_folder,
+    read_pointer,
+    write_pointer,
+)
 from lcstore.store.opening import open_store
 from lcstore.warned import warn
 
@@ -90,8 +96,11 @@ class Session:
 
     def _stand_in(self, path: str, step: int) -> None:
         """Have a new file name the state before, until its own is there: Lightning may link to it at once."""
+        if not self._background:
+            return
+        make_folder(path)
         newest = self._names.newest
-        if self._background and newest is not None and read_pointer(path) is None:
+        if newest is not None and read_pointer(path) is None:
             write_pointer(path, replace(newest, instead_of=step))
 
     def _point(self, path: str, saved: _Saved, notes: dict[str, Any]) -> None:

@@ -88,9 +88,8 @@ def main(store: str, folder: str, policy: str, background: str, kill_at: str, ou
     torch.set_num_threads(1)
     io = LcstoreCheckpointIO(store, policy=policy, background=background == "True")
     trainer, model = fitted(folder, io, "last", int(kill_at))
-    torch.save(
-        {"step": trainer.global_step, "model": model.state_dict(), "optim": trainer.optimizers[0].state_dict()}, out
-    )
+    end = {"step": trainer.global_step, "loss": float(trainer.callback_metrics["loss"])}
+    torch.save(end | {"model": model.state_dict(), "optim": trainer.optimizers[0].state_dict()}, out)
 
 
 if __name__ == "__main__":
