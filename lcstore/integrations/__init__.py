@@ -1,1 +1,1 @@
-"""Checkpoints of training frameworks in a store: each module here needs the framework that it is called after."""
+"""Training frameworks that save to a store: each module needs the framework that it is called after."""

@@ -1,4 +1,4 @@
-"""`LcstoreCheckpointIO` for programs that import ``lightning``; those of ``pytorch_lightning`` have their own."""
+"""`LcstoreCheckpointIO` for programs that import ``lightning``, and not ``pytorch_lightning``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["LcstoreCheckpointIO"]
 
 
 class LcstoreCheckpointIO(StoredCheckpoints, CheckpointIO):  # type: ignore[misc]
-    __doc__ = StoredCheckpoints.__doc__
+    """The plugin for a `Trainer` of ``lightning``; see `StoredCheckpoints`."""
 
     files = TorchCheckpointIO

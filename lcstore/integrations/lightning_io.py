@@ -1,4 +1,4 @@
-"""What both namespaces of Lightning share: checkpoints go to a store, and pointers to where Lightning looks."""
+"""What both namespaces of Lightning share: states go to a store, pointers to where Lightning looks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log: Final = logging.getLogger("lcstore")
 
 
 class StoredCheckpoints:
-    """Saves the checkpoints of a Lightning `Trainer` to a store: ``Trainer(plugins=[LcstoreCheckpointIO(url)])``.
+    """Saves checkpoints of Lightning to a store: ``Trainer(plugins=[LcstoreCheckpointIO(url)])``.
 
     At the path that Lightning gives, it leaves a *pointer*: a small file that names a state of the store.
     What is no pointer is loaded and removed as Lightning does. A state goes when the last pointer of its

@@ -1,4 +1,4 @@
-"""What is done behind saves, one thing after another: at once, or in a thread that the loop does not wait for."""
+"""What follows saves, one thing after another: done at once, or in a thread that nobody waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files name which states: pointers are written and removed, and what none of them names is let go of."""
+"""Which files name which states: pointers come and go, and a state goes with the last one."""
 
 from __future__ import annotations
 

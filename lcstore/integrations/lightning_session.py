@@ -25,7 +25,7 @@ from lcstore.warned import warn
 
 _log: Final = logging.getLogger("lcstore")
 
-#: So many states are saved to one file only before no more hashes are made, which would tell of a second file.
+#: After so many states that went to one file only, no hash is made, which tells that a second is the same.
 _SINGLE: Final = 3
 _CURE: Final = (
     ". In Lightning: leave it out of the hyperparameters by save_hyperparameters(ignore=[...]), or have "
@@ -35,7 +35,7 @@ _CURE: Final = (
 
 @dataclass
 class _Saved:
-    """The state of the last save: its step, the folder of its files, a hash of it, and its node, once there."""
+    """The last save: its step, the folder of its files, a hash of the state, and its node, once there."""
 
     step: int
     folder: str
@@ -68,7 +68,7 @@ class Session:
     # Saving ----------------------------------------------------------------------------------------------
 
     def save(self, checkpoint: Mapping[str, Any], path: str, labels: Mapping[str, Any]) -> None:
-        """Save a checkpoint, unless the last save was the same to another file beside; have its file name it."""
+        """Save a checkpoint, unless it was saved last, to another file beside; have its file name it."""
         self.jobs.check()
         state, notes = states.stored(checkpoint), states.notes_of(checkpoint)
         step, folder = int(checkpoint["global_step"]), folder_of(path)

@@ -178,7 +178,9 @@ def _bits(value: Any) -> Any:
     """Return what a tensor is, and each bit of it."""
     try:
         tensor = torch.as_tensor(value).detach().cpu().contiguous()
-        hasher = blake3(f"{type(value)} {tensor.dtype} {tuple(tensor.shape)};".encode(), max_threads=blake3.AUTO)
+        hasher = blake3(
+            f"{type(value)} {tensor.dtype} {tuple(tensor.shape)};".encode(), max_threads=blake3.AUTO
+        )
         return hasher.update(tensor.reshape(-1).view(torch.uint8).numpy()).digest()
     except (TypeError, RuntimeError):  # it has no plain bits
         return os.urandom(16)

@@ -1,4 +1,4 @@
-"""`LcstoreCheckpointIO` for programs that import ``pytorch_lightning``; those of ``lightning`` have their own."""
+"""`LcstoreCheckpointIO` for programs that import ``pytorch_lightning``, and not ``lightning``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ __all__ = ["LcstoreCheckpointIO"]
 
 
 class LcstoreCheckpointIO(StoredCheckpoints, CheckpointIO):  # type: ignore[misc]
-    __doc__ = StoredCheckpoints.__doc__
+    """The plugin for a `Trainer` of ``pytorch_lightning``; see `StoredCheckpoints`."""
 
     files = TorchCheckpointIO

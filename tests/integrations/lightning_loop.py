@@ -47,7 +47,10 @@ class Model(L.LightningModule):
         super().__init__()
         torch.manual_seed(0)
         self.net = torch.nn.Sequential(
-            torch.nn.Linear(WIDTH, 256), torch.nn.BatchNorm1d(256), torch.nn.Tanh(), torch.nn.Linear(256, WIDTH)
+            torch.nn.Linear(WIDTH, 256),
+            torch.nn.BatchNorm1d(256),
+            torch.nn.Tanh(),
+            torch.nn.Linear(256, WIDTH),
         )
         self.kill_at = kill_at
 
@@ -65,7 +68,9 @@ class Model(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def fitted(folder: str, io: LcstoreCheckpointIO | None, ckpt_path: str | None = None, kill_at: int = -1, **more):
+def fitted(
+    folder: str, io: LcstoreCheckpointIO | None, ckpt_path: str | None = None, kill_at: int = -1, **more
+):
     """Train to the end, saving to a folder of pointers."""
     more = {"every_n_train_steps": EVERY, "save_top_k": -1, "save_last": True, "filename": "{step}"} | more
     saving = ModelCheckpoint(folder, **more)

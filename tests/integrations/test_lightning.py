@@ -1,4 +1,4 @@
-"""Lightning saves to a store, and goes on from it, as it does with files of its own. Runs docs/lightning.md too."""
+"""Lightning saves to a store, and goes on from it, as with files of its own. Runs docs/lightning.md too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytest.importorskip("lightning")
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore::{kind}:{module}")
     for kind in ("UserWarning", "DeprecationWarning", "FutureWarning")
-    for module in ("lightning", "lightning_fabric", "pytorch_lightning", "torch", "torchmetrics")
+    for module in ("lightning", "lightning_fabric", "pytorch_lightning", "torch", "torchdata", "torchmetrics")
 ]
 
 LOOP = Path(__file__).with_name("lightning_loop.py")
@@ -130,7 +130,9 @@ def test_a_checkpoint_comes_back_as_it_was(torch, tmp_path, background):
         "state_dict": torch.nn.Sequential(torch.nn.Linear(8, 8), norm).state_dict(),
         "loops": {"fit_loop": {"epoch_progress": {"ready": 1, "done": False}, "states": (1, None, [2.5])}},
         "callbacks": {"EarlyStopping{'monitor': 'a/b'}": {"best_score": torch.tensor(0.5), "wait_count": 1}},
-        "optimizer_states": [{"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"betas": (0.9, 0.99)}]}],
+        "optimizer_states": [
+            {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"betas": (0.9, 0.99)}]}
+        ],
         "lr_schedulers": [{"milestones": Counter({16: 1})}],
         "hyper_parameters": {
             "folder": Path("/data"),
@@ -159,7 +161,10 @@ def test_tensors_go_where_they_are_asked_for(torch, tmp_path):
     def meta(storage, location):
         return torch.empty(0, device="meta").untyped_storage() if location == "cpu" else None
 
-    wheres = {"cpu": [None, "cpu", {"cuda:0": "cpu"}], "meta": ["meta", torch.device("meta"), {"cpu": "meta"}, meta]}
+    wheres = {
+        "cpu": [None, "cpu", {"cuda:0": "cpu"}],
+        "meta": ["meta", torch.device("meta"), {"cpu": "meta"}, meta],
+    }
     for device, asked in wheres.items():
         for where in asked:
             weights = io.load_checkpoint(tmp_path / "a.ckpt", where)["state_dict"]
@@ -181,7 +186,7 @@ def test_files_of_torch_are_loaded_and_removed_as_ever(torch, tmp_path):
     assert io.load_checkpoint(path)["global_step"] == 5
     io.remove_checkpoint(path)
     assert not path.exists()
-    with pytest.raises(FileNotFoundError, match="own.ckpt"):
+    with pytest.raises(FileNotFoundError, match=r"own\.ckpt"):
         io.load_checkpoint(path)
     io.save_checkpoint({"weight": torch.ones(3)}, path)  # what Lightning hands from process to process
     assert torch.equal(torch.load(path)["weight"], torch.ones(3))
@@ -353,12 +358,12 @@ def test_a_failure_is_a_note_to_what_is_on_its_way_already(torch, tmp_path):
     io = make(backend, background=True)
     backend.fails = True
     io.save_checkpoint(checkpoint(torch, 0), tmp_path / "0.ckpt")
-    with pytest.raises(KeyboardInterrupt) as raised:
-        try:
-            raise KeyboardInterrupt
-        finally:
-            io.teardown()
-    assert "no space is left" in raised.value.__notes__[0]
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt as error:
+        io.teardown()
+        assert "no space is left" in error.__notes__[0]
+    io.teardown()  # it was told
 
 
 def test_at_the_end_of_a_program_all_is_saved_and_named(tmp_path):
@@ -407,7 +412,8 @@ def test_last_may_be_a_link(loop, tmp_path, background):
     assert last.is_symlink()
     assert named(last) == io.store.info(32).node
     assert io.store.steps() == [32]
-    trainer, _ = loop.fitted(tmp_path / "ckpt", make(tmp_path / "store"), "last", save_last="link", save_top_k=1)
+    io = make(tmp_path / "store")
+    trainer, _ = loop.fitted(tmp_path / "ckpt", io, "last", save_last="link", save_top_k=1)
     assert trainer.global_step == 32
 
 
@@ -433,3 +439,12 @@ def test_pytorch_lightning_has_its_own(torch, tmp_path):
     assert io.load_checkpoint(tmp_path / "a.ckpt")["global_step"] == 1
     torch.save(checkpoint(torch, 5), tmp_path / "own.ckpt")
     assert io.load_checkpoint(tmp_path / "own.ckpt", "cpu", False)["global_step"] == 5
+
+
+def test_the_blocks_of_the_page_run(tmp_path, monkeypatch):
+    pytest.importorskip("torchdata")
+    monkeypatch.chdir(tmp_path)
+    space = run_blocks(blocks_of("docs/lightning.md", "python"))
+    assert space["run"].global_step == 48
+    assert space["store"].info("end").exact
+    assert (tmp_path / "runs/own.ckpt").stat().st_size > 1 << 17
