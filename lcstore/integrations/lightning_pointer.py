@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -81,7 +82,8 @@ def write_pointer(path: str | os.PathLike[str], pointer: Pointer) -> None:
     if not isinstance(fs, LocalFileSystem):
         fs.pipe_file(name, text)
         return
-    other = f"{name}.{os.getpid()}.part"
+    # By a name that Lightning does not take for a checkpoint.
+    other = os.path.join(os.path.dirname(name), f".lcstore-{os.getpid()}-{threading.get_ident()}")
     with open(other, "wb") as file:
         file.write(text)
         file.flush()

@@ -98,9 +98,9 @@ class Session:
         """Have a new file name the state before, until its own is there: Lightning may link to it at once."""
         if not self._background:
             return
-        make_folder(path)
+        fs, name = make_folder(path)
         newest = self._names.newest
-        if newest is not None and read_pointer(path) is None:
+        if newest is not None and not fs.exists(name):
             write_pointer(path, replace(newest, instead_of=step))
 
     def _point(self, path: str, saved: _Saved, notes: dict[str, Any]) -> None:

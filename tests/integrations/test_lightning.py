@@ -282,6 +282,19 @@ def test_files_that_name_other_stores_are_loaded_and_their_states_left_alone(tor
     assert not (tmp_path / "one-0.ckpt").exists()
 
 
+def test_files_may_lie_in_any_target(torch, tmp_path):
+    folder = f"memory://{tmp_path.name}/files"
+    io = make(tmp_path / "store", background=True)
+    for step in range(3):
+        io.save_checkpoint(checkpoint(torch, step), f"{folder}/{step}.ckpt")
+        io.save_checkpoint(checkpoint(torch, step), f"{folder}/last.ckpt")
+    for step in range(2):
+        io.remove_checkpoint(f"{folder}/{step}.ckpt")
+    assert io.load_checkpoint(f"{folder}/last.ckpt")["global_step"] == 2
+    assert io.store.steps() == [2]
+    assert named(f"{folder}/2.ckpt") == named(f"{folder}/last.ckpt")
+
+
 def test_a_store_may_move_and_a_state_may_be_gone(torch, tmp_path):
     io = make(tmp_path / "one")
     for step in range(2):
