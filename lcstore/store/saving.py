@@ -65,7 +65,9 @@ class Saving(Handle):
         )
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
-        self._looks_at_wrapping = self._looks_at_steps = True
+        #: Whether a save is to say (once) that its step is not above the one before.
+        self.looks_at_steps = True
+        self._looks_at_wrapping = True
         self._saver = Saver()
 
     @property
@@ -323,8 +325,8 @@ class Saving(Handle):
 
     def _look_at_step(self, step: int, before: int) -> None:
         """Warn once of a step that does not go on from the one before, as of a counter that began anew."""
-        if self._looks_at_steps:
-            self._looks_at_steps = False
+        if self.looks_at_steps:
+            self.looks_at_steps = False
             warn(
                 f"step {step} was saved after step {before}, in the same run; both are kept. 'latest' is the "
                 "state that was saved last, and a step that was saved twice is the later of the two. If a "

@@ -1,0 +1,1 @@
+"""Training frameworks that save to a store: each module needs the framework that it is called after."""
