@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import torch
-
 from lcstore.errors import FallbackWarning, InvalidInputError, NotFoundError
 from lcstore.integrations import lightning_state as states
 from lcstore.integrations.lightning_jobs import Jobs
@@ -20,6 +18,7 @@ from lcstore.integrations.lightning_pointer import (
     read_pointer,
     write_pointer,
 )
+from lcstore.state.frameworks import rank
 from lcstore.store.opening import open_store
 from lcstore.warned import warn
 
@@ -152,7 +151,7 @@ class Session:
             self.store.info(pointer.node)
         except NotFoundError:
             return self._elsewhere(pointer, path)
-        if not _saves():
+        if rank():  # another process saves
             return self.store.restore(pointer.node, on_corrupt="previous")
         state = self.store.resume(pointer.node, on_corrupt="previous")
         self._last, self._names.newest = None, replace(pointer, store=self.store.url, instead_of=None)
@@ -171,9 +170,3 @@ class Session:
                 "what a store holds",
                 step=pointer.step,
             ) from error
-
-
-def _saves() -> bool:
-    """Return whether this process is the one of several that saves."""
-    distributed = torch.distributed
-    return not (distributed.is_available() and distributed.is_initialized() and distributed.get_rank())

@@ -17,6 +17,7 @@ from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
 from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
+from lcstore.state.frameworks import rank
 from lcstore.storage.backend import Backend
 from lcstore.store.opening import open_store
 from lcstore.store.saver import SaveFuture
@@ -52,7 +53,8 @@ class Resumed:
 class CheckpointManager:
     """Saves from a training loop: when it is due, in the background, and once more before a machine goes.
 
-    Use it in a ``with`` block, or call `close`.
+    Use it in a ``with`` block, or call `close`. Of processes that train together (``torch.distributed``) the
+    one of rank 0 saves; the others only resume.
 
     Parameters
     ----------
@@ -133,6 +135,8 @@ class CheckpointManager:
 
     def should_save(self, step: int) -> bool:
         """Return whether `save` would save this step: it is due, or the machine is about to be taken away."""
+        if rank():
+            return False
         self._meter.enter(step, saving=self.store.is_saving)
         due = self._is_due(step)
         self._meter.leave(saving=self.store.is_saving)
@@ -177,7 +181,7 @@ class CheckpointManager:
         Returns
         -------
         bool
-            Whether a save of this step was begun.
+            Whether a save of this step was begun. Never, in a process that is not of rank 0.
 
         Raises
         ------
@@ -186,6 +190,8 @@ class CheckpointManager:
             this state was not saved, and the next one goes on from the last commit.
         """
         check_step(step)
+        if rank():
+            return False
         self._meter.enter(step, saving=self.store.is_saving)
         try:
             self.check_for_errors()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,6 +21,7 @@ from lcstore.errors import (
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
+from lcstore.state.frameworks import rank
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
@@ -67,7 +69,7 @@ class Saving(Handle):
         self.looks_at_names = True
         #: Whether a save is to say (once) that its step is not above the one before.
         self.looks_at_steps = True
-        self._looks_at_wrapping = True
+        self._looks_at_wrapping = self._looks_at_rank = True
         self._saver = Saver()
 
     @property
@@ -300,6 +302,7 @@ class Saving(Handle):
         with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started)
         self._look_at_names(before)
+        self._look_at_rank()
         if head is None:
             self._look_at_others(info)
         elif own and info.step <= head.step:
@@ -320,6 +323,19 @@ class Saving(Handle):
                 f"run {head.run} begins anew at step {info.step}, beside what other runs saved to {self.url} "
                 f"(steps {steps[0]} to {steps[-1]}): to go on from that, call resume or resume_into before "
                 "the first save; for a store of its own, use another URL, or mode 'w-' to be sure",
+                BesideWarning,
+            )
+
+    def _look_at_rank(self) -> None:
+        """Warn once of a process that trains with others and saves, as the one of rank 0 does, too."""
+        number = rank() if self._looks_at_rank else 0
+        # A store for each rank has its number in its name.
+        if number and number not in map(int, re.findall(r"[0-9]+", self.url)):
+            self._looks_at_rank = False
+            warn(
+                f"rank {number} of the processes that train together saves to {self.url}: each that does "
+                "begins a run of its own there. Save in rank 0 only, or to one store for each rank, with its "
+                "number in the URL",
                 BesideWarning,
             )
 

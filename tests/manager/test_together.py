@@ -1,0 +1,60 @@
+"""Of processes that train together one saves, all resume, and all leave at the same step."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lcstore
+
+pytest.importorskip("torch")
+
+TOGETHER = Path(__file__).with_name("together.py")
+
+
+def together(url: Path, steps: int, told_at: int = -1) -> list[tuple[int, str]]:
+    """Run two processes; return the status and the words of each."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(TOGETHER), str(url), str(rank), str(steps), str(told_at)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    ended = [process.communicate(timeout=120) for process in processes]
+    return [
+        (process.returncode, out if process.returncode in (0, -signal.SIGTERM) else out + err)
+        for process, (out, err) in zip(processes, ended, strict=True)
+    ]
+
+
+def test_rank_0_saves_and_all_leave_and_go_on_together(tmp_path):
+    whole = together(tmp_path / "whole", 11)
+    assert [status for status, _ in whole] == [0, 0], whole
+    with lcstore.open(tmp_path / "whole", "r") as store:
+        assert store.steps() == [0, 5, 10]
+        assert len({store.info(step).run_id for step in store.steps()}) == 1
+
+    first = together(tmp_path / "run", 11, told_at=7)
+    assert [status for status, _ in first] == [0, -signal.SIGTERM], first
+    assert all("told to end at 7" in words for _, words in first)
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.steps() == [0, 5, 7]
+
+    again = together(tmp_path / "run", 11)
+    assert all("from 8" in words for _, words in again), again
+    ends = {re.search("ended with (.*)", words)[1] for _, words in (*whole, *again)}
+    assert len(ends) == 1, ends
+
+
+def test_a_second_rank_that_saves_is_told(tmp_path):
+    found = together(tmp_path / "run", 0)
+    assert [status for status, _ in found] == [0, 0], found
+    assert [re.findall(r"(\d) warnings", words) for _, words in found] == [["0", "0"], ["1", "0"]]

@@ -1,0 +1,75 @@
+"""Processes that train together by DistributedDataParallel, as the one of a rank of two."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import lcstore
+
+
+def make() -> dict:
+    torch.manual_seed(0)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    return {"model": model, "optim": torch.optim.AdamW(model.parameters())}
+
+
+def train(url: str, rank: int, steps: int, told_at: int) -> None:
+    """Train from where the store says; at a step have one of the processes told to end."""
+    parts = make()
+    with lcstore.CheckpointManager(url, every=5, policy="lossless") as manager:
+        resumed = manager.resume_into(parts)
+        first = resumed.step + 1 if resumed else 0
+        for step in range(first, steps):
+            torch.manual_seed(2 * step + rank)
+            loss = parts["model"](torch.randn(8, 64)).square().mean()
+            parts["optim"].zero_grad()
+            loss.backward()
+            parts["optim"].step()
+            if step == told_at and rank == 1:
+                os.kill(os.getpid(), signal.SIGTERM)
+            told = torch.tensor(float(manager.reached_preemption()))
+            dist.all_reduce(told, op=dist.ReduceOp.MAX)  # all leave at the same step
+            saved = manager.save(step, parts, force=bool(told))
+            assert not (saved and rank)
+            if told:
+                print("told to end at", step, flush=True)
+                break
+    weight = parts["model"].module.weight.double().sum().item()
+    print("from", first, "ended with", weight, flush=True)
+
+
+def save_in_both(url: str, rank: int) -> None:
+    """Save in each process, and say what it was warned of."""
+    for where in (url, f"{url}-{rank}"):
+        with lcstore.open(where) as store, warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            if rank:
+                dist.barrier()
+            store.save(0, {"weight": torch.zeros(64, 64)})
+            if not rank:
+                dist.barrier()
+        texts = [str(each.message) for each in caught if each.category is lcstore.BesideWarning]
+        print(sum("rank 1 of the processes" in text for text in texts), "warnings", flush=True)
+
+
+def main(url: str, rank: int, steps: int, told_at: int) -> None:
+    meeting = f"file://{Path(url).absolute()}.meeting{told_at}"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+    try:
+        if steps:
+            train(url, rank, steps, told_at)
+        else:
+            save_in_both(url, rank)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
