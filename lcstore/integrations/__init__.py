@@ -1,0 +1,1 @@
+"""lcstore within the training loops of other libraries: a module for each, for whoever imports it."""
