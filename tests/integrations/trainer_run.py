@@ -84,7 +84,7 @@ def logged(trainer: Trainer) -> list[dict[str, float]]:
     return [
         {name: value for name, value in entry.items() if not name.endswith(TIMES)}
         for entry in trainer.state.log_history
-        if "train_runtime" not in entry
+        if "train_loss" not in entry
     ]
 
 
