@@ -151,7 +151,7 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
     def on_log(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Save the last step of the run."""
         *history, last = state.log_history
-        if _SUMMARY <= last.keys():  # after it, the best model may be put in the place of the last one
+        if last.keys() >= _SUMMARY:  # after it, the best model may be put in the place of the last one
             self._save(dataclasses.replace(state, log_history=history), parts, force=True)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
