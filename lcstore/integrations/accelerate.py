@@ -51,17 +51,20 @@ class Batches:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        if hasattr(self.loader, "set_epoch"):
-            self.loader.set_epoch(self.epoch)
         if self._start is None:
             self._start = self._random()
-            batches = iter(self.loader)
+            batches = self._begun(self.loader)
         else:
             batches = self._rest(self._start)
         for batch in batches:
             self._batch += 1
             yield batch
         self.epoch, self._batch, self._start = self.epoch + 1, 0, None
+
+    def _begun(self, loader: Any) -> Iterator[Any]:
+        if hasattr(loader, "set_epoch"):
+            loader.set_epoch(self.epoch)
+        return iter(loader)
 
     def _rest(self, start: dict[str, Any]) -> Iterator[Any]:
         """Draw the order of the epoch again, and yield what is left, with the random numbers of now."""
@@ -71,7 +74,7 @@ class Batches:
         # One that a sampler makes when it begins is not here yet: then it follows from a seed and the epoch.
         for generator, state in zip(_generators(self.loader), start["generators"], strict=False):
             generator.set_state(torch.as_tensor(state))
-        batches = iter(skip_first_batches(self.loader, self._batch))
+        batches = self._begun(skip_first_batches(self.loader, self._batch))
         first = [*islice(batches, 1)]
         random.load_state_dict(now)
         yield from first
