@@ -10,6 +10,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 from kit.pages import ROOT
 
@@ -22,9 +23,11 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 from trainer_run import digest, disturb, logged, model_of, trainer_of  # noqa: E402
-from transformers import EarlyStoppingCallback, TrainerCallback  # noqa: E402
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState  # noqa: E402
+from transformers.trainer_pt_utils import safe_globals  # noqa: E402
 
 from lcstore.integrations.processes import check_unsharded  # noqa: E402
+from lcstore.integrations.trainer_files import state_of, write_folder  # noqa: E402
 from lcstore.integrations.transformers import LcstoreCallback  # noqa: E402
 
 #: Small models have too few weights for the names to be looked at, and gain nothing.
@@ -287,6 +290,24 @@ def test_a_failed_save_is_heard(tmp_path, every, background):
     with pytest.raises(StorageError, match="full"):
         trainer_of(tmp_path, callback, max_steps=6).train()
     callback.close()
+
+
+def test_the_scaler_and_the_generator_of_a_gpu_are_files_that_trainer_reads(tmp_path):
+    model = model_of()
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    state = state_of(TrainerState(), model=model, optimizer=optimizer, lr_scheduler=schedule)
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(
+            1, state | {"random": state["random"].state_dict() | {"cuda": [np.arange(8, dtype=np.uint8)]}}
+        )
+        write_folder(tmp_path / "folder", store.restore())
+    assert torch.load(tmp_path / "folder" / "scaler.pt")["scale"] == 8.0
+    with safe_globals():
+        found = torch.load(tmp_path / "folder" / "rng_state.pth")
+    assert found["cuda"].tolist() == list(range(8))
+    assert torch.equal(found["cpu"], torch.get_rng_state())
 
 
 def test_only_the_first_process_saves(tmp_path):
