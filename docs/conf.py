@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -28,6 +29,9 @@ autodoc_typehints_format = "short"
 maximum_signature_line_length = 90
 numpydoc_show_class_members = False  # they are listed by autodoc
 default_role = "code"
+# What is documented of integrations does not need their libraries.
+_LIBRARIES = ("accelerate", "safetensors", "torch", "transformers")
+autodoc_mock_imports = [name for name in _LIBRARIES if find_spec(name) is None]
 # Attributes of one name in several classes are looked up by it, and blocks in languages that nobody colours
 # are shown as they are: neither is a mistake.
 suppress_warnings = ["ref.python", "misc.highlighting_failure"]

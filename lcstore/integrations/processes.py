@@ -1,0 +1,56 @@
+"""Runs of several processes: what they agree on, and what the first one of them can save for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+import torch
+from accelerate.state import AcceleratorState
+
+from lcstore.errors import InvalidInputError
+
+_T = TypeVar("_T")
+_SHARDED: Final = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
+
+
+def check_unsharded(models: Iterable[Any]) -> None:
+    """Refuse models of which each process holds a part.
+
+    Raises
+    ------
+    InvalidInputError
+        They are sharded.
+    """
+    how = str(AcceleratorState().distributed_type.value)
+    if how not in _SHARDED:
+        if not any(hasattr(tensor, "full_tensor") for model in models for tensor in model.parameters()):
+            return
+        how = "tensors of torch.distributed.tensor"
+    raise InvalidInputError(
+        f"the model is sharded ({how}), and sharded saving is not there yet: train it in one process or with "
+        "DDP, or save it as its library does (Trainer: save_strategy='steps'; Accelerate: save_state)"
+    )
+
+
+def are_several() -> bool:
+    """Return whether several processes train together."""
+    return bool(torch.distributed.is_available() and torch.distributed.is_initialized())
+
+
+def any_of_all(told: bool, device: Any) -> bool:
+    """Return whether any process was told to end: all of them have to leave the loop at one step."""
+    if not are_several():
+        return told
+    flag = torch.tensor(int(told), device=device)
+    torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
+    return bool(flag)
+
+
+def of_the_first(make: Callable[[], _T]) -> _T:
+    """Return what the first process makes, in each of them."""
+    if not are_several():
+        return make()
+    made: list[Any] = [make() if torch.distributed.get_rank() == 0 else None]
+    torch.distributed.broadcast_object_list(made)
+    return made[0]  # type: ignore[no-any-return]

@@ -1,0 +1,124 @@
+"""What is kept of a run of Trainer, and the folder that Trainer resumes from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import sys
+import zlib
+from collections.abc import Mapping
+from itertools import takewhile
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from safetensors.torch import save_file
+
+from lcstore.errors import InvalidInputError
+from lcstore.integrations.processes import are_several
+from lcstore.manager.random_state import RandomState
+
+#: What is logged besides metrics.
+_NO_METRICS: Final = frozenset({"step", "epoch", "total_flos"})
+_TIMES: Final = ("_runtime", "_per_second")
+_PARTS: Final = frozenset({"model", "optim", "schedule", "random", "trainer"})
+
+
+def state_of(
+    trainer_state: Any, *, model: Any, optimizer: Any, lr_scheduler: Any, **others: Any
+) -> dict[str, Any]:
+    """Return what is kept of a run at the end of a step."""
+    text = json.dumps(dataclasses.asdict(trainer_state), default=float)
+    scaler = getattr(optimizer, "scaler", None)
+    return {
+        "model": _weights(model),
+        "optim": optimizer,
+        "schedule": lr_scheduler,
+        **({} if scaler is None else {"scaler": scaler}),
+        "random": RandomState(),
+        "trainer": zlib.compress(text.encode()),  # a history of logs grows, and is text
+    }
+
+
+def _weights(model: Any) -> dict[str, Any]:
+    """Return the tensors of a model; of one of PEFT those that are trained, and buffers."""
+    tensors: dict[str, Any] = model.state_dict()
+    peft = sys.modules.get("peft")
+    if peft is None or not isinstance(model, peft.PeftModel):
+        return tensors
+    kept = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    kept |= {name for name, _ in model.named_buffers()}
+    return {name: tensor for name, tensor in tensors.items() if name in kept}
+
+
+def metrics_of(log_history: list[dict[str, Any]], since: int) -> dict[str, float]:
+    """Return the newest of each number that was logged after a step.
+
+    So an evaluation counts for the first state that is saved after it, and not for later ones too.
+    """
+    logged = [*takewhile(lambda entry: entry["step"] > since, reversed(log_history))]
+    return {
+        name: value
+        for entry in reversed(logged)
+        for name, value in entry.items()
+        if isinstance(value, int | float) and name not in _NO_METRICS and not name.endswith(_TIMES)
+    }
+
+
+def write_folder(folder: Path, state: Any) -> None:
+    """Write a state as Trainer writes its checkpoints.
+
+    Raises
+    ------
+    InvalidInputError
+        The state is not one of a run of Trainer.
+    """
+    missing = _PARTS - (state.keys() if isinstance(state, dict) else set())
+    if missing:
+        raise InvalidInputError(
+            f"the state has no {', '.join(sorted(missing))}: it was not saved by LcstoreCallback; load it "
+            "with lcstore.open(url).resume_into"
+        )
+    folder.mkdir(parents=True)
+    save_file(_apart(state["model"]), folder / "model.safetensors", metadata={"format": "pt"})
+    torch.save(state["optim"], folder / "optimizer.pt")
+    torch.save(state["schedule"], folder / "scheduler.pt")
+    if "scaler" in state:
+        torch.save(state["scaler"], folder / "scaler.pt")
+    name = "rng_state_0.pth" if are_several() else "rng_state.pth"
+    torch.save(_random_state(state["random"]), folder / name)
+    (folder / "trainer_state.json").write_bytes(zlib.decompress(state["trainer"]))
+
+
+def _apart(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tensors of which no two are one: the format knows no ties. Loading ties them again."""
+    found: dict[str, Any] = {}
+    seen: set[int] = set()
+    for name, tensor in tensors.items():
+        found[name] = tensor.clone() if id(tensor) in seen else tensor.contiguous()
+        seen.add(id(tensor))
+    return found
+
+
+def _random_state(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state of `RandomState` as Trainer keeps it."""
+    python, legacy = saved["python"], saved["numpy"]
+    words = tuple(python["words"].tolist())
+    found = {
+        "python": (python["version"], words, python["gauss"]),
+        "numpy": ("MT19937", legacy["keys"], legacy["place"], legacy["has_gauss"], legacy["gauss"]),
+        "cpu": torch.as_tensor(saved["torch"]),
+    }
+    if "cuda" in saved:
+        gpus = [torch.as_tensor(gpu) for gpu in saved["cuda"]]
+        found["cuda"] = gpus if are_several() else gpus[0]  # Trainer computes on the first
+    return found
+
+
+def remove_folders(where: Path) -> None:
+    """Remove the folders that were written there."""
+    for folder in where.glob("checkpoint-*"):
+        shutil.rmtree(folder)
+    if where.is_dir() and not any(where.iterdir()):
+        where.rmdir()

@@ -1,0 +1,356 @@
+"""Trainer saves through lcstore, is killed or stopped, and goes on as if it had not been."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kit.pages import ROOT
+
+import lcstore
+from lcstore import InvalidInputError, StorageError
+from lcstore.storage.memory import MemoryBackend
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from trainer_run import digest, disturb, logged, model_of, trainer_of  # noqa: E402
+from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState  # noqa: E402
+from transformers.trainer_pt_utils import safe_globals  # noqa: E402
+
+from lcstore.integrations.processes import check_unsharded  # noqa: E402
+from lcstore.integrations.trainer_files import state_of, write_folder  # noqa: E402
+from lcstore.integrations.transformers import LcstoreCallback  # noqa: E402
+
+#: Small models have too few weights for the names to be looked at, and gain nothing.
+pytestmark = pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+EPOCH = 7
+STEPS = 3 * EPOCH
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The run that nobody interrupted."""
+    trainer = trainer_of(tmp_path_factory.mktemp("whole"))
+    trainer.train()
+    return trainer
+
+
+class Stops(TrainerCallback):
+    """Ctrl-C in the midst of a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_optimizer_step(self, args, state, control, **parts):
+        if state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def interrupted(folder: Path, at: int, callback: LcstoreCallback, **options):
+    """Train until after a step, and again, all new; return the second Trainer, and where it began."""
+    with pytest.raises(KeyboardInterrupt):
+        trainer_of(folder, callback, Stops(at), **options).train()
+    trainer = trainer_of(folder, callback, model=model_of(seed=5), **options)
+    begin = callback.checkpoint(trainer.args.output_dir)
+    disturb()
+    trainer.train(resume_from_checkpoint=begin)
+    return trainer, Path(begin).name
+
+
+def start(folder: Path, policy: str, ends: str, at: int) -> int:
+    command = [sys.executable, str(Path(__file__).with_name("trainer_run.py")), folder, policy, ends, str(at)]
+    path = os.pathsep.join(map(str, [ROOT, Path(__file__).parent]))
+    env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=env, capture_output=True, timeout=120, check=False).returncode
+
+
+def test_a_run_that_is_killed_ends_as_one_that_was_not(tmp_path, whole):
+    assert start(tmp_path, "lossless", "SIGKILL", 11) == -signal.SIGKILL
+    assert start(tmp_path, "lossless", "never", 0) == 0
+    told = json.loads((tmp_path / "lossless.json").read_text())
+    assert "checkpoint-" in told["begin"]
+    assert told["logged"] == logged(whole)
+    assert told["digest"] == digest(whole)
+    assert not [*(tmp_path / "out").iterdir()]  # what Trainer resumed from is gone
+    with lcstore.open(tmp_path / "lossless", "r") as store:
+        assert store.latest_step() == STEPS
+        runs = {store.info(step).run for step in store.steps()}
+        assert len(runs) == 2
+
+
+def test_a_run_whose_machine_is_taken_away_commits_its_step(tmp_path, whole):
+    assert start(tmp_path, "lossless", "SIGTERM", 9) == -signal.SIGTERM
+    with lcstore.open(tmp_path / "lossless", "r") as store:
+        assert store.latest_step() == 10
+    callback = LcstoreCallback(tmp_path / "lossless", every=100, policy="lossless")
+    trainer = trainer_of(tmp_path, callback)
+    trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path))
+    assert logged(trainer) == logged(whole)
+    assert digest(trainer) == digest(whole)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("at", [2, 6, 14])
+def test_a_run_goes_on_from_any_step(tmp_path, whole, at):
+    """Within an epoch, right after an evaluation, and between two epochs."""
+    callback = LcstoreCallback(tmp_path / "run", every=at, background=False, policy="lossless")
+    trainer, begin = interrupted(tmp_path, at + 1, callback)
+    assert begin == f"checkpoint-{at}"
+    assert logged(trainer) == logged(whole)
+    assert digest(trainer) == digest(whole)
+
+
+def test_what_an_epoch_logs_and_its_evaluation_changes_is_kept(tmp_path):
+    options = {
+        "logging_strategy": "epoch",
+        "eval_strategy": "epoch",
+        "lr_scheduler_type": "reduce_lr_on_plateau",
+        "lr_scheduler_kwargs": {"patience": 0},
+        "metric_for_best_model": "eval_loss",
+        "warmup_steps": 0,
+        "include_num_input_tokens_seen": True,  # each entry has a time then
+    }
+    plain = trainer_of(tmp_path, **options)
+    plain.train()
+    callback = LcstoreCallback(tmp_path / "run", every=EPOCH, policy="lossless")
+    trainer, begin = interrupted(tmp_path, 2 * EPOCH + 1, callback, **options)
+    assert begin == "checkpoint-14"
+    assert len({entry["learning_rate"] for entry in logged(plain) if "loss" in entry}) > 1
+    assert logged(trainer) == logged(plain)
+    assert digest(trainer) == digest(plain)
+    assert trainer.state.best_metric == plain.state.best_metric
+
+
+def test_between_two_logs_the_mean_is_over_fewer_steps(tmp_path):
+    each = trainer_of(tmp_path, logging_steps=1)
+    each.train()
+    callback = LcstoreCallback(tmp_path / "run", every=5, background=False, policy="lossless")
+    trainer, begin = interrupted(tmp_path, 5, callback)
+    assert begin == "checkpoint-5"
+    losses = [
+        {entry["step"]: entry["loss"] for entry in logged(one) if "loss" in entry} for one in (trainer, each)
+    ]
+    assert losses[0][6] == losses[1][6]
+    assert losses[0][8] == pytest.approx((losses[1][7] + losses[1][8]) / 2)
+    assert digest(trainer) == digest(each)
+
+
+def test_the_default_policy_stays_near(tmp_path, whole):
+    callback = LcstoreCallback(tmp_path / "run", every=2)
+    trainer, _ = interrupted(tmp_path, 11, callback)
+    pairs = [
+        (one["loss"], other["loss"])
+        for one, other in zip(logged(trainer), logged(whole), strict=True)
+        if "loss" in one
+    ]
+    print(max(abs(one - other) for one, other in pairs), pairs)
+    assert max(abs(one - other) for one, other in pairs) < 0.05  # 0.022; they fall by 0.3
+
+
+def test_the_end_is_saved_and_a_longer_run_goes_on_from_it(tmp_path):
+    options = {"lr_scheduler_type": "constant", "eval_strategy": "no"}
+    plain = trainer_of(tmp_path, **options)
+    plain.train()
+
+    def train(epochs: int):
+        callback = LcstoreCallback(tmp_path / "run", every=1000, policy="lossless")
+        trainer = trainer_of(tmp_path, callback, num_train_epochs=epochs, **options)
+        begin = callback.checkpoint(trainer.args.output_dir)
+        trainer.train(resume_from_checkpoint=begin)
+        return trainer, begin
+
+    assert train(2)[1] is None
+    trainer, begin = train(2)  # it is over
+    assert begin.endswith("checkpoint-14")
+    assert trainer.state.global_step == 14
+    trainer, _ = train(3)
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.steps() == [1, 14, 21]
+    assert logged(trainer) == logged(plain)
+    assert digest(trainer) == digest(plain)
+
+
+def test_metrics_are_those_since_the_save_before(tmp_path):
+    callback = LcstoreCallback(tmp_path / "run", every=2)
+    trainer_of(tmp_path, callback, num_train_epochs=1).train()
+    with lcstore.open(tmp_path / "run", "r") as store:
+        found = {step: set(store.info(step).metrics) for step in store.steps()}
+        loss = {"loss", "grad_norm", "learning_rate"}
+        assert found == {
+            1: set(),
+            2: loss,
+            4: {*loss, "eval_loss"},
+            6: {*loss, "eval_loss"},
+            7: {"eval_loss"},
+        }
+        assert store.best_step("eval_loss") in (4, 6, 7)
+
+
+def test_any_state_may_be_gone_back_to(tmp_path):
+    callback = LcstoreCallback(tmp_path / "run", every=2)
+    trainer_of(tmp_path, callback, num_train_epochs=1).train()
+    assert callback.checkpoint(tmp_path, "best:learning_rate:max").endswith("checkpoint-4")
+    assert callback.checkpoint(tmp_path, 2).endswith("checkpoint-2")
+    assert [path.name for path in (tmp_path / "lcstore-resume").iterdir()] == ["checkpoint-2"]
+    callback.close()
+
+
+def test_tied_weights_are_stored_once_and_stay_tied(tmp_path):
+    callback = LcstoreCallback(tmp_path / "run", every=2, policy="lossless")
+    trainer, _ = interrupted(tmp_path, 4, callback, max_steps=6)
+    assert trainer.model.lm_head.weight is trainer.model.transformer.wte.weight
+    with lcstore.open(tmp_path / "run", "r") as store:
+        model = store.restore()["model"]
+    assert model["lm_head.weight"] is model["transformer.wte.weight"]
+    assert torch.equal(model["lm_head.weight"], trainer.model.lm_head.weight)
+
+
+def test_adapters_are_saved_without_what_they_adapt(tmp_path):
+    peft = pytest.importorskip("peft")
+
+    def adapted(seed: int):
+        base = model_of()
+        lora = peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True, r=4)
+        torch.manual_seed(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of how peft asks a model of transformers
+            return peft.get_peft_model(base, lora)
+
+    whole = trainer_of(tmp_path, model=adapted(1))
+    whole.train()
+    callback = LcstoreCallback(tmp_path / "run", every=2, policy="lossless")
+    with pytest.raises(KeyboardInterrupt):
+        trainer_of(tmp_path, callback, Stops(9), model=adapted(1)).train()
+    trainer = trainer_of(tmp_path, callback, model=adapted(5))
+    trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path))
+    assert logged(trainer) == logged(whole)
+    assert digest(trainer) == digest(whole)
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert all("lora_" in name for name in store.restore()["model"])
+
+
+def test_notice_by_a_function_ends_the_training(tmp_path, whole):
+    told = []
+    callback = LcstoreCallback(tmp_path / "run", every=100, policy="lossless", preempted=lambda: bool(told))
+
+    class Tells(TrainerCallback):
+        def on_optimizer_step(self, args, state, control, **parts):
+            if state.global_step == 4:
+                told.append(True)
+
+    trainer = trainer_of(tmp_path, callback, Tells())
+    trainer.train()
+    assert trainer.state.global_step == 5
+    told.clear()
+    trainer = trainer_of(tmp_path, callback)
+    trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path))
+    assert digest(trainer) == digest(whole)
+
+
+@pytest.mark.parametrize("strategy", ["steps", "epoch"])
+def test_there_is_no_time_for_an_evaluation(tmp_path, strategy):
+    callback = LcstoreCallback(tmp_path / "run", every=100, preempted=lambda: True)
+    trainer = trainer_of(tmp_path, callback, eval_strategy=strategy, eval_steps=1)
+    trainer.train()
+    assert trainer.state.global_step == 1
+    assert not any("eval_loss" in entry for entry in logged(trainer))
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.info(1).exact
+
+
+class Full(MemoryBackend):
+    """A target whose disk is full after a while."""
+
+    def put(self, key, data):
+        if "000000000000006" in key:
+            raise StorageError("the disk is full", key=key)
+        super().put(key, data)
+
+
+@pytest.mark.parametrize(("every", "background"), [(2, True), (2, False), (6, True)])
+def test_a_failed_save_is_heard(tmp_path, every, background):
+    callback = LcstoreCallback(Full("full"), every=every, background=background)
+    with pytest.raises(StorageError, match="full"):
+        trainer_of(tmp_path, callback, max_steps=6).train()
+    callback.close()
+
+
+def test_the_scaler_and_the_generator_of_a_gpu_are_files_that_trainer_reads(tmp_path):
+    model = model_of()
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    schedule = torch.optim.lr_scheduler.ConstantLR(optimizer)
+    state = state_of(TrainerState(), model=model, optimizer=optimizer, lr_scheduler=schedule)
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(
+            1, state | {"random": state["random"].state_dict() | {"cuda": [np.arange(8, dtype=np.uint8)]}}
+        )
+        write_folder(tmp_path / "folder", store.restore())
+    assert torch.load(tmp_path / "folder" / "scaler.pt")["scale"] == 8.0
+    with safe_globals():
+        found = torch.load(tmp_path / "folder" / "rng_state.pth")
+    assert found["cuda"].tolist() == list(range(8))
+    assert torch.equal(found["cpu"], torch.get_rng_state())
+
+
+def test_only_the_first_process_saves(tmp_path):
+    class Other(TrainerCallback):
+        def on_train_begin(self, args, state, control, **parts):
+            state.is_world_process_zero = False
+
+    callback = LcstoreCallback(tmp_path / "run", every=1)
+    trainer_of(tmp_path, Other(), callback, max_steps=2).train()
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path):
+    class Shard(torch.nn.Linear):
+        def parameters(self, recurse=True):
+            yield type("DTensor", (), {"full_tensor": None})()
+
+    check_unsharded([torch.nn.Linear(1, 1)])
+    with pytest.raises(InvalidInputError, match="sharded saving is not there yet"):
+        check_unsharded([Shard(1, 1)])
+    callback = LcstoreCallback(tmp_path / "run")
+    trainer = trainer_of(
+        tmp_path,
+        callback,
+        EarlyStoppingCallback(),
+        metric_for_best_model="eval_loss",
+        restore_callback_states_from_checkpoint=True,
+    )
+    with pytest.raises(InvalidInputError, match="restore_callback_states_from_checkpoint=False"):
+        trainer.train()
+
+
+def test_a_state_of_another_loop_is_refused(tmp_path):
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(3, {"model": model_of()})
+    callback = LcstoreCallback(tmp_path / "run")
+    with pytest.raises(InvalidInputError, match="not saved by LcstoreCallback"):
+        callback.checkpoint(tmp_path)
+    callback.close()
+
+
+def test_wrong_options_are_refused_before_training(tmp_path):
+    trainer = trainer_of(tmp_path, LcstoreCallback(tmp_path / "run", every="often"))
+    with pytest.raises(InvalidInputError):
+        trainer.train()
+    assert trainer.state.global_step == 0
