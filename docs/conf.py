@@ -28,6 +28,8 @@ autodoc_typehints_format = "short"
 maximum_signature_line_length = 90
 numpydoc_show_class_members = False  # they are listed by autodoc
 default_role = "code"
+# Needs a backend when it is imported, which this has no use for.
+autodoc_mock_imports = ["keras"]
 # Attributes of one name in several classes are looked up by it, and blocks in languages that nobody colours
 # are shown as they are: neither is a mistake.
 suppress_warnings = ["ref.python", "misc.highlighting_failure"]
