@@ -336,7 +336,9 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
 
 def _keys_like(array: Array, shape: tuple[int, ...], kind: str) -> Any:
     if array.shape[:-1] != tuple(shape):
-        raise InvalidInputError(f"keys of shape {array.shape[:-1]} are stored, but {tuple(shape)} is asked for")
+        raise InvalidInputError(
+            f"keys of shape {array.shape[:-1]} are stored, but {tuple(shape)} is asked for"
+        )
     return wrapped(_to_jax(array), kind)
 
 
