@@ -168,13 +168,7 @@ class LcstoreCallback(keras.callbacks.Callback):  # type: ignore[misc]  # it has
         return self._manager
 
     def close(self) -> None:
-        """End saving: only needed where `fit` raised and the program goes on, since the end of `fit` does it.
-
-        Raises
-        ------
-        LcstoreError
-            A save in the background failed, and nobody has heard of that yet.
-        """
+        """End saving: only needed where `fit` raised and the program goes on, since its end does this."""
         manager, self._manager = self._manager, None
         if manager is not None:
             manager.close()
@@ -189,15 +183,7 @@ class LcstoreCallback(keras.callbacks.Callback):  # type: ignore[misc]  # it has
             return None
 
     def load_best(self, model: Any) -> int:
-        """Load the weights of the best state into a model, but not its optimizer; return its step.
-
-        Raises
-        ------
-        NotFoundError
-            No state has the monitored metric.
-        InvalidInputError
-            The model is another one.
-        """
+        """Load the weights of the best state into a model, but not its optimizer; return its step."""
         with self._store() as store:
             found = store.at(self._best_at)
             ModelState(model).load_weights(found.tree(names=[f"model/{name}" for name in WEIGHTS])["model"])

@@ -114,3 +114,41 @@ def test_at_the_default_quality_it_ends_near_by(name, tmp_path, monkeypatch):
         roles = {role for _, _, role in store.paths().values()}
         assert roles == {"weights", "first_moment", "second_moment", "plain"}
         assert store.info().kind == "delta"
+
+
+SPREAD = """
+import sys
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import lcstore
+
+def spread(count):
+    return NamedSharding(Mesh(np.array(jax.devices()[:count]), ("data",)), PartitionSpec("data"))
+
+def state(sharding, step):
+    kernel = (np.arange(4096.0).reshape(64, 64) + step).astype(jax.numpy.bfloat16)
+    tree = {"params": {"kernel": kernel}, "keys": jax.random.split(jax.random.key(step), 4)}
+    return jax.device_put(tree, sharding)
+
+store = lcstore.open(sys.argv[1], policy="lossless")
+for step in range(2):
+    store.save(step, state(spread(4), step))
+for like in (state(spread(4), 5), state(spread(2), 5), state(jax.devices()[3], 5)):
+    back = store.resume(like=like)
+    for one, other, wanted in zip(*map(jax.tree.leaves, (back, state(spread(4), 1), like)), strict=True):
+        assert one.sharding == wanted.sharding and one.dtype == other.dtype
+        if one.dtype != jax.numpy.bfloat16:
+            one, other = map(jax.random.key_data, (one, other))
+        assert np.array_equal(one, other)
+print(len(jax.devices()), "devices")
+"""
+
+
+def test_arrays_on_several_devices_come_back_as_like_is_spread(tmp_path):
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+    }
+    command = [sys.executable, "-W", "ignore", "-c", SPREAD, str(tmp_path / "run")]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    assert ended.stdout == "4 devices\n", ended.stderr

@@ -166,7 +166,8 @@ def test_batches_of_unknown_number_are_counted():
         warnings.simplefilter("ignore")  # keras says that the data have ended
         build().fit(batches, epochs=1, callbacks=[LcstoreCallback(backend)], verbose=0)
     with lcstore.open(backend, "r") as store:
-        assert store.latest_step() == 5
+        # JAX begins one more, and finds that there are no data for it.
+        assert store.latest_step() == (6 if keras.backend.backend() == "jax" else 5)
 
 
 class Place:
