@@ -29,9 +29,9 @@ autodoc_typehints_format = "short"
 maximum_signature_line_length = 90
 numpydoc_show_class_members = False  # they are listed by autodoc
 default_role = "code"
-# What is documented of integrations does not need their libraries.
+# What is documented of integrations does not need their libraries; Keras would need a backend, too.
 _LIBRARIES = ("accelerate", "safetensors", "torch", "transformers")
-autodoc_mock_imports = [name for name in _LIBRARIES if find_spec(name) is None]
+autodoc_mock_imports = ["keras", *(name for name in _LIBRARIES if find_spec(name) is None)]
 # Attributes of one name in several classes are looked up by it, and blocks in languages that nobody colours
 # are shown as they are: neither is a mistake.
 suppress_warnings = ["ref.python", "misc.highlighting_failure"]

@@ -1,1 +1,1 @@
-"""Training frameworks that save to a store: each module needs the framework that it is called after."""
+"""What training frameworks call lcstore through: each module imports its framework, and nothing else does."""

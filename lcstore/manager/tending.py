@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from lcstore.errors import LcstoreError
+from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.retention import Retention
 from lcstore.store.store import Store
 
@@ -64,7 +64,11 @@ class Tending:
         self._next = now + max(_LEAST_PAUSE, _PAUSE * (now - began))
 
     def _tend(self) -> None:
-        with self._opened() as store:
+        try:
+            opened = self._opened()
+        except NotFoundError:  # the first save is still under way
+            return
+        with opened as store:
             # What was let go of earlier is deleted first, so that what goes now can be brought back.
             store.collect()
             if store.retain(self._keep).retired:

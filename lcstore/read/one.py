@@ -10,7 +10,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.format.labels import check_choice
 from lcstore.read.lookup import absent, tensor_at
 from lcstore.read.resolved import Resolved
-from lcstore.state.frameworks import TARGETS, given_as
+from lcstore.state.frameworks import TARGETS, given_as, of_a_part
 from lcstore.state.names import Name, format_name
 from lcstore.state.shards import Box
 
@@ -44,7 +44,8 @@ def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> A
     else:
         box, rest = window
         found = state.region(tensor, box)[rest]
-    return given_as(np.asarray(found), spec.framework, to)
+    whole = isinstance(sel, tuple) and sel == ()
+    return given_as(np.asarray(found), spec.framework if whole else of_a_part(spec.framework), to)
 
 
 def box_window(shape: tuple[int, ...], sel: Any) -> tuple[Box, Any] | None:

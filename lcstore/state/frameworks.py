@@ -10,16 +10,26 @@ import sys
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
 from lcstore.errors import InvalidInputError
+from lcstore.state.jaxkeys import WIDTHS, is_key_dtype, key_data, kind_of, wrapped
 
-Framework: TypeAlias = Literal["numpy", "numpy-scalar", "torch", "jax", "dlpack"]
-FRAMEWORKS: Final[tuple[Framework, ...]] = ("numpy", "numpy-scalar", "torch", "jax", "dlpack")
+Framework: TypeAlias = Literal[
+    "numpy",
+    "numpy-scalar",
+    "torch",
+    "jax",
+    "jax-key-threefry2x32",
+    "jax-key-rbg",
+    "jax-key-unsafe_rbg",
+    "dlpack",
+]
+FRAMEWORKS: Final[tuple[Framework, ...]] = get_args(Framework)
 #: What a caller may have tensors given as: "saved" is the library that each was saved from.
 TARGETS: Final = ("saved", "numpy", "torch", "jax")
 #: A class that a library has once it is imported as a whole.
@@ -109,7 +119,7 @@ def to_host(obj: object) -> HostArray:
         if is_instance(obj, "torch", "Tensor"):
             return HostArray(_checked(_from_torch(obj)), "torch")
         if is_instance(obj, "jax", "Array"):
-            return HostArray(_checked(_from_jax(obj)), "jax")
+            return _from_jax(obj)
         return _from_protocol(obj)
     except InvalidInputError:
         raise
@@ -179,12 +189,12 @@ def _bits_of(dtype: Any) -> str | None:
     return "int16" if dtype.itemsize == 2 else "uint8"
 
 
-def _from_jax(array: Any) -> Array:
+def _from_jax(array: Any) -> HostArray:
     if not getattr(array, "is_fully_addressable", True):
         raise InvalidInputError("this array lies partly on other hosts: gather it first")
-    if str(array.dtype).startswith("key<"):
-        raise InvalidInputError("a typed key has no plain values: store jax.random.key_data(key)")
-    return np.asarray(array)
+    if is_key_dtype(array.dtype):
+        return HostArray(np.asarray(key_data(array)), cast(Framework, kind_of(array.dtype)))
+    return HostArray(_checked(np.asarray(array)), "jax")
 
 
 def _from_protocol(obj: Any) -> HostArray:
@@ -202,7 +212,8 @@ def from_host(array: Array, framework: Framework) -> Any:
     """Return `array` as an object of `framework`, importing it if needed.
 
     ``"numpy"`` and ``"dlpack"`` give the array itself, ``"numpy-scalar"`` its only element as a numpy scalar,
-    ``"torch"`` a CPU tensor that shares memory where it can, ``"jax"`` a copy on the default device.
+    ``"torch"`` a CPU tensor that shares memory where it can, ``"jax"`` a copy on the default device, and
+    ``"jax-key-..."`` typed keys of it.
 
     Raises
     ------
@@ -220,14 +231,26 @@ def from_host(array: Array, framework: Framework) -> Any:
             return _to_torch(array)
         if framework == "jax":
             return _to_jax(array)
+        if framework in WIDTHS:
+            return wrapped(_to_jax(array), framework)
     except ImportError as exc:
-        raise InvalidInputError(f"{framework} is not installed: restore with to='numpy'") from exc
+        raise InvalidInputError(f"{_library(framework)} is not installed: restore with to='numpy'") from exc
     raise InvalidInputError(f"unknown framework {framework!r}: one of {', '.join(FRAMEWORKS)}")
 
 
 def is_loaded(framework: Framework) -> bool:
     """Return whether objects of `framework` can be made without importing anything."""
-    return framework not in _TENSORS or _defined(framework, _TENSORS[framework]) is not None
+    library = _library(framework)
+    return library not in _TENSORS or _defined(library, _TENSORS[library]) is not None
+
+
+def _library(framework: Framework) -> str:
+    return "jax" if framework in WIDTHS else framework
+
+
+def of_a_part(framework: Framework) -> Framework:
+    """Return what a part of a tensor is: of keys, some of their integers."""
+    return "jax" if framework in WIDTHS else framework
 
 
 def given_as(array: Array, framework: Framework, to: str) -> Any:
@@ -243,11 +266,12 @@ def given_as(array: Array, framework: Framework, to: str) -> Any:
     to
         One of `TARGETS`. Single numbers of numpy stay numpy's where they are not asked for otherwise.
     """
-    if to in ("torch", "jax"):
+    if to == "torch" or (to == "jax" and framework not in WIDTHS):
         return from_host(array, "torch" if to == "torch" else "jax")
     if framework == "numpy-scalar":
         return array if array.ndim else array[()]
-    return from_host(array, framework) if to == "saved" and is_loaded(framework) else array
+    wanted = to == "jax" or (to == "saved" and is_loaded(framework))
+    return from_host(array, framework) if wanted else array
 
 
 def _to_torch(array: Array) -> Any:
@@ -305,6 +329,8 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
     shape, dtype = getattr(like_leaf, "shape", None), getattr(like_leaf, "dtype", None)
     if shape is None or dtype is None:
         raise InvalidInputError(f"{_class_name(like_leaf)} has no shape and dtype to follow")
+    if is_key_dtype(dtype):
+        return _placed(_keys_like(array, shape, kind_of(dtype)), like_leaf)
     if tuple(shape) != array.shape:
         raise InvalidInputError(f"shape {array.shape} is stored, but {tuple(shape)} is asked for")
     if is_instance(like_leaf, "torch", "Tensor"):
@@ -312,10 +338,22 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
         return tensor if like_leaf.is_meta else tensor.to(like_leaf.device)
     wanted = cast_array(array, _numpy_dtype(dtype))
     if is_instance(like_leaf, "jax", "Array") or is_instance(like_leaf, "jax", "ShapeDtypeStruct"):
-        result = _to_jax(wanted)
-        sharding = getattr(like_leaf, "sharding", None)
-        return result if sharding is None else sys.modules["jax"].device_put(result, sharding)
+        return _placed(_to_jax(wanted), like_leaf)
     return wanted[()] if isinstance(like_leaf, np.generic) else wanted
+
+
+def _keys_like(array: Array, shape: tuple[int, ...], kind: str) -> Any:
+    if array.shape[:-1] != tuple(shape):
+        raise InvalidInputError(
+            f"keys of shape {array.shape[:-1]} are stored, but {tuple(shape)} is asked for"
+        )
+    return wrapped(_to_jax(array), kind)
+
+
+def _placed(array: Any, like_leaf: Any) -> Any:
+    """Return an array of JAX where `like_leaf` lies, if it says where."""
+    sharding = getattr(like_leaf, "sharding", None)
+    return array if sharding is None else sys.modules["jax"].device_put(array, sharding)
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype[Any]:

@@ -22,6 +22,7 @@ from lcstore.errors import CorruptionError, UnsupportedFormatError
 from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
 from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import FRAMEWORKS
+from lcstore.state.jaxkeys import WIDTHS
 from lcstore.state.names import Name
 from lcstore.state.shards import Shard
 from lcstore.state.specs import (
@@ -124,6 +125,8 @@ def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec
     check_shape(shape)
     if framework == "numpy-scalar" and shape:
         _corrupt(f"the scalar at {where(path)} has dimensions")
+    if framework in WIDTHS and (pool.dtype != "uint32" or shape[-1:] != [WIDTHS[framework]]):
+        _corrupt(f"the keys at {where(path)} have another dtype or width than they can have")
     shard = _read_shard(rest, shape, path) if rest else None
     return TensorSpec(path, tuple(shape), pool.dtype, pool.role, framework, name, offset, shard)
 

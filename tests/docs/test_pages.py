@@ -87,6 +87,8 @@ def _tuning() -> dict[str, Any]:
 SETUPS = {"docs/tune.md": _tuning}
 
 
+# Of what keras does with tensors of torch.
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning")
 @pytest.mark.parametrize("page", HERE)
 def test_the_blocks_of_a_page_run(page):
     blocks = blocks_of(page, "python")

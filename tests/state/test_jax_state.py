@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.frameworks import convert_like, from_host, is_array, to_host
+from lcstore.state.frameworks import convert_like, from_host, given_as, is_array, to_host
 from lcstore.state.like import fill_like
 from lcstore.state.tree import flatten, structure_names, unflatten
 
@@ -60,9 +60,66 @@ def test_64_bits_are_not_cut_silently():
         assert from_host(np.ones(2), "jax").dtype == np.float64
 
 
-def test_arrays_without_values():
+KEYS = {
+    **{
+        impl: lambda impl=impl: jax.random.key(3, impl=impl) for impl in ("threefry2x32", "rbg", "unsafe_rbg")
+    },
+    "several": lambda: jax.random.split(jax.random.key(3), (2, 2)),
+    "none": lambda: jax.random.split(jax.random.key(3), 0),
+}
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_typed_keys_are_stored_as_their_integers(name):
+    key = KEYS[name]()
+    host = to_host(key)
+    data = np.asarray(jax.random.key_data(key))
+    assert np.array_equal(host.array, data)
+    assert host.framework == f"jax-key-{jax.random.key_impl(key)}"
+    assert given_as(host.array, host.framework, "numpy") is host.array
+    abstract = jax.eval_shape(lambda: key)
+    for back in (
+        from_host(host.array, host.framework),
+        given_as(host.array, host.framework, "saved"),
+        given_as(host.array, host.framework, "jax"),
+        convert_like(host.array, key),
+        convert_like(host.array, abstract),
+    ):
+        assert back.dtype == key.dtype
+        assert back.shape == key.shape
+        assert np.array_equal(jax.random.key_data(back), data)
+
+
+def test_integers_and_keys_are_given_like_each_other_where_they_fit():
+    data = to_host(jax.random.key(3)).array
+    assert convert_like(data, jax.random.PRNGKey(0)).tolist() == data.tolist()
+    assert jax.random.key_data(convert_like(np.array([1, 2], np.uint32), jax.random.key(0))).tolist() == [
+        1,
+        2,
+    ]
+    for wrong in (np.zeros(4, np.uint32), np.zeros(2, np.int32)):
+        with pytest.raises(InvalidInputError, match="no keys"):
+            convert_like(wrong, jax.random.key(0))
+    with pytest.raises(InvalidInputError, match="keys of shape"):
+        convert_like(np.zeros((3, 2), np.uint32), jax.random.key(0))
+
+
+def test_keys_of_somebody_elses_are_refused_with_the_cure():
+    from jax.extend.random import define_prng_impl, threefry_prng_impl
+
+    theirs = define_prng_impl(
+        **{
+            name: getattr(threefry_prng_impl, name)
+            for name in ("key_shape", "seed", "split", "random_bits", "fold_in")
+        },
+        name="theirs",
+        tag="theirs",
+    )
     with pytest.raises(InvalidInputError, match="key_data"):
-        flatten({"rng": jax.random.key(0)})
+        flatten({"rng": jax.random.key(0, impl=theirs)})
+
+
+def test_arrays_without_values():
     array = jnp.ones(2)
     array.delete()
     with pytest.raises(InvalidInputError, match="deleted"):

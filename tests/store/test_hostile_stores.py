@@ -178,6 +178,7 @@ LAYOUTS = {
     "two tensors in one place": tensors(lambda rows, pools: rows.__setitem__(3, rows[0])),
     "an unknown pool": tensors(lambda rows, pools: rows[1].__setitem__(0, SECRET)),
     "an unknown framework": tensors(lambda rows, pools: rows[1].__setitem__(3, SECRET)),
+    "keys of another width": tensors(lambda rows, pools: rows[1].__setitem__(3, "jax-key-rbg")),
     "a row too few": tensors(lambda rows, pools: rows.pop()),
     "a row too many": tensors(lambda rows, pools: rows.append(rows[-1])),
     "a row of nothing": tensors(lambda rows, pools: rows.__setitem__(0, [])),

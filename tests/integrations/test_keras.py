@@ -1,0 +1,278 @@
+"""A `fit` of Keras that is interrupted goes on, and ends where one that was not ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore import CheckpointManager, InvalidInputError, StorageError
+from lcstore.storage.memory import MemoryBackend
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what keras itself imports
+    pytest.importorskip("keras_training", reason="keras and a backend", exc_type=ImportError)
+    import keras
+    from keras_training import EPOCHS, Interrupting, build, data, train
+
+    from lcstore.integrations.keras import LcstoreCallback, ModelState
+
+#: Of what keras does with tensors of torch, once for each.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept:DeprecationWarning")
+
+TRAINING = Path(__file__).with_name("keras_training.py")
+#: What the weights of a run that was interrupted once may be away from those of one that was not.
+BOUND = 0.1
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupt() -> None:
+    raise Interrupted
+
+
+def interrupted(callback, epoch: int = 4, batch: int = 3) -> None:
+    with pytest.raises(Interrupted):
+        train(build(), callback, Interrupting(epoch, batch, interrupt))
+    callback.close()
+
+
+def run(url: Path, *how: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", str(TRAINING), str(url), *how]
+    # On one thread, so that sums are in one order.
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+
+
+def test_a_run_that_is_killed_ends_where_one_that_is_not_ends(tmp_path):
+    killed = run(tmp_path / "run", "kill")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.latest_step() in (16, 24, 32)  # the save of the last epoch may have been under way
+    ended = run(tmp_path / "run")
+    assert ended.stdout == f"{[True] * 22}\n", ended.stderr
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    model = build()
+    return train(model), model.get_weights()
+
+
+def test_at_the_default_quality_it_ends_near_by(uninterrupted):
+    losses, wanted = uninterrupted
+    backend = MemoryBackend.fresh()
+    interrupted(LcstoreCallback(backend))
+    with lcstore.open(backend, "r") as store:
+        assert store.steps() == [8, 16, 24, 32]
+        assert [store.info(step).metrics["val_loss"] for step in store.steps()] == pytest.approx(losses[:4])
+        assert store.info(32).kind == "delta"
+        assert store.info(32).metadata == {"epoch": 4}
+        roles = {name: role for name, (_, _, role) in store.paths().items() if role != "plain"}
+    assert list(roles.values()) == ["weights"] * 2 + ["first_moment"] * 2 + ["second_moment"] * 2
+    model = build()
+    again = train(model, LcstoreCallback(backend))
+    assert len(again) == EPOCHS - 4
+    assert again[-1] < losses[3]
+    assert again[-1] == pytest.approx(losses[-1], rel=BOUND)
+    for one, other in zip(model.get_weights(), wanted, strict=True):
+        assert np.linalg.norm(one - other) < BOUND * np.linalg.norm(other)
+
+
+def test_the_best_metric_is_that_of_all_runs(uninterrupted):
+    losses, _ = uninterrupted
+    backend = MemoryBackend.fresh()
+    checkpoint = LcstoreCallback(backend, policy="lossless", keep="latest:2 | best:1:val_loss")
+    assert checkpoint.best is None
+    interrupted(checkpoint)
+    before = build()
+    assert checkpoint.best == pytest.approx(min(losses[:4]))
+    assert checkpoint.load_best(before) == 32
+    x, y = data()
+    assert before.evaluate(x[-60:], y[-60:], verbose=0) == pytest.approx(min(losses[:4]), rel=1e-4)
+    assert int(before.optimizer.iterations) == 0  # the weights alone
+    later = LcstoreCallback(backend, policy="lossless")
+    train(build(), later)
+    assert later.best == pytest.approx(min(losses))
+    with pytest.raises(InvalidInputError, match="mode="):
+        LcstoreCallback(backend, monitor="val_accuracy")
+
+
+def test_a_run_that_has_ended_trains_no_more_and_the_next_goes_on_as_told():
+    backend = MemoryBackend.fresh()
+    train(build(), LcstoreCallback(backend), epochs=2)
+    model = build()
+    assert train(model, LcstoreCallback(backend), epochs=2) == []
+    assert int(model.optimizer.iterations) == 16
+    assert len(train(model, epochs=1)) == 1  # a `fit` without the callback begins at its beginning
+    assert len(train(model, LcstoreCallback(backend), epochs=3)) == 1
+
+
+def test_within_an_epoch_it_saves_when_it_is_due_and_begins_the_epoch_again():
+    backend = MemoryBackend.fresh()
+    interrupted(LcstoreCallback(backend, every=3), 1, 5)
+    with lcstore.open(backend, "r") as store:
+        assert store.steps() == [1, 3, 6, 9, 12]
+        assert [store.info(step).metadata["epoch"] for step in store.steps()] == [0, 0, 0, 1, 1]
+        assert {"loss"} == store.info(12).metrics.keys()
+    model = build()
+    assert len(train(model, LcstoreCallback(backend, every=100), epochs=2)) == 1
+    assert int(model.optimizer.iterations) == 12 + 8
+    with lcstore.open(backend, "r") as store:
+        assert store.latest_step() == 20  # the end of the last epoch, though it was not due
+        assert store.info().metadata == {"epoch": 2}
+
+
+@pytest.mark.parametrize("batch", [0, 3])
+def test_notice_has_the_batch_committed_and_training_ended(batch):
+    told = []
+    backend = MemoryBackend.fresh()
+    notice = Interrupting(1, batch, lambda: told.append(True))
+    losses = train(build(), notice, LcstoreCallback(backend, preempted=lambda: bool(told)))
+    assert len(losses) == 2  # Keras ends the epoch before its time
+    with lcstore.open(backend, "r") as store:
+        assert store.latest_step() == 8 + batch
+        assert store.info().exact == (batch > 0)
+    assert len(train(build(), LcstoreCallback(backend))) == EPOCHS - 1
+
+
+class Stopping(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = batch == 4
+
+
+def test_an_epoch_that_was_broken_off_is_begun_again():
+    backend = MemoryBackend.fresh()
+    train(build(), Stopping(), LcstoreCallback(backend))
+    with lcstore.open(backend, "r") as store:
+        assert store.latest_step() == 5
+        assert store.info().metadata == {"epoch": 0}
+
+
+def test_batches_of_unknown_number_are_counted():
+    x, y = data()
+    backend = MemoryBackend.fresh()
+    batches = ((x[:32], y[:32]) for _ in range(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # keras says that the data have ended
+        build().fit(batches, epochs=1, callbacks=[LcstoreCallback(backend)], verbose=0)
+    with lcstore.open(backend, "r") as store:
+        # JAX begins one more, and finds that there are no data for it.
+        assert store.latest_step() == (6 if keras.backend.backend() == "jax" else 5)
+
+
+class Place:
+    """Where the data are: something that a program saves besides."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+def test_parts_are_saved_and_loaded_besides():
+    backend = MemoryBackend.fresh()
+    place = Place()
+    place.at = 5
+    train(build(), LcstoreCallback(backend, parts={"data": place}), epochs=1)
+    other = Place()
+    train(build(), LcstoreCallback(backend, parts={"data": other}), epochs=1)
+    assert other.at == 5
+    with pytest.raises(InvalidInputError, match="cannot be called"):
+        LcstoreCallback(backend, parts={"random": place})
+
+
+class Failing:
+    """A backend that fails to store anything, once it is told to."""
+
+    def __init__(self, inner) -> None:
+        self.inner, self.fails = inner, False
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def put(self, key, content):
+        if self.fails:
+            raise StorageError("no space is left", key=key)
+        self.inner.put(key, content)
+
+
+@pytest.mark.parametrize("epoch", [1, EPOCHS - 1])
+def test_a_save_that_fails_is_heard_of(epoch):
+    backend = Failing(MemoryBackend.fresh())
+
+    def fail() -> None:
+        backend.fails = True
+
+    checkpoint = LcstoreCallback(backend)
+    with pytest.raises(StorageError, match="no space"):
+        train(build(), checkpoint, Interrupting(epoch, 7, fail))
+    backend.fails = False
+    checkpoint.close()
+    assert len(train(build(), checkpoint)) in (EPOCHS - epoch, EPOCHS - epoch + 1)
+
+
+def test_another_model_is_refused_and_left_alone():
+    backend = MemoryBackend.fresh()
+    train(build(), LcstoreCallback(backend), epochs=1)
+    smaller = keras.Sequential([keras.Input((64,)), keras.layers.Dense(8)])
+    smaller.compile("adam", loss="mse")
+    for other in (build("sgd"), smaller):
+        before = other.get_weights()
+        checkpoint = LcstoreCallback(backend)
+        with pytest.raises(InvalidInputError, match=r"nothing is saved for .*clear_session"):
+            train(other, checkpoint)
+        assert all(np.array_equal(one, two) for one, two in zip(before, other.get_weights(), strict=True))
+
+
+#: What makes optimizers, and which of their moments may be lossy.
+OPTIMIZERS = {
+    "adam": (lambda: keras.optimizers.Adam(), {"mu", "nu"}),
+    "adamw": (lambda: keras.optimizers.AdamW(use_ema=True, gradient_accumulation_steps=2), {"mu", "nu"}),
+    "amsgrad": (lambda: keras.optimizers.Adam(amsgrad=True), set()),
+    "lion": (lambda: keras.optimizers.Lion(), {"mu"}),
+    "momentum": (lambda: keras.optimizers.SGD(momentum=0.9), {"trace"}),
+    "rmsprop": (lambda: keras.optimizers.RMSprop(momentum=0.9), {"nu"}),
+    "centered": (lambda: keras.optimizers.RMSprop(centered=True), set()),
+    "nadam": (lambda: keras.optimizers.Nadam(), set()),
+    "scaled": (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), {"mu", "nu"}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_moments_are_lossy_where_their_optimizer_is_known(name):
+    make, lossy = OPTIMIZERS[name]
+    model = build(make())
+    model.optimizer.build(model.trainable_variables)
+    rng = np.random.default_rng(0)
+    for variable in model.optimizer.variables:
+        if len(variable.shape) == 2:
+            variable.assign(1e-3 * rng.random(variable.shape))
+    wanted = [variable.numpy() for variable in model.optimizer.variables]
+    with CheckpointManager(MemoryBackend.fresh()) as manager:
+        manager.save(0, {"model": ModelState(model)})
+        manager.wait_until_finished()
+        roles = {path: role for path, (_, _, role) in manager.store.paths().items()}
+        moments = [path for path, role in roles.items() if role in ("first_moment", "second_moment")]
+        assert {path.split("/")[3] for path in moments} == lossy
+        for variable in model.optimizer.variables:
+            variable.assign(np.zeros(variable.shape))
+        manager.resume_into({"model": ModelState(model)})
+    for variable, value in zip(model.optimizer.variables, wanted, strict=True):
+        assert np.linalg.norm(variable.numpy() - value) <= 0.5 * np.linalg.norm(value)
+        if not lossy:
+            assert np.array_equal(variable.numpy(), value)
