@@ -7,7 +7,7 @@ never evaluated, and a short one of words and colons.
 ``LatestN(3)``                     ``latest:3``
 ``EveryNSteps(1000, offset=5)``    ``every:1000:5``
 ``EveryNSeconds('6h')``            ``every:6h``
-``BestN(2, 'loss', mode='max')``   ``best:2:loss:max``
+``BestN(2, 'loss', mode='max')``   ``best:2:loss:max``; ``best:loss`` is one
 ``LogSpaced(base=1.5)``            ``log:1.5``
 ``Budget('10GB')``                 ``budget:10GB``
 ``Pinned()``                       ``pinned``
@@ -199,8 +199,13 @@ def _every(n: str, offset: str = "0") -> Retention:
     return EveryNSteps(_integer(n), _integer(offset))
 
 
-def _best(n: str, metric: str, mode: Any = None) -> Retention:
-    return BestN(_integer(n), metric, mode_of(metric, mode))
+def _best(first: str, second: Any = None, third: Any = None) -> Retention:
+    # Of "best:loss", which names a state wherever one is named, the one is kept.
+    if first.isdigit() and second is not None:
+        return BestN(_integer(first), second, mode_of(second, third))
+    if third is not None:
+        raise InvalidInputError(f"{first!r:.100} is no whole number")
+    return BestN(1, first, mode_of(first, second))
 
 
 def _log(base: str = "2") -> Retention:

@@ -52,6 +52,8 @@ def test_texts():
         ("every:1000:5", EveryNSteps(1000, 5)),
         ("every:6h", EveryNSeconds("6h")),
         ("best:2:loss", BestN(2, "loss")),
+        ("best:loss", BestN(1, "loss")),
+        ("best:val/1.50:max", BestN(1, "val/1.50", "max")),
         ("best:2:val/1.50:max", BestN(2, "val/1.50", "max")),
         ("log", LogSpaced()),
         ("log:1.5", LogSpaced(1.5)),
