@@ -157,8 +157,9 @@ def needed(
 
     Every kept node that could be restored still can be. The edges form a tree, with further ones to the
     newest nodes of runs. Where only condemned edges lead to a kept node, all of its cheapest path is needed;
-    where nothing does, whatever is above it is, since what is missing may yet turn up. Asked again once all
-    others are deleted, it is the same edges.
+    where nothing does, whatever is above it is, since what is missing may yet turn up. What a plan would make
+    again is needed too, though it came out larger than estimated: otherwise compaction and collection would
+    make and delete it for ever. Asked again once all others are deleted, it is the same edges.
 
     Parameters
     ----------
@@ -174,7 +175,29 @@ def needed(
     ValueError
         `elements` or `drift` is out of its range.
     """
-    return frozenset(_settled(graph, graph.refs(), kept, Sizes(elements, drift), durability))
+    sizes, edges = Sizes(elements, drift), {*graph.refs()}
+    found = _settled(graph, edges, kept, sizes, durability)
+    while again := _made_again(graph, edges - found, found, kept, sizes):
+        found |= again
+    return frozenset(found)
+
+
+def _made_again(
+    graph: Graph, needless: set[EdgeRef], left: set[EdgeRef], kept: Collection[str], sizes: Sizes
+) -> set[EdgeRef]:
+    """Return which needless edges a plan would make again if only those that are left were there."""
+    if all(edge.edge is None for edge in needless):
+        return set()
+    branches = Branches(graph, left, sizes)
+    wanted = set(kept) & branches.links.keys() - {ROOT}
+    made = {(edge.base, edge.target) for edge in _try(branches, wanted, frozenset())}
+    counted = {edge for links in Branches(graph, needless | left, sizes).links.values() for edge in links}
+    again: dict[tuple[str, str], EdgeRef] = {}
+    for edge in needless & counted:
+        ends = edge.base, edge.target
+        if ends in made and (ends not in again or edge.nbytes < again[ends].nbytes):
+            again[ends] = edge
+    return set(again.values())
 
 
 def _besides(

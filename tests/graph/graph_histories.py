@@ -60,10 +60,14 @@ class History:
             nbytes = ANCHOR
             if shortcut.base != ROOT:
                 true = self.sizes.nbytes(self.spread[shortcut.target] - self.spread[shortcut.base])
-                nbytes = int(min(true, ANCHOR) * self.random.uniform(1 - self.wrong, 1 + self.wrong))
+                nbytes = int(min(true, ANCHOR) * self.error(shortcut))
             edge = f"e{self.random.getrandbits(64)}"
             self.edges[edge] = EdgeName(shortcut.target, shortcut.base, edge, nbytes)
             self.written += nbytes
+
+    def error(self, shortcut):
+        """How many times larger an edge turns out than it should be."""
+        return self.random.uniform(1 - self.wrong, 1 + self.wrong)
 
     def collect(self, kept):
         needs = self.needed(kept)
@@ -86,3 +90,11 @@ class History:
     def most_edges(self, kept):
         graph = self.graph()
         return max(len(graph.path(node)) for node in kept)
+
+
+class Stubborn(History):
+    """An edge that is made again is as wrong as it was before: up to so many times larger or smaller."""
+
+    def error(self, shortcut):
+        own = random.Random(f"{shortcut.base} {shortcut.target}")
+        return own.uniform(1 / (1 + self.wrong), 1 + self.wrong)

@@ -7,7 +7,7 @@ import pickle
 import random
 
 import pytest
-from graph_histories import ANCHOR, DELTA, ELEMENTS, History
+from graph_histories import ANCHOR, DELTA, ELEMENTS, History, Stubborn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -367,6 +367,23 @@ def test_laws_of_a_history(tree):
         newest = max((history.nodes[node] for node in kept), key=lambda node: node.order)
         assert history.graph().path_bytes(newest.node) <= newest_limit(newest)
         settle(history, kept)
+
+
+@pytest.mark.parametrize("wrong", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("seed", range(12))
+def test_maintenance_settles_however_wrong_the_estimates_are(wrong, seed):
+    """What came out too large to be needed was made and deleted again, night after night."""
+    chance = random.Random(seed)
+    history, ids = Stubborn(seed, wrong=wrong), []
+    for _ in range(chance.randint(1, 12)):
+        history.run += 1
+        ids += history.chain(chance.randint(1, 40), chance.choice([ROOT, *ids[-40:]]) if ids else ROOT)
+    kept = set(ids[:: chance.randint(1, 12)])
+    nights = [history.compact(kept).shortcuts for _ in range(8)]
+    assert nights[-1] == (), [len(made) for made in nights]
+    needs = history.needed(kept)
+    history.collect(kept)
+    assert history.needed(kept) == needs
 
 
 @given(trees())
