@@ -28,7 +28,11 @@ def together(url: Path, steps: int, told_at: int = -1) -> list[tuple[int, str]]:
         )
         for rank in range(2)
     ]
-    ended = [process.communicate(timeout=120) for process in processes]
+    try:
+        ended = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     return [
         (process.returncode, out if process.returncode in (0, -signal.SIGTERM) else out + err)
         for process, (out, err) in zip(processes, ended, strict=True)
