@@ -140,7 +140,7 @@ class FallbackWarning(UserWarning):
 
 
 class BesideWarning(UserWarning):
-    """A run was begun anew in a store that holds other runs: to go on from one of those, resume it."""
+    """Other runs are in the store: this one was begun anew beside them, or two are at work at one time."""
 
 
 class StepWarning(UserWarning):

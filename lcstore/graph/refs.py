@@ -50,8 +50,8 @@ class NodeName:
     def order(self) -> tuple[int, int, str]:
         """What decides which of two nodes is later. Not the step: a run that was rolled back is later.
 
-        A handle counts on from the commits that it sees when it begins a run or resumes: what follows on
-        something is later, and of runs beside each other the one that committed more often.
+        A handle counts on from the commits that it sees when it begins a run or resumes. So what follows on
+        something is later, and so is a run that was begun after the other one's commits.
         """
         return (self.seq, self.run, self.node)
 

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from lcstore.errors import InvalidInputError, LcstoreError
-from lcstore.format.labels import At, check_step
+from lcstore.format.labels import At, Run, check_step
 from lcstore.manager.meter import Meter
 from lcstore.manager.preemption import Notice
 from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
@@ -124,6 +124,7 @@ class CheckpointManager:
         self._exact: SaveInfo | None = None
         self._info: SaveInfo | None = None
         self._last: int | None = None
+        self._offered: int | None = None
 
         def opened() -> Store:
             return open_store(url, "r+", **options)
@@ -192,6 +193,7 @@ class CheckpointManager:
         check_step(step)
         if rank():
             return False
+        self._offered = step
         self._meter.enter(step, saving=self.store.is_saving)
         try:
             self.check_for_errors()
@@ -293,6 +295,14 @@ class CheckpointManager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is None and self._offered not in (None, self._last):
+            _log.warning(
+                "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, "
+                "call save(step, state, force=True) after it",
+                self.store.url,
+                self._offered,
+                self._last,
+            )
         try:
             if self._tending is not None and not self._notice.is_given:
                 self._tending.finish()
@@ -345,12 +355,12 @@ class CheckpointManager:
         Parameters
         ----------
         at, how
-            As for `Store.resume`: ``dtype``, ``like``, ``to``.
+            As for `Store.resume`: ``run``, ``dtype``, ``like``, ``to``.
         """
         return self._resumed(at, lambda at: self.store.resume(at, on_corrupt="previous", **how))
 
     def resume_into(
-        self, targets: Mapping[str, Any], at: At = None, *, assign: bool = False
+        self, targets: Mapping[str, Any], at: At = None, *, run: Run = None, assign: bool = False
     ) -> Resumed | None:
         """Load a state into models, optimizers and whatever has ``load_state_dict``, and go on from it.
 
@@ -359,7 +369,7 @@ class CheckpointManager:
         """
 
         def load(at: At) -> Any:
-            return self.store.resume_into(at, targets, assign=assign, on_corrupt="previous")
+            return self.store.resume_into(at, targets, run=run, assign=assign, on_corrupt="previous")
 
         return self._resumed(at, load)
 

@@ -13,6 +13,9 @@ from lcstore.manager.schedule import Pace
 #: Steps and saves that are remembered: the median of them is what one takes.
 _STEPS: Final = 50
 _SAVES: Final = 6
+#: The first save of a process compiles kernels and stores a whole state: it says little of those that follow,
+#: and counts so much of what it took while nothing else is known.
+_FIRST: Final = 0.1
 
 
 class _Save:
@@ -40,6 +43,7 @@ class Meter:
         self._clock = clock
         self._steps: deque[float] = deque(maxlen=_STEPS)
         self._saves: deque[_Save] = deque(maxlen=_SAVES)
+        self._first: _Save | None = None
         self._last: int | None = None
         self._began = clock()
         #: The step that ended last, when the loop went on after it, and whether a save was under way then.
@@ -71,6 +75,7 @@ class Meter:
     def begun(self, step: int) -> None:
         """Take note that a save of a step began at the moment that was entered."""
         self._saves.append(_Save())
+        self._first = self._first or self._saves[-1]
         self._last, self._began = step, self._entered
 
     def leave(self, *, saving: bool) -> None:
@@ -90,6 +95,11 @@ class Meter:
         if not self._steps:
             return Pace(step, self._last, seconds, None, None)
         each = median(self._steps)
-        # What is not over may cost more yet.
-        costs = [save.cost(each) for save in [*self._saves][: -1 if len(self._saves) > 1 else None]]
-        return Pace(step, self._last, seconds, each, median(costs) if costs else None)
+        return Pace(step, self._last, seconds, each, self._cost(each))
+
+    def _cost(self, step: float) -> float | None:
+        """Return what a save costs the loop, of which a step takes so many seconds; None before the first."""
+        saves = [save.cost(step) for save in self._saves if save is not self._first]
+        if saves:
+            return median(saves[:-1] or saves)  # what is not over may cost more yet
+        return None if self._first is None else _FIRST * self._first.cost(step)

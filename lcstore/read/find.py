@@ -136,9 +136,10 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
 
 
 def warn_of_later(reader: Reader, taken: NodeName) -> None:
-    """Warn where another run committed after the state that was taken for the latest (`BesideWarning`).
+    """Warn where another run was at work beside that of the state taken for the latest (`BesideWarning`).
 
-    The runs were at work beside each other, and which of them is meant only people know.
+    It saved after the first state of that run, so the two went on at the same time. Which of them is meant
+    only people know.
     """
     graph = reader.index.graph
     if reader.index.own_run is not None or taken != graph.latest():
@@ -153,19 +154,24 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
     newest = sorted(others, key=lambda name: name.order)[-_LOOKED_AT:]
     if not newest:
         return
+    first = next((name for name in shown if name.run_id == taken.run_id), taken)
     with suppress(LcstoreError):
-        names = [taken, *newest]
-        created = [
-            record.created for record in reader.index.records([n.node for n in names], reader.requests)
-        ]
-        last = names[created.index(max(created))]
-        if last is not taken:
+        names = [first, taken, *newest]
+        records = reader.index.records([name.node for name in names], reader.requests)
+        began, saved, *times = [record.created for record in records]
+        last, other = max(zip(times, newest, strict=True), key=lambda found: found[0])
+        if last > began:
             warn(
-                f"this is step {taken.step} of run {taken.run}, and run {last.run}, at work beside it, "
-                f"saved step {last.step} after that ({max(created)[:19]}, this {created[0][:19]}): to go on "
-                f"from there, name that state, {last.node!r}",
+                f"this is step {taken.step} of run {taken.run} ({taken.run_id}, {saved[:19]}). Run "
+                f"{other.run} ({other.run_id}) was at work beside it, and saved step {other.step} "
+                f"{_when(last, saved)} ({last[:19]}): to go on from there, say run={other.run_id!r}, or name "
+                f"that state, {other.node!r}",
                 BesideWarning,
             )
+
+
+def _when(time: str, other: str) -> str:
+    return "after that" if time > other else "before that"
 
 
 def _newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) -> str:

@@ -138,6 +138,7 @@ class Looking(Handle):
         at: At,
         targets: Mapping[str, Any],
         *,
+        run: Run = None,
         assign: bool = False,
         on_corrupt: OnCorrupt = "raise",
     ) -> dict[Component, Any]:
@@ -158,6 +159,8 @@ class Looking(Handle):
             As for `restore`.
         targets
             By the names in the state.
+        run
+            As for `restore`.
         assign
             Put tensors on the CPU in place of those that modules of torch have, as their ``load_state_dict``
             does: what a module on the meta device needs, and is refused without. Make optimizers afterwards.
@@ -173,7 +176,7 @@ class Looking(Handle):
             Something is not saved, or does not fit, or is on the meta device; nothing was changed.
         """
         check_targets(targets)
-        state = self.restore(at, to="saved", on_corrupt=on_corrupt)
+        state = self.restore(at, run=run, to="saved", on_corrupt=on_corrupt)
         load_into(state, targets, assign=assign)
         return rest_of(state, targets)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -12,7 +11,6 @@ from typing import Any, Final
 
 from lcstore.durability import Durability
 from lcstore.errors import (
-    BesideWarning,
     InvalidInputError,
     LcstoreError,
     StepWarning,
@@ -21,13 +19,13 @@ from lcstore.errors import (
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
-from lcstore.state.frameworks import rank
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
 from lcstore.storage.jobs import telling
 from lcstore.storage.patient import PatientBackend
 from lcstore.storage.survey import OnProgress
+from lcstore.store.company import Company
 from lcstore.store.handle import Handle
 from lcstore.store.saver import SaveFuture, Saver
 from lcstore.track.policy import Policy
@@ -69,7 +67,8 @@ class Saving(Handle):
         self.looks_at_names = True
         #: Whether a save is to say (once) that its step is not above the one before.
         self.looks_at_steps = True
-        self._looks_at_wrapping = self._looks_at_rank = True
+        self._looks_at_wrapping = True
+        self._company = Company(self.url, self._index)
         self._saver = Saver()
 
     @property
@@ -302,42 +301,12 @@ class Saving(Handle):
         with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started)
         self._look_at_names(before)
-        self._look_at_rank()
-        if head is None:
-            self._look_at_others(info)
-        elif own and info.step <= head.step:
+        assert self._writer.head is not None
+        self._company.saved(self._writer.head, anew=head is None)
+        if own and head is not None and info.step <= head.step:
             self._look_at_step(info.step, head.step)
         _log.info("%s: saved %s", self.url, info)
         return info
-
-    def _look_at_others(self, info: SaveInfo) -> None:
-        """Warn of a run that was begun anew beside others: whoever forgot to resume is to know."""
-        graph, head = self._index.graph, self._writer.head
-        assert head is not None
-        # By the id: two handles that begin at the same time may take the same number.
-        nodes = [*graph.nodes.values()]
-        others = [n for n in nodes if n.run_id != head.run_id and n.node not in graph.hidden]
-        if others:
-            steps = sorted(name.step for name in others)
-            warn(
-                f"run {head.run} begins anew at step {info.step}, beside what other runs saved to {self.url} "
-                f"(steps {steps[0]} to {steps[-1]}): to go on from that, call resume or resume_into before "
-                "the first save; for a store of its own, use another URL, or mode 'w-' to be sure",
-                BesideWarning,
-            )
-
-    def _look_at_rank(self) -> None:
-        """Warn once of a process that trains with others and saves, as the one of rank 0 does, too."""
-        number = rank() if self._looks_at_rank else 0
-        # A store for each rank has its number in its name.
-        if number and number not in map(int, re.findall(r"[0-9]+", self.url)):
-            self._looks_at_rank = False
-            warn(
-                f"rank {number} of the processes that train together saves to {self.url}: each that does "
-                "begins a run of its own there. Save in rank 0 only, or to one store for each rank, with its "
-                "number in the URL",
-                BesideWarning,
-            )
 
     def _look_at_step(self, step: int, before: int) -> None:
         """Warn once of a step that does not go on from the one before, as of a counter that began anew."""

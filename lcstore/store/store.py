@@ -75,6 +75,7 @@ class Store(Saving, Looking, Upkeep):
         self,
         at: At,
         *,
+        run: Run = None,
         dtype: str | None = None,
         like: Any = None,
         to: str = "saved",
@@ -85,7 +86,7 @@ class Store(Saving, Looking, Upkeep):
         for being the latest of their run: `retain` may let go of them, and `retire` does not refuse. Until
         then nothing has changed. Parameters and errors as for `resume`.
         """
-        return self._rewind(at, {}, dtype=dtype, like=like, to=to)
+        return self._rewind(self._of_run(at, run), {}, dtype=dtype, like=like, to=to)
 
     @property
     def step(self) -> int | None:
@@ -148,6 +149,7 @@ class Store(Saving, Looking, Upkeep):
         at: At,
         targets: Mapping[str, Any],
         *,
+        run: Run = None,
         assign: bool = False,
         on_corrupt: OnCorrupt = "raise",
     ) -> dict[Component, Any]:
@@ -156,11 +158,12 @@ class Store(Saving, Looking, Upkeep):
         Where something does not fit, nothing was changed, and the next save goes on from what it did before.
         """
         check_targets(targets)
-        return rest_of(self._resume(at, targets, on_corrupt=on_corrupt, assign=assign), targets)
+        found = self._resume(self._of_run(at, run), targets, on_corrupt=on_corrupt, assign=assign)
+        return rest_of(found, targets)
 
     def rewind_into(
-        self, at: At, targets: Mapping[str, Any], *, assign: bool = False
+        self, at: At, targets: Mapping[str, Any], *, run: Run = None, assign: bool = False
     ) -> dict[Component, Any]:
         """Load an earlier state into objects, and go on from it as `rewind` does; return the rest."""
         check_targets(targets)
-        return rest_of(self._rewind(at, targets, assign=assign), targets)
+        return rest_of(self._rewind(self._of_run(at, run), targets, assign=assign), targets)

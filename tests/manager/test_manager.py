@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,25 @@ def test_what_is_due_is_saved_and_nothing_else(background):
         assert manager.restore(10)["epoch"] == 10
         manager.wait_until_finished()
         assert manager.restore()["epoch"] == 24
+
+
+def test_the_end_of_a_loop_that_is_not_saved_is_told_of(caplog):
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=10) as manager:
+        train(manager, range(25))
+    assert "the loop ended with step 24, and the last one saved is 20" in caplog.text
+    caplog.clear()
+    with CheckpointManager(backend, every=10) as manager:
+        assert manager.resume().step == 20
+    with CheckpointManager(backend, every=10) as manager:
+        manager.resume()
+        train(manager, range(21, 25))
+        manager.save(24, state(24), force=True)
+    with suppress(KeyError), CheckpointManager(backend, every=10) as manager:
+        manager.resume()
+        train(manager, range(25, 27))
+        raise KeyError
+    assert "the loop ended" not in caplog.text
 
 
 def test_a_state_is_made_only_where_it_is_saved():

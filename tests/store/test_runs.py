@@ -212,8 +212,7 @@ def beside(late: int) -> MemoryBackend:
 
 def test_of_runs_beside_each_other_the_latest_is_of_the_one_that_committed_more():
     with lcstore.open(beside(3)) as store:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with pytest.warns(lcstore.BesideWarning, match=r"step 22 of run 1.*step 30 before that.*run='\w+'"):
             store.resume()
         assert store.step == store.latest_step() == 22
         assert store.restore()["n"] == 22
@@ -230,6 +229,62 @@ def test_resuming_tells_of_a_run_that_saved_later():
         assert store.save(41, state(9)).step == 41
     with lcstore.open(store._backend, "r") as reader:
         assert reader.latest_step() == 41  # later than all that was there
+
+
+def told_while_saving(backend, *, resumed: bool) -> list[list[str]]:
+    """What two handles that save in turns are warned of, each by itself."""
+    if resumed:
+        with lcstore.open(backend) as store:
+            store.save(0, state(0))
+    told = [[], []]
+    handles = [lcstore.open(backend), lcstore.open(backend)]
+    for handle in handles if resumed else ():
+        handle.resume()
+    for step in range(1, 20):
+        for handle, words in zip(handles, told, strict=True):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                handle.save(step, state(step))
+            words += [str(one.message) for one in caught if one.category is lcstore.BesideWarning]
+    return told
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_two_that_save_beside_each_other_are_told_once(resumed):
+    first, second = told_while_saving(MemoryBackend.fresh(), resumed=resumed)
+    assert ["two processes train beside each other" in text for text in first] == [True]
+    later = [text for text in second if "begins anew" not in text]
+    assert ["two processes train beside each other" in text for text in later] == [True]
+    assert len(second) == (1 if resumed else 2)
+
+
+def test_one_that_saves_alone_is_told_nothing():
+    backend = MemoryBackend.fresh()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for begin in (0, 20):
+            with lcstore.open(backend) as store:
+                if begin:
+                    store.resume()
+                for step in range(begin, begin + 20):
+                    store.save(step, state(step))
+                store.retire(begin + 3)
+                store.collect()
+
+
+def test_a_run_is_named_wherever_one_goes_on():
+    backend = beside(1)
+    for go_on in ("resume_into", "rewind_into", "restore_into"):
+        with lcstore.open(backend) as store:
+            ids = {name.run: name.run_id for name in store._index.refresh(full=True).nodes.values()}
+            for run, number in ((1, 20), (2, 8)):
+                assert getattr(store, go_on)("latest", {}, run=ids[run])["n"] == number
+    with lcstore.open(backend) as store:
+        store.rewind("latest", run=1)
+        assert store.step == 20
+    with lcstore.CheckpointManager(backend, every=1) as manager:
+        assert manager.resume(run=1).step == 20
+        assert manager.resume_into({}, run=2).step == 30
 
 
 def test_a_step_is_that_of_the_own_run():

@@ -1,0 +1,100 @@
+"""Who else saves to a store: whoever forgot to resume, or trains twice by mistake, is to know."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Final
+
+from lcstore.errors import BesideWarning, LcstoreError
+from lcstore.graph.refs import NodeName
+from lcstore.index.index import Index
+from lcstore.state.frameworks import rank
+from lcstore.warned import warn
+
+#: From this commit of a handle on, after twice as many each time, the states are listed once more.
+_LOOKS_FROM: Final = 8
+
+
+class Company:
+    """Watches for other runs on behalf of a handle that saves, and tells of them once (`BesideWarning`).
+
+    Parameters
+    ----------
+    url, index
+        Of the store.
+    """
+
+    def __init__(self, url: str, index: Index) -> None:
+        self._url = url
+        self._index = index
+        self._commits = 0
+        #: The last states of other runs, as of the first commit; None once they were told of.
+        self._others: dict[str, NodeName] | None = {}
+        self._looks_at_rank = True
+
+    def saved(self, head: NodeName, *, anew: bool) -> None:
+        """Take note of a commit, right after it.
+
+        Parameters
+        ----------
+        head
+            The state that was committed.
+        anew
+            Whether it goes on from no other.
+        """
+        self._commits += 1
+        self._look_at_rank()
+        if self._commits == 1:
+            self._others = self._last_states(head)
+            if anew and self._others:
+                self._tell_of_those_before(head)
+        elif self._others is not None and self._commits >= _LOOKS_FROM and self._commits.bit_count() == 1:
+            with suppress(LcstoreError):  # the state is there, and this can wait
+                self._index.refresh()
+                self._look_for_new(head, self._others)
+
+    def _states(self, head: NodeName) -> list[NodeName]:
+        """Return the states of other runs, as of the last listing, the last ones last."""
+        # By the id: two handles that begin at the same time may take the same number.
+        graph = self._index.graph
+        there = (n for n in graph.nodes.values() if n.run_id != head.run_id and n.node not in graph.hidden)
+        return sorted(there, key=lambda name: name.order)
+
+    def _last_states(self, head: NodeName) -> dict[str, NodeName]:
+        return {name.run_id: name for name in self._states(head)}
+
+    def _tell_of_those_before(self, head: NodeName) -> None:
+        steps = [name.step for name in self._states(head)]
+        warn(
+            f"run {head.run} begins anew at step {head.step}, beside what other runs saved to {self._url} "
+            f"(steps {min(steps)} to {max(steps)}): to go on from that, call resume or resume_into before "
+            "the first save; for a store of its own, use another URL, or mode 'w-' to be sure",
+            BesideWarning,
+        )
+
+    def _look_for_new(self, head: NodeName, before: dict[str, NodeName]) -> None:
+        for run, other in self._last_states(head).items():
+            if run in before and other.order <= before[run].order:
+                continue
+            self._others = None
+            warn(
+                f"run {other.run} ({run}) saved step {other.step} to {self._url} while this one, run "
+                f"{head.run} ({head.run_id}), saves there: two processes train beside each other. Nothing is "
+                "lost, but 'latest' may be of either: end one of them, or tell them apart by run=",
+                BesideWarning,
+            )
+            return
+
+    def _look_at_rank(self) -> None:
+        """Warn of a process that trains with others and saves, as the one of rank 0 does, too."""
+        number = rank() if self._looks_at_rank else 0
+        # A store for each rank has its number in its name.
+        if number and number not in map(int, re.findall(r"[0-9]+", self._url)):
+            self._looks_at_rank = False
+            warn(
+                f"rank {number} of the processes that train together saves to {self._url}: each that does "
+                "begins a run of its own there. Save in rank 0 only, or to one store for each rank, with its "
+                "number in the URL",
+                BesideWarning,
+            )
