@@ -1,17 +1,33 @@
-"""What a retention decided, as people read it; for `retain` and `maintain`."""
+"""What is let go of, and what stays, as people read it; for `retain`, `retire` and `maintain`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lcstore.cli.foreseen import foreseen
 from lcstore.cli.table import Table
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import RetireReport
+    from lcstore.maintain.sizing import Forecast
 
 _STATE = "state"
 _EXACT = "exact"
+
+
+def decided(url: str, report: RetireReport, command: str, forecast: Forecast | None) -> Iterator[Table | str]:
+    """Yield all of it, and what to type next: `command` does it."""
+    yield decision(report)
+    yield from foreseen(forecast)
+    yield from (f"Note: {note}" for note in report.notes)
+    yield f"{counts(report)}."
+    if report.dry_run and report.retired:
+        yield f"Nothing was changed. To do it: {command} --apply"
+    elif report.retired:
+        yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
+        yield "To bring a state back before that: lcstore pin URL@NODE"
 
 
 def counts(report: RetireReport) -> str:

@@ -51,8 +51,9 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
             f"name one of them by its id, {' or '.join(map(repr, ids[:_RUNS_SHOWN]))}"
         )
     if run is not None and graph.latest(run) is None:
-        there = sorted({name.run for name in graph.nodes.values() if name.node not in graph.hidden})
-        shown = ", ".join(map(str, there[:_RUNS_SHOWN])) + ", ..." * (len(there) > _RUNS_SHOWN)
+        there = sorted({(n.run, n.run_id) for n in graph.nodes.values() if n.node not in graph.hidden})
+        shown = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
+        shown += ", ..." * (len(there) > _RUNS_SHOWN)
         raise NotFoundError(f"there is no run {run!r:.100} in {url}; its runs are {shown or 'none yet'}")
 
 

@@ -52,7 +52,7 @@ def test_a_run_is_named_by_number_or_id():
         assert store.restore("best:loss", run=2)["n"] == 3
         assert store.resume(10, run=1)["n"] == 1
         assert store.save(30, state(4)).base == first.at(10, run=1).node
-        with pytest.raises(NotFoundError, match=r"no run 9.*its runs are 1, 2, 3"):
+        with pytest.raises(NotFoundError, match=rf"no run 9.* are 1 \({run_id}\), 2 \(\w+\), 3 \(\w+\)$"):
             store.restore(run=9)
         with pytest.raises(NotFoundError, match=r"no state 20 "):
             store.restore(20, run=2)
