@@ -68,7 +68,7 @@ def _retire_run(answer: Answer, run: int | str, reason: str, *, run_is_dead: boo
         forecast = None if apply else foresee(store, report.retired)
     command = f"lcstore retire {answer.quoted} --run {run}"
     command += f" --reason {shlex.quote(reason)}" * bool(reason) + " --run-is-dead" * run_is_dead
-    answer.give(report, decided(answer.quoted, report, command, forecast), forecast=forecast)
+    answer.give(report, decided(answer.quoted, report, command, forecast, " of the run"), forecast=forecast)
 
 
 def _done(answer: Answer, gone: Retired) -> Iterator[str]:
