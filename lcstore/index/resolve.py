@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.format.keyforms import is_beginning
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
 
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5
 _RUNS_SHOWN: Final = 10
+_NODES_SHOWN: Final = 5
 
 
 def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -> NodeName | None:
@@ -40,6 +42,24 @@ def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -
     raise InvalidInputError(
         f"a state is named by step, 'latest', 'best:loss', tag or node id, not {at!r:.100}"
     )
+
+
+def begins(graph: Graph, url: str, at: object) -> NodeName | None:
+    """Return the node whose id begins so, with 8 characters or more; None where there is none.
+
+    Raises
+    ------
+    InvalidInputError
+        Several do; the message names them.
+    """
+    if not isinstance(at, str) or not is_beginning(at):
+        return None
+    found = [name for node, name in graph.nodes.items() if node.startswith(at)]
+    if len(found) > 1:
+        shown = ", ".join(f"{name.node} (step {name.step})" for name in found[:_NODES_SHOWN])
+        more = ", ..." * (len(found) > _NODES_SHOWN)
+        raise InvalidInputError(f"the ids of {len(found)} nodes in {url} begin with {at!r}: {shown}{more}")
+    return found[0] if found else None
 
 
 def check_run(graph: Graph, url: str, run: str | int | None) -> None:
