@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 import typer
 
 from lcstore.errors import InvalidInputError
-from lcstore.format.keyforms import is_id
+from lcstore.format.keyforms import RUN_ID_RE, is_id
 
 if TYPE_CHECKING:
     from lcstore.retention.base import Retention
@@ -119,6 +119,11 @@ def _is_host(url: str) -> bool:
 def as_state(text: str) -> int | str:
     """Return the name of a state: a number is a step, unless it has the form of an id."""
     return int(text) if text.isascii() and text.isdigit() and not is_id(text) else text
+
+
+def as_run(text: str) -> int | str:
+    """Return the name of a run: its number, or its id."""
+    return text if RUN_ID_RE.fullmatch(text) or not (text.isascii() and text.isdigit()) else int(text)
 
 
 def state_of(target: str, at: str | None) -> tuple[str, int | str | None]:

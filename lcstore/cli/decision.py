@@ -1,25 +1,43 @@
-"""What a retention decided, as people read it; for `retain` and `maintain`."""
+"""What is let go of, and what stays, as people read it; for `retain`, `retire` and `maintain`."""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from lcstore.cli.foreseen import foreseen
 from lcstore.cli.table import Table
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import RetireReport
+    from lcstore.maintain.sizing import Forecast
 
 _STATE = "state"
 _EXACT = "exact"
 
 
-def counts(report: RetireReport) -> str:
+def decided(
+    url: str, report: RetireReport, command: str, forecast: Forecast | None, of: str = ""
+) -> Iterator[Table | str]:
+    """Yield all of it, `of` which states it is, and what to type next: `command` does it."""
+    yield decision(report)
+    yield from foreseen(forecast)
+    yield from (f"Note: {note}" for note in report.notes)
+    yield f"{counts(report, of)}."
+    if report.dry_run and report.retired:
+        yield f"Nothing was changed. To do it: {command} --apply"
+    elif report.retired:
+        yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
+        yield "To bring a state back before that: lcstore pin URL@NODE"
+
+
+def counts(report: RetireReport, of: str = "") -> str:
     """Return how many states stay and go, as text."""
     whole = sum(one.what == _STATE for one in report.retired)
     exact = sum(one.what == _EXACT for one in report.retired)
     pools = len(report.retired) - whole - exact
-    parts = [f"{len(report.kept)} states kept", f"{whole} retired"]
+    parts = [f"{len(report.kept)} states{of} kept", f"{whole} retired"]
     parts += [f"{exact} exact values let go"] * bool(exact) + [f"{pools} pools stripped"] * bool(pools)
     return ", ".join(parts)
 

@@ -16,6 +16,8 @@ COUNT: Final = "(?:0|[1-9][0-9]{0,18})"
 PART: Final = "(?:0|[1-9][0-9]{0,4})"
 POOL: Final = "[a-z0-9][a-z0-9_-]{0,79}"
 ID_RE: Final = re.compile(ID)
+#: As much of an id as names it, where no other begins so.
+_BEGINNING_RE: Final = re.compile("[0-9a-f]{8,31}")
 RUN_ID_RE: Final = re.compile("[0-9a-f]{8}")
 DIGEST_RE: Final = re.compile("[0-9a-f]{64}")
 PART_RE: Final = re.compile(PART)
@@ -26,6 +28,11 @@ QUALIFIED_RE: Final = re.compile(rf"(?:[1-9][0-9]{{0,4}}/)?{POOL}")
 def is_id(text: str) -> bool:
     """Return whether `text` has the form of a node's, edge's or record's id."""
     return ID_RE.fullmatch(text) is not None
+
+
+def is_beginning(text: str) -> bool:
+    """Return whether `text` has the form of the beginning of an id: 8 characters or more."""
+    return _BEGINNING_RE.fullmatch(text) is not None
 
 
 def stem(pool: str) -> str:

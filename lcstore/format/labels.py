@@ -15,7 +15,7 @@ from lcstore.format.strictjson import dumps
 from lcstore.limits import MAX_STEP
 from lcstore.retention.base import mode_of
 
-#: How a state is named: a step, "latest" or None, "best:loss", a tag, a node's id.
+#: How a state is named: a step, "latest" or None, "best:loss", a tag, a node's id or its beginning.
 At: TypeAlias = int | str | None
 
 #: How a run is named: its number, or its id.

@@ -19,7 +19,7 @@ from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG
 from lcstore.index.listing import LATEST, READING, Listing, Order
 from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node
 from lcstore.index.reading import Records, read_all, read_listed
-from lcstore.index.resolve import absent, check_run, holds, resolved
+from lcstore.index.resolve import absent, begins, check_run, holds, resolved
 from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
@@ -139,8 +139,8 @@ class Index:
         Parameters
         ----------
         at
-            A step (its newest revision), ``"latest"`` or None, a tag, or a node's id. The latest is that of
-            this handle's own run, once it has committed.
+            A step (its newest revision), ``"latest"`` or None, a tag, or a node's id or its beginning. The
+            latest is that of this handle's own run, once it has committed.
         run
             Look only at the nodes of this run number or run id.
 
@@ -148,6 +148,8 @@ class Index:
         ------
         NotFoundError
             There is no such node; the message says which steps there are.
+        InvalidInputError
+            Several ids begin so.
         CorruptionError
             It is a tag whose record cannot be read.
         """
@@ -155,6 +157,8 @@ class Index:
             check_run(self.graph, self.backend.url, run)
             found = resolved(self.graph, at, run, self.own_run)
             tag = None if found is not None else self._bearer(at)
+            if found is None and tag is None:
+                found = begins(self.graph, self.backend.url, at)
             if found is None and tag is None:
                 raise absent(self.graph, self.tagged(), self.backend.url, at)
             name = found if tag is None or tag.node is None else self.graph.nodes[tag.node]

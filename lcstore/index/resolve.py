@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.format.keyforms import is_beginning
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
 
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5
 _RUNS_SHOWN: Final = 10
+_NODES_SHOWN: Final = 5
 
 
 def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -> NodeName | None:
@@ -42,6 +44,24 @@ def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -
     )
 
 
+def begins(graph: Graph, url: str, at: object) -> NodeName | None:
+    """Return the node whose id begins so, with 8 characters or more; None where there is none.
+
+    Raises
+    ------
+    InvalidInputError
+        Several do; the message names them.
+    """
+    if not isinstance(at, str) or not is_beginning(at):
+        return None
+    found = [name for node, name in graph.nodes.items() if node.startswith(at)]
+    if len(found) > 1:
+        shown = ", ".join(f"{name.node} (step {name.step})" for name in found[:_NODES_SHOWN])
+        more = ", ..." * (len(found) > _NODES_SHOWN)
+        raise InvalidInputError(f"the ids of {len(found)} nodes in {url} begin with {at!r}: {shown}{more}")
+    return found[0] if found else None
+
+
 def check_run(graph: Graph, url: str, run: str | int | None) -> None:
     """Refuse a run that has no state, naming those that have, and a number that two runs took at once."""
     ids = sorted({n.run_id for n in graph.nodes.values() if n.run == run and n.node not in graph.hidden})
@@ -51,8 +71,9 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
             f"name one of them by its id, {' or '.join(map(repr, ids[:_RUNS_SHOWN]))}"
         )
     if run is not None and graph.latest(run) is None:
-        there = sorted({name.run for name in graph.nodes.values() if name.node not in graph.hidden})
-        shown = ", ".join(map(str, there[:_RUNS_SHOWN])) + ", ..." * (len(there) > _RUNS_SHOWN)
+        there = sorted({(n.run, n.run_id) for n in graph.nodes.values() if n.node not in graph.hidden})
+        shown = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
+        shown += ", ..." * (len(there) > _RUNS_SHOWN)
         raise NotFoundError(f"there is no run {run!r:.100} in {url}; its runs are {shown or 'none yet'}")
 
 

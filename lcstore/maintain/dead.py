@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
 from lcstore.errors import ConflictError, NotFoundError, StorageError
 from lcstore.format import keys
+from lcstore.graph.refs import NodeName
 from lcstore.index.contents import Contents
 from lcstore.storage.backend import Backend, storage_clock
 from lcstore.storage.survey import spread
@@ -70,18 +72,7 @@ def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: b
     commits = _commits(contents)
     idle = [min(found) for edge, found in contents.data.items() if edge not in contents.stored]
     idle += [keys.layout_key(digest) for digest in contents.idle_layouts]
-    wanted = [key for saves in commits for key in saves] + idle
-
-    def created(key: str) -> float | None:
-        try:
-            return backend.created(key)
-        except NotFoundError:
-            return None
-
-    at = dict(zip(wanted, spread(created, wanted), strict=True))
-    now = time.time() if dry_run else storage_clock(backend)
-    if now is None or (wanted and all(moment is None for moment in at.values())):
-        raise StorageError("this target does not tell when an object was stored: a grace cannot be cut short")
+    now, at = _times(backend, [key for saves in commits for key in saves] + idle, dry_run=dry_run)
     rhythms = [[moment for key in saves if (moment := at[key]) is not None] for saves in commits]
     newest = max((saves for saves in rhythms if saves), key=lambda saves: saves[-1], default=[])
     # What no record names may be of a save under way: of the run that saved last, more likely than not.
@@ -93,6 +84,14 @@ def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: b
     if not least.is_enough and not dry_run:
         raise ConflictError(f"{not_yet(least)}; nothing was deleted. If it is dead, ask again then")
     return least
+
+
+def silence_of(backend: Backend, names: Iterable[NodeName], grace: float, *, dry_run: bool) -> Silence:
+    """Return how long one run has not saved, given its nodes; what no record names may be another's."""
+    saves = _last_saves(names)
+    now, at = _times(backend, saves, dry_run=dry_run)
+    rhythm = [moment for key in saves if (moment := at[key]) is not None]
+    return Silence(now - rhythm[-1] if rhythm else float("inf"), max(LEAST, _needed(rhythm, grace)))
 
 
 def not_yet(silence: Silence) -> str:
@@ -127,8 +126,30 @@ def _commits(contents: Contents) -> list[list[str]]:
     runs = defaultdict(list)
     for name in contents.graph.nodes.values():
         runs[name.run, name.run_id].append(name)
-    ordered = (sorted(names, key=lambda name: name.order)[-_SAVES:] for names in runs.values())
-    return [[keys.node_key(name) for name in names] for names in ordered]
+    return [_last_saves(names) for names in runs.values()]
+
+
+def _last_saves(names: Iterable[NodeName]) -> list[str]:
+    """Return the keys of the last commits among some nodes, in order."""
+    return [keys.node_key(name) for name in sorted(names, key=lambda name: name.order)[-_SAVES:]]
+
+
+def _times(backend: Backend, wanted: list[str], *, dry_run: bool) -> tuple[float, dict[str, float | None]]:
+    """Return what time it is, and when each object was stored; None where it is gone."""
+
+    def created(key: str) -> float | None:
+        try:
+            return backend.created(key)
+        except NotFoundError:
+            return None
+
+    at = dict(zip(wanted, spread(created, wanted), strict=True))
+    now = time.time() if dry_run else storage_clock(backend)
+    if now is None or (wanted and all(moment is None for moment in at.values())):
+        raise StorageError(
+            "this target does not tell when an object was stored: nothing shows that a run is dead"
+        )
+    return now, at
 
 
 def _needed(saves: list[float], grace: float) -> float:

@@ -57,14 +57,14 @@ class Retired:
 
 @dataclass(frozen=True)
 class RetireReport:
-    """What a retention rule decided.
+    """What is let go of, and what stays: by a retention rule, or of one run.
 
     Attributes
     ----------
     url, dry_run
         The URL of the store, and whether nothing was changed.
     kept
-        Steps of the states that stay, each revision by itself.
+        Steps of the states that stay, each revision by itself: of the run, where one is let go of.
     kept_by
         By node, in the order of `kept`: what keeps it.
     retired
@@ -105,7 +105,7 @@ def retire_by(
     """
     index.refresh(full=True)
     records = index.shown(on_progress)
-    broken = _broken(backend, index, records)
+    broken = known_broken(backend, index, records)
     whole = {node: record for node, record in records.items() if node not in broken}
     decision = decide(rule, _candidates(index, whole))
     notes = [*decision.notes, *_notes(backend, records, broken)]
@@ -133,10 +133,13 @@ def retire_node(
     name = graph.nodes[node]
     if node in tips(_as_candidates(graph.nodes.values())) - index.marks.superseded:
         again = shlex.quote(f"{backend.url}@{node}")
+        shown = {one.run_id for one in graph.nodes.values() if one.node not in graph.hidden}
+        whole = f"lcstore retire {shlex.quote(backend.url)} --run {name.run_id}"
+        wrong = f". Where the whole run is not wanted: `{whole}`" if len(shown) > 1 else ""
         raise InvalidInputError(
             f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from "
             "it. Where it went astray, go on from an earlier step with store.rewind(step), and save; "
-            f"then `lcstore retire {again} --apply`"
+            f"then `lcstore retire {again} --apply`{wrong}"
         )
     if node in index.marks.pinned:
         held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
@@ -159,7 +162,7 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
     run_all(executor, [partial(put, one) for one in going])
 
 
-def _broken(backend: Backend, index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:
+def known_broken(backend: Backend, index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:
     """Return the states that are known not to restore, each with the key of an object that it lacks.
 
     Such a state is none of those that a rule keeps: it would take the place of a good one.

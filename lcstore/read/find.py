@@ -41,7 +41,8 @@ def named(reader: Reader, at: At, run: int | str | None = None) -> NodeName:
     reader
         What reads. The best state by a metric is looked for with a listing of its own.
     at
-        A step (its newest revision), ``"latest"`` or None, ``"best:loss"``, a tag, or a node's id.
+        A step (its newest revision), ``"latest"`` or None, ``"best:loss"``, a tag, or a node's id, or 8
+        characters of it or more.
     run
         Look only at the states of this run number or run id.
 

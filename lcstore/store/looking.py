@@ -86,9 +86,9 @@ class Looking(Handle):
         ----------
         at
             A step (its newest revision), ``"latest"`` (the default), ``"best:loss"`` (the least; or
-            ``"best:accuracy:max"``), a tag, or a node's id. Other processes may save to the same store. So
-            for a handle that has saved, the latest is that of its own run. For any other, it is the latest
-            of all.
+            ``"best:accuracy:max"``), a tag, or a node's id (or 8 characters of it or more). Other processes
+            may save to the same store. So for a handle that has saved, the latest is that of its own run.
+            For any other, it is the latest of all.
         run
             Look only at the states of this run: its number as `lcstore ls` shows it, or its id.
         names

@@ -13,6 +13,7 @@ from lcstore.format.markkeys import WHOLE_STATE
 from lcstore.maintain.collect import Collector, CollectReport
 from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
+from lcstore.maintain.wrongrun import retire_run
 from lcstore.read.find import named
 from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
     from lcstore.store.nightly import MaintainReport
-
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -105,6 +105,33 @@ class Upkeep(Handle):
         gone = retire_node(self._backend, self._index, self._executor, node, reason, dry_run=dry_run)
         self._log_done(gone, dry_run=dry_run)
         return gone
+
+    def retire_run(
+        self, run: int | str, reason: str = "", *, run_is_dead: bool = False, dry_run: bool = False
+    ) -> RetireReport:
+        """Let go of a whole run, its latest state too: of two that were begun in one store, the wrong one.
+
+        Parameters
+        ----------
+        run
+            Its number, or its id.
+        reason, dry_run
+            As for `retire`.
+        run_is_dead
+            Let go of it though it saved lately. If it is alive all the same, its next save is an anchor.
+
+        Raises
+        ------
+        InvalidInputError
+            Two runs have that number, or nothing else in the store can be restored.
+        ConflictError
+            It saved lately: it may be alive.
+        """
+        self._check_open() if dry_run else self._check_writable()
+        how = {"run_is_dead": run_is_dead, "dry_run": dry_run}
+        report = retire_run(self._backend, self._index, self._executor, run, reason, **how)
+        self._log_done(report, dry_run=dry_run)
+        return report
 
     def retain(
         self, keep: Retention | str, *, dry_run: bool = False, on_progress: OnProgress | None = None

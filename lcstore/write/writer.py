@@ -329,7 +329,7 @@ class Writer:
 
         Whatever it condemns from now on, it lists the records once more and finds this one. What this
         handle committed before needs no such look, as the latest node of every run is kept: unless it was
-        retired all the same, by a repair or by a run that went on from an earlier state.
+        retired all the same: by a repair, by a run that went on from an earlier state, or with its whole run.
         """
         assert self.head is not None
         record = self.index.record(self.head.node)

@@ -22,6 +22,7 @@ from typer.testing import CliRunner, Result
 import lcstore
 from lcstore.cli import answer, examine
 from lcstore.cli.app import app
+from lcstore.cli.commands.ls import _brief_ids
 from lcstore.cli.table import Table
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
@@ -101,6 +102,30 @@ def test_ls_has_one_line_for_each_state(saved):
     lines = call("ls", saved).stdout.splitlines()
     assert len(lines) == 4
     assert lines[0].split()[0] == "step"
+
+
+def test_ls_tells_states_of_one_step_apart(saved, tmp_path, monkeypatch):
+    assert "node" not in call("ls", saved).stdout
+    url = shutil.copytree(saved, str(tmp_path / "twice"))
+    with lcstore.open(url) as store:
+        store.save(20, {"other": np.zeros(3)})
+    states = document("ls", url)["states"]
+    monkeypatch.setattr(answer, "width_of", lambda _: 80)
+    for options in ([], ["--fast"], ["--retired"]):
+        header, *lines = call("ls", url, *options).stdout.splitlines()
+        assert header.split()[:2] == ["step", "node"]
+        for state, line in zip(states, lines, strict=False):
+            assert len(line) <= 80
+            brief = line.split()[1]
+            assert state["node"].startswith(brief)
+            assert document("show", f"{url}@{brief}")["node"] == state["node"]
+
+
+def test_the_beginning_of_an_id_is_no_number():
+    digits, other, alike = "1" * 12 + "a" + "0" * 19, "1" * 12 + "b" + "0" * 19, "f" * 32
+    number = "2" * 32
+    brief = {digits: digits[:13], other: other[:13], alike: "f" * 8, number: number}
+    assert _brief_ids([*brief]) == brief
 
 
 def test_ls_breaks_no_word_in_a_narrow_terminal(saved, monkeypatch):

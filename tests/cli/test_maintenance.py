@@ -266,6 +266,27 @@ def test_the_latest_of_a_run_goes_once_the_run_was_rewound(run):
     assert 290 not in steps(run)
 
 
+def test_of_two_runs_the_wrong_one_goes_with_its_latest_state(run):
+    with lcstore.open(run) as other:
+        for step in (7, 17):
+            info = other.save(step, {"other": np.zeros(3)})
+        run_id = other.info(info.node).run_id
+    refused = call("retire", f"{run}@17").stderr
+    assert refused.count("`") == 4
+    named = refused.split("`")[3]
+    assert shlex.split(named) == ["lcstore", "retire", run, "--run", run_id]
+    shown = call(*shlex.split(named)[1:], "--reason", "twice")
+    assert "may be alive" in shown.stdout
+    assert 17 in steps(run)
+    assert "--run-is-dead" in call("retire", run, "--run", "2", "--apply").stderr
+    shown = call("retire", run, "--run", run_id, "--reason", "begun twice", "--run-is-dead")
+    result = call(*shlex.split(shown.stdout.rpartition("lcstore ")[2]))
+    assert "0 states of the run kept, 2 retired" in result.stdout
+    assert steps(run) == list(range(0, 300, 10))
+    assert "the only states" in call("retire", run, "--run", "1", "--run-is-dead").stderr
+    assert "its runs are 1 (" in call("retire", run, "--run", "2").stderr
+
+
 def test_a_rule_lets_go_of_nothing_that_is_pinned_or_the_latest(run):
     call("pin", f"{run}@150")
     call("retain", run, "--keep", "latest:1", "--apply")
@@ -337,7 +358,8 @@ def test_a_short_grace_is_refused(slow):
     [["compact"], ["retain", "x"], ["retain", "x", "--keep", "foo:3"],
      ["compact", "x", "--max-bytes", "10 parsec"], ["compact", "x", "--max-seconds", "soon"],
      ["compact", "x", "--workers", "0"], ["collect", "x", "--grace", "soon"],
-     ["collect", "x", "--run-is-dead"], ["retire", "x"],
+     ["collect", "x", "--run-is-dead"], ["retire", "x"], ["retire", "x@1", "--run", "2"],
+     ["retire", "x@1", "--run-is-dead"],
      ["retire", "x@1", "--keep", "latest:3"], ["tag", "x@1"], ["tag", "x", "y"], ["untag", "x"],
      ["tag", "x@1", "latest"], ["unpin", "x"], ["pin", "x", "--by", "y"]],
 )  # fmt: skip
@@ -380,15 +402,19 @@ def test_the_commands_of_the_document(filled, tmp_path, monkeypatch):
     # Showing comes before doing, and bringing a state back before the collect that makes it too late.
     does = [("--apply" in line) * (1 + bool(re.search("collect|maintain", line))) for line in lines]
     order = {line: max(how, "NODE" in line) for line, how in zip(lines, does, strict=True)}
+    order |= {line: -1 for line in lines if "e1d30bf9" in line}  # the run is none of the latest states kept
     lines.sort(key=order.__getitem__)
+    with lcstore.open("runs/gpt") as other:
+        run_id = other.info(other.save(5, {"other": np.zeros(3)}).node).run_id
     for line in lines:
-        if "--run-is-dead" in line:
+        if "--run" in line:
             for path in Path("runs").rglob("*"):
                 os.utime(path, (1e9, 1e9))
         words = shlex.split(line)
         assert words[0] == "lcstore"
         retired = [s["node"] for s in document("ls", "runs/gpt", "--retired")["states"] if s["retired"]]
         words = [word.replace("NODE", retired[0] if retired else "NODE") for word in words]
+        words = [run_id if word == "e1d30bf9" else word for word in words]
         result = call(*words[1:])
         assert result.exit_code == 0, (line, result.output)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,8 +54,8 @@ def ls(
 ) -> None:
     """List the states of a store, by step; or the stores below a URL that is none itself.
 
-    Stores are looked for four folders deep. What has no room in the terminal is left out, and told: --json
-    has all.
+    Where states share a step, the beginnings of their nodes' ids tell them apart: URL@ID names one. Stores
+    are looked for four folders deep. What has no room in the terminal is left out, and told: --json has all.
     """
     with answering(url, as_json, options, pairs) as answer:
         below = _below(answer)
@@ -66,9 +66,8 @@ def ls(
         with answer.store() as store, answer.progress(words) as on_progress:
             found = store.states(records=not fast, limit=limit, retired=retired, on_progress=on_progress)
             hidden = 0 if found else len(store.states(records=False, retired=True))
-        # To bring a retired state back its node has to be named.
-        columns = (*(_FAST if fast else _COLUMNS), *["node"] * retired)
-        shown = _table(found, columns) if found else [_why_none(answer, hidden)]
+        columns = _FAST if fast else _COLUMNS
+        shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden)]
         answer.give({"url": url, "states": map(_facts, found)}, shown)
         broken = [state for state in found if state.problem is not None]
         if broken:
@@ -147,17 +146,32 @@ def marked(state: Listed) -> str:
     return ", ".join(mark for mark, true in marks.items() if true)
 
 
-def _table(found: list[Listed], columns: tuple[str, ...]) -> Iterator[Table]:
-    shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns], one_line=True)
+def _table(found: list[Listed], columns: tuple[str, ...], *, named: bool) -> Iterator[Table]:
+    """Yield the states; with their nodes where steps and runs do not tell them apart, or they are `named`."""
     ids: defaultdict[int, set[str]] = defaultdict(set)
     for state in found:
         ids[state.run].add(state.run_id)
+    shared = {run for run, those in ids.items() if len(those) > 1}
+    if named or shared or len({state.step for state in found}) < len(found):
+        columns = ("step", "node", *columns[1:])
+    brief = _brief_ids([state.node for state in found])
+    shown = Table(*columns, right=_NUMBERS, spare=[name for name in _SPARE if name in columns], one_line=True)
     for state in found:
-        cells = _cells(state)
-        if len(ids[state.run]) > 1:  # they began at the same time, and their ids tell them apart
+        cells = _cells(state) | {"node": brief[state.node]}
+        if state.run in shared:  # they began at the same time, and their ids tell them apart
             cells["run"] = f"{state.run} ({state.run_id})"
         shown.row(*(cells[name] for name in columns))
     yield shown
+
+
+def _brief_ids(nodes: list[str]) -> dict[str, str]:
+    """Return as much of each id as names it: a number alone would be a step."""
+    begun = Counter(node[:size] for node in nodes for size in range(8, 33))
+
+    def names(text: str) -> bool:
+        return begun[text] == 1 and not text.isdigit()
+
+    return {node: next(filter(names, (node[:size] for size in range(8, 33))), node) for node in nodes}
 
 
 def _cells(state: Listed) -> dict[str, object]:
@@ -166,7 +180,6 @@ def _cells(state: Listed) -> dict[str, object]:
     cells |= {
         "step": state.step,
         "": marked(state),
-        "node": state.node,
         "run": state.run,
         "kind": state.kind,
         "stored": "",

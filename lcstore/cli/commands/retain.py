@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from lcstore.cli.answer import answering
 from lcstore.cli.arguments import Apply, AsJson, Keep, Options, Pairs, Url, as_typed, retention_of
-from lcstore.cli.decision import counts, decision
-from lcstore.cli.foreseen import foresee, foreseen
-from lcstore.cli.table import Table
-
-if TYPE_CHECKING:
-    from lcstore.maintain.retire import RetireReport
-    from lcstore.maintain.sizing import Forecast
+from lcstore.cli.decision import decided
+from lcstore.cli.foreseen import foresee
 
 
 def retain(
@@ -35,17 +28,5 @@ def retain(
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
             report = store.retain(retention, dry_run=not apply, on_progress=on_progress)
             forecast = None if apply else foresee(store, report.retired)
-        answer.give(report, _shown(answer.quoted, report, as_typed(keep), forecast), forecast=forecast)
-
-
-def _shown(url: str, report: RetireReport, keep: str, forecast: Forecast | None) -> Iterator[Table | str]:
-    yield decision(report)
-    yield from foreseen(forecast)
-    yield from (f"Note: {note}" for note in report.notes)
-    yield f"{counts(report)}."
-    if report.dry_run and report.retired:
-        command = f"lcstore retain {url} --keep {shlex.quote(keep)} --apply"
-        yield f"Nothing was changed. To do it: {command}"
-    elif report.retired:
-        yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
-        yield "To bring a state back before that: lcstore pin URL@NODE"
+        command = f"lcstore retain {answer.quoted} --keep {shlex.quote(as_typed(keep))}"
+        answer.give(report, decided(answer.quoted, report, command, forecast), forecast=forecast)

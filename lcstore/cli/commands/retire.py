@@ -1,4 +1,4 @@
-"""``lcstore retire``: let go of one state."""
+"""``lcstore retire``: let go of one state, or of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import Apply, AsJson, AtState, Moved, Options, Pairs, state_of
+from lcstore.cli.arguments import Apply, AsJson, AtState, Moved, Options, Pairs, as_run, state_of
+from lcstore.cli.decision import decided
 from lcstore.cli.foreseen import foresee, foreseen
 from lcstore.cli.table import Table
 
@@ -19,8 +20,16 @@ if TYPE_CHECKING:
 
 
 def retire(
-    target: Annotated[str, typer.Argument(metavar="URL@STEP", help="The state.")],
+    target: Annotated[
+        str, typer.Argument(metavar="URL@STEP", help="The state; the store alone, with --run.")
+    ],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept in the record.")] = "",
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="All states of this run, by number or id.")
+    ] = None,
+    run_is_dead: Annotated[
+        bool, typer.Option("--run-is-dead", help="With --run: let go of it though it saved lately.")
+    ] = False,
     apply: Apply = False,
     at: AtState = None,
     keep: Moved = None,
@@ -28,14 +37,21 @@ def retire(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Let go of one state. Only shows it, unless --apply is given.
+    """Let go of one state, or of a run. Only shows it, unless --apply is given.
 
     A retired state is hidden, and deleted by a later collect; until that collect has begun `lcstore pin`
-    brings the state back. The latest state of a run, and a pinned one, are refused.
+    brings the state back. The latest state of a run, and a pinned one, are refused. With --run all states of
+    a run go but pinned ones, if it was silent for twice as long as its saves were apart (a minute at least).
     """
     if keep is not None:
         raise typer.BadParameter("retire lets go of one state; by a rule: lcstore retain URL --keep ...")
     url, state = state_of(target, at)
+    if run is not None or run_is_dead:
+        if run is None or state is not None:
+            raise typer.BadParameter("a run is named without a state: lcstore retire URL --run RUN")
+        with answering(url, as_json, options, pairs) as answer:
+            _retire_run(answer, as_run(run), reason, run_is_dead=run_is_dead, apply=apply)
+        return
     if state is None:
         raise typer.BadParameter("name the state: URL@STEP; for a rule: lcstore retain URL --keep 'latest:3'")
     with answering(url, as_json, options, pairs) as answer:
@@ -44,6 +60,15 @@ def retire(
             forecast = None if apply else foresee(store, [gone])
         shown = _done(answer, gone) if apply else _would(answer, gone, reason, forecast)
         answer.give(gone, shown, url=answer.url, dry_run=not apply, forecast=forecast)
+
+
+def _retire_run(answer: Answer, run: int | str, reason: str, *, run_is_dead: bool, apply: bool) -> None:
+    with answer.store(writable=apply) as store:
+        report = store.retire_run(run, reason, run_is_dead=run_is_dead, dry_run=not apply)
+        forecast = None if apply else foresee(store, report.retired)
+    command = f"lcstore retire {answer.quoted} --run {run}"
+    command += f" --reason {shlex.quote(reason)}" * bool(reason) + " --run-is-dead" * run_is_dead
+    answer.give(report, decided(answer.quoted, report, command, forecast, " of the run"), forecast=forecast)
 
 
 def _done(answer: Answer, gone: Retired) -> Iterator[str]:

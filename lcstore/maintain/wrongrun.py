@@ -1,0 +1,104 @@
+"""Letting go of a whole run, its latest state too: of two that were begun in one store, the wrong one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import Executor
+
+from lcstore.errors import ConflictError, InvalidInputError
+from lcstore.format.markkeys import SUPERSEDED, WHOLE_STATE
+from lcstore.graph.refs import NodeName
+from lcstore.index.index import Index
+from lcstore.index.kinds import read_store_record
+from lcstore.index.resolve import check_run
+from lcstore.maintain.dead import not_yet, silence_of
+from lcstore.maintain.retire import Retired, RetireReport, known_broken, put_retired
+from lcstore.storage.backend import Backend
+
+
+def retire_run(
+    backend: Backend,
+    index: Index,
+    executor: Executor,
+    run: int | str,
+    reason: str,
+    *,
+    run_is_dead: bool,
+    dry_run: bool,
+) -> RetireReport:
+    """Let go of all states of a run that are not pinned.
+
+    Its latest state is marked as superseded first. A writer of the run that is alive all the same sees that
+    in the listing after its next commit, and saves the state again, as an anchor.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such run.
+    InvalidInputError
+        Two runs have that number, or no other state of the store is whole.
+    ConflictError
+        The run saved lately, and nobody says that it is dead.
+    CorruptionError
+        A record cannot be read: nothing is decided about states of which not all is known.
+    """
+    index.refresh(full=True)
+    ours = _nodes_of(index, backend.url, run)
+    latest = ours[-1]
+    shown = sorted((n for n in ours if n.node not in index.marks.hidden), key=lambda n: (n.step, n.order))
+    kept = [name for name in shown if name.node in index.marks.pinned]
+    why = reason or f"run {latest.run} was let go of"
+    going = [Retired(n.step, n.node, WHOLE_STATE, why) for n in shown if n not in kept]
+    _check_others(backend, index, latest, {one.node for one in going})
+    notes = [*_tags_that_go(index, going)]
+    if not run_is_dead:
+        notes += _signs_of_life(backend, ours, dry_run=dry_run)
+    if not dry_run:
+        superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
+        put_retired(backend, executor, [superseded] * (latest in shown and latest not in kept))
+        put_retired(backend, executor, going)
+        index.refresh(full=True)
+    kept_by: dict[str, tuple[str, ...]] = {name.node: ("pinned",) for name in kept}
+    steps = tuple(name.step for name in kept)
+    return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
+
+
+def _nodes_of(index: Index, url: str, run: int | str) -> list[NodeName]:
+    """Return all nodes of a run, in order of commit; of one that has a state that is not let go of."""
+    if run is None:
+        raise InvalidInputError("name the run, by its number or id: retire_run(2)")
+    check_run(index.graph, url, run)
+    latest = index.graph.latest(run)
+    assert latest is not None
+    names = (n for n in index.graph.nodes.values() if (n.run, n.run_id) == (latest.run, latest.run_id))
+    return sorted(names, key=lambda name: name.order)
+
+
+def _check_others(backend: Backend, index: Index, latest: NodeName, going: set[str]) -> None:
+    """Refuse to let go of all that can be restored."""
+    records = index.shown()
+    if going and not records.keys() - going - known_broken(backend, index, records).keys():
+        raise InvalidInputError(
+            f"run {latest.run} ({latest.run_id}) has the only states of {backend.url} that can be restored: "
+            "they stay. A whole store is deleted by `lcstore rm`"
+        )
+
+
+def _tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
+    """Yield which tags find nothing any more, or another state."""
+    nodes = {one.node for one in going}
+    tags = [repr(tag) for tag, node in sorted(index.tagged().items()) if node in nodes]
+    if tags:
+        more = f" and {len(tags) - 5} others" if len(tags) > 5 else ""
+        yield f"tags of states that go: {', '.join(tags[:5])}{more}. A pin keeps a state, a tag does not"
+
+
+def _signs_of_life(backend: Backend, ours: Iterable[NodeName], *, dry_run: bool) -> list[str]:
+    """Refuse to let go of a run that saved lately; in a dry run, return a note that this would be refused."""
+    silence = silence_of(backend, ours, read_store_record(backend).grace_seconds, dry_run=dry_run)
+    if silence.is_enough:
+        return []
+    force = "If it is dead, say so: --run-is-dead, or run_is_dead=True"
+    if not dry_run:
+        raise ConflictError(f"{not_yet(silence)}; nothing was let go of. {force}")
+    return [f"now this would be refused: {not_yet(silence)}. {force}"]
