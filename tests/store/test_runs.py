@@ -11,6 +11,8 @@ import pytest
 
 import lcstore
 from lcstore import InvalidInputError, NotFoundError
+from lcstore.format import keys
+from lcstore.format.records import StoreRecord
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -52,8 +54,9 @@ def test_a_run_is_named_by_number_or_id():
         assert store.restore("best:loss", run=2)["n"] == 3
         assert store.resume(10, run=1)["n"] == 1
         assert store.save(30, state(4)).base == first.at(10, run=1).node
-        with pytest.raises(NotFoundError, match=r"no run 9.*its runs are 1, 2, 3"):
-            store.restore(run=9)
+        for ask in (store.restore, store.latest_step):
+            with pytest.raises(NotFoundError, match=r"no run 9.*its runs are 1, 2, 3"):
+                ask(run=9)
         with pytest.raises(NotFoundError, match=r"no state 20 "):
             store.restore(20, run=2)
         with pytest.raises(InvalidInputError, match="names one state"):
@@ -272,7 +275,22 @@ def test_a_number_that_two_runs_took_at_once_is_refused():
         with pytest.raises(InvalidInputError, match="2 runs that began at the same time") as caught:
             store.restore("latest", run=1)
         assert all(repr(one) in str(caught.value) for one in ids)
+        with pytest.raises(InvalidInputError, match="2 runs that began at the same time"):
+            store.latest_step(run=1)
+        assert store.latest_step() in (0, 1)
         assert {store.at("latest", run=one).step for one in ids} == {0, 1}
+
+
+def test_where_there_is_no_store_yet_it_is_said(tmp_path):
+    with lcstore.open(tmp_path / "new") as store:
+        for ask in (store.restore, store.info, store.at):
+            with pytest.raises(NotFoundError, match="there is no store at"):
+                ask()
+        assert store.latest_step() is None
+    backend = MemoryBackend.fresh()
+    backend.put(keys.STORE_KEY, StoreRecord().to_bytes())
+    with lcstore.open(backend) as store, pytest.raises(NotFoundError, match="it holds none"):
+        store.restore()
 
 
 def test_wrong_arguments_are_told_by_what_they_are():
