@@ -422,7 +422,8 @@ def test_help_imports_nothing_heavy():
 
 
 def test_commands_that_people_look_for_are_answered():
-    for wanted, said in (("restore", "lcstore.open(URL).restore(STEP)"), ("delete", "lcstore rm URL")):
+    hints = {"restore": "open(URL).restore(STEP)", "delete": "lcstore rm URL", "history": "history(NAME)"}
+    for wanted, said in hints.items():
         result = call(wanted, "runs/gpt")
         assert result.exit_code == 2
         told = " ".join(result.stderr.replace("│", " ").split())
