@@ -37,6 +37,7 @@ _INSTEAD: Final = {
     **dict.fromkeys(("restore", "load", "resume"), "in Python: lcstore.open(URL).restore(STEP)"),
     **dict.fromkeys(("export", "convert"), "in Python: torch.save(store.restore(STEP), path)"),
     **dict.fromkeys(("delete", "remove"), "lcstore retire URL@STEP for a state, lcstore rm URL for a store"),
+    "history": "in Python: lcstore.open(URL).history(NAME)",
     "save": "in Python: lcstore.open(URL).save(step, state)",
     "copy": "lcstore cp URL URL",
 }

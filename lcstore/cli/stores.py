@@ -55,11 +55,12 @@ def _look(answer: Answer, url: str) -> Found:
 
 
 def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
-    numbers = ("steps", "latest step", "weights")
-    shown = Table("store", *numbers, "", right=numbers, spare=("weights",), one_line=True)
+    numbers = ("steps", "latest step", "weights alone")
+    shown = Table("store", *numbers, "", right=numbers, spare=("weights alone",), one_line=True)
     for one in found:
         nbytes = "" if one.bytes_weights is None else size(one.bytes_weights)
         facts = ("", "", "") if one.problem else (one.steps, one.latest_step, nbytes)
         shown.row(one.url, *facts, "cannot be listed" if one.problem else "")
     yield shown
-    yield f"{len(found)} {'store' if len(found) == 1 else 'stores'} below {answer.url}"
+    below = f"{len(found)} {'store' if len(found) == 1 else 'stores'} below {answer.url}"
+    yield f"{below}. The bytes of all that one holds: lcstore stats"

@@ -15,11 +15,11 @@ from lcstore.format.bodies import split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef, NodeName
-from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG
+from lcstore.index.kinds import EDGE, LAYOUT, NODE, TAG, is_store
 from lcstore.index.listing import LATEST, READING, Listing, Order
 from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node
 from lcstore.index.reading import Records, read_all, read_listed
-from lcstore.index.resolve import absent, begins, check_run, holds, resolved
+from lcstore.index.resolve import absent, begins, check_run, holds, no_store, resolved
 from lcstore.state.join import join
 from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
@@ -160,12 +160,18 @@ class Index:
             if found is None and tag is None:
                 found = begins(self.graph, self.backend.url, at)
             if found is None and tag is None:
-                raise absent(self.graph, self.tagged(), self.backend.url, at)
+                raise self._absent(at)
             name = found if tag is None or tag.node is None else self.graph.nodes[tag.node]
         if tag is not None:
             self._records.get(TAG, markkeys.tag_key(tag))  # the record, not its name, is what is believed
         assert name is not None
         return name
+
+    def _absent(self, at: object) -> NotFoundError:
+        """Return the error that says that there is no such node, or no store at all."""
+        if not self.graph.nodes and not is_store(self.backend):
+            return no_store(self.backend.url)
+        return absent(self.graph, self.tagged(), self.backend.url, at)
 
     def latest(self, run: int | str | None = None) -> NodeName | None:
         """Return the latest node: of a run, or else of the run that commits here, or else of all."""

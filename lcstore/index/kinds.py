@@ -121,6 +121,17 @@ def read_store_record(backend: Backend) -> StoreRecord:
         return record
 
 
+def is_store(backend: Backend) -> bool:
+    """Return whether there is a store, damaged or not."""
+    try:
+        read_store_record(backend)
+    except NotFoundError:
+        return False
+    except CorruptionError:
+        pass
+    return True
+
+
 def store_record_at(backend: Backend, key: str) -> StoreRecord:
     """Return ``lcstore.json``, or the copy of it, under a key; errors as for `read_store_record`."""
     try:

@@ -85,6 +85,11 @@ def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundE
     return NotFoundError(f"there is {what} in {url}; {_retired(graph, at)}{holds(graph, url, tags, at)}")
 
 
+def no_store(url: str) -> NotFoundError:
+    """Return the error that says that nothing was saved here yet."""
+    return NotFoundError(f"there is no store at {url}; mode 'a' creates one on the first save")
+
+
 def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -> str:
     """Return what a store holds, and the steps or tags that may have been meant, for a message."""
     steps = graph.steps()

@@ -41,6 +41,8 @@ class Listed:
         Whether it was let go of, and is not pinned.
     condemned
         Whether a collector is deleting it: it cannot be brought back.
+    without
+        Pools that it lacks: they were let go of, or lost to damage.
     info
         What its record says; None where records were not read, or this one could not be.
     problem
@@ -60,6 +62,7 @@ class Listed:
     pinned_by: tuple[str, ...] = ()
     retired: bool = False
     condemned: bool = False
+    without: tuple[str, ...] = ()
     info: StepInfo | None = None
     problem: LcstoreError | None = None
 
@@ -104,6 +107,7 @@ class _Labels:
             pinned_by=tuple(sorted(self.pins.get(name.node, ()))),
             retired=name.node in self.marks.hidden,
             condemned=name.node in self.marks.hidden and name.node in self.condemned,
+            without=tuple(sorted(self.marks.stripped.get(name.node, ()))),
         )
 
 

@@ -100,6 +100,6 @@ class Node:
         if gone:
             first = format_name(self.layout.tensors[gone[0]].name)
             raise NotFoundError(
-                f"{len(gone)} tensors of this state were let go, {first!r} among them: "
-                "restore the rest with names=, say names='model/**'"
+                f"{len(gone)} tensors of this state are not there any more, {first!r} among them: they were "
+                "let go, or lost to damage. Restore the rest with names=, say names='model/**'"
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import fsspec
@@ -87,6 +88,19 @@ def is_near(backend: Backend) -> bool:
 def keeps_twice(backend: Backend) -> bool:
     """Return whether a target keeps its objects several times by itself, as buckets do."""
     return not (OBJECT_STORES - {"memory"}).isdisjoint(_protocols(backend.url))
+
+
+def bytes_on_disk(backend: Backend) -> int | None:
+    """Return the bytes that a local store takes of its disk, in whole blocks; None where nothing tells."""
+    scheme, _, root = backend.url.partition("://")
+    if scheme != "file" or not hasattr(os.stat_result, "st_blocks"):
+        return None
+    blocks = 0
+    for folder, _, files in os.walk(root):
+        for path in (folder, *(os.path.join(folder, file) for file in files)):
+            with suppress(OSError):  # deleted since it was listed
+                blocks += os.lstat(path).st_blocks
+    return 512 * blocks
 
 
 def _protocols(url: str) -> list[str]:

@@ -359,8 +359,13 @@ class Looking(Handle):
 
         It is what `restore` and `resume` give: of this handle's own run once it has saved, or of `run`;
         otherwise, of all.
+
+        Raises
+        ------
+        NotFoundError, InvalidInputError
+            There is no such run, or two runs have this number.
         """
-        self._reader.listed()
+        check_run(self._reader.listed(), self.url, run)
         latest = self._index.latest(run)
         return None if latest is None else latest.step
 

@@ -15,6 +15,7 @@ from lcstore.format import keys
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
+from lcstore.index.resolve import no_store
 from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
@@ -104,7 +105,7 @@ def open_store(
         found = None
     exists = found is not None
     if not exists and mode in ("r", "r+"):
-        raise NotFoundError(f"there is no store at {backend.url}; mode 'a' creates one on the first save")
+        raise no_store(backend.url)
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
     made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))

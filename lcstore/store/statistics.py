@@ -16,6 +16,7 @@ from lcstore.index.marked import Marks
 from lcstore.index.reading import ReadRecord, read_each
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
+from lcstore.storage.targets import bytes_on_disk
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Stats:
         Of what is stored, what is there only for the case of damage: parity, and second copies.
     orphans, orphan_bytes
         Objects of no record: what interrupted saves left, or saves under way. Not in the total.
+    bytes_on_disk
+        What a local store takes of its disk, in whole blocks; None of other stores.
     unreadable
         The records that could not be read, each with why: the numbers lack them.
     """
@@ -65,6 +68,7 @@ class Stats:
     orphans: int
     orphan_bytes: int
     protection_bytes: int = 0
+    bytes_on_disk: int | None = None
     unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -172,6 +176,7 @@ def stats(backend: Backend, on_progress: OnProgress | None = None) -> Stats:
         orphans=len(orphans),
         orphan_bytes=_sizes(backend, orphans),
         protection_bytes=count.protection + besides + _sizes(backend, listing.below(keys.COPIES)),
+        bytes_on_disk=bytes_on_disk(backend),
         unreadable=count.unreadable,
     )
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +243,28 @@ def test_stats(saved, broken):
     assert len(document("stats", broken, status=1)["unreadable"]) == 1
 
 
+def test_stats_tell_what_whole_blocks_take_of_the_disk(saved):
+    files = [
+        saved,
+        *(os.path.join(folder, one) for folder, *names in os.walk(saved) for one in chain(*names)),
+    ]
+    assert document("stats", saved)["bytes_on_disk"] == sum(512 * os.lstat(file).st_blocks for file in files)
+    assert "as each file takes whole blocks" in call("stats", saved).stdout
+    with lcstore.open("memory://no-blocks") as store:
+        store.save(0, {"model": {"w": np.zeros((8, 8), np.float32)}})
+        assert store.stats().bytes_on_disk is None
+
+
+def test_stats_of_one_are_no_several(tmp_path):
+    with lcstore.open(tmp_path) as store:
+        for step in range(2):
+            store.save(step, {"model": {"w": np.full((8, 8), step, np.float32)}})
+        store.retire(0)
+    told = " ".join(call("stats", str(tmp_path)).stdout.split())
+    assert "1, of 1 step, by 1 run" in told
+    assert "retired 1 state: lcstore collect" in told
+
+
 def test_doctor(saved):
     result = call("doctor")
     assert result.exit_code == 0
@@ -447,7 +469,8 @@ def test_help_imports_nothing_heavy():
 
 
 def test_commands_that_people_look_for_are_answered():
-    for wanted, said in (("restore", "lcstore.open(URL).restore(STEP)"), ("delete", "lcstore rm URL")):
+    hints = {"restore": "open(URL).restore(STEP)", "delete": "lcstore rm URL", "history": "history(NAME)"}
+    for wanted, said in hints.items():
         result = call(wanted, "runs/gpt")
         assert result.exit_code == 2
         told = " ".join(result.stderr.replace("│", " ").split())

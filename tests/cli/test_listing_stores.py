@@ -59,6 +59,7 @@ def test_the_stores_below_a_folder_are_listed(runs):
     assert all(one["bytes_weights"] > 0 for one in told)
     shown = call("ls", f"{runs}/").stdout
     assert "3 stores below" in shown
+    assert "weights alone" in shown
     assert f"{runs}/sweep/lr1" in shown
     assert "1 store below" in call("ls", f"{runs}/sweep/deep").stdout
 

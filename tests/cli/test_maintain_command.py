@@ -79,7 +79,8 @@ def test_it_shows_first_and_does_what_it_showed(url):
 
 def test_each_part_is_reported(url):
     done = call("maintain", url, "--keep", KEEP, "--apply", "--max-bytes", "1MB", "--max-seconds", "1h")
-    for words in ("deleted", "4 states kept, 6 retired", "most edges for a restore", "Verified: 4 states"):
+    verified = "Verified: 4 states", f"For every byte: lcstore verify {shlex.quote(url)} --level checksum"
+    for words in ("deleted", "4 states kept, 6 retired", "most edges for a restore", *verified):
         assert words in done.stdout
 
 

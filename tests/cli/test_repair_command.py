@@ -212,6 +212,45 @@ def test_damage_that_costs_nothing_yet_is_told_and_mended(tmp_path):
     assert "1 object that a repair set aside" in found.stdout
 
 
+def test_a_level_that_reads_no_bytes_says_no_more_than_it_saw(saved, tmp_path):
+    url = tmp_path / "run"
+    with lcstore.open(url) as store:
+        for step in range(3):
+            store.save(step, {"model": {"w": np.full((8, 8), step + 1.5, np.float32)}})
+    max(url.glob("data/*/0/weights-float32.exact/c.0")).unlink()
+    hint = f"For every byte: lcstore verify {url} --level checksum"
+    told = " ".join(call("verify", str(url)).stdout.split())
+    assert "As far as was looked at, everything can be restored" in told
+    assert hint in told
+    told = " ".join(call("verify", str(url), "--level", "checksum").stdout.split())
+    assert ". Everything can be restored" not in told
+    assert "As far as" not in told
+    assert "For every byte" not in told
+
+
+def test_verify_takes_the_same_times_as_other_commands(saved):
+    assert document("verify", str(saved), "--max-seconds", "2h")["complete"]
+    assert call("verify", str(saved), "--max-seconds", "soon").exit_code == 2
+
+
+def test_a_state_without_its_moments_is_no_whole_one(tmp_path):
+    url, rng = tmp_path / "run", np.random.default_rng(0)
+    with lcstore.open(url, durability="none") as store:
+        for step in (0, 10):
+            w, m = (rng.standard_normal((64, 64)).astype(np.float32) for _ in range(2))
+            store.save(step, {"model": {"w.weight": w}, "optim": {"state": {0: {"exp_avg": m}}}})
+    assert "in part" not in call("ls", str(url)).stdout
+    chunk = max(url.glob("data/*/0/first-float32.set/c.0"), key=lambda path: path.stat().st_mtime_ns)
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    assert call("repair", str(url), "--apply").exit_code == 1
+    lines = call("ls", str(url)).stdout.splitlines()
+    assert ["in part" in line for line in lines] == [False, False, True]
+    assert [state["without"] for state in document("ls", str(url))["states"]] == [[], ["first-float32"]]
+    assert "first-float32: let go of, or lost to damage" in call("show", f"{url}@10").stdout
+    with lcstore.open(url, "r") as store, pytest.raises(lcstore.NotFoundError, match="lost to damage"):
+        store.restore(10)
+
+
 def test_a_repair_that_loses_a_state_says_so_by_its_status(broken):
     assert call("repair", str(broken), "--apply").exit_code == 1
     assert call("repair", str(broken), "--apply").exit_code == 0

@@ -11,6 +11,8 @@ import pytest
 
 import lcstore
 from lcstore import InvalidInputError, NotFoundError
+from lcstore.format import keys
+from lcstore.format.records import StoreRecord
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -52,8 +54,9 @@ def test_a_run_is_named_by_number_or_id():
         assert store.restore("best:loss", run=2)["n"] == 3
         assert store.resume(10, run=1)["n"] == 1
         assert store.save(30, state(4)).base == first.at(10, run=1).node
-        with pytest.raises(NotFoundError, match=rf"no run 9.* are 1 \({run_id}\), 2 \(\w+\), 3 \(\w+\)$"):
-            store.restore(run=9)
+        for ask in (store.restore, store.latest_step):
+            with pytest.raises(NotFoundError, match=rf"no run 9.* are 1 \({run_id}\), 2 \(\w+\), 3 \(\w+\)$"):
+                ask(run=9)
         with pytest.raises(NotFoundError, match=r"no state 20 "):
             store.restore(20, run=2)
         with pytest.raises(InvalidInputError, match="names one state"):
@@ -327,38 +330,22 @@ def test_a_number_that_two_runs_took_at_once_is_refused():
         with pytest.raises(InvalidInputError, match="2 runs that began at the same time") as caught:
             store.restore("latest", run=1)
         assert all(repr(one) in str(caught.value) for one in ids)
+        with pytest.raises(InvalidInputError, match="2 runs that began at the same time"):
+            store.latest_step(run=1)
+        assert store.latest_step() in (0, 1)
         assert {store.at("latest", run=one).step for one in ids} == {0, 1}
 
 
-def test_the_beginning_of_an_id_names_a_state():
+def test_where_there_is_no_store_yet_it_is_said(tmp_path):
+    with lcstore.open(tmp_path / "new") as store:
+        for ask in (store.restore, store.info, store.at):
+            with pytest.raises(NotFoundError, match="there is no store at"):
+                ask()
+        assert store.latest_step() is None
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend) as one, lcstore.open(backend) as other:
-        nodes = [handle.save(5, state(n)).node for n, handle in enumerate((one, other))]
-    with lcstore.open(backend) as store:
-        for number, node in enumerate(nodes):
-            for size in (8, 20, 31):
-                assert store.restore(node[:size])["n"] == number
-            with pytest.raises(NotFoundError, match="no state"):
-                store.restore(node[:7])
-        with pytest.raises(NotFoundError, match="no state '00000000'"):
-            store.restore("00000000")
-        assert store.resume(nodes[0][:8])["n"] == 0
-        store.pin(nodes[0][:9])
-        assert store.info(nodes[0]).node == nodes[0]
-        assert [one.pinned_by for one in store.states()] == [("",), ()]
-        store.tag(nodes[1][:8], nodes[0])  # a tag is what its user says
-        assert store.restore(nodes[1][:8])["n"] == 0
-
-
-def test_a_beginning_of_several_ids_is_refused_and_names_them():
-    from lcstore.graph.graph import Graph
-    from lcstore.graph.refs import ROOT, NodeName
-    from lcstore.index.resolve import begins
-
-    names = [NodeName(7, 1, "0" * 8, seq, "abcdef01" * 3 + f"{seq:08x}", ROOT, 0) for seq in range(1, 8)]
-    graph = Graph(names)
-    with pytest.raises(InvalidInputError, match=rf"7 nodes in runs/x.*{names[0].node} \(step 7\).*, \.\.\.$"):
-        begins(graph, "runs/x", "abcdef01")
+    backend.put(keys.STORE_KEY, StoreRecord().to_bytes())
+    with lcstore.open(backend) as store, pytest.raises(NotFoundError, match="it holds none"):
+        store.restore()
 
 
 def test_wrong_arguments_are_told_by_what_they_are():

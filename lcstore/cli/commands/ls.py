@@ -132,7 +132,8 @@ def _facts(state: Listed) -> dict[str, Any]:
 def labels(state: Listed) -> dict[str, Any]:
     """Return the tags, pins and marks that a state got since it was saved, for ``--json``."""
     pins = {"pinned": bool(state.pinned_by), "pinned_by": state.pinned_by}
-    return {"tags": state.tags} | pins | {"retired": state.retired, "condemned": state.condemned}
+    gone = {"retired": state.retired, "condemned": state.condemned, "without": state.without}
+    return {"tags": state.tags} | pins | gone
 
 
 def marked(state: Listed) -> str:
@@ -142,6 +143,7 @@ def marked(state: Listed) -> str:
         "pinned": bool(state.pinned_by),
         "retired": state.retired and not state.condemned,
         "being collected": state.condemned,
+        "in part": bool(state.without),
     }
     return ", ".join(mark for mark, true in marks.items() if true)
 

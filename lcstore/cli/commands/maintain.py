@@ -25,7 +25,7 @@ from lcstore.cli.arguments import (
 )
 from lcstore.cli.commands.collect import collection
 from lcstore.cli.commands.compact import compaction
-from lcstore.cli.commands.verify import findings
+from lcstore.cli.commands.verify import findings, unseen
 from lcstore.cli.decision import counts, decision
 from lcstore.cli.foreseen import foresee, foreseen
 from lcstore.cli.table import Table
@@ -87,7 +87,8 @@ def _shown(
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.ok:
-            yield f"Verified: {report.verified.states} states, {report.verified.objects} objects are there."
+            there = f"{report.verified.states} states, {report.verified.objects} objects are there"
+            yield f"Verified: {there}.{unseen(answer.quoted, report.verified)}"
     yield from foreseen(forecast)
     if report.dry_run and report.ok and not _does(report):
         yield "Nothing to do."

@@ -102,4 +102,6 @@ def _about(info: StepInfo, listed: Listed | None) -> Table:
         about.row("tags", ", ".join(listed.tags))
     if listed is not None and marked(listed):
         about.row("marked", marked(listed))
+    if listed is not None and listed.without:
+        about.row("without", f"{', '.join(listed.without)}: let go of, or lost to damage")
     return about

@@ -21,6 +21,8 @@ _PLAN = ("planned", "bytes_written", "bytes_before", "bytes_after", "longest_bef
 
 #: The share of all bytes from which on protection is worth a hint.
 _MUCH = 0.4
+#: So many times the bytes that are stored, on the disk, are worth a line.
+_WASTED = 1.25
 
 
 def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pairs = None) -> None:
@@ -63,26 +65,32 @@ def _tables(url: str, found: Stats, planned: CompactReport | None) -> Iterator[T
     yield pools
 
 
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
     shown = Table("fact", "is", header=False)
-    runs = "1 run" if found.runs == 1 else f"{found.runs} runs"
-    shown.row("states", f"{found.states}, of {found.steps} steps, by {runs}")
+    shown.row("states", f"{found.states}, of {_some(found.steps, 'step')}, by {_some(found.runs, 'run')}")
     shown.row("anchors, deltas", f"{found.anchors}, {found.deltas}")
     if found.shortcuts:
         shown.row("shortcuts", found.shortcuts)
     shown.row("raw", size(found.bytes_raw["total"]))
     shown.row("stored", size(found.bytes_stored["total"]))
+    if (found.bytes_on_disk or 0) > _WASTED * found.bytes_stored["total"]:
+        shown.row("on the disk", f"{size(found.bytes_on_disk or 0)}, as each file takes whole blocks")
     shown.row("ratio, all counted", f"{found.ratio:.1f}x" if found.bytes_raw["total"] else "")
     if found.protection_bytes:
         most = found.protection_bytes > _MUCH * found.bytes_stored["total"]
         hint = " (the parity of what is small is a copy: durability='none' leaves it out)" if most else ""
         shown.row("against damage", f"{size(found.protection_bytes)} of that: parity and second copies{hint}")
     if found.orphans:
-        shown.row("of no record", f"{found.orphans} objects, {size(found.orphan_bytes)} (interrupted saves)")
+        orphans = f"{_some(found.orphans, 'object')}, {size(found.orphan_bytes)}"
+        shown.row("of no record", f"{orphans} (interrupted saves)")
     if found.retired:
-        shown.row("retired", f"{found.retired} states: lcstore collect {url} says what may go")
+        shown.row("retired", f"{_some(found.retired, 'state')}: lcstore collect {url} says what may go")
     if found.condemned:
-        freed = f"{found.condemned} objects, {size(found.condemned_bytes)}"
+        freed = f"{_some(found.condemned, 'object')}, {size(found.condemned_bytes)}"
         shown.row("condemned", f"{freed}: deleted by a collect after the grace")
     if planned is not None and planned.planned:
         does = []
@@ -91,7 +99,8 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
                 f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
             )
         if planned.anchors:
-            does.append(f"add {planned.anchors} anchors, so that damage costs less")
-        does = does or [f"add {planned.planned} edges, so that what was let go of can be deleted"]
+            does.append(f"add {_some(planned.anchors, 'anchor')}, so that damage costs less")
+        added = _some(planned.planned, "edge")
+        does = does or [f"add {added}, so that what was let go of can be deleted"]
         shown.row("compaction", f"would {', and '.join(does)}: lcstore compact {url} --dry-run")
     return shown

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url
+from lcstore.cli.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
 from lcstore.cli.table import Table, size
+from lcstore.errors import InvalidInputError
+from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.check.findings import Finding, VerifyReport
@@ -41,21 +43,19 @@ def verify(
             "--sample", metavar="N/T", help="Only the N-th of T parts of the objects: 1/10, 2/10, ..."
         ),
     ] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option("--max-seconds", min=0.001, help="Stop in time, and say how far it got.")
-    ] = None,
+    max_seconds: MaxSeconds = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
     """Look for damage. Changes nothing; exit status 1 if anything is damaged."""
-    part = _sample(sample)
+    part, longest = _sample(sample), understood("--max-seconds", _time, max_seconds)
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.check.verify import verify as verify_store
 
         backend = answer.backend()
         with answer.progress() as on_progress:
-            report = verify_store(backend, level.value, on_progress, sample=part, max_seconds=max_seconds)
+            report = verify_store(backend, level.value, on_progress, sample=part, max_seconds=longest)
         answer.give(report, _shown(answer.quoted, report), ok=report.ok)
     if not report.ok or report.can_be_mended:
         raise typer.Exit(1)
@@ -71,6 +71,13 @@ def _sample(text: str | None) -> tuple[int, int]:
         if 1 <= part[0] <= part[1]:
             return part
     raise typer.BadParameter("--sample takes N/T: 1/10 to 10/10, say")
+
+
+def _time(text: str) -> float:
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise InvalidInputError("it takes some time: 2h, say")
+    return seconds
 
 
 def findings(found: tuple[Finding, ...]) -> Iterator[Table | str]:
@@ -90,21 +97,28 @@ def _shown(url: str, report: VerifyReport) -> Iterator[Table | str]:
     yield from _summary(url, report)
 
 
+def unseen(url: str, report: VerifyReport) -> str:
+    """Return what looks at more than a report that read no byte of most objects; "" after any other."""
+    return f" For every byte: lcstore verify {url} --level checksum" if report.level == "structure" else ""
+
+
 def _summary(url: str, report: VerifyReport) -> list[str]:
     done = {"structure": "", "checksum": " and compared", "decode": " and decoded", "restore": " and proved"}
     read = f", {size(report.bytes_read)} read{done[report.level]}" if report.level != "structure" else ""
     looked = f"{report.states} states, {report.objects} objects{read} in {report.seconds:.1f} s"
     if report.skipped:
         looked += f"; {report.skipped} objects not looked at"
+    deeper = unseen(url, report)
     if report.ok and report.can_be_mended:
+        said = "As far as was looked at, everything" if deeper or report.skipped else "Everything"
         damaged = f"{report.can_be_mended} {'object is' if report.can_be_mended == 1 else 'objects are'}"
+        mended = f"{damaged} damaged or missing, and can be made again.{deeper}"
         return [
-            f"Everything can be restored: {looked}. But {damaged} damaged or missing, and can be made again.",
+            f"{said} can be restored: {looked}. But {mended}",
             f"Next: lcstore repair {url} --apply",
         ]
     if report.ok:
-        deeper = f" For every byte: lcstore verify {url} --level checksum"
-        return [f"Good: {looked}.{deeper if report.level == 'structure' else ''}"]
+        return [f"Good: {looked}.{deeper}"]
     errors = report.count("error")
     lines = [f"Damaged: {errors} error{'s' * (errors != 1)} in {looked}."]
     if any(found.is_stray for found in report.findings):
