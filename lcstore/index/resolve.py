@@ -87,7 +87,7 @@ def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundE
 
 def no_store(url: str) -> NotFoundError:
     """Return the error that says that nothing was saved here yet."""
-    return NotFoundError(f"there is no store at {url}; mode 'a' creates one on the first save")
+    return NotFoundError(f"there is no store at {url}; the first save in mode 'a' creates one")
 
 
 def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -> str:

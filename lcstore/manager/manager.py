@@ -17,8 +17,8 @@ from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
 from lcstore.retention import Retention
 from lcstore.retention.parse import as_rule
-from lcstore.state.frameworks import rank
 from lcstore.storage.backend import Backend
+from lcstore.store.company import rank
 from lcstore.store.opening import open_store
 from lcstore.store.saver import SaveFuture
 from lcstore.store.store import Store

@@ -71,14 +71,6 @@ def is_instance(obj: object, module: str, name: str) -> bool:
     return isinstance(cls, type) and isinstance(obj, cls)
 
 
-def rank() -> int:
-    """Return the number of this process among those that train together in torch; 0 where it is alone."""
-    distributed: Any = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 0
-    return int(distributed.get_rank())
-
-
 def is_array(obj: object) -> bool:
     """Return whether `obj` is an array, or an array scalar, of any library."""
     if isinstance(obj, np.ndarray | np.generic) or is_instance(obj, "torch", "Tensor"):

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
+import sys
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from lcstore.errors import BesideWarning, LcstoreError
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
-from lcstore.state.frameworks import rank
 from lcstore.warned import warn
 
 #: From this commit of a handle on, after twice as many each time, the states are listed once more.
 _LOOKS_FROM: Final = 8
+
+
+def rank() -> int:
+    """Return the number of this process among those that train together in torch; 0 where it is alone."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    return int(distributed.get_rank())
 
 
 class Company:

@@ -177,7 +177,7 @@ def test_modes(tmp_path, run):
     store = lcstore.open(tmp_path / "s", "w-")
     assert store.steps() == []
     assert store.latest_step() is None
-    with pytest.raises(NotFoundError, match="holds none"):
+    with pytest.raises(NotFoundError, match="there is no store at"):
         store.restore()
     store.save(1, run.step())
     with pytest.raises(ConflictError):
