@@ -107,7 +107,8 @@ def moments(report: Report, saves: Trace, elements: int, rounds: int) -> None:
         cache = TableCache()
 
         def encode(step: int = step, cache: TableCache = cache) -> bytes:
-            return encode_factored(raw, parts, step, cache=cache) or b""
+            made = encode_factored(raw, parts, step, cache=cache)
+            return b"" if made is None else made.data
 
         data = encode()
         sizes[name] = len(data)

@@ -7,8 +7,9 @@ one by one; the bits each would take are counted, not guessed. The table is made
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,16 +26,56 @@ _TOKENS_MUST_SAVE = 0.025
 _WIDE_MUST_SAVE, _ESCAPES_WEIGH = 0.015, 0.03
 #: ... and taken without a trial where more than one level in so many is escaped.
 _ESCAPED_AT_MOST = 32
+#: Stands for a level that is listed apart.
+ESCAPED = -128
 #: The byte of each level of 4 bits, and the level of 3 bits that it becomes.
 _OF_FOUR = (np.arange(16) + 8) % 16 - 8 & 255
 _TO_THREE = np.eye(8, dtype=np.int64)[[0, 1, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 6, 7]]
+
+
+class Small(NamedTuple):
+    """Levels of which few are large, as the narrow coders take them.
+
+    Attributes
+    ----------
+    levels
+        ``int8[n]``, contiguous; `ESCAPED` where the level is the next of `escapes`.
+    escapes
+        ``int64[m]``: levels of magnitude above 127, in the order of the elements.
+    """
+
+    levels: Array
+    escapes: Array
+
+    @classmethod
+    def room(cls, size: int) -> Small:
+        """Return memory for so many levels, and for as many escapes as the narrow coders take."""
+        return cls(np.empty(size, np.int8), np.empty(size // _ESCAPED_AT_MOST + 16, np.int64))
+
+    @classmethod
+    def of(cls, levels: Array) -> Small | None:
+        """Return ``int32[n]`` or ``int64[n]`` levels so; None where too many are large."""
+        room = cls.room(levels.size)
+        found = wide.narrow_levels(levels, *room)
+        return None if found < 0 else cls(room.levels, room.escapes[:found])
+
+    def places(self) -> Array:
+        """Return where the escapes are."""
+        return np.flatnonzero(self.levels == ESCAPED) if self.escapes.size else np.empty(0, np.int64)
+
+    def whole(self) -> Array:
+        """Return the levels as ``int64[n]``."""
+        levels = self.levels.astype(np.int64)
+        levels[self.places()] = self.escapes
+        return levels
 
 
 @dataclass(frozen=True)
 class Coded:
     """The coded levels of a chunk: everything of a frame that does not depend on what levels stand for.
 
-    The payload is in pieces, put together once, when the frame is.
+    The payload is in pieces, put together once, when the frame is. Where narrow coders took the levels,
+    `small` has them.
     """
 
     coder: int
@@ -45,6 +86,7 @@ class Coded:
     table: bytes = b""
     directory: bytes = b""
     payload: Sequence[bytes | memoryview] = ()
+    small: Small | None = None
 
 
 def encode_levels(
@@ -55,7 +97,7 @@ def encode_levels(
     Parameters
     ----------
     levels
-        ``int8[n]``, contiguous; -128 where the level is the next of `escapes`.
+        ``int8[n]``, contiguous; `ESCAPED` where the level is the next of `escapes`.
     escapes
         ``int64[m]``: levels of magnitude above 127, in the order of the elements.
     entropy
@@ -296,26 +338,23 @@ def _run_wide(levels: Array, counts: Array, table: CodeTable) -> Coded:
 
 def encode_any(levels: Array, *, entropy: str = "auto", cache: TableCache | None = None) -> Coded:
     """Code ``int32[n]`` or ``int64[n]`` levels with whichever coder suits them."""
-    coded = _encode_narrow(levels, entropy, cache)
+    small = Small.of(levels)
+    coded = None if small is None else encode_small(small, entropy=entropy, cache=cache)
+    return encode_wide(levels, cache=cache) if coded is None else coded
+
+
+def encode_small(small: Small, *, entropy: str = "auto", cache: TableCache | None = None) -> Coded | None:
+    """Code levels of which few are large; None where the wide coder is to take them."""
+    coded = encode_levels(*small, entropy=entropy, cache=cache)
     if coded is None:
-        return encode_wide(levels, cache=cache)
-    return coded
-
-
-def _encode_narrow(levels: Array, entropy: str, cache: TableCache | None) -> Coded | None:
-    """Code levels of which few are large; None where too many are, or the wide coder takes clearly less."""
-    narrow = np.empty(levels.size, np.int8)
-    escapes = np.empty(levels.size // _ESCAPED_AT_MOST + 16, np.int64)
-    found = wide.narrow_levels(levels, narrow, escapes)
-    if found < 0:
         return None
-    coded = encode_levels(narrow, escapes[:found], entropy=entropy, cache=cache)
-    if coded is None or entropy != "auto" or not found:
+    coded = replace(coded, small=small)
+    if entropy != "auto" or not small.escapes.size:
         return coded
     narrow_bits = 8 * sum(map(len, coded.payload))
-    over = np.log2(np.abs(escapes[:found].astype(np.float64)) - 126)
+    over = np.log2(np.abs(small.escapes.astype(np.float64)) - 126)
     if float(np.sum(2 * np.floor(over) + 2)) < _ESCAPES_WEIGH * narrow_bits:
         return coded
-    counts = _count_wide(levels)
+    counts = _count_wide(small.whole())
     bits = _wide_bits(counts, CodeTable.from_counts(counts))
     return None if bits < (1 - _WIDE_MUST_SAVE) * narrow_bits else coded

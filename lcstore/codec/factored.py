@@ -16,7 +16,7 @@ from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.entropy import encode_any
 from lcstore.codec.fill import working, working_dtype
-from lcstore.codec.frame import Frame, build_frame
+from lcstore.codec.frame import Frame, Framed, framed
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.errors import CorruptionError
@@ -66,7 +66,7 @@ class Part(NamedTuple):
 
 def encode_factored(
     values: Array, parts: Sequence[Part], step_size: int, *, cache: TableCache | None = None
-) -> bytes | None:
+) -> Framed | None:
     """Code values that are not negative; zero stays zero, and nothing else becomes zero.
 
     Parameters
@@ -80,7 +80,7 @@ def encode_factored(
 
     Returns
     -------
-    bytes or None
+    Framed or None
         None where a value is negative (-0.0 is) or not finite, for ``float16``, and where more than half of
         the values are zero while others in their row and in their column are not: use another frame.
     """
@@ -105,7 +105,7 @@ def encode_factored(
         section += [_PIECE.pack(*part, *map(len, packed)), *packed]
     if zeros * _ZEROS > values.size:
         return None
-    return build_frame(
+    return framed(
         encode_any(levels, cache=cache),
         count=values.size,
         dtype=values.dtype,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, NotRequired, TypedDict, Unpack
+from typing import Any, NamedTuple, NotRequired, TypedDict, Unpack
 
 import google_crc32c
 import numpy as np
@@ -13,7 +13,7 @@ from lcstore import limits
 from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
-from lcstore.codec.entropy import Coded
+from lcstore.codec.entropy import Coded, Small
 from lcstore.codec.tables import CodeTable
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
 
@@ -61,6 +61,18 @@ class About(TypedDict):
     scales: bytes
     block: int
     parameter: NotRequired[int]
+
+
+class Framed(NamedTuple):
+    """A frame that was made, and the levels in it where the narrow coders took them."""
+
+    data: bytes
+    small: Small | None
+
+
+def framed(coded: Coded, **about: Unpack[About]) -> Framed:
+    """Build a frame, and keep what is in it."""
+    return Framed(build_frame(coded, **about), coded.small)
 
 
 def build_frame(coded: Coded, **about: Unpack[About]) -> bytes:

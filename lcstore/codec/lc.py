@@ -192,15 +192,17 @@ class LCCodec(Codec):  # type: ignore[misc]
         if self.quantizer == "exponent":
             return v.encode_exponent(flat, self.bits, entropy=self.entropy or "symbol", cache=self._cache)
         if self.quantizer == "log":
-            return v.encode_log(flat, self.bits, entropy=self.entropy or "auto", cache=self._cache)
+            made = v.encode_log(flat, self.bits, entropy=self.entropy or "auto", cache=self._cache)
+            return made and made.data
         if self.max_error is not None:
             return self._bounded(flat, self.max_error)
         return self._linear(flat, self._exponents(flat))
 
     def _linear(self, flat: Array, exponents: Array) -> bytes | None:
-        return v.encode_linear(
+        made = v.encode_linear(
             flat, exponents, threshold=self.dead_zone, entropy=self.entropy or "auto", cache=self._cache
         )
+        return made and made.data
 
     def _exponents(self, flat: Array) -> Array:
         size = 1 << f.BLOCK

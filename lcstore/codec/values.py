@@ -11,19 +11,20 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec import format as f
 from lcstore.codec.decode import Span, spans
-from lcstore.codec.entropy import encode_any, encode_levels
+from lcstore.codec.entropy import Small, encode_any, encode_levels, encode_small, encode_wide
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import (
     MANTISSA,
     MAX_EXPONENT,
     MIN_EXPONENT,
+    Filler,
     base_unit,
     log_top,
     make_filler,
     working,
     working_dtype,
 )
-from lcstore.codec.frame import Frame, build_frame
+from lcstore.codec.frame import Frame, Framed, build_frame, framed, parse_frame
 from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.scales import pack_scales
 from lcstore.codec.tables import TableCache
@@ -34,6 +35,8 @@ from lcstore.kernels.sums import common_steps, to_levels
 _BLOCK = 1 << f.BLOCK
 #: log2 of the largest step size of integers.
 _MOST_SHIFT = 62
+#: Levels that become values at a time, in cache: whole blocks.
+_SPAN = 1 << 16
 #: Values that a scale is estimated from, and how many of them must not be zero.
 _SAMPLE, _ENOUGH = 1 << 16, 1 << 8
 
@@ -45,7 +48,7 @@ def encode_linear(
     threshold: float = 0.5,
     entropy: str = "auto",
     cache: TableCache | None = None,
-) -> bytes | None:
+) -> Framed | None:
     """Code floats as multiples of a power-of-two step size per block.
 
     Parameters
@@ -59,17 +62,24 @@ def encode_linear(
 
     Returns
     -------
-    bytes or None
-        The frame; None where a value is not finite, too large for its step size, or becomes infinite.
+    Framed or None
+        None where a value is not finite, too large for its step size, or becomes infinite.
     """
-    levels = np.empty(values.size, np.int64)
-    scales = np.ldexp(1.0, -exponents.astype(np.int64))
-    if quantize.linear_levels(working(values), scales, _BLOCK, 1.0 - threshold, levels) < 0:
+    wide, room = working(values), Small.room(values.size)
+    scales, tops = np.ldexp(1.0, -exponents.astype(np.int64)), np.zeros(exponents.size, np.int64)
+    rule = scales, _BLOCK, 1.0 - threshold
+    found = quantize.narrow_linear_levels(wide, *rule, *room, tops)
+    if found < 0 or not _stays_finite(tops, exponents, values.dtype):
         return None
-    if not _stays_finite(levels, exponents, _BLOCK, values.dtype):
-        return None
-    return build_frame(
-        encode_any(levels, entropy=entropy, cache=cache),
+    coded = None
+    if found <= room.escapes.size:
+        coded = encode_small(Small(room.levels, room.escapes[:found]), entropy=entropy, cache=cache)
+    if coded is None:
+        levels = np.empty(values.size, np.int64)
+        quantize.linear_levels(wide, *rule, levels)
+        coded = encode_wide(levels, cache=cache)
+    return framed(
+        coded,
         count=values.size,
         dtype=values.dtype,
         quantizer=f.LINEAR,
@@ -78,12 +88,11 @@ def encode_linear(
     )
 
 
-def _stays_finite(levels: Array, exponents: Array, block: int, dtype: np.dtype[Any]) -> bool:
-    """Return whether every level comes back as a finite value: rounding up can leave the dtype's range."""
-    if not levels.size:
-        return True
-    starts = np.arange(0, levels.size, block)
-    tops = np.maximum(np.maximum.reduceat(levels, starts), -np.minimum.reduceat(levels, starts))
+def _stays_finite(tops: Array, exponents: Array, dtype: np.dtype[Any]) -> bool:
+    """Return whether the largest level of each block, and so each, comes back as a finite value.
+
+    Rounding up can leave the range of the dtype.
+    """
     with np.errstate(over="ignore"):
         largest = np.ldexp(tops.astype(np.float64), exponents.astype(np.int64))
         return bool(np.isfinite(largest.astype(working_dtype(dtype)).astype(dtype)).all())
@@ -120,7 +129,7 @@ def encode_log(
     *,
     entropy: str = "auto",
     cache: TableCache | None = None,
-) -> bytes | None:
+) -> Framed | None:
     """Code values that are not negative on a logarithmic scale of ``2**mantissa`` levels an octave.
 
     The relative error of normal values is at most ``2**-(mantissa + 1)``, and zero stays the only value that
@@ -128,7 +137,7 @@ def encode_log(
 
     Returns
     -------
-    bytes or None
+    Framed or None
         None where a value is negative or not finite.
     """
     wide = working(values)
@@ -143,7 +152,7 @@ def encode_log(
         rest = bases & ((1 << unit) - 1)
         levels += np.repeat(rest, _BLOCK)[: levels.size]
         bases >>= unit
-    return build_frame(
+    return framed(
         encode_any(levels, entropy=entropy, cache=cache),
         count=values.size,
         dtype=values.dtype,
@@ -218,7 +227,7 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
     high = frame.count if high is None else high
     if frame.quantizer == f.LOSSLESS:
         return decode_lossless(frame)[low:high]
-    fill = FactoredFiller(frame) if frame.quantizer == f.FACTORED else make_filler(frame)
+    fill = _filler(frame)
     first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
     out = np.zeros(max(high - first, 0), frame.dtype)
     for span in spans(frame, low, high) if frame.coder != f.ZERO else _zero_spans(frame, first, high):
@@ -230,6 +239,28 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
             places = span.places[near]
             out[begin + places] = fill.few(span.start + places, span.values[near])
     return out[low - first :]
+
+
+def values_back(made: Framed, count: int) -> Array:
+    """Return what `decode_values` would of a frame that was just made: its levels need not be decoded."""
+    frame, small = parse_frame(made.data, expected=count), made.small
+    if small is None or frame.coder == f.ZERO:
+        return decode_values(frame)
+    fill, places, levels = _filler(frame), small.places(), small.levels
+    if places.size:
+        levels = levels.copy()
+        levels[places] = 0  # these may stand for no value where they are
+    out = np.empty(count, frame.dtype)
+    for low in range(0, count, _SPAN):
+        high = min(low + _SPAN, count)
+        fill.run(low, levels[low:high], out[low:high])
+    if places.size:
+        out[places] = fill.few(places, small.escapes)
+    return out
+
+
+def _filler(frame: Frame) -> Filler | FactoredFiller:
+    return FactoredFiller(frame) if frame.quantizer == f.FACTORED else make_filler(frame)
 
 
 def _zero_spans(frame: Frame, first: int, high: int) -> Iterator[Span]:

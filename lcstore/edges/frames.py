@@ -13,15 +13,16 @@ from lcstore.codec import format as f
 from lcstore.codec.decode import spans
 from lcstore.codec.entropy import encode_levels, encode_wide
 from lcstore.codec.factored import CODES, Part, encode_factored
-from lcstore.codec.fill import MAX_EXPONENT, MIN_EXPONENT
+from lcstore.codec.fill import MAX_EXPONENT, MIN_EXPONENT, working
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
 from lcstore.codec.tables import TableCache
-from lcstore.codec.values import decode_values, encode_linear, encode_log
+from lcstore.codec.values import decode_values, encode_linear, encode_log, values_back
 from lcstore.edges.algebra import ArrayName
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
+from lcstore.kernels import quantize
 from lcstore.kernels.advance import ESCAPE
 from lcstore.state.roles import Role
 from lcstore.state.specs import ALIGN
@@ -106,8 +107,8 @@ def delta_scales(frame: Frame) -> Array:
 
 def frame_of_values(
     values: Array, role: Role, precision: float | None, cache: TableCache, parts: Sequence[Part] = ()
-) -> bytes:
-    """Make the frame of a chunk of values that have no track.
+) -> tuple[bytes, Array]:
+    """Make the frame of a chunk of values that have no track; return the values that it decodes to as well.
 
     Parameters
     ----------
@@ -119,15 +120,17 @@ def frame_of_values(
     parts
         Where the matrices of second moments lie in the chunk.
     """
-    frame = None
+    made = None
     if precision is not None and role == "first_moment":
-        frame = encode_linear(values, _exponents(values, precision), threshold=_MOMENT_THRESHOLD, cache=cache)
+        made = encode_linear(values, _exponents(values, precision), threshold=_MOMENT_THRESHOLD, cache=cache)
     elif precision is not None and role == "second_moment":
         step = max(1, min(255, round(precision * CODES)))
-        frame = encode_factored(values, parts, step, cache=cache)
-        if frame is None:
-            frame = encode_log(values, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
-    return frame if frame is not None else encode_lossless(values)
+        made = encode_factored(values, parts, step, cache=cache)
+        if made is None:
+            made = encode_log(values, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
+    if made is None:
+        return encode_lossless(values), values
+    return made.data, values_back(made, values.size)
 
 
 def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:
@@ -140,12 +143,8 @@ def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:
 
 def _exponents(values: Array, bits: float) -> Array:
     """Choose log2 of the step size of each block so that normal values take about `bits` bits."""
-    wide = values.astype(np.float32 if values.dtype.itemsize < 8 else np.float64, copy=False)
-    blocks = -(-wide.size // ALIGN)
-    if wide.size % ALIGN:
-        wide = np.concatenate((wide, np.zeros(blocks * ALIGN - wide.size, wide.dtype)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        energy = np.square(wide.reshape(blocks, ALIGN), dtype=np.float64).sum(axis=1)
+    energy = np.zeros(-(-values.size // ALIGN))
+    quantize.energies(working(values), ALIGN, energy)
     offset = math.log2(math.sqrt(2 * math.pi * math.e)) - bits
     with np.errstate(divide="ignore", invalid="ignore"):
         exponents = np.floor(0.5 * np.log2(energy / ALIGN) + offset + 0.5)
@@ -154,8 +153,9 @@ def _exponents(values: Array, bits: float) -> Array:
 
 
 def gather(pieces: Sequence[tuple[Array, int]], count: int, dtype: np.dtype) -> Array:
-    """Lay flat arrays into a zero-filled chunk of `count` elements, each at its place."""
-    out = np.zeros(count, dtype)
+    """Lay flat arrays into a chunk of `count` elements, each at its place, and zeros between them."""
+    whole = sum(values.size for values, _ in pieces) == count
+    out = np.empty(count, dtype) if whole else np.zeros(count, dtype)
     for values, at in pieces:
         out[at : at + values.size] = values
     return out

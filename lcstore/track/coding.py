@@ -18,7 +18,7 @@ from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
 from lcstore.edges.digests import digest_of
-from lcstore.edges.frames import Chunk, frame_of_values, gather, values_of_frame
+from lcstore.edges.frames import Chunk, frame_of_values, gather
 from lcstore.state.poolmap import Piece, PoolMap
 from lcstore.state.specs import ALIGN
 from lcstore.track.decide import Asked, Decision
@@ -135,10 +135,9 @@ class Coder:
         values = gather([(self._part(piece), piece.at) for piece in pieces], high - low, dtype)
         if precision == 0:
             values[:] = 0  # dropped
-        data = frame_of_values(values, spec.role, precision or None, self.tables, self._matrices(pieces))
-        coded = values
-        if op == "set" and precision:
-            coded = values_of_frame(data, values.size, dtype)
+        data, coded = frame_of_values(
+            values, spec.role, precision or None, self.tables, self._matrices(pieces)
+        )
         digests, off_grid = [], set()
         for piece in pieces:
             if op == "set":
@@ -153,7 +152,7 @@ class Coder:
                     off_grid.add(piece.tensor)
                     continue
             digests.append((piece.tensor, self._digest(piece, part)))
-        made = Chunk(pool, op, chunk, data) if values.view(np.uint8).any() else None
+        made = Chunk(pool, op, chunk, data) if _any_bit(values) else None
         return Coded(made, digests, off_grid)
 
     def _part(self, piece: Piece) -> Array:
@@ -181,3 +180,9 @@ class Coder:
         if pool not in self.fresh:
             journal.append(partial(np.copyto, part, part.copy()))
         return part
+
+
+def _any_bit(values: Array) -> bool:
+    """Return whether any bit is set: most chunks show one at once, and are not read to the end."""
+    flat = values.view(np.uint8)
+    return bool(flat[:4096].any() or flat.any())

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import google_crc32c
 import numpy as np
 
-from lcstore.codec import LCCodec
+from lcstore.codec import LCCodec, factored
 from lcstore.codec import format as f
-from lcstore.codec.factored import Part, encode_factored
+from lcstore.codec.factored import Part
 
 _FIXED = "<QBBBBBBBBBBH"
 
@@ -52,6 +52,12 @@ class RawFrame:
 
     def but(self, **fields) -> RawFrame:
         return replace(self, **fields)
+
+
+def encode_factored(values, parts, step, **options):
+    """Give the bytes of a factored frame, or None where there is none."""
+    made = factored.encode_factored(values, parts, step, **options)
+    return made and made.data
 
 
 def take_apart(data: bytes) -> RawFrame:

@@ -6,14 +6,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 from codec_settings import assert_same_bits
-from frame_builder import one_code, take_apart
+from frame_builder import encode_factored, one_code, take_apart
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
-from lcstore.codec.factored import Part, encode_factored
+from lcstore.codec.factored import Part
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values

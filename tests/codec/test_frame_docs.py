@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from frame_builder import encode_factored
 
 from lcstore import limits
 from lcstore.codec import LCCodec
 from lcstore.codec import format as f
-from lcstore.codec.factored import Part, encode_factored
+from lcstore.codec.factored import Part
 from lcstore.kernels import bits, factored
 
 DOC = Path(__file__).parents[2] / "docs" / "format" / "frame.md"

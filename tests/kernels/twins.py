@@ -397,6 +397,26 @@ def linear_levels(values, scales, block, rounding):
     return (0 if good.all() else RANGE), np.where(values < 0, -levels, levels)
 
 
+def narrow_linear_levels(values, scales, block, rounding):
+    status, levels = linear_levels(values, scales, block, rounding)
+    large = np.abs(levels) > 127
+    tops = [np.abs(levels[i : i + block]).max() for i in range(0, levels.size, block)]
+    return status, np.where(large, -128, levels), levels[large], tops
+
+
+def energies(values, block):
+    """The sums of four strands each, in the order that the kernel promises."""
+    out = []
+    for low in range(0, values.size, block):
+        some = values[low : low + block].astype(np.float64)
+        strands = [np.float64(0)] * 4
+        for i, value in enumerate(some):
+            strand = i % 4 if i < some.size // 4 * 4 else 0
+            strands[strand] = strands[strand] + value * value
+        out.append((strands[0] + strands[1]) + (strands[2] + strands[3]))
+    return out
+
+
 def linear_values(levels, steps, block, dtype):
     with np.errstate(over="ignore"):
         return (levels.astype(np.float64) * np.repeat(steps, block)[: levels.size]).astype(dtype)
