@@ -241,22 +241,20 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
     return out[low - first :]
 
 
-def values_back(made: Framed, count: int) -> Array:
-    """Return what `decode_values` would of a frame that was just made: its levels need not be decoded."""
-    frame, small = parse_frame(made.data, expected=count), made.small
+def fill_back(made: Framed, out: Array) -> None:
+    """Fill `out` with what `decode_values` gives of a frame just made: its levels need not be decoded."""
+    frame, small = parse_frame(made.data, expected=out.size), made.small
     if small is None or frame.coder == f.ZERO:
-        return decode_values(frame)
+        out[:] = decode_values(frame)
+        return
     fill, places, levels = _filler(frame), small.places(), small.levels
     if places.size:
         levels = levels.copy()
         levels[places] = 0  # these may stand for no value where they are
-    out = np.empty(count, frame.dtype)
-    for low in range(0, count, _SPAN):
-        high = min(low + _SPAN, count)
-        fill.run(low, levels[low:high], out[low:high])
+    for low in range(0, out.size, _SPAN):
+        fill.run(low, levels[low : low + _SPAN], out[low : low + _SPAN])
     if places.size:
         out[places] = fill.few(places, small.escapes)
-    return out
 
 
 def _filler(frame: Frame) -> Filler | FactoredFiller:

@@ -18,7 +18,7 @@ from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
 from lcstore.codec.tables import TableCache
-from lcstore.codec.values import decode_values, encode_linear, encode_log, values_back
+from lcstore.codec.values import decode_values, encode_linear, encode_log, fill_back
 from lcstore.edges.algebra import ArrayName
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
@@ -107,13 +107,13 @@ def delta_scales(frame: Frame) -> Array:
 
 def frame_of_values(
     values: Array, role: Role, precision: float | None, cache: TableCache, parts: Sequence[Part] = ()
-) -> tuple[bytes, Array]:
-    """Make the frame of a chunk of values that have no track; return the values that it decodes to as well.
+) -> bytes:
+    """Make the frame of a chunk of values that have no track.
 
     Parameters
     ----------
     values
-        The chunk, in its logical dtype.
+        The chunk, in its logical dtype; overwritten by what the frame decodes to.
     role, precision
         How it is coded: first moments linearly at about `precision` bits, second ones on a logarithmic scale
         with step sizes of `precision` octaves, everything else (and what does not fit these) lossless.
@@ -129,8 +129,9 @@ def frame_of_values(
         if made is None:
             made = encode_log(values, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
     if made is None:
-        return encode_lossless(values), values
-    return made.data, values_back(made, values.size)
+        return encode_lossless(values)
+    fill_back(made, values)
+    return made.data
 
 
 def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:

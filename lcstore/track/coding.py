@@ -135,13 +135,12 @@ class Coder:
         values = gather([(self._part(piece), piece.at) for piece in pieces], high - low, dtype)
         if precision == 0:
             values[:] = 0  # dropped
-        data, coded = frame_of_values(
-            values, spec.role, precision or None, self.tables, self._matrices(pieces)
-        )
+        is_empty = not _any_bit(values)
+        data = frame_of_values(values, spec.role, precision or None, self.tables, self._matrices(pieces))
         digests, off_grid = [], set()
         for piece in pieces:
             if op == "set":
-                part = coded[piece.at : piece.at + piece.size]
+                part = values[piece.at : piece.at + piece.size]
                 if pool in self.pools:
                     self._place(piece, pool, low, journal)[:] = part
             elif self.decided.columns.op[piece.tensor] != EXACT or spec.role != "weights":
@@ -152,8 +151,7 @@ class Coder:
                     off_grid.add(piece.tensor)
                     continue
             digests.append((piece.tensor, self._digest(piece, part)))
-        made = Chunk(pool, op, chunk, data) if _any_bit(values) else None
-        return Coded(made, digests, off_grid)
+        return Coded(None if is_empty else Chunk(pool, op, chunk, data), digests, off_grid)
 
     def _part(self, piece: Piece) -> Array:
         return self.asked.arrays[piece.tensor][piece.first : piece.first + piece.size]
