@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from typing import Final
 from weakref import WeakSet
@@ -46,14 +46,19 @@ class SaveFuture(Future[SaveInfo]):
 class Saver:
     """Runs the saves of one handle in a thread, one after another.
 
+    Parameters
+    ----------
+    executor
+        Threads that copy states.
+
     Attributes
     ----------
     buffers
         What the save under way reads. Nobody copies to it before that save ended.
     """
 
-    def __init__(self) -> None:
-        self.buffers = Buffers()
+    def __init__(self, executor: Executor | None = None) -> None:
+        self.buffers = Buffers(executor)
         self._thread = Workers(1, thread_name_prefix="lcstore-save")
         self._turn = threading.Lock()
         self._last: SaveFuture | None = None

@@ -69,7 +69,7 @@ class Saving(Handle):
         self.looks_at_steps = True
         self._looks_at_wrapping = True
         self._company = Company(self.url, self._index)
-        self._saver = Saver()
+        self._saver = Saver(self._executor)
 
     @property
     def policy(self) -> Policy:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -12,16 +14,29 @@ from lcstore.arrays import Array
 from lcstore.format.labels import Labels
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten
+from lcstore.storage.jobs import run_all
 from lcstore.write.entries import flat_array
+
+#: Bytes that one thread copies at a time, and shares from which more threads than one are worth it.
+_SHARE: Final = 4 << 20
+_WORTH_THREADS: Final = 3
+#: Where to copy, and what.
+Pair: TypeAlias = tuple[Array, Array]
 
 
 class Buffers:
     """Memory that states are copied to, kept from one save to the next, so that its pages are there.
 
     It holds one state: what was copied for a save is overwritten by the next copy.
+
+    Parameters
+    ----------
+    executor
+        Threads that copy side by side: one alone does not reach what the memory gives.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, executor: Executor | None = None) -> None:
+        self._executor = executor
         self._held: dict[Name, Array] = {}
 
     @property
@@ -32,13 +47,42 @@ class Buffers:
     def copy(self, named: Iterable[tuple[Name, Array]]) -> list[Array]:
         """Return copies of one-dimensional arrays; memory of names that went away is given back."""
         held: dict[Name, Array] = {}
+        pairs = []
         for name, array in named:
             old = self._held.get(name)
             fits = old is not None and (old.size, old.dtype) == (array.size, array.dtype)
             held[name] = old if old is not None and fits else np.empty_like(array)
-            np.copyto(held[name], array)
+            pairs.append((held[name], array))
         self._held = held
+        jobs = [partial(_copy_each, some) for some in _shares(pairs)]
+        if self._executor is None or len(jobs) < _WORTH_THREADS:
+            for job in jobs:
+                job()
+        else:
+            run_all(self._executor, jobs)
         return [*held.values()]
+
+
+def _shares(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+    """Cut what is to be copied into shares of about `_SHARE` bytes."""
+    share: list[Pair] = []
+    left = _SHARE
+    for to, array in pairs:
+        step = max(1, _SHARE // max(1, array.itemsize))
+        for low in range(0, array.size, step):
+            part = array[low : low + step]
+            share.append((to[low : low + step], part))
+            left -= part.nbytes
+            if left <= 0:
+                yield share
+                share, left = [], _SHARE
+    if share:
+        yield share
+
+
+def _copy_each(pairs: Iterable[Pair]) -> None:
+    for to, array in pairs:
+        np.copyto(to, array)
 
 
 @dataclass(frozen=True)

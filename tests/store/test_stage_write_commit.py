@@ -6,10 +6,11 @@ import pytest
 import lcstore
 from lcstore.errors import ConflictError
 from lcstore.graph.refs import ROOT
+from lcstore.storage.jobs import Workers
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write.commit import Place, prepare
 from lcstore.write.edgewrite import EdgeWrite, Quality
-from lcstore.write.stage import stage
+from lcstore.write.stage import Buffers, stage
 
 
 def state(seed: int) -> dict:
@@ -47,6 +48,26 @@ def test_copies_of_transposed_and_empty_tensors_keep_their_shape():
     for (_, host), flat, value in zip(kept.flat.tensors, kept.arrays, given.values(), strict=True):
         assert np.array_equal(host.array, value)
         assert np.array_equal(flat, np.ravel(value))
+
+
+@pytest.mark.parametrize("threads", [0, 2])
+def test_what_is_copied_in_shares_is_the_state(threads):
+    rng = np.random.default_rng(0)
+    given = {
+        "large": rng.integers(0, 1 << 62, (3, 700_001)),
+        "small": [rng.random(7) for _ in range(5)],
+        "empty": np.zeros((0, 3)),
+        "complex": np.full(600_000, 1 + 2j),
+    }
+    with Workers(threads or 1) as executor:
+        buffers = Buffers(executor if threads else None)
+        for _ in range(2):  # the second time to memory that is there
+            given["large"] += 1
+            kept = stage(0, given, buffers=buffers)
+            for (name, _), flat in zip(kept.flat.tensors, kept.arrays, strict=True):
+                wanted = given[name[0]][name[1]] if len(name) == 2 else given[name[0]]
+                assert np.array_equal(flat, np.ravel(wanted))
+                assert not np.shares_memory(flat, wanted)
 
 
 def test_an_edge_that_is_written_and_not_committed_is_unseen_and_undone(store):
