@@ -118,7 +118,7 @@ class LcstoreCallback(keras.callbacks.Callback):  # type: ignore[misc]  # it has
         self._begun = batch
         if self._left:
             return
-        leaves = self._opened.reached_preemption()
+        leaves = self._opened.has_notice
         if leaves or (self._within and batch):
             self._offer(batch, self._epoch, lambda: self.model.get_metrics_result())
         if leaves:

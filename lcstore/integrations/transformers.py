@@ -126,7 +126,7 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         self._ended = state.global_step
         if self._folder is not None and not args.auto_find_batch_size:  # that may begin again with the folder
             self._remove_folder()
-        self._is_told = any_of_all(self._open().reached_preemption(), args.device)
+        self._is_told = any_of_all(self._open().has_notice, args.device)
         if self._is_told:  # there may be no time for an evaluation
             control.should_training_stop, control.should_evaluate = True, False
 

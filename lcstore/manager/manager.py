@@ -131,6 +131,7 @@ class CheckpointManager:
 
         self._tending = None if rule is None else Tending(opened, rule)
         self._notice = Notice(preempted)
+        self._answered = False
 
     # Saving ----------------------------------------------------------------------------------------------
 
@@ -195,9 +196,11 @@ class CheckpointManager:
             return False
         self._offered = step
         self._meter.enter(step, saving=self.store.is_saving)
+        told = self._notice.is_given
         try:
             self.check_for_errors()
             if not (force and step != self._last) and not self._is_due(step):
+                self._answered = told
                 return False
             self._meter.begun(step)
             state = state() if callable(state) else state
@@ -207,7 +210,7 @@ class CheckpointManager:
                 self._future = self.store.save_async(step, state, metrics=metrics, **labels)
             else:
                 self._take_in(self.store.save(step, state, metrics=metrics, **labels))
-            self._last = step
+            self._last, self._answered = step, told
             if self._tending is not None:
                 self._tending.begin()
             return True
@@ -267,15 +270,23 @@ class CheckpointManager:
         if future is not None and info is not None:
             self._take_in(info)
 
+    @property
+    def has_notice(self) -> bool:
+        """Whether the machine is about to be taken away. The step that ended may not be saved yet."""
+        return self._notice.is_given
+
     def reached_preemption(self, step: int | None = None) -> bool:
-        """Return whether the machine is about to be taken away: then save, and leave the loop.
+        """Return whether it is time to leave the loop: the machine goes, and `save` has heard of that.
+
+        Notice that comes after `save` was called waits for the next step, since this one is not saved. In a
+        process that does not save (not of rank 0) it is `has_notice`.
 
         Parameters
         ----------
         step
             Only for likeness with other managers.
         """
-        return self._notice.is_given
+        return self._notice.is_given and (self._answered or rank() > 0)
 
     def close(self) -> None:
         """End: wait for the save under way, and for what is let go of beside it.

@@ -161,6 +161,11 @@ def schedule_from(every: ScheduleLike) -> Schedule:
     if isinstance(every, int):
         return Steps(every)
     if isinstance(every, str):
+        if every.strip().isdecimal():
+            raise InvalidInputError(
+                f"{every!r} is no schedule: steps are a number, {every.strip()}, "
+                f"and a time has a unit, '{every.strip()}s'"
+            )
         return Seconds(every)
     if not callable(getattr(every, "is_due", None)):
         raise InvalidInputError(

@@ -226,12 +226,38 @@ def test_notice_by_a_function_commits_every_bit_of_the_next_step():
         assert train(manager, range(3)) == [0]
         assert not manager.reached_preemption()
         told.append(True)
-        assert manager.reached_preemption()
+        assert manager.has_notice
+        assert not manager.reached_preemption()  # the last step is not saved
         assert manager.save(3, state(3))
+        assert manager.reached_preemption()
         assert not manager.is_saving_in_progress
         assert manager.store.info(3).exact
         exact = manager.restore(3)["model"]["weight"]
         assert np.array_equal(exact, state(3)["model"]["weight"])
+
+
+def test_a_loop_that_hears_of_it_after_a_save_leaves_with_its_last_step_saved():
+    backend, told, left = MemoryBackend.fresh(), [], None
+    with CheckpointManager(backend, every=10, preempted=lambda: bool(told)) as manager:
+        for step in range(100):
+            manager.save(step, state(step))
+            if step == 27:  # while the loop evaluates
+                told.append(True)
+            if manager.reached_preemption():
+                left = step
+                break
+    assert left == 28
+    with lcstore.open(backend, "r") as store:
+        assert store.steps() == [0, 10, 20, 28]
+
+
+def test_notice_is_answered_by_a_step_that_is_there_already():
+    told = []
+    with CheckpointManager(MemoryBackend.fresh(), every=1, preempted=lambda: bool(told)) as manager:
+        assert manager.save(0, state(0))
+        told.append(True)
+        assert not manager.save(0, state(0))
+        assert manager.reached_preemption()
 
 
 def test_where_there_is_no_time_for_every_bit_a_delta_is_committed():
@@ -247,7 +273,13 @@ def test_where_there_is_no_time_for_every_bit_a_delta_is_committed():
 
 def test_wrong_arguments_are_refused_before_anything_is_made():
     backend = MemoryBackend.fresh()
-    for wrong in ({"every": 0}, {"keep": "sometimes"}, {"preemption_grace": -1.0}, {"every": "often"}):
+    for wrong in (
+        {"every": 0},
+        {"keep": "sometimes"},
+        {"preemption_grace": -1.0},
+        {"every": "often"},
+        {"every": "10"},
+    ):
         with pytest.raises(InvalidInputError):
             CheckpointManager(backend, **wrong)
     assert not backend.list("")
