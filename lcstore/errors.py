@@ -147,5 +147,9 @@ class StepWarning(UserWarning):
     """A step was saved that is not above the one before, as if a counter had begun anew."""
 
 
+class NotFiniteWarning(UserWarning):
+    """Weights that were saved are not finite: the run diverged, as a rule."""
+
+
 class DamageWarning(UserWarning):
     """What a run stands on is missing or condemned: it was saved such that this does no more harm."""

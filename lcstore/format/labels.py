@@ -83,7 +83,13 @@ def check_at(at: object) -> At:
         )
     if at is None or isinstance(at, str):
         return at
-    return check_step(at)
+    try:
+        return check_step(at)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            "a state is named by its step (an integer, 0 or more), 'latest', a tag or a node id, "
+            f"not {at!r:.100}"
+        ) from error
 
 
 def split_best(at: object) -> tuple[str, str] | None:

@@ -182,14 +182,17 @@ def _newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) 
         lost = named(reader, at)
     except _UNREADABLE:
         return f"what there is cannot be listed: run `lcstore verify {reader.url}`"
-    earlier = _earlier(reader, lost)[:_LOOKED_AT]
+    before = _earlier(reader, lost)
+    earlier = before[:_LOOKED_AT]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
         for back, name in enumerate(earlier, 1):
             with suppress(*_UNREADABLE, NotFoundError):
                 find(reader, name.node, use)
                 return f"step {name.step}, {_saves(back)} before, can be read: on_corrupt='previous' takes it"
-    return f"nor can any of the {len(earlier)} before it be read"
+    if len(earlier) < len(before):
+        return f"nor can the {len(earlier)} newest before it: on_corrupt='previous' looks further back"
+    return f"nor can any of the {len(before)} before it be read" if before else "none was saved before it"
 
 
 def _saves(count: int) -> str:

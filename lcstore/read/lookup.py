@@ -98,7 +98,8 @@ def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:
     """Return the error that says of a name or glob that no state has it, and what may have been meant."""
     step = nodes[-1].record.step
     names = list(dict.fromkeys(name for node in nodes for name in names_of(node)))
-    if any(text in leading(name)[:-1] for name in names):
+    matches = matcher(text) if is_glob(text) else None
+    if any(text in leading(name)[:-1] or (matches is not None and matches(name)) for name in names):
         return NotFoundError(
             f"step {step} holds several values at {text!r}, which `read` cannot give as one: "
             f"restore({step}, names={text!r}) gives all of them"

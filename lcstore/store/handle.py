@@ -93,7 +93,7 @@ class Handle:
     def _check_open(self) -> None:
         self._reader.check_open()
 
-    def _check_writable(self) -> None:
+    def _check_writable(self, instead: str = "") -> None:
         self._check_open()
         if not self._writable:
-            raise ReadOnlyError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'")
+            raise ReadOnlyError(f"{self.url} was opened for reading: open it with mode 'a' or 'r+'{instead}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import TracebackType
 from typing import Any, Final
@@ -13,6 +13,7 @@ from lcstore.durability import Durability
 from lcstore.errors import (
     InvalidInputError,
     LcstoreError,
+    NotFiniteWarning,
     StepWarning,
     UnrecognisedWarning,
 )
@@ -20,6 +21,7 @@ from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
 from lcstore.state.layout import Layout
+from lcstore.state.names import Name
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
 from lcstore.storage.jobs import telling
@@ -32,7 +34,7 @@ from lcstore.track.policy import Policy
 from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Staged, stage
-from lcstore.write.unrecognised import changed_wrapping, unmet_names
+from lcstore.write.unrecognised import changed_wrapping, not_finite, unmet_names
 from lcstore.write.writer import Writer
 
 _log: Final = logging.getLogger("lcstore")
@@ -67,7 +69,7 @@ class Saving(Handle):
         self.looks_at_names = True
         #: Whether a save is to say (once) that its step is not above the one before.
         self.looks_at_steps = True
-        self._looks_at_wrapping = True
+        self._looks_at_wrapping = self._looks_at_values = True
         self._company = Company(self.url, self._index)
         self._saver = Saver(self._executor)
 
@@ -140,6 +142,8 @@ class Saving(Handle):
             Once for a handle: most of the state is plain, as no name or rule says that it is weights;
             or a rule of the policy matches no tensor. And once where a wrapper of the model (DDP,
             `torch.compile`) came or went, so that names changed and all is stored anew.
+        NotFiniteWarning
+            Once for a handle: weights hold NaN or infinity.
         StepWarning
             Once for a handle: the step is not above the one that it saved before.
 
@@ -296,11 +300,12 @@ class Saving(Handle):
         skips = skip_below > 0 and not staged.exact and not staged.labels.tags
         if skips and self._writer.moved(staged) < skip_below:
             return self._writer.skipped(staged, started)
-        before, head = self._writer.track.layout, self._writer.head
+        before, head, plain = self._writer.track.layout, self._writer.head, self._writer.plain
         own = head is not None and self._writer.is_own
         with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started)
         self._look_at_names(before)
+        self._look_at_values(staged, self._writer.plain - plain)
         assert self._writer.head is not None
         self._company.saved(self._writer.head, anew=head is None)
         if own and head is not None and info.step <= head.step:
@@ -318,6 +323,13 @@ class Saving(Handle):
                 "counter begins anew with each epoch, count the steps of all epochs together",
                 StepWarning,
             )
+
+    def _look_at_values(self, staged: Staged, unfit: Set[Name]) -> None:
+        """Warn once where weights that fit no grid any more are not even finite."""
+        said = not_finite(staged, unfit) if unfit and self._looks_at_values else None
+        if said is not None:
+            self._looks_at_values = False
+            warn(said, NotFiniteWarning)
 
     def _look_at_names(self, before: Layout | None) -> None:
         """Warn once where names in a state, in the one before and in the policy do not meet."""

@@ -107,7 +107,7 @@ class Store(Saving, Looking, Upkeep):
 
     def _resume(self, at: At, targets: Mapping[str, Any], *how: Any, **more: Any) -> Any:
         """Return a state, loaded into `targets`, and go on from it, nothing else being saved meanwhile."""
-        self._check_writable()
+        self._check_writable("; to load a state and save nothing, restore_into or restore")
         with self._alone():
             return self._go_on(at, targets, *how, **more)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
+from lcstore.codec.fill import working
 from lcstore.state.layout import Layout
-from lcstore.state.names import format_name, matcher
+from lcstore.state.names import Name, format_name, matcher
 from lcstore.state.wrappers import changed_prefixes
 from lcstore.track.policy import Policy
+from lcstore.write.stage import Staged
 
 #: What is smaller is not worth a word.
 _LEAST_BYTES: Final = 1 << 16
@@ -85,6 +89,19 @@ def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:
         f"{len(changed)} tensors are stored anew, as how the model is wrapped changed their names: {new!r} "
         f"was {old!r}. Save what is wrapped, under the same names each time: model.module of DataParallel "
         "and DDP, model._orig_mod of torch.compile"
+    )
+
+
+def not_finite(staged: Staged, names: Set[Name]) -> str | None:
+    """Return what is to be said where weights of some names are not finite; None where they all are."""
+    arrays = zip(staged.flat.tensors, staged.arrays, strict=True)
+    bad = [name for (name, _), array in arrays if name in names and not np.isfinite(working(array)).all()]
+    if not bad:
+        return None
+    shown = ", ".join(repr(format_name(name)) for name in bad[:_SHOWN]) + ", ..." * (len(bad) > _SHOWN)
+    return (
+        f"step {staged.step}: values of {shown} are not finite (NaN or infinite). They are kept as they are, "
+        "every bit; `lcstore diff` compares this step with one before"
     )
 
 

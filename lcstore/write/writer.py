@@ -109,6 +109,11 @@ class Writer:
         self.sound = True
 
     @property
+    def plain(self) -> frozenset[Name]:
+        """Names of weights that are kept exactly since they showed values that no grid holds."""
+        return self._plain
+
+    @property
     def is_own(self) -> bool:
         """Whether this handle saved what it stands on, and stands there still."""
         return self.head is not None and not self._foreign

@@ -10,6 +10,7 @@ from states import same
 
 import lcstore
 from lcstore.format import keys
+from lcstore.read import find
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -165,6 +166,18 @@ def test_resuming_says_when_nothing_before_can_be_read_either():
         pytest.raises(lcstore.CorruptionError, match=r"lcstore repair.*nor can any of the 2 before it"),
     ):
         store.resume()
+
+
+def test_resuming_says_that_there_are_more_states_to_look_at(monkeypatch):
+    monkeypatch.setattr(find, "_LOOKED_AT", 1)
+    backend, _ = grown(4)
+    lose(backend, 1, "/c.")
+    with lcstore.open(backend, durability="none") as store:
+        with pytest.raises(lcstore.CorruptionError, match=r"nor can the 1 newest before it.*looks further"):
+            store.resume()
+        with pytest.warns(lcstore.FallbackWarning):
+            assert store.resume(on_corrupt="previous") is not None
+        assert store.step == 0
 
 
 def test_verify_and_repair_know_of_a_way_past_the_state_and_back():

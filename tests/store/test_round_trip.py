@@ -184,6 +184,8 @@ def test_modes(tmp_path, run):
         lcstore.open(tmp_path / "s", "w-")
     with pytest.raises(lcstore.ReadOnlyError, match="reading"):
         lcstore.open(tmp_path / "s", "r").save(2, run.step())
+    with pytest.raises(lcstore.ReadOnlyError, match="to load a state and save nothing, restore_into"):
+        lcstore.open(tmp_path / "s", "r").resume()
     with pytest.raises(NotFoundError, match="1 step from 1 to 1"):
         store.restore(2)
     with pytest.raises(InvalidInputError):

@@ -317,6 +317,24 @@ def test_a_step_that_is_not_above_the_one_before_is_told_of_once():
             assert store.save(5, state(5)).step == 5
 
 
+def test_weights_that_are_not_finite_are_told_of_once():
+    weight = np.ones((64, 64), np.float32)
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for step in range(2):
+                store.save(step, {"model": {"fc.weight": weight + step, "other.weight": weight}})
+            # Too large for its grid, and finite.
+            store.save(2, {"model": {"fc.weight": weight, "other.weight": weight * np.float32(3e38)}})
+        weight[3, 5] = np.nan
+        with pytest.warns(lcstore.NotFiniteWarning, match=r"step 3: values of 'model/fc.weight' are not finite"):
+            store.save(3, {"model": {"fc.weight": weight, "other.weight": weight[:3]}})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.save(4, {"model": {"fc.weight": weight, "other.weight": weight * np.float32(np.inf)}})
+        assert np.array_equal(store.restore(3)["model"]["fc.weight"], weight, equal_nan=True)
+
+
 def test_a_number_that_two_runs_took_at_once_is_refused():
     backend = MemoryBackend.fresh()
     handles = [lcstore.open(backend) for _ in range(2)]
@@ -356,6 +374,9 @@ def test_wrong_arguments_are_told_by_what_they_are():
             store.save("final", state(0))
         with pytest.raises(InvalidInputError, match=r"give a dict, \{'loss': 1\.5\}"):
             store.save(0, state(0), metrics=3.0)
+        for wrong in (-1, 2.5):
+            with pytest.raises(InvalidInputError, match=rf"'latest', a tag or a node id, not {wrong}"):
+                store.restore(wrong)
         store.save(np.int64(3), state(0), metrics={"loss": 1.0})
         store.save(np.array(4), state(1), metrics={"loss": 2.0})
         assert [(one.step, one.metrics) for one in store.states()] == [(3, {"loss": 1.0}), (4, {"loss": 2.0})]

@@ -173,6 +173,12 @@ def test_an_exact_name_that_is_not_there_is_an_error_with_the_nearest():
             use("model.fc1.weight")
 
 
+def test_one_value_is_not_read_by_a_glob_that_matches_some():
+    store = filled(MemoryBackend.fresh(), 1)
+    with pytest.raises(NotFoundError, match=r"holds several values at 'model/\*\*'.*names='model/\*\*'"):
+        store.read(0, "model/**")
+
+
 def test_a_glob_that_matches_nothing_is_an_error_with_the_nearest():
     store = filled(MemoryBackend.fresh(), 2)
     for use in (
