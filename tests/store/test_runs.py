@@ -327,7 +327,7 @@ def test_weights_that_are_not_finite_are_told_of_once():
             # Too large for its grid, and finite.
             store.save(2, {"model": {"fc.weight": weight, "other.weight": weight * np.float32(3e38)}})
         weight[3, 5] = np.nan
-        with pytest.warns(lcstore.NotFiniteWarning, match=r"step 3: values of 'model/fc.weight' are not finite"):
+        with pytest.warns(lcstore.NotFiniteWarning, match="step 3: values of 'model/fc.weight' are not"):
             store.save(3, {"model": {"fc.weight": weight, "other.weight": weight[:3]}})
         with warnings.catch_warnings():
             warnings.simplefilter("error")
