@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of
-from lcstore.cli.table import Table
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, state_of
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.store.store import Store
@@ -42,7 +42,7 @@ def pin(
 
 def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
     info = store.info(state)
-    gone = info.node in _retired(store)
+    gone = is_retired(store, info.node)
     store.pin(info.node, by)
     back = " It was retired, and is back." if gone else ""
     said = f"Step {info.step} is pinned (node {info.node}): nothing retires it.{back}"
@@ -50,8 +50,9 @@ def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
     answer.give(facts, [said], by=by, brought_back=gone)
 
 
-def _retired(store: Store) -> set[str]:
-    return {state.node for state in store.states(records=False, retired=True) if state.retired}
+def is_retired(store: Store, node: str) -> bool:
+    """Return whether a state was let go of."""
+    return any(one.retired for one in store.states(records=False, retired=True) if one.node == node)
 
 
 def _list(answer: Answer, store: Store) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of, understood
-from lcstore.cli.table import Table
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, state_of, understood
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.store.store import Store
@@ -48,9 +47,8 @@ def _set(answer: Answer, store: Store, name: str, state: int | str | None) -> No
     last = store.tags().get(name)
     before = next((one.step for one in store.states(records=False) if one.node == last), None)
     store.tag(name, info.node)
-    found = shlex.quote(f"{answer.url}@{name}")
     moved = "" if before in (None, info.step) else f" (it found step {before} before)"
-    said = f"Step {info.step} is tagged {name}{moved}; it is found by: lcstore show {found}"
+    said = f"Step {info.step} is tagged {name}{moved}; it is found by: lcstore show {answer.at(name)}"
     facts = {"url": answer.url, "tag": name, "step": info.step, "node": info.node, "before": before}
     answer.give(facts, [said])
 

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of
+from lcstore.cli.commands.pin import is_retired
 from lcstore.errors import NotFoundError
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, state_of
 
 
 def unpin(
@@ -31,8 +32,7 @@ def unpin(
         if not count:
             answer.next = f"lcstore pin {answer.quoted}"
             raise NotFoundError("it is not pinned" + ("" if by is None else f" by {by!r}"), step=info.step)
-        shown = store.states(records=False, retired=True)
-        gone = any(one.retired for one in shown if one.node == info.node)
+        gone = is_retired(store, info.node)
         again = " It had been retired, and is hidden again." if gone else ""
         pins = "a pin" if count == 1 else f"{count} pins"
         facts = {"url": answer.url, "step": info.step, "node": info.node}

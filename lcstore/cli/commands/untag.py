@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url, understood
 from lcstore.errors import NotFoundError
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, Options, Pairs, Url, understood
 
 _MOST_SHOWN = 10
 
