@@ -17,17 +17,15 @@ from lcstore.cli.commands.diff import diff
 from lcstore.cli.commands.doctor import doctor
 from lcstore.cli.commands.ls import ls
 from lcstore.cli.commands.maintain import maintain
-from lcstore.cli.commands.pin import pin
+from lcstore.cli.commands.pin import pin, unpin
 from lcstore.cli.commands.repair import repair
 from lcstore.cli.commands.retain import retain
 from lcstore.cli.commands.retire import retire
 from lcstore.cli.commands.rm import rm
 from lcstore.cli.commands.show import show
 from lcstore.cli.commands.stats import stats
-from lcstore.cli.commands.tag import tag
+from lcstore.cli.commands.tag import tag, untag
 from lcstore.cli.commands.tune import tune
-from lcstore.cli.commands.unpin import unpin
-from lcstore.cli.commands.untag import untag
 from lcstore.cli.commands.verify import verify
 from lcstore.cli.commands.warm import warm
 from lcstore.version import __version__

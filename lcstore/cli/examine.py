@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import secrets
 import time
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.errors import LcstoreError, NotFoundError, StorageError
 from lcstore.storage.local import LocalBackend
+from lcstore.terminal.packages import broken_numcodecs, version_of
 
 if TYPE_CHECKING:
     from lcstore.storage.backend import Backend
@@ -29,7 +28,7 @@ def versions() -> dict[str, str | None]:
     from lcstore.version import __version__
 
     found: dict[str, str | None] = {"python": platform.python_version(), "lcstore": __version__}
-    return found | {name: _version(name) for name in _PACKAGES}
+    return found | {name: version_of(name) for name in _PACKAGES}
 
 
 def machine() -> dict[str, Any]:
@@ -37,34 +36,13 @@ def machine() -> dict[str, Any]:
     from lcstore.storage.jobs import default_threads
 
     broken = broken_numcodecs()
-    codec = _codec() if broken is None else {"ok": False, "problem": broken}
+    codec = _codec() if broken is None else {"ok": False, "problem": broken.message}
     return {
         "platform": f"{platform.system()} {platform.release()} {platform.machine()}",
         "cores": default_threads(),
         "codec": codec,
         "cache": cache(),  # after the codec has compiled what it needs
     }
-
-
-def broken_numcodecs() -> str | None:
-    """Return why numcodecs cannot be imported, and what to do, where that is known; None where it can be."""
-    try:
-        importlib.import_module("numcodecs")
-    except ValueError as error:
-        if "invalid literal for int()" not in str(error):
-            raise
-        return (
-            "numcodecs cannot be imported because it cannot read the version of the installed zfpy "
-            f"({_version('zfpy') or 'not found'}): pip uninstall zfpy"
-        )
-    return None
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _codec() -> dict[str, Any]:

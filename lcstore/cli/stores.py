@@ -8,9 +8,9 @@ from functools import partial
 
 import typer
 
-from lcstore.cli.answer import Answer
-from lcstore.cli.table import Table, size
 from lcstore.errors import LcstoreError
+from lcstore.terminal.answer import Answer
+from lcstore.terminal.table import Table, counted, size
 
 #: Stores looked at side by side.
 _WORKERS = 8
@@ -62,5 +62,4 @@ def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
         facts = ("", "", "") if one.problem else (one.steps, one.latest_step, nbytes)
         shown.row(one.url, *facts, "cannot be listed" if one.problem else "")
     yield shown
-    below = f"{len(found)} {'store' if len(found) == 1 else 'stores'} below {answer.url}"
-    yield f"{below}. The bytes of all that one holds: lcstore stats"
+    yield f"{counted(len(found), 'store')} below {answer.url}. The bytes of all that one holds: lcstore stats"

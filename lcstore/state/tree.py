@@ -33,9 +33,8 @@ from lcstore.state.frameworks import (
     value_of,
 )
 from lcstore.state.leaves import Leaf, is_leaf
-from lcstore.state.modulesays import roles_said
 from lcstore.state.names import Name
-from lcstore.state.roles import Role, is_optimizer
+from lcstore.state.roles import Role, is_optimizer, roles_said
 
 
 class _Missing:

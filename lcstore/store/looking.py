@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from lcstore.format.labels import At, OnCorrupt, Run
-from lcstore.index.info import StepInfo
-from lcstore.index.resolve import check_run
-from lcstore.index.states import Listed, list_states
 from lcstore.maintain.naming import pin, unpin
 from lcstore.read.compare import diff
 from lcstore.read.diff import Diff
 from lcstore.read.find import find, find_whole, named, snapshot_at
 from lcstore.read.into import check_targets, load_into, rest_of
-from lcstore.read.metrics import best
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.walk import Walk, history, walk
-from lcstore.retention.base import mode_of
 from lcstore.state.names import Component, Name
 from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
-from lcstore.store.handle import Handle
+from lcstore.store.overview import Overview
 
 
-class Looking(Handle):
+class Looking(Overview):
     """The methods of `lcstore.Store` that read."""
 
     def at(self, at: At = None, *, run: Run = None, hold: bool = False) -> Snapshot:
@@ -311,93 +304,9 @@ class Looking(Handle):
         """
         return diff(self._reader, a, b, names, None if other is None else other._reader)
 
-    def best_step(self, metric: str, mode: Literal["min", "max"] | None = None) -> int:
-        """Return the step whose newest revision has the best value of a metric.
-
-        NaN never wins; of equals the later commit does.
-
-        Parameters
-        ----------
-        metric
-            Its name.
-        mode
-            Which value is the best; if not given, the least.
-
-        Raises
-        ------
-        InvalidInputError
-            No mode is given for a metric of which, by its name, more is better.
-        NotFoundError
-            No step has the metric as a number; the message says which metrics there are.
-        """
-        return best(self._reader, metric, mode_of(metric, mode)).step
-
-    def __contains__(self, step: object) -> bool:
-        """Return whether a step is there."""
-        if isinstance(step, bool) or not isinstance(step, int | np.integer):
-            return False
-        return self._reader.listed().at_step(int(step)) is not None
-
-    def __iter__(self) -> Iterator[int]:
-        """Yield every step that can be restored, in rising order: what `in` looks for."""
-        return iter(self.steps())
-
-    def steps(self, *, run: Run = None) -> list[int]:
-        """Return every step that can be restored, in rising order; of one run, by number or id, if given.
-
-        Raises
-        ------
-        NotFoundError
-            There is no such run.
-        """
-        graph = self._reader.listed()
-        check_run(graph, self.url, run)
-        return graph.steps(run)
-
-    def latest_step(self, *, run: Run = None) -> int | None:
-        """Return the step of the latest state (which need not be the greatest), or None where there is none.
-
-        It is what `restore` and `resume` give: of this handle's own run once it has saved, or of `run`;
-        otherwise, of all.
-
-        Raises
-        ------
-        NotFoundError, InvalidInputError
-            There is no such run, or two runs have this number.
-        """
-        check_run(self._reader.listed(), self.url, run)
-        latest = self._index.latest(run)
-        return None if latest is None else latest.step
-
     def _of_run(self, at: At, run: Run) -> At:
         """Return a name of the state that `at` and `run` mean together."""
         if run is None:
             return at
         self._reader.listed()
         return named(self._reader, at, run).node
-
-    def info(self, at: At = None) -> StepInfo:
-        """Return what is recorded of a state, without reading any of its tensors."""
-        return find(self._reader, at, lambda found: found.info)
-
-    def paths(self, at: At = None) -> dict[str, tuple[tuple[int, ...], str, str]]:
-        """Return shape, dtype and role of each tensor of a state by its name."""
-        return find(self._reader, at, Snapshot.tensors)
-
-    def leaves(self, at: At = None) -> dict[str, object]:
-        """Return the plain values of a state by name, without reading any of its tensors."""
-        return find(self._reader, at, Snapshot.leaves)
-
-    def states(
-        self,
-        *,
-        records: bool = True,
-        limit: int | None = None,
-        retired: bool = False,
-        on_progress: OnProgress | None = None,
-    ) -> list[Listed]:
-        """Return every state, each revision by itself; see `lcstore.index.states.list_states`."""
-        self._check_open()
-        return list_states(
-            self._backend, records=records, limit=limit, retired=retired, on_progress=on_progress
-        )

@@ -17,7 +17,6 @@ from lcstore.maintain.wrongrun import retire_run
 from lcstore.read.find import named
 from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
-from lcstore.store.statistics import Stats, stats
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -342,7 +341,7 @@ class Upkeep(Handle):
             verify=lambda: self.verify(level, on_progress),
         )
 
-    # Looking --------------------------------------------------------------------------------------------
+    # Damage ---------------------------------------------------------------------------------------------
 
     def verify(
         self,
@@ -389,11 +388,6 @@ class Upkeep(Handle):
 
     def _distrust(self) -> None:
         """Build on nothing that was written before."""
-
-    def stats(self, on_progress: OnProgress | None = None) -> Stats:
-        """Count what the store holds; see `lcstore.store.statistics.stats`."""
-        self._check_open()
-        return stats(self._backend, on_progress)
 
     def _found(self, at: At) -> str:
         self._reader.listed()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.state.names import Name, match
 from lcstore.state.tree import FlatState, flatten
+from lcstore.storage.survey import OnProgress
 from lcstore.track.policy import Policy, Rule
 from lcstore.tune.groups import Group, given_groups, make_groups
 from lcstore.tune.loops import (
@@ -46,8 +47,6 @@ _BOUNDS: Final = (0.05, 8.0)
 _ENOUGH: Final = 0.93
 _MARGIN: Final = 0.98
 _POINTS: Final = 24
-
-OnProgress = Callable[[str, int, int], None]
 
 
 def tune(

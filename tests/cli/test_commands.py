@@ -20,10 +20,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner, Result
 
 import lcstore
-from lcstore.cli import answer, examine
 from lcstore.cli.app import app
 from lcstore.cli.commands.ls import _brief_ids
-from lcstore.cli.table import Table
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
 from lcstore.kernels import jit
@@ -31,6 +29,8 @@ from lcstore.storage import targets
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
 from lcstore.store import opening
+from lcstore.terminal import packages, printing
+from lcstore.terminal.table import Table
 
 EVERY = ("ls", "show", "verify", "stats", "doctor")
 
@@ -110,7 +110,7 @@ def test_ls_tells_states_of_one_step_apart(saved, tmp_path, monkeypatch):
     with lcstore.open(url) as store:
         store.save(20, {"other": np.zeros(3)})
     states = document("ls", url)["states"]
-    monkeypatch.setattr(answer, "width_of", lambda _: 80)
+    monkeypatch.setattr(printing, "width_of", lambda _: 80)
     for options in ([], ["--fast"], ["--retired"]):
         header, *lines = call("ls", url, *options).stdout.splitlines()
         assert header.split()[:2] == ["step", "node"]
@@ -129,7 +129,7 @@ def test_the_beginning_of_an_id_is_no_number():
 
 
 def test_ls_breaks_no_word_in_a_narrow_terminal(saved, monkeypatch):
-    monkeypatch.setattr(answer, "width_of", lambda _: 80)
+    monkeypatch.setattr(printing, "width_of", lambda _: 80)
     lines = call("ls", saved).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     words = " ".join(lines).split()
@@ -306,8 +306,8 @@ def test_doctor_knows_what_breaks_numcodecs(monkeypatch):
             raise ValueError("invalid literal for int() with base 10: 'post0'")
         return honest(name)
 
-    honest = examine.importlib.import_module
-    monkeypatch.setattr(examine.importlib, "import_module", broken)
+    honest = packages.importlib.import_module
+    monkeypatch.setattr(packages.importlib, "import_module", broken)
     result = call("doctor")
     assert result.exit_code == 1
     assert "pip uninstall zfpy" in " ".join(result.stdout.split())

@@ -12,11 +12,11 @@ from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner, Result
 
 import lcstore
-from lcstore.cli import answer
 from lcstore.cli.app import app
 from lcstore.storage import finding
 from lcstore.storage.finding import stores_below
 from lcstore.storage.memory import MemoryBackend
+from lcstore.terminal import printing
 
 NAMES = ("gpt", "sweep/lr1", "sweep/deep/lr2")
 
@@ -141,7 +141,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.parametrize("width", range(40, 200, 8))
 @pytest.mark.parametrize("options", [[], ["--retired"], ["--fast"]])
 def test_one_line_a_state_at_any_width(long, width, options, monkeypatch):
-    monkeypatch.setattr(answer, "width_of", lambda _: width)
+    monkeypatch.setattr(printing, "width_of", lambda _: width)
     table, _, told = call("ls", long, *options).stdout.partition("Not shown")
     lines = table.splitlines()
     assert len(lines) == 6
@@ -153,10 +153,10 @@ def test_one_line_a_state_at_any_width(long, width, options, monkeypatch):
 
 
 def test_the_least_important_goes_first(long, monkeypatch):
-    monkeypatch.setattr(answer, "width_of", lambda _: 80)
+    monkeypatch.setattr(printing, "width_of", lambda _: 80)
     shown = call("ls", long).stdout
     assert "created" in shown.partition("Not shown: ")[2]
     for word in ("step", "stored", "metrics", "loss 2.031, ...", "pinned"):
         assert word in shown
-    monkeypatch.setattr(answer, "width_of", lambda _: 160)
+    monkeypatch.setattr(printing, "width_of", lambda _: 160)
     assert "release-candidate" in call("ls", long).stdout

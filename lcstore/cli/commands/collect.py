@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import Apply, AsJson, Grace, Options, Pairs, Url, understood
-from lcstore.cli.foreseen import foresee, foreseen
-from lcstore.cli.table import Table, size
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import Apply, AsJson, Grace, Options, Pairs, Url, understood
+from lcstore.terminal.foreseen import foresee, foreseen
+from lcstore.terminal.table import Table, size
 from lcstore.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:

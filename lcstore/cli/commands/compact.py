@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import (
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import (
     AsJson,
     MaxBytes,
     MaxSeconds,
@@ -20,8 +20,8 @@ from lcstore.cli.arguments import (
     Url,
     understood,
 )
-from lcstore.cli.foreseen import foresee, foreseen
-from lcstore.cli.table import Table, size
+from lcstore.terminal.foreseen import foresee, foreseen
+from lcstore.terminal.table import Table, size
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Options, Pairs, storage_options
-from lcstore.cli.table import size
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, Options, Pairs, storage_options
+from lcstore.terminal.table import size
 
 if TYPE_CHECKING:
     from lcstore.maintain.copying import CopyReport

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from lcstore.cli.answer import Answer, OnProgress, answering
-from lcstore.cli.arguments import AsJson, Options, Pairs
-from lcstore.cli.table import Table, size
 from lcstore.errors import ConflictError, InvalidInputError, LcstoreError
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, Options, Pairs
+from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
     from lcstore.cli.demo.training import Training
+    from lcstore.storage.survey import OnProgress
 
 Event: TypeAlias = dict[str, Any]
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Glob, Options, Pairs, as_state, split_at
-from lcstore.cli.table import Table
 from lcstore.errors import NotFoundError
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, Glob, Options, Pairs, as_state, split_at
+from lcstore.terminal.table import Table, brief, shape_text
 
 if TYPE_CHECKING:
-    from lcstore.read.diff import Described, Diff, TensorDiff
+    from lcstore.read.diff import Diff, TensorDiff
 
 _COLUMNS = ("tensor", "relative", "norm", "changed", "largest", "shape", "dtype", "")
 _NUMBERS = ("relative", "norm", "changed", "largest")
@@ -118,7 +118,7 @@ def _tables(found: Diff, differing: list[TensorDiff], limit: int | None) -> Iter
     if found.values:
         values = Table("value", "before", "after")
         for path, (before, after) in found.values.items():
-            values.row(path, _text(before), _text(after))
+            values.row(path, brief(before, 60), brief(after, 60))
         yield values
 
 
@@ -129,18 +129,6 @@ def _cells(one: TensorDiff) -> tuple[object, ...]:
         nan = math.isnan(one.norm)
         relative = "NaN" if nan else f"{one.relative:.3g}"
         numbers = (relative, f"{one.norm:.4g}", f"{100 * one.changed:.2f}%", f"{one.largest:.3g}")
-    return (one.path, *numbers, _both(one, _shape), _both(one, lambda side: side.dtype), note)
-
-
-def _both(one: TensorDiff, text: Callable[[Described], str]) -> str:
-    texts = [text(side) for side in (one.before, one.after) if side is not None]
-    return " to ".join(dict.fromkeys(texts))
-
-
-def _shape(side: Described) -> str:
-    return "x".join(map(str, side.shape)) or "scalar"
-
-
-def _text(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    sides = [side for side in (one.before, one.after) if side is not None]
+    shapes, dtypes = (shape_text(side.shape) for side in sides), (side.dtype for side in sides)
+    return (one.path, *numbers, *(" to ".join(dict.fromkeys(both)) for both in (shapes, dtypes)), note)

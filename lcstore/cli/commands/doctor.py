@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Options, Pairs
-from lcstore.cli.table import Table
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, Options, Pairs
+from lcstore.terminal.table import Table
 
 
 def doctor(

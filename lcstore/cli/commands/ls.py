@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url
 from lcstore.cli.stores import list_stores
-from lcstore.cli.table import Table, size
 from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
+from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
+    from lcstore.index.info import StepInfo
     from lcstore.index.states import Listed
 
 _BYTES = ("stored", "parity", "ratio")
@@ -22,18 +23,8 @@ _COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "ta
 _FAST = ("step", "", "run", "kind", "weights", "tags")
 _NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
 _SPARE = (
-    "parity",
-    "created",
-    "exact",
-    "error",
-    "run",
-    "ratio",
-    "metrics",
-    "kind",
-    "tags",
-    "weights",
-    "stored",
-)
+    "parity", "created", "exact", "error", "run", "ratio", "metrics", "kind", "tags", "weights", "stored",
+)  # fmt: skip
 
 
 def ls(
@@ -84,7 +75,7 @@ def _below(answer: Answer) -> list[str]:
     try:
         read_store_record(answer.backend())
     except NotFoundError:
-        return answer.stores_below()
+        return answer.stores_below(answer.url)
     except LcstoreError:
         pass  # opening it says so
     answer.next = None
@@ -109,8 +100,7 @@ def _facts(state: Listed) -> dict[str, Any]:
         "run_id": state.run_id,
         "latest": state.latest,
         "bytes_weights": state.bytes_weights,
-    }
-    about |= labels(state)
+    } | labels(state)
     if state.problem is not None:
         return about | {"problem": {"kind": state.problem.kind, "message": str(state.problem)}}
     if info is None:
@@ -119,7 +109,7 @@ def _facts(state: Listed) -> dict[str, Any]:
         "bytes_stored": info.bytes_stored,
         "bytes_parity": info.bytes_parity,
         "bytes_raw": info.bytes_raw,
-        "ratio": info.bytes_raw / max(info.bytes_stored, 1),
+        "ratio": ratio_of(info),
         "error": info.error,
         "row_error": info.row_error,
         "exact": info.exact,
@@ -127,6 +117,11 @@ def _facts(state: Listed) -> dict[str, Any]:
         "metadata": info.metadata,
         "created": info.created,
     }
+
+
+def ratio_of(info: StepInfo) -> float:
+    """Return how many times fewer bytes a state takes than it has."""
+    return info.bytes_raw / max(info.bytes_stored, 1)
 
 
 def labels(state: Listed) -> dict[str, Any]:
@@ -178,13 +173,11 @@ def _brief_ids(nodes: list[str]) -> dict[str, str]:
 
 def _cells(state: Listed) -> dict[str, object]:
     info = state.info
-    cells: dict[str, object] = dict.fromkeys(_COLUMNS, "")
-    cells |= {
+    cells: dict[str, object] = dict.fromkeys(_COLUMNS, "") | {
         "step": state.step,
         "": marked(state),
         "run": state.run,
         "kind": state.kind,
-        "stored": "",
         "weights": "" if state.bytes_weights is None else size(state.bytes_weights),
         "tags": ", ".join(state.tags),
     }
@@ -193,7 +186,7 @@ def _cells(state: Listed) -> dict[str, object]:
     return cells | {
         "stored": size(info.bytes_stored),
         "parity": size(info.bytes_parity) if info.bytes_parity else "",
-        "ratio": f"{info.bytes_raw / max(info.bytes_stored, 1):.1f}x",
+        "ratio": f"{ratio_of(info):.1f}x",
         "error": "" if info.error is None else f"{info.error:.2f}",
         "exact": "yes" if info.exact else "",
         "metrics": ", ".join(f"{name} {value:.4g}" for name, value in info.metrics.items()),

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import (
+from lcstore.cli.commands.collect import collection
+from lcstore.cli.commands.compact import compaction
+from lcstore.cli.commands.verify import findings, unseen
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import (
     Apply,
     AsJson,
     Keep,
@@ -23,12 +26,9 @@ from lcstore.cli.arguments import (
     retention_of,
     understood,
 )
-from lcstore.cli.commands.collect import collection
-from lcstore.cli.commands.compact import compaction
-from lcstore.cli.commands.verify import findings, unseen
-from lcstore.cli.decision import counts, decision
-from lcstore.cli.foreseen import foresee, foreseen
-from lcstore.cli.table import Table
+from lcstore.terminal.decision import counts, decision
+from lcstore.terminal.foreseen import foresee, foreseen
+from lcstore.terminal.table import Table
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:

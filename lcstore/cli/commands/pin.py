@@ -1,4 +1,4 @@
-"""``lcstore pin``: keep a state, whatever a retention says."""
+"""``lcstore pin`` and ``unpin``: keep a state, whatever a retention says, and let it be again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of
-from lcstore.cli.table import Table
+from lcstore.errors import NotFoundError
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, state_of
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.store.store import Store
@@ -40,9 +41,36 @@ def pin(
             _pin(answer, store, state, by or "")
 
 
+def unpin(
+    target: Annotated[str, typer.Argument(metavar="URL@STEP", help="The state.")],
+    by: Annotated[
+        str | None, typer.Option("--by", metavar="WHO", help="Only the pin of this name; else all.")
+    ] = None,
+    at: AtState = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Take the pins of a state away, so that it can be retired again."""
+    url, state = state_of(target, at)
+    if state is None:
+        raise typer.BadParameter("name the state: URL@STEP")
+    with answering(url, as_json, options, pairs) as answer, answer.store(writable=True) as store:
+        info = store.info(state)
+        count = store.unpin(info.node, by)
+        if not count:
+            answer.next = f"lcstore pin {answer.quoted}"
+            raise NotFoundError("it is not pinned" + ("" if by is None else f" by {by!r}"), step=info.step)
+        gone = _is_retired(store, info.node)
+        again = " It had been retired, and is hidden again." if gone else ""
+        pins = "a pin" if count == 1 else f"{count} pins"
+        facts = {"url": answer.url, "step": info.step, "node": info.node}
+        answer.give(facts, [f"Taken from step {info.step}: {pins}.{again}"], deleted=count, retired=gone)
+
+
 def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
     info = store.info(state)
-    gone = info.node in _retired(store)
+    gone = _is_retired(store, info.node)
     store.pin(info.node, by)
     back = " It was retired, and is back." if gone else ""
     said = f"Step {info.step} is pinned (node {info.node}): nothing retires it.{back}"
@@ -50,8 +78,9 @@ def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
     answer.give(facts, [said], by=by, brought_back=gone)
 
 
-def _retired(store: Store) -> set[str]:
-    return {state.node for state in store.states(records=False, retired=True) if state.retired}
+def _is_retired(store: Store, node: str) -> bool:
+    """Return whether a state was let go of."""
+    return any(one.retired for one in store.states(records=False, retired=True) if one.node == node)
 
 
 def _list(answer: Answer, store: Store) -> None:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import Apply, AsJson, Options, Pairs, Url
 from lcstore.cli.commands.verify import LEVEL_HELP, Level, findings
-from lcstore.cli.foreseen import foresee, foreseen
-from lcstore.cli.table import Table
 from lcstore.errors import LcstoreError
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import Apply, AsJson, Options, Pairs, Url
+from lcstore.terminal.foreseen import foresee, foreseen
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.check.repaired import RepairReport

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import Apply, AsJson, Keep, Options, Pairs, Url, as_typed, retention_of
-from lcstore.cli.decision import decided
-from lcstore.cli.foreseen import foresee
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import Apply, AsJson, Keep, Options, Pairs, Url, as_typed, retention_of
+from lcstore.terminal.decision import decided
+from lcstore.terminal.foreseen import foresee
 
 
 def retain(

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import Apply, AsJson, AtState, Moved, Options, Pairs, as_run, state_of
-from lcstore.cli.decision import decided
-from lcstore.cli.foreseen import foresee, foreseen
-from lcstore.cli.table import Table
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import Apply, AsJson, AtState, Moved, Options, Pairs, as_run, state_of
+from lcstore.terminal.decision import decided
+from lcstore.terminal.foreseen import foresee, foreseen
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import Retired
@@ -72,14 +72,12 @@ def _retire_run(answer: Answer, run: int | str, reason: str, *, run_is_dead: boo
 
 
 def _done(answer: Answer, gone: Retired) -> Iterator[str]:
-    named = shlex.quote(f"{answer.url}@{gone.node}")
     yield f"Step {gone.step} is retired: hidden now, and deleted once it is collected."
-    yield f"To bring it back before that: lcstore pin {named}"
+    yield f"To bring it back before that: lcstore pin {answer.at(gone.node)}"
 
 
 def _would(answer: Answer, gone: Retired, reason: str, forecast: Forecast | None) -> Iterator[Table | str]:
-    named = shlex.quote(f"{answer.url}@{gone.node}")
     why = f" --reason {shlex.quote(reason)}" if reason else ""
     yield f"Step {gone.step} (node {gone.node}) would be hidden, and deleted once it is collected."
     yield from foreseen(forecast)
-    yield f"Nothing was changed. To do it: lcstore retire {named}{why} --apply"
+    yield f"Nothing was changed. To do it: lcstore retire {answer.at(gone.node)}{why} --apply"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import Apply, AsJson, Options, Pairs, Url
-from lcstore.cli.table import Table, size
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import Apply, AsJson, Options, Pairs, Url
+from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
     from lcstore.maintain.removal import RemoveReport

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, AtState, Glob, Options, Pairs, state_of
-from lcstore.cli.commands.ls import labels, marked
-from lcstore.cli.table import Table, size
+from lcstore.cli.commands.ls import labels, marked, ratio_of
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, AtState, Glob, Options, Pairs, state_of
+from lcstore.terminal.table import Table, brief, shape_text, size
 
 if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
@@ -50,12 +50,8 @@ def show(
             for name, (shape, dtype, role) in tensors.items()
         }
         said = {} if listed is None else labels(listed)
-        facts = {"url": url, "ratio": _ratio(info), "tensors": about, "values": leaves} | said
+        facts = {"url": url, "ratio": ratio_of(info), "tensors": about, "values": leaves} | said
         answer.give(info, _shown(answer, info, listed, tensors, leaves), **facts)
-
-
-def _ratio(info: StepInfo) -> float:
-    return info.bytes_raw / max(info.bytes_stored, 1)
 
 
 def _shown(
@@ -68,13 +64,12 @@ def _shown(
         )
         for name, (shape, dtype, role) in islice(tensors.items(), _MOST_SHOWN):
             kept = role.replace("_", " ")
-            shown.row(name, "x".join(map(str, shape)) or "scalar", dtype, kept, f"{math.prod(shape):,}")
+            shown.row(name, shape_text(shape), dtype, kept, f"{math.prod(shape):,}")
         yield shown
     if leaves:
         values = Table("value", "type", "is")
         for name, value in islice(leaves.items(), _MOST_SHOWN):
-            text = repr(value)
-            values.row(name, type(value).__name__, text if len(text) <= 100 else f"{text[:97]}...")
+            values.row(name, type(value).__name__, brief(value, 100))
         yield values
     left = [f"{len(of) - _MOST_SHOWN} more {what}" for what, of in
             (("tensors", tensors), ("values", leaves)) if len(of) > _MOST_SHOWN]  # fmt: skip
@@ -87,7 +82,7 @@ def _about(info: StepInfo, listed: Listed | None) -> Table:
     about = Table("step", str(info.step))
     about.row("node", info.node)
     about.row("kind", info.kind if info.base is None else f"{info.kind} to {info.base}")
-    about.row("stored", f"{size(info.bytes_stored)} for {size(info.bytes_raw)}, {_ratio(info):.1f}x")
+    about.row("stored", f"{size(info.bytes_stored)} for {size(info.bytes_raw)}, {ratio_of(info):.1f}x")
     about.row("exact", "yes: every bit comes back" if info.exact else "no")
     if info.error is not None:
         about.row("error", f"{info.error:.2f} checkpoint intervals")

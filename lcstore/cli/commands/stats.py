@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url
-from lcstore.cli.table import Table, size
 from lcstore.errors import LcstoreError
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
+from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
     from lcstore.maintain.compact import CompactReport
@@ -65,13 +65,9 @@ def _tables(url: str, found: Stats, planned: CompactReport | None) -> Iterator[T
     yield pools
 
 
-def _some(count: int, what: str) -> str:
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
 def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
     shown = Table("fact", "is", header=False)
-    shown.row("states", f"{found.states}, of {_some(found.steps, 'step')}, by {_some(found.runs, 'run')}")
+    shown.row("states", f"{found.states}, of {counted(found.steps, 'step')}, by {counted(found.runs, 'run')}")
     shown.row("anchors, deltas", f"{found.anchors}, {found.deltas}")
     if found.shortcuts:
         shown.row("shortcuts", found.shortcuts)
@@ -85,12 +81,12 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
         hint = " (the parity of what is small is a copy: durability='none' leaves it out)" if most else ""
         shown.row("against damage", f"{size(found.protection_bytes)} of that: parity and second copies{hint}")
     if found.orphans:
-        orphans = f"{_some(found.orphans, 'object')}, {size(found.orphan_bytes)}"
+        orphans = f"{counted(found.orphans, 'object')}, {size(found.orphan_bytes)}"
         shown.row("of no record", f"{orphans} (interrupted saves)")
     if found.retired:
-        shown.row("retired", f"{_some(found.retired, 'state')}: lcstore collect {url} says what may go")
+        shown.row("retired", f"{counted(found.retired, 'state')}: lcstore collect {url} says what may go")
     if found.condemned:
-        freed = f"{_some(found.condemned, 'object')}, {size(found.condemned_bytes)}"
+        freed = f"{counted(found.condemned, 'object')}, {size(found.condemned_bytes)}"
         shown.row("condemned", f"{freed}: deleted by a collect after the grace")
     if planned is not None and planned.planned:
         does = []
@@ -99,8 +95,8 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
                 f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
             )
         if planned.anchors:
-            does.append(f"add {_some(planned.anchors, 'anchor')}, so that damage costs less")
-        added = _some(planned.planned, "edge")
+            does.append(f"add {counted(planned.anchors, 'anchor')}, so that damage costs less")
+        added = counted(planned.planned, "edge")
         does = does or [f"add {added}, so that what was let go of can be deleted"]
         shown.row("compaction", f"would {', and '.join(does)}: lcstore compact {url} --dry-run")
     return shown

@@ -1,19 +1,21 @@
-"""``lcstore tag``: names to find states by."""
+"""``lcstore tag`` and ``untag``: names to find states by."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import Answer, answering
-from lcstore.cli.arguments import AsJson, AtState, Options, Pairs, state_of, understood
-from lcstore.cli.table import Table
+from lcstore.errors import NotFoundError
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, Url, state_of, understood
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.store.store import Store
+
+_MOST_SHOWN = 10
 
 
 def tag(
@@ -43,14 +45,36 @@ def tag(
             _set(answer, store, name, state)
 
 
+def untag(
+    url: Url,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The tag.")],
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+) -> None:
+    """Take a tag away from all states that have it. The states stay."""
+    from lcstore.format.labels import check_tag
+
+    understood("NAME", check_tag, name)
+    with answering(url, as_json, options, pairs) as answer, answer.store(writable=True) as store:
+        bearers = [state for state in store.states(records=False, retired=True) if name in state.tags]
+        if not bearers:
+            answer.next = f"lcstore tag {answer.quoted}"
+            raise NotFoundError(f"there is no tag {name!r}")
+        store.untag(name)
+        steps = [state.step for state in bearers]
+        shown = ", ".join(map(str, steps[:_MOST_SHOWN])) + ", ..." * (len(steps) > _MOST_SHOWN)
+        said = f"The tag {name} is taken away; it was on step {shown}."
+        answer.give({"url": answer.url, "tag": name, "steps": steps}, [said])
+
+
 def _set(answer: Answer, store: Store, name: str, state: int | str | None) -> None:
     info = store.info(state)
     last = store.tags().get(name)
     before = next((one.step for one in store.states(records=False) if one.node == last), None)
     store.tag(name, info.node)
-    found = shlex.quote(f"{answer.url}@{name}")
     moved = "" if before in (None, info.step) else f" (it found step {before} before)"
-    said = f"Step {info.step} is tagged {name}{moved}; it is found by: lcstore show {found}"
+    said = f"Step {info.step} is tagged {name}{moved}; it is found by: lcstore show {answer.at(name)}"
     facts = {"url": answer.url, "tag": name, "step": info.step, "node": info.node, "before": before}
     answer.give(facts, [said])
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, Options, Pairs, Url
-from lcstore.cli.table import Table, size
 from lcstore.errors import InvalidInputError
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
+from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
     from lcstore.tune import Tuned

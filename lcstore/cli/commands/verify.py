@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
-from lcstore.cli.table import Table, size
 from lcstore.errors import InvalidInputError
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
+from lcstore.terminal.table import Table, counted, size
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         ]
     if report.ok:
         return [f"Good: {looked}.{deeper}"]
-    errors = report.count("error")
-    lines = [f"Damaged: {errors} error{'s' * (errors != 1)} in {looked}."]
+    lines = [f"Damaged: {counted(report.count('error'), 'error')} in {looked}."]
     if any(found.is_stray for found in report.findings):
         # Other commands say the same again: nothing is shown or repaired as long as it is there.
         return [*lines, f"Move the files out of the store that are not its own, then: lcstore verify {url}"]

@@ -6,8 +6,8 @@ import time
 
 import typer
 
-from lcstore.cli.answer import answering
-from lcstore.cli.arguments import AsJson
+from lcstore.terminal.answer import answering
+from lcstore.terminal.arguments import AsJson
 
 
 def warm(as_json: AsJson = False) -> None:

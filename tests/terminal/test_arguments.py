@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from lcstore.cli.arguments import split_at, storage_options
+from lcstore.terminal.arguments import split_at, storage_options
 
 
 @pytest.mark.parametrize(

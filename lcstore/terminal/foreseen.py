@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from lcstore.cli.table import Table, size
 from lcstore.errors import LcstoreError
+from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import Retired

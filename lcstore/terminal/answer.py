@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 import json
-import math
 import shlex
-import shutil
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from lcstore.cli.arguments import storage_options
-from lcstore.cli.table import Table, printable, prose
 from lcstore.errors import LcstoreError, NotFoundError, StorageError
 from lcstore.format.keyforms import STRAY
+from lcstore.terminal.arguments import storage_options
+from lcstore.terminal.packages import broken_numcodecs
+from lcstore.terminal.printing import console_of, plain, print_all, print_styled
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.progress import TaskID
 
     from lcstore.storage.backend import Backend
+    from lcstore.storage.survey import OnProgress
     from lcstore.store.store import Store
 
 #: What to run next, by kind of error.
@@ -38,9 +37,6 @@ _NEXT = {
     "unknown-outcome": "lcstore doctor {url}",
 }
 _MOST_STORES = 5
-
-#: Called with what is being done, how much is done, and how much there is to do.
-OnProgress: TypeAlias = Callable[[str, int, int], None]
 
 
 class Answer:
@@ -68,6 +64,10 @@ class Answer:
     def quoted(self) -> str:
         """The URL as a shell takes it."""
         return shlex.quote(self.url)
+
+    def at(self, state: object) -> str:
+        """Return the name of a state of the store as a shell takes it."""
+        return shlex.quote(f"{self.url}@{state}")
 
     @contextmanager
     def store(self, *, writable: bool = False, threads: int | None = None) -> Iterator[Store]:
@@ -98,7 +98,7 @@ class Answer:
         """Show a progress bar for each thing that is being done; with `words`, one bar for all of it."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        console = _console(sys.stderr)
+        console = console_of(sys.stderr)
         bar = Progress(
             TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
             console=console, transient=True, disable=self.as_json or not console.is_terminal,
@@ -128,20 +128,12 @@ class Answer:
         """
         if self.as_json:
             print(json.dumps(plain(facts) | plain(more), indent=2))
-            return
-        after: Table | str = ""
-        for one in shown:
-            if after and (isinstance(one, Table) or isinstance(after, Table)):
-                print()
-            if isinstance(one, Table):
-                _print_table(one)
-            else:
-                print(*prose(printable(one), width_of(sys.stdout)), sep="\n")
-            after = one
+        else:
+            print_all(shown)
 
     def note(self, text: str) -> None:
         """Print something besides the answer, on stderr."""
-        _styled(text, "yellow", sys.stderr)
+        print_styled(text, "yellow", sys.stderr)
 
     def fail(self, error: LcstoreError) -> None:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
@@ -154,42 +146,33 @@ class Answer:
             about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
             self.give({"error": about | {"next": step or None}}, ())
         hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
-        _styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
+        print_styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
 
     def named(self, message: str) -> str:
         """Return a message with the store called what the user called it."""
         return message if self.told is None else message.replace(self.told, self.url)
 
-    def stores_below(self, **bounds: int) -> list[str]:
-        """Return the stores below the URL, as far as the target lists folders."""
+    def stores_below(self, url: str, **bounds: int) -> list[str]:
+        """Return the stores below a URL, as far as the target lists folders."""
         from lcstore.storage.finding import stores_below
 
         try:
-            return stores_below(self.url, self.storage_options, **bounds)
+            return stores_below(url, self.storage_options, **bounds)
         except LcstoreError:
             return []
 
-    def _is_store(self, url: str) -> bool:
-        from lcstore.storage.finding import stores_below
-
-        try:
-            return stores_below(url, self.storage_options, levels=0, most=1) == [url]
-        except LcstoreError:
-            return False
-
     def _has_states(self) -> bool:
         from lcstore.format.keys import NODES
-        from lcstore.storage.targets import open_backend
 
         try:
-            return bool(open_backend(self.url, self.storage_options).list(NODES))
+            return bool(self.backend().list(NODES))
         except LcstoreError:
             return False
 
     def _no_store(self) -> str:
         """Return what there is instead: people name the folder of all runs by mistake."""
         store, mark, state = self.url.rpartition("@")
-        if mark and store and "/" not in state and self._is_store(store):
+        if mark and store and "/" not in state and self.stores_below(store, levels=0, most=1) == [store]:
             self.next = f"lcstore show {self.quoted}"
             return f"it names a state; this command takes the store alone, {store}"
         if self._has_states():
@@ -198,7 +181,7 @@ class Answer:
                 "lcstore.json is missing here, and so is its second copy, beside records of states: the next "
                 "save of a training run writes it anew"
             )
-        below = self.stores_below(levels=2, most=_MOST_STORES + 1)
+        below = self.stores_below(self.url, levels=2, most=_MOST_STORES + 1)
         if not below:
             return "there is no store here: check the URL (the first save of a training run makes one)"
         self.next = f"lcstore ls {self.quoted}"
@@ -220,55 +203,9 @@ def answering(
         warnings.showwarning = lambda message, *_, **__: answer.note(f"Warning: {message}")
         try:
             yield answer
-        except LcstoreError as error:
-            answer.fail(error)
-            raise typer.Exit(1) from None
-        except ValueError:
-            from lcstore.cli.examine import broken_numcodecs
-
-            problem = broken_numcodecs()
-            if problem is None:
+        except (LcstoreError, ValueError) as error:
+            known = error if isinstance(error, LcstoreError) else broken_numcodecs()
+            if known is None:
                 raise
-            answer.fail(LcstoreError(problem))
+            answer.fail(known)
             raise typer.Exit(1) from None
-
-
-def width_of(stream: Any) -> int | None:
-    """Return how many characters go in a line of a stream; None where that is no terminal."""
-    return shutil.get_terminal_size().columns if stream.isatty() else None
-
-
-def _print_table(table: Table) -> None:
-    for text, style in table.lines(width_of(sys.stdout)):
-        if style is None:
-            print(text)
-        else:
-            _styled(text, style, sys.stdout)
-
-
-def _styled(text: str, style: str, stream: Any) -> None:
-    """Print a text, folded between words where it is too long for a terminal."""
-    for line in prose(printable(text), width_of(stream)):
-        _console(stream).print(line, style=style, highlight=False, markup=False, soft_wrap=True)
-
-
-def _console(stream: Any) -> Console:
-    from rich.console import Console
-
-    # Made anew each time: tests, and callers of this as a library, put other streams in place.
-    return Console(file=stream)
-
-
-def plain(value: Any) -> Any:
-    """Return `value` as JSON can say it: what is no finite number is a text."""
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | Iterator):
-        return [plain(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    return repr(value)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.cli.table import Table, folded, prose, size
+from lcstore.terminal.table import Table, folded, prose, size
 
 WORDS = st.text("ab ", max_size=12)
 

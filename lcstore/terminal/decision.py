@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from lcstore.cli.foreseen import foreseen
-from lcstore.cli.table import Table
+from lcstore.terminal.foreseen import foreseen
+from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
     from lcstore.maintain.retire import RetireReport

@@ -164,6 +164,22 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number of things, as text: ``1 step``, ``2 steps``."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return the shape of a tensor, as text."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def brief(value: object, most: int) -> str:
+    """Return what Python calls a value, in `most` characters or fewer."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
 def size(nbytes: float) -> str:
     """Return a number of bytes for people."""
     for unit in ("B", "KiB", "MiB", "GiB", "TiB"):

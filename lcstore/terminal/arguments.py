@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import typer
@@ -83,15 +84,10 @@ def _pair(pair: str) -> tuple[str, Any]:
     if value in _WORDS:
         return key, _WORDS[value]
     # Digits stay text: an access key may be made of them. `--storage-options` says numbers as numbers.
-    return key, json.loads(value) if value[:1] in ("{", "[") and _is_json(value) else value
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+    if value[:1] in ("{", "["):
+        with suppress(ValueError):
+            return key, json.loads(value)
+    return key, value
 
 
 def split_at(target: str) -> tuple[str, int | str | None]:

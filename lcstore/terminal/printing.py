@@ -1,0 +1,70 @@
+"""Tables, lines and JSON, printed: as wide as the terminal is, and in colours where there is one."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from lcstore.terminal.table import Table, printable, prose
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def print_all(shown: Iterable[Table | str]) -> None:
+    """Print tables and lines; an empty line sets a table apart."""
+    after: Table | str = ""
+    for one in shown:
+        if after and (isinstance(one, Table) or isinstance(after, Table)):
+            print()
+        if isinstance(one, Table):
+            _print_table(one)
+        else:
+            print(*prose(printable(one), width_of(sys.stdout)), sep="\n")
+        after = one
+
+
+def width_of(stream: Any) -> int | None:
+    """Return how many characters go in a line of a stream; None where that is no terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def _print_table(table: Table) -> None:
+    for text, style in table.lines(width_of(sys.stdout)):
+        if style is None:
+            print(text)
+        else:
+            print_styled(text, style, sys.stdout)
+
+
+def print_styled(text: str, style: str, stream: Any) -> None:
+    """Print a text, folded between words where it is too long for a terminal."""
+    for line in prose(printable(text), width_of(stream)):
+        console_of(stream).print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def console_of(stream: Any) -> Console:
+    """Return what prints to a stream with styles."""
+    from rich.console import Console
+
+    # Made anew each time: tests, and callers of this as a library, put other streams in place.
+    return Console(file=stream)
+
+
+def plain(value: Any) -> Any:
+    """Return `value` as JSON can say it: what is no finite number is a text."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | Iterator):
+        return [plain(item) for item in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return repr(value)
