@@ -47,11 +47,14 @@ class Forecast:
         Once it is compacted (an estimate): merged edges are there besides what they are merged of.
     bytes_collected
         Once it is collected after that, all graces being over.
+    bytes_without
+        Once it is collected, and not compacted before.
     """
 
     bytes_now: int
     bytes_compacted: int
     bytes_collected: int
+    bytes_without: int
 
 
 def forecast(
@@ -82,11 +85,21 @@ def forecast(
     sizes = all_sizes(backend, contents)
     now = sum(sizes.values())
     _let_go(contents, going)
+    without, _ = _kept(contents, layout, durability, sizes)
     made = _plan(contents, layout, compactor, _Usual(contents, sizes))
-    verdict = judge(contents, layout, durability)
-    kept = sum(map(sizes.__getitem__, _staying(contents, verdict, sizes)))
+    if not made:
+        return Forecast(now, now, without, without)
+    kept, verdict = _kept(contents, layout, durability, sizes)
     kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
-    return Forecast(now, now + sum(made.values()), kept)
+    return Forecast(now, now + sum(made.values()), kept, without)
+
+
+def _kept(
+    contents: Contents, layout: Callable[[str], Layout], durability: Durability, sizes: Mapping[str, int]
+) -> tuple[int, Verdict]:
+    """Return the bytes of what is there that a collection leaves, and what it judges."""
+    verdict = judge(contents, layout, durability)
+    return sum(map(sizes.__getitem__, _staying(contents, verdict, sizes))), verdict
 
 
 def _plan(

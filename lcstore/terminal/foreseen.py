@@ -30,8 +30,12 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
     shown.row("now", size(found.bytes_now))
     shown.row("once compacted, about", size(found.bytes_compacted))
     shown.row("once collected after that, about", size(found.bytes_collected))
+    if found.bytes_without < found.bytes_collected:
+        shown.row("once collected, not compacted, about", size(found.bytes_without))
     yield shown
     if found.bytes_collected > found.bytes_now:
         yield "More than now, for edges that keep restores short, and anchors that bound what damage costs."
+        if found.bytes_without < found.bytes_now:
+            yield "`lcstore retain` and `lcstore collect` without `lcstore compact` leave less than now."
     elif found.bytes_compacted > found.bytes_now:
         yield "More at first: what merged edges stand for goes when it is collected, once its grace is over."

@@ -91,7 +91,7 @@ class Writer:
         #: Whether the head was committed, and not yet looked at: a collector may have taken it away.
         self._doubtful = False
         #: Names of tensors that have shown values which no grid holds: plain until the next anchor.
-        self._plain: frozenset[Name] = frozenset()
+        self.plain: frozenset[Name] = frozenset()
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
         #: Ranges of elements that were said to have changed since the head, by saves that did not come about.
@@ -109,11 +109,6 @@ class Writer:
         self.sound = True
 
     @property
-    def plain(self) -> frozenset[Name]:
-        """Names of weights that are kept exactly since they showed values that no grid holds."""
-        return self._plain
-
-    @property
     def is_own(self) -> bool:
         """Whether this handle saved what it stands on, and stands there still."""
         return self.head is not None and not self._foreign
@@ -123,7 +118,7 @@ class Writer:
         self.settle()
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
-        self._plain, self.sound, self._touched = frozenset(), True, {}
+        self.plain, self.sound, self._touched = frozenset(), True, {}
         self._superseded = []
         digest = self.index.record(head.node).layout
         if track.layout is not None and digest == split_layouts(digest)[0][1]:
@@ -226,7 +221,7 @@ class Writer:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
         commit.write.accept()
         self._touched = {}
-        self._plain = frozenset(commit.write.plain)
+        self.plain = frozenset(commit.write.plain)
         self.head = commit.name
         self.sound = self._doubtful = True
         self.index.add(commit.name, commit.record, len(commit.data))
@@ -247,7 +242,7 @@ class Writer:
         became of it.
         """
         base = self.head if self.sound else None
-        plain = frozenset[Name]() if base is None else self._plain
+        plain = frozenset[Name]() if base is None else self.plain
         quality = Quality(self.policy, plain, touched)
         self._began = Moment.now()
         made, listed = self._make(), self._list_nodes()

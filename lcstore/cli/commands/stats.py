@@ -98,5 +98,6 @@ def _facts(url: str, found: Stats, planned: CompactReport | None) -> Table:
             does.append(f"add {counted(planned.anchors, 'anchor')}, so that damage costs less")
         added = counted(planned.planned, "edge")
         does = does or [f"add {added}, so that what was let go of can be deleted"]
-        shown.row("compaction", f"would {', and '.join(does)}: lcstore compact {url} --dry-run")
+        cost = f"{size(planned.bytes_written)} more at first"
+        shown.row("compaction", f"would {', and '.join(does)} ({cost}): lcstore compact {url} --dry-run")
     return shown
