@@ -133,7 +133,7 @@ class StoredCheckpoints:
         """
         raised = sys.exception()
         try:
-            self._here().jobs.flush()
+            self._here().jobs.settle()
         except LcstoreError as error:
             if raised is None:
                 raise

@@ -9,6 +9,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 from lcstore.errors import InvalidInputError
+from lcstore.store.company import rank
 
 _T = TypeVar("_T")
 _SHARDED: Final = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
@@ -51,6 +52,6 @@ def of_the_first(make: Callable[[], _T]) -> _T:
     """Return what the first process makes, in each of them."""
     if not are_several():
         return make()
-    made: list[Any] = [make() if torch.distributed.get_rank() == 0 else None]
+    made: list[Any] = [make() if rank() == 0 else None]
     torch.distributed.broadcast_object_list(made)
     return made[0]  # type: ignore[no-any-return]

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import atexit
-import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
-from typing import Final
-from weakref import WeakSet
 
+from lcstore.storage.awaited import Awaited
 from lcstore.storage.jobs import Workers
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Buffers
-
-_log: Final = logging.getLogger("lcstore")
 
 
 class SaveFuture(Future[SaveInfo]):
@@ -43,7 +37,7 @@ class SaveFuture(Future[SaveInfo]):
             self.heard = self.heard or self.done()
 
 
-class Saver:
+class Saver(Awaited):
     """Runs the saves of one handle in a thread, one after another.
 
     Parameters
@@ -62,18 +56,12 @@ class Saver:
         self._thread = Workers(1, thread_name_prefix="lcstore-save")
         self._turn = threading.Lock()
         self._last: SaveFuture | None = None
-        self._process = os.getpid()
-        _savers.add(self)
+        super().__init__()
 
     @property
     def is_busy(self) -> bool:
         """Whether a save is under way."""
         return self._last is not None and not self._last.done()
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether this process is a fork of the one that saves: the thread did not come along."""
-        return os.getpid() != self._process
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -113,23 +101,3 @@ class Saver:
         """End the thread, and give the memory back."""
         self._thread.shutdown(wait=True)
         self.buffers = Buffers()
-
-
-#: Those whose saves are to end well before the interpreter does.
-_savers: Final[WeakSet[Saver]] = WeakSet()
-
-
-def _finish() -> None:
-    """Wait for the saves under way, and tell of a failure: nobody else will."""
-    for saver in list(_savers):
-        if saver.is_foreign:
-            continue
-        try:
-            saver.settle()
-        except BaseException:
-            _log.exception("a save in the background failed, and the program ends")
-
-
-# Thread pools refuse work once they hear that the interpreter ends. So this is to hear of it first: what is
-# registered last is called first. (`atexit` comes after the pools.)
-getattr(threading, "_register_atexit", atexit.register)(_finish)

@@ -1,0 +1,42 @@
+"""What is under way when the program ends: it is waited for in order, and its failure is told."""
+
+import os
+from weakref import WeakValueDictionary
+
+import pytest
+
+from lcstore.storage import awaited
+
+
+class Work(awaited.Awaited):
+    def __init__(self, name: str, settled: list[str]) -> None:
+        super().__init__()
+        self.name, self.settled = name, settled
+
+    def settle(self) -> None:
+        self.settled.append(self.name)
+        if self.name == "broken":
+            raise OSError("no space left")
+
+
+@pytest.fixture
+def settled(monkeypatch) -> list[str]:
+    monkeypatch.setattr(awaited, "_awaited", WeakValueDictionary())
+    return []
+
+
+def test_what_was_made_last_is_waited_for_first_and_a_failure_is_told(settled, caplog):
+    kept = [Work(name, settled) for name in ("first", "broken", "last")]
+    awaited._finish()
+    assert settled == [work.name for work in reversed(kept)]
+    assert [str(record.exc_info[1]) for record in caplog.records] == ["no space left"]
+
+
+def test_what_is_gone_or_of_another_process_is_not_waited_for(settled, monkeypatch):
+    Work("gone", settled)
+    foreign = Work("foreign", settled)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    here = Work("here", settled)
+    assert (foreign.is_foreign, here.is_foreign) == (True, False)
+    awaited._finish()
+    assert settled == ["here"]
