@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect
 from collections.abc import Iterable
 from typing import Final
@@ -15,6 +16,8 @@ from lcstore.graph.refs import NodeName
 _TAGS_SHOWN: Final = 5
 _RUNS_SHOWN: Final = 10
 _NODES_SHOWN: Final = 5
+#: The beginning of an id as other tools cut theirs, too short to name a node by.
+_CUT_ID: Final = re.compile("[0-9a-f]{4,7}")
 
 
 def resolved(graph: Graph, at: object, run: str | int | None, own: str | None) -> NodeName | None:
@@ -82,6 +85,8 @@ def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundE
     what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
     if isinstance(at, str) and at.isdigit():
         what += " (a step is an integer, not a text)"
+    elif isinstance(at, str) and _CUT_ID.fullmatch(at):
+        what += " (the beginning of a node's id has 8 characters or more)"
     return NotFoundError(f"there is {what} in {url}; {_retired(graph, at)}{holds(graph, url, tags, at)}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import Executor
 
-from lcstore.errors import ConflictError, InvalidInputError
+from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format.markkeys import SUPERSEDED, WHOLE_STATE
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
@@ -23,10 +23,11 @@ def retire_run(
     run: int | str,
     reason: str,
     *,
+    after: int | None,
     run_is_dead: bool,
     dry_run: bool,
 ) -> RetireReport:
-    """Let go of all states of a run that are not pinned.
+    """Let go of all states of a run that are not pinned; with `after`, of those after that step.
 
     Its latest state is marked as superseded first. A writer of the run that is alive all the same sees that
     in the listing after its next commit, and saves the state again, as an anchor.
@@ -34,7 +35,7 @@ def retire_run(
     Raises
     ------
     NotFoundError
-        There is no such run.
+        There is no such run, or it has no such state.
     InvalidInputError
         Two runs have that number, or no other state of the store is whole.
     ConflictError
@@ -46,6 +47,10 @@ def retire_run(
     ours = _nodes_of(index, backend.url, run)
     latest = ours[-1]
     shown = sorted((n for n in ours if n.node not in index.marks.hidden), key=lambda n: (n.step, n.order))
+    if after is not None:
+        shown = [name for name in shown if name.step > after]
+    if not shown:
+        raise NotFoundError(f"run {latest.run} of {backend.url} has no state after step {after}")
     kept = [name for name in shown if name.node in index.marks.pinned]
     why = reason or f"run {latest.run} was let go of"
     going = [Retired(n.step, n.node, WHOLE_STATE, why) for n in shown if n not in kept]

@@ -106,9 +106,15 @@ class Upkeep(Handle):
         return gone
 
     def retire_run(
-        self, run: int | str, reason: str = "", *, run_is_dead: bool = False, dry_run: bool = False
+        self,
+        run: int | str,
+        reason: str = "",
+        *,
+        after: int | None = None,
+        run_is_dead: bool = False,
+        dry_run: bool = False,
     ) -> RetireReport:
-        """Let go of a whole run, its latest state too: of two that were begun in one store, the wrong one.
+        """Let go of a run, or its end, the latest state too: of two in one store, the wrong one.
 
         Parameters
         ----------
@@ -116,19 +122,19 @@ class Upkeep(Handle):
             Its number, or its id.
         reason, dry_run
             As for `retire`.
+        after
+            Only the states after this step: the end of a run that went wrong.
         run_is_dead
             Let go of it though it saved lately. If it is alive all the same, its next save is an anchor.
 
         Raises
         ------
-        InvalidInputError
-            Two runs have that number, or nothing else in the store can be restored.
-        ConflictError
-            It saved lately: it may be alive.
+        ConflictError, InvalidInputError
+            It saved lately and may be alive; two runs have that number; nothing else can be restored.
         """
         self._check_open() if dry_run else self._check_writable()
         how = {"run_is_dead": run_is_dead, "dry_run": dry_run}
-        report = retire_run(self._backend, self._index, self._executor, run, reason, **how)
+        report = retire_run(self._backend, self._index, self._executor, run, reason, after=after, **how)
         self._log_done(report, dry_run=dry_run)
         return report
 

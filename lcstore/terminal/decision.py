@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from lcstore.terminal.foreseen import foreseen
@@ -12,16 +12,23 @@ from lcstore.terminal.table import Table
 if TYPE_CHECKING:
     from lcstore.maintain.retire import RetireReport
     from lcstore.maintain.sizing import Forecast
+    from lcstore.store.store import Store
 
 _STATE = "state"
 _EXACT = "exact"
 
 
 def decided(
-    url: str, report: RetireReport, command: str, forecast: Forecast | None, of: str = ""
+    url: str,
+    report: RetireReport,
+    command: str,
+    forecast: Forecast | None,
+    *,
+    of: str = "",
+    runs: Mapping[str, int] | None = None,
 ) -> Iterator[Table | str]:
     """Yield all of it, `of` which states it is, and what to type next: `command` does it."""
-    yield decision(report)
+    yield decision(report, runs)
     yield from foreseen(forecast)
     yield from (f"Note: {note}" for note in report.notes)
     yield f"{counts(report, of)}."
@@ -42,8 +49,14 @@ def counts(report: RetireReport, of: str = "") -> str:
     return ", ".join(parts)
 
 
-def decision(report: RetireReport) -> Table | str:
-    """Return every state by step: what keeps it, or why it goes."""
+def runs_of(store: Store) -> dict[str, int]:
+    """Return which run saved each state, by node, where that tells states of one step apart."""
+    runs = {one.node: one.run for one in store.states(records=False)}
+    return runs if len({*runs.values()}) > 1 else {}
+
+
+def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Table | str:
+    """Return every state by step: what keeps it, or why it goes; and its run, where `runs` tells."""
     let_go = defaultdict(list)
     rows: list[tuple[int, str, str, str]] = []
     # One rule lets go of all of them: it was just typed, and is not said in each line.
@@ -58,7 +71,7 @@ def decision(report: RetireReport) -> Table | str:
         rows.append((step, node, "kept", "; ".join([*by, *let_go[node]])))
     if not rows:
         return "The store has no state yet."
-    shown = Table("step", "", "why", "node", right=("step",))
+    shown = Table("step", "run", "", "why", "node", right=("step", "run"))
     for step, node, what, why in sorted(rows):
-        shown.row(step, what, why, node)
+        shown.row(step, (runs or {}).get(node, ""), what, why, node)
     return shown

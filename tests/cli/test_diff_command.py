@@ -103,3 +103,9 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path):
     result = call(f"{tmp_path / 'run'}@1", "@2")
     assert result.exit_code == 0
     assert "\x1b" not in result.output
+
+
+def test_two_bare_steps_are_told_how_to_be_written(saved):
+    result = call(saved, "1", "2")
+    assert result.exit_code == 2
+    assert "@1 @2" in " ".join(result.stderr.split())

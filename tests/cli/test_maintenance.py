@@ -269,6 +269,24 @@ def test_the_latest_of_a_run_goes_once_the_run_was_rewound(run):
     assert 290 not in steps(run)
 
 
+def test_states_of_one_step_are_told_apart_by_their_runs(run):
+    with lcstore.open(run) as store:
+        store.resume(270)
+        other = store.save(280, {"other": np.zeros(3)}).node
+        store.save(285, {"other": np.zeros(3)})
+    shown = call("retire", f"{run}@280").stdout
+    assert f"Step 280 of run 2 (node {other}) would be hidden" in shown
+    named = next(line for line in shown.splitlines() if line.startswith("Another state of step 280"))
+    assert call("show", shlex.split(named.rpartition(": ")[2])[0]).exit_code == 0
+    table = call("retain", run, "--keep", "latest:1").stdout.splitlines()
+    assert table[0].split()[:2] == ["step", "run"]
+    assert sorted(line.split()[1] for line in table if line.split()[:1] == ["280"]) == ["1", "2"]
+    shown = call("retire", run, "--run", "1", "--after", "270", "--run-is-dead").stdout
+    result = call(*shlex.split(shown.rpartition("lcstore ")[2]))
+    assert "0 states of the run kept, 2 retired" in result.stdout
+    assert steps(run) == [*range(0, 290, 10), 285]
+
+
 def test_of_two_runs_the_wrong_one_goes_with_its_latest_state(run):
     with lcstore.open(run) as other:
         for step in (7, 17):

@@ -54,6 +54,30 @@ def test_the_wrong_run_goes_with_its_latest_state():
         assert store.verify(level="decode").ok
 
 
+def test_only_the_end_of_a_run_that_went_wrong_goes():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0) as store:
+        for step in range(6):
+            store.save(step, state(step))
+        good = store.restore(2)
+        bad = [one.node for one in store.states() if one.step > 2]
+    with lcstore.open(backend, grace=0) as store:
+        store.resume(2)
+        for step in (3, 4):
+            store.save(step, state(70 + step))
+        seen = {step: store.restore(step) for step in (3, 4)}
+        with pytest.raises(NotFoundError, match=r"run 1 of .* has no state after step 5"):
+            store.retire_run(1, after=5, run_is_dead=True)
+        report = store.retire_run(1, after=2, run_is_dead=True)
+        assert [one.node for one in report.retired] == bad
+        for _ in range(2):
+            store.collect()
+        assert store.steps() == [0, 1, 2, 3, 4]
+        assert same(store.restore(2), good)
+        assert all(same(store.restore(step), there) for step, there in seen.items())
+        assert store.verify(level="decode").ok
+
+
 def test_pinned_states_stay_and_are_named_and_tags_that_go_are_too():
     backend, nodes = two_loops()
     with lcstore.open(backend) as store:

@@ -50,6 +50,8 @@ def diff(
 ) -> None:
     """Compare two states, tensor by tensor; the most changed first. Those that are the same are counted."""
     url, a = split_at(first)
+    if a is None and glob is not None and second.isdecimal() and glob.isdecimal():
+        raise typer.BadParameter(f"name the states so: lcstore diff {first}@{second} @{glob}")
     second = f"@{second}" if second.isdecimal() else second
     other, b = (url, _state(second)) if second.startswith("@") else split_at(second)
     with answering(url, as_json, options, pairs) as answer:

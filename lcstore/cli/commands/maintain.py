@@ -26,7 +26,7 @@ from lcstore.terminal.arguments import (
     retention_of,
     understood,
 )
-from lcstore.terminal.decision import counts, decision
+from lcstore.terminal.decision import counts, decision, runs_of
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.table import Table
 from lcstore.units import parse_bytes, parse_seconds
@@ -58,13 +58,14 @@ def maintain(
     longest = understood("--max-seconds", parse_seconds, max_seconds)
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply, threads=workers) as store, answer.progress() as on_progress:
+            runs = {} if apply else runs_of(store)
             report = store.maintain(
                 retention, dry_run=not apply, max_bytes=most, max_seconds=longest, on_progress=on_progress
             )
             going = report.retained.retired if report.retained is not None else ()
             forecast = None if apply or not report.ok else foresee(store, going)
         problems = {part: answer.named(str(error)) for part, error in report.problems.items()}
-        shown = _shown(answer, report, as_typed(keep), forecast)
+        shown = _shown(answer, report, as_typed(keep), forecast, runs)
         answer.give(report, shown, problems=problems, ok=report.ok, forecast=forecast)
         for part, problem in problems.items():
             answer.note(f"{part} failed: {problem}")
@@ -73,13 +74,13 @@ def maintain(
 
 
 def _shown(
-    answer: Answer, report: MaintainReport, keep: str, forecast: Forecast | None
+    answer: Answer, report: MaintainReport, keep: str, forecast: Forecast | None, runs: dict[str, int]
 ) -> Iterator[Table | str]:
     if report.collected is not None:
         yield from collection(report.collected)
     if report.retained is not None:
         if report.dry_run:
-            yield decision(report.retained)
+            yield decision(report.retained, runs)
         yield from (f"Note: {note}" for note in report.retained.notes)
         yield f"{counts(report.retained)}."
     if report.compacted is not None:

@@ -6,7 +6,7 @@ import shlex
 
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import Apply, AsJson, Keep, Options, Pairs, Url, as_typed, retention_of
-from lcstore.terminal.decision import decided
+from lcstore.terminal.decision import decided, runs_of
 from lcstore.terminal.foreseen import foresee
 
 
@@ -26,7 +26,8 @@ def retain(
     retention = retention_of(keep)
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
+            runs = {} if apply else runs_of(store)
             report = store.retain(retention, dry_run=not apply, on_progress=on_progress)
             forecast = None if apply else foresee(store, report.retired)
         command = f"lcstore retain {answer.quoted} --keep {shlex.quote(as_typed(keep))}"
-        answer.give(report, decided(answer.quoted, report, command, forecast), forecast=forecast)
+        answer.give(report, decided(answer.quoted, report, command, forecast, runs=runs), forecast=forecast)
