@@ -1,4 +1,4 @@
-"""Which rows a user says have changed: checked, and made ranges of elements."""
+"""Which rows a user says have changed: checked, made ranges of elements, remembered until they are saved."""
 
 from __future__ import annotations
 
@@ -11,6 +11,27 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
 from lcstore.state.names import Name, parse_name
+from lcstore.write.stage import Staged
+
+
+class Touched:
+    """Ranges of elements that were said to have changed since the head, by saves that did not come about."""
+
+    def __init__(self) -> None:
+        self._ranges: dict[Name, Array] = {}
+
+    def note(self, staged: Staged) -> dict[Name, Array]:
+        """Return what changed of the named tensors since the head, and remember it until a save lands."""
+        shapes = {name: host.array.shape for name, host in staged.flat.tensors}
+        now = ranges_of(staged.touched, shapes, staged.flat.ties)
+        for name in now.keys() & self._ranges.keys():
+            now[name] = union(now[name], self._ranges[name])
+        self._ranges = {**self._ranges, **now}
+        return now
+
+    def forget(self) -> None:
+        """Begin anew: another state is the head."""
+        self._ranges = {}
 
 
 def ranges_of(

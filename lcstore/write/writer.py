@@ -34,7 +34,7 @@ from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
-from lcstore.write.touched import ranges_of, union
+from lcstore.write.touched import Touched
 
 _log = logging.getLogger("lcstore")
 
@@ -94,8 +94,7 @@ class Writer:
         self.plain: frozenset[Name] = frozenset()
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
-        #: Ranges of elements that were said to have changed since the head, by saves that did not come about.
-        self._touched: dict[Name, Array] = {}
+        self._touched = Touched()
         #: Nodes that this run takes the place of, once it has committed.
         self._superseded: list[NodeName] = []
         #: A commit that was left open.
@@ -118,7 +117,8 @@ class Writer:
         self.settle()
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
-        self.plain, self.sound, self._touched = frozenset(), True, {}
+        self.plain, self.sound = frozenset(), True
+        self._touched.forget()
         self._superseded = []
         digest = self.index.record(head.node).layout
         if track.layout is not None and digest == split_layouts(digest)[0][1]:
@@ -182,7 +182,7 @@ class Writer:
         if self._foreign and not self.sound:
             self.head = None
         flattened = time.perf_counter()
-        touched = self._note_touched(staged)
+        touched = self._touched.note(staged)
         for _ in range(_TRIES):
             commit = self._attempt(staged, touched)
             if commit is None:
@@ -214,26 +214,17 @@ class Writer:
     def skipped(self, staged: Staged, started: float) -> SaveInfo:
         """Return what is said of a state that is not saved, as it is about the head."""
         assert self.head is not None
-        self._note_touched(staged)
+        self._touched.note(staged)
         return skipped(self.head, staged, time.perf_counter() - started)
 
     def accept(self, commit: Commit) -> None:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
         commit.write.accept()
-        self._touched = {}
+        self._touched.forget()
         self.plain = frozenset(commit.write.plain)
         self.head = commit.name
         self.sound = self._doubtful = True
         self.index.add(commit.name, commit.record, len(commit.data))
-
-    def _note_touched(self, staged: Staged) -> dict[Name, Array]:
-        """Return what changed of the named tensors since the head, and remember it until a save lands."""
-        shapes = {name: host.array.shape for name, host in staged.flat.tensors}
-        now = ranges_of(staged.touched, shapes, staged.flat.ties)
-        for name in now.keys() & self._touched.keys():
-            now[name] = union(now[name], self._touched[name])
-        self._touched = {**self._touched, **now}
-        return now
 
     def _attempt(self, staged: Staged, touched: dict[Name, Array]) -> Commit | None:
         """Write and commit a state once; on any failure the track is as it was.
