@@ -49,6 +49,7 @@ def main() -> None:
         many(report, saves, 50_000_000 // (10 if quick else 1))
         opening(report, folder, 500 if quick else 10_000)
         adam(report, saves, folder)
+        streaming(report, folder)
     finally:
         shutil.rmtree(folder)
     report.write()
@@ -234,6 +235,45 @@ def adam(report: Report, saves: Trace, folder: Path) -> None:
             f"anchor {infos[0].seconds['total']:.2f} s, delta by phase: {phases(deltas)}; ratio {ratio:.1f}"
         )
         report.data[f"adam, {name}"] = [i.seconds for i in infos]
+
+
+def streaming(report: Report, folder: Path, rounds: int = 5) -> None:
+    """The tensors of a state one after another, beside all at once, each time by a handle of its own."""
+    rows: list[list[Any]] = []
+    for title, name in (("matrices", "large"), ("GPT and AdamW", "adam")):
+        restored, streamed = [], []
+        for _ in range(rounds):
+            with lcstore.open(folder / name, "r", threads=2) as store:
+                restored.append(timed(store.restore))
+            with lcstore.open(folder / name, "r", threads=2) as store:
+                streamed.append(arrivals(store))
+                deltas = len(store.steps()) - 1
+        nbytes = store_bytes(folder / name)
+        rows.append([f"{title}, {nbytes / 1e6:.0f} MB, {deltas} deltas: restore", *summary(restored)])
+        for place, what in enumerate(("first tensor", "the model", "everything")):
+            rows.append([f"stream: {what}", *summary([one[place] for one in streamed])])
+    head = ["", "seconds", "least", "most"]
+    report.table(f"streams of the last state, local disk, 2 threads, {rounds} times by turns", head, rows)
+    report.data["streams"] = [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def arrivals(store: lcstore.Store) -> tuple[float, float, float]:
+    """Seconds until the first tensor is there, the model, and everything; all of it is kept."""
+    began = time.perf_counter()
+    kept, taken = [], {"first": 0.0, "model": 0.0}
+    for name, value in store.at().stream():
+        kept.append(value)
+        now = time.perf_counter() - began
+        taken["first"] = taken["first"] or now
+        if name.startswith("model/"):
+            taken["model"] = now
+    return taken["first"], taken["model"], time.perf_counter() - began
+
+
+def store_bytes(folder: Path) -> int:
+    """Bytes in memory of the last state of a store."""
+    with lcstore.open(folder, "r") as store:
+        return store.at().nbytes
 
 
 if __name__ == "__main__":
