@@ -1,6 +1,6 @@
 """Time of saving, restoring and opening, beside safetensors, numpy and memcpy of the same state.
 
-    python -m benchmarks.bench_store [--quick]
+    python -m benchmarks.bench_store [--quick] [--streams]
 
 The large state is 400 MB of GPT weights from several times of the training, as 48 matrices; its saves are
 deltas of twenty iterations, each to the one before. Files go to a new directory below the system's temporary
@@ -14,7 +14,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,25 +33,35 @@ LARGE = 100_000_000
 MATRICES = 48
 #: Saves from which the large state is put together.
 STARTS = tuple(range(0, 92, 8))
+#: Matrices of a block of a GPT, in units of its width.
+BLOCK = {"attn.c_attn": (3, 1), "attn.c_proj": (1, 1), "mlp.c_fc": (4, 1), "mlp.c_proj": (1, 4)}
 
 
 def main() -> None:
-    quick = arguments(__doc__ or "").quick
-    report = Report("store", quick)
-    saves = gpt()
-    elements = LARGE // 10 if quick else LARGE
-    states = [large(saves, later, elements) for later in range(4 if quick else 8)]
+    asked = arguments(__doc__ or "", streams="only how soon the tensors of a state come: this needs no trace")
+    quick = asked.quick
+    report = Report("streams" if asked.streams else "store", quick)
     folder = Path(tempfile.mkdtemp(prefix="lcstore-bench-"))
     try:
-        local(report, states, folder)
-        memory(report, states)
-        del states
-        many(report, saves, 50_000_000 // (10 if quick else 1))
-        opening(report, folder, 500 if quick else 10_000)
-        adam(report, saves, folder)
+        streaming(report, folder, quick)
+        if not asked.streams:
+            traced(report, folder, quick)
     finally:
         shutil.rmtree(folder)
     report.write()
+
+
+def traced(report: Report, folder: Path, quick: bool) -> None:
+    """What the GPT's trace is needed for."""
+    saves = gpt()
+    elements = LARGE // 10 if quick else LARGE
+    states = [large(saves, later, elements) for later in range(4 if quick else 8)]
+    local(report, states, folder)
+    memory(report, states)
+    del states
+    many(report, saves, 50_000_000 // (10 if quick else 1))
+    opening(report, folder, 500 if quick else 10_000)
+    adam(report, saves, folder)
 
 
 def large(saves: Trace, later: int, elements: int, parts: int = MATRICES) -> dict[str, Any]:
@@ -234,6 +244,60 @@ def adam(report: Report, saves: Trace, folder: Path) -> None:
             f"anchor {infos[0].seconds['total']:.2f} s, delta by phase: {phases(deltas)}; ratio {ratio:.1f}"
         )
         report.data[f"adam, {name}"] = [i.seconds for i in infos]
+
+
+def streaming(report: Report, folder: Path, quick: bool, rounds: int = 7) -> None:
+    """The tensors of a state one after another, beside all of them at once, by turns."""
+    with lcstore.open(folder / "streamed", threads=2) as store:
+        for step, state in enumerate(pretended(256 if quick else 512, 11)):
+            store.save(step, state)
+        nbytes = store.at().nbytes
+    restored, streamed = [], []
+    for _ in range(rounds):  # each from a handle of its own, which has read nothing
+        with lcstore.open(folder / "streamed", "r", threads=2) as store:
+            restored.append(timed(store.restore))
+        with lcstore.open(folder / "streamed", "r", threads=2) as store:
+            streamed.append(arrivals(store))
+    rows = [["restore", *summary(restored)]]
+    for place, what in enumerate(("first tensor", "first block", "the model", "everything")):
+        rows.append([f"stream: {what}", *summary([one[place] for one in streamed])])
+    head = ["", "seconds", "least", "most"]
+    title = f"a GPT with AdamW, {nbytes / 1e6:.0f} MB, an anchor and ten deltas, local disk, 2 threads"
+    report.table(title, head, rows)
+    report.data["streams"] = [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def pretended(width: int, count: int) -> Iterator[dict[str, Any]]:
+    """States of a GPT of 8 blocks that Adam trains on noise: made at once, and as large as real ones."""
+    rng = np.random.default_rng(0)
+    shapes = {"wte.weight": (16_000, width), "wpe.weight": (1024, width)}
+    for number in range(8):
+        for name, (rows, columns) in BLOCK.items():
+            shapes[f"h.{number}.{name}.weight"] = rows * width, columns * width
+    model = {name: 0.02 * rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    first, second = ({name: np.zeros_like(weight) for name, weight in model.items()} for _ in range(2))
+    for step in range(count):
+        for name, weight in model.items():
+            gradient = rng.standard_normal(weight.shape, np.float32)
+            first[name] += np.float32(0.3) * (gradient - first[name])
+            second[name] += np.float32(0.05) * (gradient * gradient - second[name])
+            weight -= np.float32(1e-4) * first[name] / (np.sqrt(second[name]) + np.float32(1e-8))
+        moments = {
+            i: {"step": np.float32(step), "exp_avg": first[name], "exp_avg_sq": second[name]}
+            for i, name in enumerate(model)
+        }
+        yield {"model": model, "optim": {"state": moments}}
+
+
+def arrivals(store: lcstore.Store) -> list[float]:
+    """Seconds until the first tensor is there, the first block, the model, everything; all of it is kept."""
+    began, kept, seen = time.perf_counter(), [], {}
+    for name, value in store.at().stream():
+        kept.append(value)
+        part = name.split("/")[0] if "model/h.0" not in name else "block"
+        seen.setdefault("first", time.perf_counter() - began)
+        seen[part] = time.perf_counter() - began
+    return [seen["first"], seen["block"], seen["model"], max(seen.values())]
 
 
 if __name__ == "__main__":

@@ -90,6 +90,17 @@ class Composer:
         path.check()
         self._anew = path
 
+    def check(self) -> None:
+        """Check that something leads to all wanted tensors.
+
+        Raises
+        ------
+        CorruptionError
+            Nothing does.
+        """
+        if self._anew is None:
+            self.path.check()
+
     def jobs(self) -> list[Callable[[], None]]:
         """List the jobs, one per chunk that holds a wanted tensor; they may run side by side.
 
@@ -98,8 +109,7 @@ class Composer:
         CorruptionError
             Nothing leads to a wanted tensor.
         """
-        if self._anew is None:
-            self.path.check()
+        self.check()
         before, self._start = self._start.pools if self._start is not None else {}, None
         for name in self._names():
             self.pools[name] = self._room(name, before.pop(name, None))
@@ -111,10 +121,14 @@ class Composer:
     def fetches(self) -> Iterator[tuple[Edge, str, ArrayName, int]]:
         """Yield what the jobs get, about in the order in which they do: edge, pool, array, chunk."""
         for pool, chunk, pieces in self.path.chunks(window=self.window):
-            for path in (self.path, self._anew):
-                lost = path is self._anew
-                for edge, array in path.needs(self._lost(pieces) if lost else pieces) if path else ():
-                    yield edge, pool, array, chunk
+            for edge, array in self.needs(pieces):
+                yield edge, pool, array, chunk
+
+    def needs(self, pieces: Sequence[Piece]) -> Iterator[tuple[Edge, ArrayName]]:
+        """Yield of which edge and array a chunk is got for some pieces of it, about in that order."""
+        yield from self.path.needs(pieces)
+        if self._anew is not None:
+            yield from self._anew.needs(self._lost(pieces))
 
     def _lost(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Return the pieces to which the path does not lead."""
@@ -165,14 +179,26 @@ class Composer:
     def _compose(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> None:
         spec = self.layout.pools[pool]
         first = chunk * spec.chunk - self._first
-        out = self.pools[pool][first : first + spec.chunk]
+        self._apply(pool, chunk, pieces, self.pools[pool][first : first + spec.chunk])
+
+    def chunk(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> Array:
+        """Return what some pieces of a chunk come to, in an array of the chunk; the rest means nothing."""
+        out = zeros(self._longest(self.path, pool, chunk), composed_dtype(self.layout.pools[pool]))
+        self._apply(pool, chunk, pieces, out)
+        return out
+
+    def _longest(self, path: Path, pool: str, chunk: int) -> int:
+        """Return how many elements a chunk has where on a path it is longest, at least those it has here."""
+        low, high = self.layout.maps[pool].bounds(chunk)
+        return max([high - low, *(edge.size_of(pool, chunk) for edge in path.edges)])
+
+    def _apply(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Array) -> None:
         self.path.apply(pool, chunk, pieces, out, self._span(pool, chunk))
         lost = self._lost(pieces)
         if self._anew is None or not lost:
             return
         # Apart, for what is composed adds to its neighbours in the chunk as well.
-        sizes = [edge.size_of(pool, chunk) for edge in self._anew.edges]
-        composed = np.zeros(max(out.size, *sizes), out.dtype)
+        composed = np.zeros(self._longest(self._anew, pool, chunk), out.dtype)
         self._anew.apply(pool, chunk, lost, composed)
         for piece in lost:
             here = slice(piece.at, piece.at + piece.size)
@@ -191,21 +217,29 @@ class Composer:
         spec = self.layout.tensors[tensor]
         low, high = self.window or (0, spec.size)
         held = self.pools[spec.pool][spec.offset + low - self._first : spec.offset + high - self._first]
-        if self.window is None:
-            self.prove(tensor)
-        if spec.role != "weights":
-            return held.copy()
-        out = grid.empty_values(high - low, spec.dtype)
-        unit = int(self.columns.grid[tensor])
-        grid.from_grid(held, 0 if unit == NO_GRID else unit, spec.dtype, out)
-        return out
+        return self.proved(tensor, held) if self.window is None else self._rounded(tensor, held)
+
+    def proved(self, tensor: int, track: Array) -> Array:
+        """Return the flat value of which this is the track, as `values` does, and check its digest."""
+        self._prove(tensor, track)
+        return self._rounded(tensor, track)
 
     def prove(self, tensor: int) -> None:
         """Check the digest of a wanted tensor."""
         spec = self.layout.tensors[tensor]
-        if digest_of(spec, self._track(tensor)) != self.columns.digest[tensor]:
+        self._prove(tensor, self.pools[spec.pool][spec.offset : spec.offset + spec.size])
+
+    def _prove(self, tensor: int, track: Array) -> None:
+        spec = self.layout.tensors[tensor]
+        if digest_of(spec, track) != self.columns.digest[tensor]:
             raise CorruptionError(f"the digest of tensor {spec.name!r} is not the one committed")
 
-    def _track(self, tensor: int) -> Array:
+    def _rounded(self, tensor: int, track: Array) -> Array:
+        """Return values of a tensor, in its dtype, and of memory of their own."""
         spec = self.layout.tensors[tensor]
-        return self.pools[spec.pool][spec.offset : spec.offset + spec.size]
+        if spec.role != "weights":
+            return track.copy()
+        out = grid.empty_values(track.size, spec.dtype)
+        unit = int(self.columns.grid[tensor])
+        grid.from_grid(track, 0 if unit == NO_GRID else unit, spec.dtype, out)
+        return out

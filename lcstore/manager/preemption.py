@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -59,7 +60,11 @@ class Notice:
         return 0.0 if self._since is None else time.monotonic() - self._since
 
     def stop(self) -> None:
-        """Wait for no signal any more, and have the one that came do what it would have done."""
+        """Wait for no signal any more, and have the one that came do what it would have done.
+
+        Nothing is what it does by default to the first process of a container: that ends here, with the
+        status that a shell gives to others. A run that was told to end would be taken for one that is done.
+        """
         if not self._watches or os.getpid() != self._process:
             return
         self._watches = False
@@ -67,3 +72,5 @@ class Notice:
             signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
         if self._signalled:
             signal.raise_signal(signal.SIGTERM)
+            if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+                sys.exit(128 + signal.SIGTERM)

@@ -55,17 +55,24 @@ def exact_chunks(
     return found
 
 
-def _fill(tensors: PoolMap, chunk: int, fetch: Fed, out: dict[int, Array], begins: dict[int, int]) -> None:
+def exact_chunk(tensors: PoolMap, chunk: int, fetch: Fed) -> Array | None:
+    """Return the exact values of a chunk of a pool; None where they are all zero."""
     pool = tensors.pool
     data = fetch(pool.name, "exact", chunk)
     if data is None:
-        return
+        return None
     low, high = tensors.bounds(chunk)
     try:
-        values = values_of_frame(data, high - low, dtype_from_name(pool.dtype))
+        return values_of_frame(data, high - low, dtype_from_name(pool.dtype))
     except LcstoreError as error:
         error.key = error.key or fetch.inner.locate(pool.name, "exact", chunk)
         raise
+
+
+def _fill(tensors: PoolMap, chunk: int, fetch: Fed, out: dict[int, Array], begins: dict[int, int]) -> None:
+    values = exact_chunk(tensors, chunk, fetch)
+    if values is None:
+        return
     for piece in tensors.pieces(chunk, out.keys()):
         begin = begins[piece.tensor]
         first = max(piece.first, begin)

@@ -54,7 +54,7 @@ class Wanted:
     def __init__(self, names: str | Sequence[str] | None) -> None:
         texts = ["**"] if names is None else [names] if isinstance(names, str) else list(names)
         self._whole = "**" in texts
-        self._texts = set(texts)
+        self._texts = {text: place for place, text in reversed([*enumerate(texts)])}
         self._globs = {text: matcher(text) for text in texts if is_glob(text)}
         #: What was found nowhere yet. A state that holds nothing at all is a whole state.
         self.missing: dict[str, None] = dict.fromkeys(text for text in texts if text not in ("", "**"))
@@ -66,12 +66,21 @@ class Wanted:
     def _matches(self, name: Name) -> bool:
         if self._whole and not self.missing:
             return True
-        # A key may hold an asterisk: every text may be meant as it stands.
-        found = self._texts.intersection(leading(name))
-        found.update(text for text, matches in self._globs.items() if matches(name))
+        found = self._found(name)
         for text in found if self.missing else ():
             self.missing.pop(text, None)
         return bool(found)
+
+    def _found(self, name: Name) -> set[str]:
+        """Return which texts mean a name."""
+        # A key may hold an asterisk: every text may be meant as it stands.
+        found = self._texts.keys() & leading(name)
+        found.update(text for text, matches in self._globs.items() if matches(name))
+        return found
+
+    def place(self, name: Name) -> int:
+        """Return which text is the first that means a name that is wanted."""
+        return min(self._texts[text] for text in self._found(name))
 
     def check(self, nodes: Iterable[Node], url: str) -> None:
         """Refuse what matches nothing in any of the states, once `part` was asked for each of them."""
@@ -92,6 +101,12 @@ def names_of(node: Node, names: str | Sequence[str] | None = None, url: str = ""
     """Return the names of a state's tensors, then those of its plain values: all, or those wanted."""
     found = names_in(part_of(node, names, url).structure)
     return [*found.tensors, *found.ties, *found.leaves]
+
+
+def in_order(node: Node, names: str | Sequence[str] | None = None, url: str = "") -> list[Name]:
+    """Return what `names_of` does, in the order of `names`: all that the first one means come first."""
+    found = names_of(node, names, url)
+    return found if names is None or isinstance(names, str) else sorted(found, key=Wanted(names).place)
 
 
 def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:

@@ -216,7 +216,7 @@ class Resolved:
     def compose(self, wanted: Sequence[int], *, window: tuple[int, int] | None = None) -> Composer:
         """Compose the track of tensors along the path."""
         feeder = Feeder(self.reader.requests)
-        composer = self._composer(wanted, window, feeder.edge)
+        composer = self.composer(wanted, window, feeder.edge)
         jobs = composer.jobs()
         with feeder.feeding(
             Ask(edge.fetch, pool, array, chunk) for edge, pool, array, chunk in composer.fetches()
@@ -224,7 +224,7 @@ class Resolved:
             run_all(self.reader.executor, jobs)
         return composer
 
-    def _composer(
+    def composer(
         self,
         wanted: Sequence[int],
         window: tuple[int, int] | None = None,
@@ -263,7 +263,7 @@ class Resolved:
             for tensors, chunk in exact_chunks(node, exact):
                 fetch(tensors.pool.name, "exact", chunk)
             if tracked:
-                for job in self._composer(tracked, of=asked.edge).jobs():
+                for job in self.composer(tracked, of=asked.edge).jobs():
                     job()
         return sum(asked.nbytes.values())
 

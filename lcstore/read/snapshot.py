@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
+from functools import partial
 from threading import RLock
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, NotFoundError
+from lcstore.format.labels import check_choice
 from lcstore.graph.refs import NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.read.convert import tree_of
@@ -18,6 +20,8 @@ from lcstore.read.lookup import as_name, names_of, part_of
 from lcstore.read.one import read_one
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
+from lcstore.read.stream import Stream, choose, stream
+from lcstore.state.frameworks import TARGETS
 from lcstore.state.names import Name, format_name
 from lcstore.storage.backend import Backend
 from lcstore.warned import warn
@@ -174,6 +178,52 @@ class Snapshot(Mapping[str, Any]):
         """Parts of tensors by index: ``snapshot.sel["model/embed.weight", 3:9]``."""
         return Rows(self)
 
+    def stream(
+        self, names: str | Sequence[str] | None = None, *, to: str = "saved", ahead: int | None = None
+    ) -> Stream:
+        """Return an iterator of names and values; the next are decoded while the caller uses the first.
+
+        A model can be used layer by layer before all of it is there, or filled without a second copy of it.
+        Each value is what `tree` gives, bit for bit; a tensor with several names is one object. When the
+        caller leaves the iterator (``break``, ``close()``), its work ends.
+
+        Parameters
+        ----------
+        names
+            As for `Store.restore`. Of a list, all that its first name means come first, and so on. Otherwise
+            the order is that of `names`: tensors as they were saved, then plain values.
+        to
+            As for `Store.restore`.
+        ahead
+            Bytes of tensors that are held before they are asked for, at most; the next one is held in any
+            case. The fewer there are, the more often a chunk is decoded again. If not given, so many that
+            all threads have work: some chunks for each, of up to 64 MiB.
+
+        Raises
+        ------
+        NotFoundError
+            One of `names` matches nothing, or tensors were let go of: before anything is given.
+        CorruptionError
+            A value is not what was committed; raised when its turn comes.
+
+        Examples
+        --------
+        >>> for name, value in store[10].stream("model"):
+        ...     print(name, value.shape)
+        model/weight (64, 64)
+        """
+        check_choice("to", to, TARGETS)
+        if ahead is not None and not (isinstance(ahead, int) and ahead >= 0):
+            raise InvalidInputError(f"ahead is a number of bytes, 0 or more, not {ahead!r:.100}")
+        chosen = self.using(
+            partial(choose, names=names if names is None or isinstance(names, str) else [*names])
+        )
+        return stream(self.using, chosen, to=to, ahead=ahead)
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return all names with their values, which come as those of `stream` do."""
+        return _Items(self)
+
     def tree(
         self,
         *,
@@ -296,6 +346,15 @@ class Snapshot(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"<lcstore.Snapshot of step {self.step} in {self.url!r}, node {self.node}>"
+
+
+class _Items(ItemsView[str, Any]):
+    """Names and values of a snapshot."""
+
+    _mapping: Snapshot
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        return self._mapping.stream()
 
 
 class Rows:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
 from lcstore.warned import asked_by, caller
@@ -82,13 +82,13 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
             if told is not None:
                 told(done, len(futures))
     finally:
-        _settle(futures)
+        settle(futures)
     for future in futures:
         if not future.cancelled():
             future.result()
 
 
-def _settle(futures: list[Future[object]]) -> None:
+def settle(futures: Sequence[Future[Any]]) -> None:
     """Drop what has not begun, and wait for what is at work, however often this thread is interrupted."""
     interrupted: KeyboardInterrupt | None = None
     while True:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -286,8 +289,10 @@ def test_wrong_arguments_are_refused_before_anything_is_made():
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
-def run(url: Path, how: str, at: int, steps: int = 20) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(LOOP), str(url), str(steps), how, str(at)]
+def run(
+    url: Path, how: str, at: int, steps: int = 20, before: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    command = [*before, sys.executable, str(LOOP), str(url), str(steps), how, str(at)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
@@ -303,6 +308,28 @@ def test_a_loop_that_is_told_to_end_commits_the_step_and_ends_as_it_would_have(t
     with lcstore.open(tmp_path / "run", "r") as store:
         assert store.latest_step() == 18
         assert np.array_equal(store.restore()["model"]["weight"], trained(19))
+
+
+def test_the_first_process_of_a_container_ends_too(tmp_path):
+    """The kernel lets SIGTERM do nothing to it by default: the loop would seem to have come to its end."""
+    alone = ["unshare", "--user", "--map-root-user", "--pid", "--fork"]
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"], check=False).returncode:
+        pytest.skip("no process can be made the first of a namespace here")
+    ended = run(tmp_path / "run", "term", 5, before=alone)
+    assert ended.returncode == 128 + signal.SIGTERM, ended.stderr
+    assert "told to end at 5" in ended.stdout
+    assert "\nended" not in ended.stdout
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.latest_step() == 5
+
+
+def test_where_the_signal_does_nothing_the_manager_ends_the_process(monkeypatch):
+    monkeypatch.setattr(signal, "raise_signal", lambda number: None)
+    with pytest.raises(SystemExit) as ended, CheckpointManager(MemoryBackend.fresh()) as manager:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert manager.reached_preemption()
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 @pytest.mark.parametrize("at", [0, 3, 8])

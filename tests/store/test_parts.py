@@ -98,8 +98,9 @@ def saved(training: Training, group: Group, steps: range, **options: int) -> dic
 
 
 def assert_holds(store, step: int, expected: dict[str, np.ndarray]) -> None:
-    tree = store.restore(step)
+    tree, streamed = store.restore(step), dict(store[step].stream())
     for name, value in expected.items():
+        np.testing.assert_array_equal(streamed[name], value)
         got = tree["model"][name.removeprefix("model/")]
         np.testing.assert_array_equal(got, value)
         np.testing.assert_array_equal(store.read(step, name), value)
