@@ -97,8 +97,9 @@ class Company:
     def _look_at_rank(self) -> None:
         """Warn of a process that trains with others and saves, as the one of rank 0 does, too."""
         number = rank() if self._looks_at_rank else 0
-        # A store for each rank has its number in its name.
-        if number and number not in map(int, re.findall(r"[0-9]+", self._url)):
+        # A store for each rank has its number in its name, or in that of its folder.
+        name = "/".join(self._url.rstrip("/").split("/")[-2:])
+        if number and number not in map(int, re.findall(r"[0-9]+", name)):
             self._looks_at_rank = False
             warn(
                 f"rank {number} of the processes that train together saves to {self._url}: each that does "
