@@ -112,6 +112,8 @@ def check_labels(
     if not isinstance(metrics or {}, Mapping):
         raise InvalidInputError(f"metrics is {metrics!r:.100}: give a dict, {{'loss': 1.5}}")
     for name, value in (metrics or {}).items():
+        if isinstance(value, str | bytes):
+            raise InvalidInputError(f"metric {name!r} is the text {value!r:.100}, and no number")
         try:
             # Losses are often given as they are: torch warns of a float that forgets the graph behind it.
             detach = getattr(value, "detach", None)

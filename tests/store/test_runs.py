@@ -374,6 +374,8 @@ def test_wrong_arguments_are_told_by_what_they_are():
             store.save("final", state(0))
         with pytest.raises(InvalidInputError, match=r"give a dict, \{'loss': 1\.5\}"):
             store.save(0, state(0), metrics=3.0)
+        with pytest.raises(InvalidInputError, match=r"metric 'loss' is the text '1\.5'"):
+            store.save(0, state(0), metrics={"loss": "1.5"})
         for wrong in (-1, 2.5):
             with pytest.raises(InvalidInputError, match=rf"'latest', a tag or a node id, not {wrong}"):
                 store.restore(wrong)
