@@ -111,7 +111,8 @@ def check_labels(
     numbers = {}
     if not isinstance(metrics or {}, Mapping):
         raise InvalidInputError(f"metrics is {metrics!r:.100}: give a dict, {{'loss': 1.5}}")
-    for name, value in (metrics or {}).items():
+    given: Mapping[str, Any] = metrics or {}
+    for name, value in given.items():
         if isinstance(value, str | bytes):
             raise InvalidInputError(f"metric {name!r} is the text {value!r:.100}, and no number")
         try:
