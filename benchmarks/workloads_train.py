@@ -150,16 +150,23 @@ def _on_digits(seed: int, model: nn.Module, size: int, rate: float) -> Run:
     return Run(model, optimizer, batch, [(images[held_out], labels[held_out])], lambda _: rate, fingerprint)
 
 
-def _gpt(seed: int) -> Run:
+def gpt_run(batch: int, seed: int = 0, **shape: int) -> Run:
+    """A run of a GPT of another shape than the workload's (layers, width, heads), at iteration 0."""
+    torch.set_num_threads(THREADS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _gpt(seed, batch, **shape)
+
+
+def _gpt(seed: int, size: int = BATCH["gpt"], **shape: int) -> Run:
     train, held_out = (np.frombuffer(part, np.uint8) for part in _corpus())
-    size = BATCH["gpt"]
 
     def cut(text: np.ndarray, rng: np.random.Generator, windows: int) -> Batch:
         at = rng.integers(0, len(text) - TIME, windows)
         both = torch.from_numpy(text[at[:, None] + np.arange(TIME + 1)].astype(np.int64))
         return both[:, :-1], both[:, 1:]
 
-    model = GPT(time=TIME)
+    model = GPT(time=TIME, **shape)
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     gains = [p for p in model.parameters() if p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": 0.1}, {"params": gains, "weight_decay": 0.0}]

@@ -16,18 +16,24 @@ MARKS = {
 }  # fmt: skip
 
 
-def rate_figure(panels: list[tuple[Workload, dict[str, list[dict[str, Any]]]]], file: Path) -> bool:
-    """Bits per weight against error, a panel per workload; False without matplotlib."""
+def pyplot() -> Any:
+    """matplotlib's module for figures, set up for SVG; None where it is not installed."""
     try:
         import matplotlib as mpl
     except ImportError:
         print("left out: matplotlib is not installed, so no figures", flush=True)
-        return False
+        return None
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "lcstore"  # the same figure gives the same file
     from matplotlib import pyplot as plt
 
-    if not panels:
+    return plt
+
+
+def rate_figure(panels: list[tuple[Workload, dict[str, list[dict[str, Any]]]]], file: Path) -> bool:
+    """Bits per weight against error, a panel per workload; False without matplotlib."""
+    plt = pyplot()
+    if plt is None or not panels:
         return False
     columns = 2
     rows = -(-len(panels) // columns)
