@@ -46,6 +46,9 @@ class Notice:
             return
         self._signalled = True
         self._since = self._since or time.monotonic()
+        before = _still_there(self._before)
+        if _waits(before) is not None:  # several managers are open: all of them hear it
+            before(number, frame)
 
     @property
     def is_given(self) -> bool:
@@ -69,8 +72,22 @@ class Notice:
             return
         self._watches = False
         if signal.getsignal(signal.SIGTERM) == self._note:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL if self._before is None else self._before)
+            before = _still_there(self._before)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
         if self._signalled:
             signal.raise_signal(signal.SIGTERM)
             if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
                 sys.exit(128 + signal.SIGTERM)
+
+
+def _waits(handler: Any) -> Notice | None:
+    """Return whose handler of the signal it is; None if it is no notice's."""
+    whose = getattr(handler, "__self__", None)
+    return whose if isinstance(whose, Notice) else None
+
+
+def _still_there(handler: Any) -> Any:
+    """Return a handler that was there before, without those of notices that have stopped meanwhile."""
+    while (notice := _waits(handler)) is not None and not notice._watches:
+        handler = notice._before
+    return handler

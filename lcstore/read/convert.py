@@ -12,11 +12,20 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.format.labels import check_choice
 from lcstore.read.node import Node
-from lcstore.state.frameworks import TARGETS, cast_array, convert_like, given_as, is_array, memory_of
+from lcstore.state.frameworks import (
+    TARGETS,
+    cast_array,
+    convert_like,
+    given_as,
+    is_array,
+    is_loaded,
+    memory_of,
+)
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
 from lcstore.state.numbers import is_number, number_like, number_of
 from lcstore.state.specs import TensorSpec
+from lcstore.state.torchsays import Made, is_part, with_made
 from lcstore.state.tree import Selection, names_in, unflatten
 
 
@@ -96,6 +105,16 @@ class _Filler:
         return self.made[key][0]
 
 
+def _whole(made: Mapping[Name, Made], node: Node, part: Selection) -> dict[Name, Made]:
+    """Return which tensors that are made of others have all of their parts in a selection."""
+    chosen = names_in(part.structure).places
+    lost, there = (
+        {name[:n] for name in node.layout.named if (name in chosen) == kept for n in range(len(name))}
+        for kept in (False, True)
+    )
+    return {name: how for name, how in made.items() if name in there - lost}
+
+
 def tree_of(
     node: Node,
     part: Selection,
@@ -117,10 +136,15 @@ def tree_of(
     dtype, like, to
         As for `Store.restore`.
     """
-    specs = node.layout.wholes
+    specs, made = node.layout.wholes, node.layout.notes.made
     if like is None:
-        objects = [shaped(values[t], specs[t], dtype, to) for t in part.tensors]
-        return unflatten(part.structure, objects, [leaves[i] for i in part.leaves])
+        objects = [
+            shaped(values[t], specs[t], None if is_part(specs[t].name, made) else dtype, to)
+            for t in part.tensors
+        ]
+        tree = unflatten(part.structure, objects, [leaves[i] for i in part.leaves])
+        wanted = made and to in ("saved", "torch") and is_loaded("torch")
+        return with_made(tree, _whole(made, node, part)) if wanted else tree
     arrays = [np.asarray(shaped(values[t], specs[t], dtype, "numpy")) for t in part.tensors]
     found, names = names_in(part.structure), [*node.leaf_places]
     by_name = {name: arrays[place] for name, place in found.places.items()}

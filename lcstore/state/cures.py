@@ -17,6 +17,7 @@ import random
 import types
 import uuid
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +62,31 @@ _ELSEWHERE: Final[tuple[tuple[str, str, str], ...]] = (
     ("flax.nnx", "Pytree", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
     ("flax.nnx", "Object", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
 )
+#: What to do about tensors of torch that have no values as they are: a test, and what is said.
+_TENSORS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
+    (lambda x: hasattr(x, "full_tensor"), "store x.full_tensor(), which all ranks call"),
+    (lambda x: "Uninitialized" in type(x).__name__, "run one batch through the model before"),
+    (lambda x: hasattr(x, "get_mask"), "store x.get_data() and x.get_mask()"),
+    (lambda x: x.is_meta, "load or make its values first: model.to_empty(device=...)"),
+    (lambda x: x.is_nested, "store x.unbind()"),
+    (lambda x: x.is_quantized, "store x.int_repr(), and its scale and zero point"),
+    (lambda x: _name(x.layout) != "strided", "store x.to_dense(), or its indices and values"),
+    (lambda x: _name(x.dtype) == "complex32", "store torch.view_as_real(x)"),
+    (lambda x: type(x).__name__ == "Tensor" and x.dtype.itemsize == 1, "store x.view(torch.uint8)"),
+)
+
+
+def _name(obj: object) -> str:
+    """Return the name of a dtype or a layout of torch."""
+    return str(obj).removeprefix("torch.")
+
+
+def tensor_cure(obj: Any) -> str:
+    """Return what to do about a tensor without values to store, to be put behind why it has none."""
+    if not is_instance(obj, "torch", "Tensor"):
+        return ""
+    found = next((said for test, said in _TENSORS if test(obj)), "store what it was made from")
+    return f" ({found})"
 
 
 def cure(obj: Any) -> str:

@@ -155,11 +155,11 @@ def _checked(array: Array) -> Array:
 def _from_torch(tensor: Any) -> Array:
     torch = _torch()
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise InvalidInputError("a sparse, quantized or nested tensor cannot be stored: store its parts")
+        raise InvalidInputError("it is sparse, quantized or nested")
     if tensor.is_meta:
-        raise InvalidInputError("a tensor on the meta device has no values")
+        raise InvalidInputError("it is on the meta device, and has no values")
     if hasattr(tensor, "full_tensor"):
-        raise InvalidInputError("a DTensor is only a shard here: store .full_tensor(), or save through DCP")
+        raise InvalidInputError("it is a DTensor, of which this process has a shard")
     tensor = tensor.detach()
     if tensor.device.type != "cpu":
         tensor = tensor.cpu()

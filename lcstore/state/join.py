@@ -20,6 +20,7 @@ from lcstore.state.names import Component, Name
 from lcstore.state.qualified import FIRST_PART, qualified
 from lcstore.state.shards import misfit
 from lcstore.state.specs import PoolSpec, TensorSpec
+from lcstore.state.torchsays import Notes
 from lcstore.state.tree import structure_names
 
 
@@ -50,13 +51,16 @@ def join(parts: Sequence[tuple[str, Layout]], error: type[LcstoreError] = Corrup
     pools: dict[str, PoolSpec] = {}
     joined: list[Part] = []
     structure: Structure = None
+    notes = Notes({}, {})
     for name, layout in parts:
         joined.append(Part(name, layout, len(tensors)))
         tensors += [replace(spec, pool=qualified(name, spec.pool)) for spec in layout.tensors]
         for pool in layout.pools.values():
             pools[qualified(name, pool.name)] = replace(pool, name=qualified(name, pool.name))
+        notes.made.update(layout.notes.made)
+        notes.updates.update(layout.notes.updates)
         structure = layout.structure if structure is None else _merge(structure, layout.structure, (), error)
-    found = Layout(structure, tuple(tensors), pools, tuple(joined))
+    found = Layout(structure, tuple(tensors), pools, tuple(joined), notes)
     _check_shards(found, error)
     return found
 

@@ -37,6 +37,7 @@ from lcstore.state.specs import (
     pool_align,
     role_of,
 )
+from lcstore.state.torchsays import NO_NOTES, Notes
 from lcstore.state.tree import Names, names_in
 
 #: First word of a pool's name by role; the optimizer's plain values have another.
@@ -79,12 +80,15 @@ class Layout:
     parts
         The layouts that it was joined of, if any: see `lcstore.state.join.join`. Its tensors are then
         those of all parts, one part after another, and not in the order of the structure.
+    notes
+        What is known of places in the structure besides.
     """
 
     structure: Structure
     tensors: tuple[TensorSpec, ...]
     pools: dict[str, PoolSpec]
     parts: tuple[Part, ...] = ()
+    notes: Notes = NO_NOTES
 
     @cached_property
     def names(self) -> Names:
@@ -143,6 +147,14 @@ class Layout:
     def names_of(self, spec: TensorSpec) -> list[Name]:
         """Return all names of a tensor."""
         return [spec.name, *self._others.get(spec.name, ())]
+
+    @cached_property
+    def updated(self) -> dict[Name, list[list[Name]]]:
+        """All names of each tensor that an optimizer updates, in its order, by the optimizer's name."""
+        return {
+            optimizer: [[name, *self._others.get(name, ())] for name in names]
+            for optimizer, names in self.notes.updates.items()
+        }
 
     @cached_property
     def _others(self) -> dict[Name, list[Name]]:
@@ -219,7 +231,7 @@ class Layout:
 
     def to_json(self) -> dict[str, Any]:
         """Return the layout as a JSON value, the same for equal layouts."""
-        return write_layout(self.structure, self.tensors, self.pools)
+        return write_layout(self.structure, self.tensors, self.pools, self.notes)
 
     @classmethod
     def from_json(cls, value: Any) -> Layout:
@@ -232,7 +244,8 @@ class Layout:
         UnsupportedFormatError, LimitError
             It is of another format, or a number is past its limit.
         """
-        return cls(*read_layout(value))
+        structure, tensors, pools, notes = read_layout(value)
+        return cls(structure, tensors, pools, notes=notes)
 
 
 def make_layout(
@@ -242,6 +255,7 @@ def make_layout(
     *,
     fresh: bool = False,
     covered: Set[Role] = frozenset(),
+    notes: Notes = NO_NOTES,
 ) -> Layout:
     """Return a layout with a place for every tensor.
 
@@ -260,6 +274,8 @@ def make_layout(
         Lay everything out anew: no holes, no place kept. For an anchor.
     covered
         Roles of the pools that have parity: new ones are cut into more chunks.
+    notes
+        Of `FlatState`.
 
     Returns
     -------
@@ -274,7 +290,7 @@ def make_layout(
         A tensor or pool is too large.
     """
     wanted: list[Any] = list(entries)
-    if parent is not None and not fresh and wanted == parent.entries and structure == parent.structure:
+    if parent is not None and not fresh and _is_same(parent, structure, wanted, notes):
         return parent
     wanted = [Entry(*entry) for entry in wanted]
     _check_entries(structure, wanted)
@@ -282,7 +298,12 @@ def make_layout(
     wasted = _wasted(layout)
     if wasted:
         layout = _grown(structure, wanted, parent, wasted, covered)
+    layout = replace(layout, notes=notes)
     return parent if parent is not None and layout == parent else layout
+
+
+def _is_same(layout: Layout, structure: Structure, wanted: list[Any], notes: Notes) -> bool:
+    return wanted == layout.entries and structure == layout.structure and notes == layout.notes
 
 
 def _check_entries(structure: Structure, entries: Sequence[Entry]) -> None:

@@ -6,7 +6,10 @@
      "pools":   [[name, size, chunk], ...],
      "tensors": [[pool name, offset, [shape], framework], ...]}
 
-Of a shard the row goes on with the shape of its tensor, and where in that it begins.
+Of a shard the row goes on with the shape of its tensor, and where in that it begins. Where there are notes,
+they are a field more::
+
+    "notes":   [["made", [name], class, context] | ["updates", [name], [places of tensors]], ...]
 
 There is one row for each tensor of the structure, in its order. Nothing is said twice, so nothing can
 disagree: names follow from the structure, role and dtype from the name of the pool.
@@ -14,7 +17,7 @@ disagree: names follow from the structure, role and dtype from the name of the p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
@@ -23,7 +26,7 @@ from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
 from lcstore.state.containers import Structure, where
 from lcstore.state.frameworks import FRAMEWORKS
 from lcstore.state.jaxkeys import WIDTHS
-from lcstore.state.names import Name
+from lcstore.state.names import Name, is_component
 from lcstore.state.shards import Shard
 from lcstore.state.specs import (
     CHUNK_MULTIPLE,
@@ -34,6 +37,7 @@ from lcstore.state.specs import (
     check_shape,
     pool_align,
 )
+from lcstore.state.torchsays import NO_NOTES, Made, Notes, checked_context
 from lcstore.state.tree import structure_names
 
 FORMAT: Final = 0
@@ -43,10 +47,11 @@ _MAX_POOLS: Final = len(POOL_ROLES) * len(DTYPE_NAMES)
 
 
 def write_layout(
-    structure: Structure, tensors: Iterable[TensorSpec], pools: Mapping[str, PoolSpec]
+    structure: Structure, tensors: Sequence[TensorSpec], pools: Mapping[str, PoolSpec], notes: Notes
 ) -> dict[str, Any]:
     """Return the parts of a layout as a JSON value."""
-    return {
+    rows = _note_rows(notes, [spec.name for spec in tensors])
+    return ({"notes": rows} if rows else {}) | {
         "format": FORMAT,
         "kind": "layout",
         "structure": structure,
@@ -55,18 +60,26 @@ def write_layout(
     }
 
 
+def _note_rows(notes: Notes, names: Sequence[Name]) -> list[Any]:
+    places = {name: place for place, name in enumerate(names)} if notes.updates else {}
+    rows: list[Any] = [["made", list(name), *made] for name, made in notes.made.items()]
+    for name, updated in notes.updates.items():
+        rows.append(["updates", list(name), [places[one] for one in updated]])
+    return rows
+
+
 def _row(spec: TensorSpec) -> list[Any]:
     row: list[Any] = [spec.pool, spec.offset, list(spec.shape), spec.framework]
     return row if spec.shard is None else [*row, list(spec.shard.whole), list(spec.shard.start)]
 
 
-def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str, PoolSpec]]:
+def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str, PoolSpec], Notes]:
     """Return the parts of the layout of a JSON value, validated; see `Layout.from_json`."""
     if type(value) is not dict or value.get("kind") != "layout":
         _corrupt("it is no layout")
     if type(value.get("format")) is not int or value["format"] != FORMAT:
         raise UnsupportedFormatError("the layout's format is not known: upgrade lcstore")
-    if value.keys() != _FIELDS:
+    if value.keys() - {"notes"} != _FIELDS:
         _corrupt("it lacks a field or has one too many")
     rows, pool_rows = value["tensors"], value["pools"]
     if type(rows) is not list or type(pool_rows) is not list:
@@ -81,7 +94,31 @@ def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str
         _corrupt("two pools have one name")
     tensors = tuple([_read_tensor(row, path, pools) for row, path in zip(rows, paths, strict=True)])
     _check_places(tensors, pools)
-    return value["structure"], tensors, pools
+    notes = _read_notes(value["notes"], paths) if "notes" in value else NO_NOTES
+    return value["structure"], tensors, pools, notes
+
+
+def _read_notes(rows: Any, paths: list[Name]) -> Notes:
+    if type(rows) is not list or not rows:
+        _corrupt("there are notes that say nothing")
+    check(len(rows), MAX_TENSORS, "number of notes of a layout")
+    notes = Notes({}, {})
+    for row in rows:
+        if type(row) is not list or len(row) < 2 or type(row[1]) is not list:
+            _corrupt("a note is not about a place")
+        word, name, *said = row
+        if not all(map(is_component, name)):
+            _corrupt("a note is about something that is no name")
+        if word == "made" and len(said) == 2 and type(said[0]) is str:
+            notes.made[tuple(name)] = Made(said[0], checked_context(said[1]))
+        elif word == "updates" and len(said) == 1 and type(said[0]) is list:
+            places = [_count(place, len(paths) - 1, "the place of a tensor in a note") for place in said[0]]
+            notes.updates[tuple(name)] = tuple([paths[place] for place in places])
+        else:
+            _corrupt("a note says nothing that is known")
+    if _note_rows(notes, paths) != rows:
+        _corrupt("its notes are in no order, or two are about one place")
+    return notes
 
 
 def _corrupt(what: str) -> NoReturn:

@@ -17,6 +17,7 @@ from lcstore.state.containers import dynamic_fields, open_object, to_object, whe
 from lcstore.state.frameworks import is_array, is_variable, value_of
 from lcstore.state.leaves import is_leaf
 from lcstore.state.names import Name
+from lcstore.state.torchsays import is_made, made_like, parts_of
 
 
 def is_abstract(obj: object) -> bool:
@@ -47,6 +48,8 @@ def fill_like(like: Any, fill: Callable[[Name, Any], Any]) -> Any:
 def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
     if is_variable(obj):
         return obj.replace(_fill(value_of(obj), path, fill))
+    if is_made(obj):
+        return made_like(obj, {key: _fill(part, (*path, key), fill) for key, part in parts_of(obj).items()})
     if is_leaf(obj) or is_array(obj):
         return fill(path, obj)
     check(len(path), MAX_TREE_DEPTH - 1, "nesting of the like tree")

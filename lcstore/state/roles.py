@@ -1,4 +1,4 @@
-"""What a tensor is, as its module says or its name: only what is recognised positively may be stored lossily.
+"""What a tensor is, guessed from its name: only what is recognised positively may be stored lossily.
 
 A wrong "plain" costs bytes, a wrong "weights" costs a run. So every rule here names what it accepts, anything
 that looks like statistics, masks or scales is refused first, and all that is left over is plain. Calling
@@ -226,16 +226,3 @@ def moment_field(path: Name) -> tuple[int, str] | None:
 def _moment(path: Name) -> Role:
     found = moment_field(path)
     return _MOMENTS[found[1]] if found is not None else "plain"
-
-
-def roles_said(module: Any) -> dict[str, Role]:
-    """Return the roles of tensors of a module, by their keys in its ``state_dict()``.
-
-    A parameter that is trained is weights, whatever its name; a buffer is plain. Of a frozen parameter, which
-    may be a mask, a table of positions or the scale of a quantized layer, the module says nothing.
-    """
-    said: dict[str, Role] = {name: "plain" for name, _ in module.named_buffers(remove_duplicate=False)}
-    for name, parameter in module.named_parameters(remove_duplicate=False):
-        if parameter.requires_grad:
-            said[name] = "weights"
-    return said

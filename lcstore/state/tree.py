@@ -12,6 +12,7 @@ from lcstore.limits import MAX_TENSORS, MAX_TREE_DEPTH, check
 from lcstore.state.containers import (
     LEAF,
     TENSOR,
+    Container,
     Structure,
     open_object,
     open_structure,
@@ -22,7 +23,7 @@ from lcstore.state.containers import (
     walk_structure,
     where,
 )
-from lcstore.state.cures import cure
+from lcstore.state.cures import cure, tensor_cure
 from lcstore.state.frameworks import (
     HostArray,
     is_array,
@@ -34,7 +35,17 @@ from lcstore.state.frameworks import (
 )
 from lcstore.state.leaves import Leaf, is_leaf
 from lcstore.state.names import Name
-from lcstore.state.roles import Role, is_optimizer, roles_said
+from lcstore.state.roles import Role
+from lcstore.state.roles import is_optimizer as in_optimizer
+from lcstore.state.torchsays import (
+    Notes,
+    is_made,
+    is_optimizer,
+    made_of,
+    parameters_of,
+    parts_of,
+    roles_said,
+)
 
 
 class _Missing:
@@ -68,6 +79,8 @@ class FlatState:
         Further names of tensors, each with the one under which the tensor is among `tensors`.
     said
         What modules of torch say that their tensors are, by name; names of no tensor may be among them.
+    notes
+        What makes tensors of their parts again, and which tensors optimizers update.
     """
 
     structure: Structure = None
@@ -76,6 +89,7 @@ class FlatState:
     types: dict[Name, str] = field(default_factory=dict)
     ties: dict[Name, Name] = field(default_factory=dict)
     said: dict[Name, Role] = field(default_factory=dict)
+    notes: Notes = field(default_factory=lambda: Notes({}, {}))
 
 
 class Selection(NamedTuple):
@@ -105,7 +119,9 @@ def flatten(state: Any) -> FlatState:
         Nesting or number of leaves is past the limits.
     """
     flat = FlatState()
-    flat.structure = _Flattener(flat).take(state, ())
+    flattener = _Flattener(flat)
+    flat.structure = flattener.take(state, ())
+    flattener.note_updated()
     return flat
 
 
@@ -119,6 +135,7 @@ class _Flattener:
         #: The first name of each piece of memory, and what keeps that from being used for something else.
         self.first: dict[tuple[Hashable, bool], Name] = {}
         self.alive: list[Any] = []
+        self.optimizers: list[tuple[Name, list[Any]]] = []
 
     def take(self, obj: Any, path: Name) -> Structure:
         self.count += 1
@@ -130,18 +147,31 @@ class _Flattener:
             return LEAF
         if is_variable(obj):
             return self.take(value_of(obj), path)
+        if is_made(obj):
+            return self.made(obj, path)
         if is_array(obj):
             return self.tensor(obj, path)
         return self.container(obj, path)
+
+    def made(self, obj: Any, path: Name) -> Structure:
+        """Take the parts of a tensor that is made of others: they are no weights, whatever it is."""
+        try:
+            self.flat.notes.made[path] = made_of(obj)
+        except InvalidInputError as exc:
+            raise InvalidInputError(f"the tensor at {where(path)} cannot be stored: {exc.message}") from exc
+        parts = parts_of(obj)
+        self.flat.said.update({(*path, key): "plain" for key in parts})
+        return self.children(Container("dict", [*parts], [*parts.values()]), path)
 
     def tensor(self, obj: Any, path: Name) -> Structure:
         try:
             host = to_host(obj)
         except InvalidInputError as exc:
-            raise InvalidInputError(f"the tensor at {where(path)} cannot be stored: {exc.message}") from exc
+            said = f"the tensor at {where(path)} cannot be stored: {exc.message}{tensor_cure(obj)}"
+            raise InvalidInputError(said) from exc
         memory = memory_of(obj)
         if memory is not None:
-            first = self.first.setdefault((memory, is_optimizer(path)), path)
+            first = self.first.setdefault((memory, in_optimizer(path)), path)
             if first is not path:
                 self.flat.ties[path] = first
                 return tie_to(first)
@@ -164,12 +194,25 @@ class _Flattener:
             self.flat.types[path] = type(obj).__name__
         if is_instance(obj, "torch.nn", "Module"):
             self.flat.said.update(((*path, key), role) for key, role in roles_said(obj).items())
+        if is_optimizer(obj):
+            self.optimizers.append((path, parameters_of(obj)))
         self.open.add(id(obj))
+        structure = self.children(found, path)
+        self.open.discard(id(obj))
+        return structure
+
+    def children(self, found: Container, path: Name) -> Structure:
         children = [
             self.take(child, (*path, key)) for key, child in zip(found.keys, found.children, strict=True)
         ]
-        self.open.discard(id(obj))
         return to_structure(found.kind, found.keys, children)
+
+    def note_updated(self) -> None:
+        """Note which tensors each optimizer updates, where all of them are in the state."""
+        for path, parameters in self.optimizers:
+            places = [(memory_of(parameter), False) for parameter in parameters]
+            if all(place in self.first for place in places):
+                self.flat.notes.updates[path] = tuple([self.first[place] for place in places])
 
 
 def unflatten(structure: Structure, tensors: Sequence[Any], leaves: Sequence[Any]) -> Any:

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from lcstore.format.labels import At, OnCorrupt, Run
+from lcstore.load.into import check_targets, load_into, rest_of
 from lcstore.maintain.naming import pin, unpin
 from lcstore.read.compare import diff
 from lcstore.read.diff import Diff
 from lcstore.read.find import find, find_whole, named, snapshot_at
-from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.walk import Walk, history, walk
 from lcstore.state.names import Component, Name
@@ -138,13 +138,11 @@ class Looking(Overview):
         """Load a saved state into objects: each of `targets` gets what is saved under its name.
 
         Objects with ``load_state_dict`` (models, optimizers) are given their part; numpy arrays and torch
-        tensors are filled, in dicts and lists too: ``{"model": {"w": w}}``. JAX's arrays cannot be filled:
-        see `like` of `restore`.
+        tensors are filled, in dicts and lists too. JAX's arrays cannot be: see `like` of `restore`.
 
-        All of them are looked at before one is changed: names that are missing or left over, and shapes, of
-        modules, optimizers and arrays. Only objects with a `load_state_dict` of their own are not known to
-        fit; they are loaded first. A prefix that only says how a module is wrapped (``module.``,
-        ``_orig_mod.``) sets no names apart.
+        Names and shapes of all are looked at before one is changed; only objects with a `load_state_dict` of
+        their own are loaded first. How a module is wrapped (``module.``, ``_orig_mod.``) sets no names apart.
+        Moments go by the names of parameters, where these are known.
 
         Parameters
         ----------
@@ -169,8 +167,10 @@ class Looking(Overview):
             Something is not saved, or does not fit, or is on the meta device; nothing was changed.
         """
         check_targets(targets)
-        state = self.restore(at, run=run, to="saved", on_corrupt=on_corrupt)
-        load_into(state, targets, assign=assign)
+        started = time.perf_counter()
+        found, state = find_whole(self._reader, self._of_run(at, run), lambda it: (it, it.tree()), on_corrupt)
+        self._log_read("restored", found.name, started)
+        load_into(state, targets, updated=found.using(lambda it: it.node.layout.updated), assign=assign)
         return rest_of(state, targets)
 
     def read(self, at: At, name: str | Name, sel: Any = (), *, to: str = "saved") -> Any:

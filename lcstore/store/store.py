@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
+from lcstore.load.into import check_targets, load_into, rest_of
 from lcstore.read.find import find_whole, warn_of_later
-from lcstore.read.into import check_targets, load_into, rest_of
 from lcstore.read.resolved import Rebuilt, Resolved
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import Component
@@ -129,7 +129,7 @@ class Store(Saving, Looking, Upkeep):
         track = track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values)
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
-            load_into(state, targets, assign=assign)
+            load_into(state, targets, updated=node.layout.updated, assign=assign)
         if at in (None, "latest"):
             warn_of_later(self._reader, node.name)
         self._writer.stand_on(node.name, track)

@@ -11,6 +11,7 @@ of second moments, which is the metric in which Adam takes its steps.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
@@ -23,12 +24,15 @@ from lcstore.state.layout import Layout
 from lcstore.state.names import Name
 from lcstore.state.roles import guess_role, second_moment_place
 from lcstore.state.specs import TensorSpec
+from lcstore.state.wrappers import bare_name
 from lcstore.track import samples
 from lcstore.track.policy import Policy
 
 #: Bounds of what an error is multiplied with: what second moments do not tell may matter later.
 LEAST, MOST = 0.2, 2.0
 _BISECTIONS: Final = 60
+#: What stands before a parameter's name where a distributed checkpoint has made keys of one part.
+_FLATTENED: Final = re.compile(r"^(?:(?:optim|optimizer|optimizers|optimizer_state)\.)?(?:state\.)?")
 
 #: Second moments by optimizer and shape, then by the parameter's number.
 _Numbered: TypeAlias = dict[tuple[Name, tuple[int, ...]], dict[int, int]]
@@ -107,10 +111,15 @@ def divide(sizes: Array, metric: Array) -> Array:
 def moments_of(layout: Layout) -> dict[int, int]:
     """Return the place of the second moment of each tensor of weights that has one.
 
-    Moments are under the parameter's name, or numbered as torch numbers them. Those numbers say nothing of
-    names: of each shape, the first is taken for that of the first tensor, where there are as many of one as
-    of the other. Weights that a state has several times over (an average of them) share a moment.
+    Moments are under the parameter's name, or numbered as torch numbers them. Where nothing is noted of
+    those numbers, the first of each shape is taken for that of the first tensor, where there are as many of
+    one as of the other. Weights that a state has several times over (an average of them) share a moment.
     """
+    noted = {
+        (*optimizer, "state", number): layout.index[name]
+        for optimizer, names in layout.notes.updates.items()
+        for number, name in enumerate(names)
+    }
     weights = [index for index, spec in enumerate(layout.tensors) if spec.role == "weights"]
     found: dict[int, int] = {}
     numbered: _Numbered = {}
@@ -119,6 +128,8 @@ def moments_of(layout: Layout) -> dict[int, int]:
         if not _is_second_moment(spec):
             continue
         bare, name = _parameter(spec.name)
+        if bare in noted:
+            found.setdefault(noted[bare], index)
         owners = named.find(bare, name, spec.shape)
         for owner in owners:
             found.setdefault(owner, index)
@@ -152,7 +163,7 @@ class _Names:
             for index in self._weights:
                 spec = self._layout.tensors[index]
                 if len(spec.name) >= length:
-                    ending.setdefault((spec.name[-length:], spec.shape), []).append(index)
+                    ending.setdefault((bare_name(spec.name)[-length:], spec.shape), []).append(index)
         return self._ending[length]
 
 
@@ -183,4 +194,6 @@ def _parameter(path: Name) -> tuple[Name, int]:
     place = second_moment_place(path)
     if place < 0:
         return path, 1
-    return path[:place] + path[place + 1 :], max(1, len(path) - 1 - place)
+    owner = str(path[place]).rpartition(".")[0]  # of a flattened key: "state.fc.weight.exp_avg_sq"
+    kept = (_FLATTENED.sub("", owner),) if owner else ()
+    return bare_name((*path[:place], *kept, *path[place + 1 :])), max(1, len(path) - 1 - place)

@@ -19,6 +19,7 @@ from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError, LimitError
 from lcstore.state.frameworks import cast_array, from_host
 from lcstore.state.names import Name
+from lcstore.state.torchsays import with_made
 from lcstore.state.tree import flatten, unflatten
 from lcstore.tune.result import Cost
 
@@ -82,7 +83,8 @@ class Probe:
             if name in errors:
                 array = cast_array(_wide(array) + errors[name], host.array.dtype)
             objects.append(from_host(array, host.framework))
-        value = float(self._loss(unflatten(self._flat.structure, objects, self._flat.leaves)))
+        tree = unflatten(self._flat.structure, objects, self._flat.leaves)
+        value = float(self._loss(with_made(tree, self._flat.notes.made)))
         if not math.isfinite(value):
             raise InvalidInputError(f"the loss is {value} near the last state: it has to be a finite number")
         return value

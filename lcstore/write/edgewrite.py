@@ -181,8 +181,14 @@ class EdgeWrite:
         )
         anchor = self.base is None
         covered = covered_roles(self._durability.parity)
-        structure = staged.flat.structure
-        layout = make_layout(structure, entries, track.layout, fresh=anchor, covered=covered)
+        layout = make_layout(
+            staged.flat.structure,
+            entries,
+            track.layout,
+            fresh=anchor,
+            covered=covered,
+            notes=staged.flat.notes,
+        )
         tracked = {spec.name for spec in layout.tensors if spec.role == "weights"}
         self.draft = track.draft(
             layout,

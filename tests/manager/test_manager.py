@@ -289,6 +289,29 @@ def test_wrong_arguments_are_refused_before_anything_is_made():
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0), (1, 0, 2)])
+@pytest.mark.parametrize("told", [False, True])
+def test_managers_that_are_open_beside_each_other_all_hear_the_signal(order, told):
+    heard = []
+
+    def own(number, frame):
+        heard.append(number)
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        managers = [CheckpointManager(MemoryBackend.fresh(), every=100) for _ in range(3)]
+        managers[order[0]].close()
+        if told:
+            signal.raise_signal(signal.SIGTERM)
+        assert [managers[place].has_notice for place in order[1:]] == [told] * 2
+        for place in order[1:]:
+            managers[place].close()
+        assert signal.getsignal(signal.SIGTERM) is own
+        assert bool(heard) == told
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run(
     url: Path, how: str, at: int, steps: int = 20, before: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:

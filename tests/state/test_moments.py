@@ -100,3 +100,29 @@ def test_groups_by_hand():
     assert not lossy({"opt": {"m": MATRIX, "v": MATRIX, "n": MATRIX}})
     # A lone `v` may be a velocity, which has a sign.
     assert not lossy({"opt": {"v": MATRIX}})
+
+
+@pytest.mark.parametrize("within", ["state/0/__bnb_optimizer_quant_state__", "state/0"])
+def test_bytes_of_optimizers_of_8_bits_are_exact_and_their_scales_too(within):
+    codes, scales = np.ones((64, 64), np.uint8), np.ones((64, 1), np.float32)
+    kept: dict[str, Any] = {"state1": codes, "absmax1": scales, "qmap1": np.ones((1, 256), np.float32)}
+    kept |= {"state2": codes, "absmax2": scales, "max1": scales, "new_max1": scales, "unorm_vec": scales}
+    tree: Any = kept | {"step": 3}
+    for part in reversed(within.split("/")):
+        tree = {int(part) if part.isdigit() else part: tree}
+    assert not lossy({"optim": tree})
+    # What is too small for that many bits, or is told to have 32, is under the same names.
+    assert not lossy({"optim": {"state": {0: {"step": 3, "state1": MATRIX, "state2": MATRIX}}}})
+
+
+def test_scales_of_quantized_weights_are_exact():
+    names = [
+        "weight.absmax",
+        "weight_scale",
+        "weight_scale_inv",
+        "scales",
+        "weight.zero_point",
+        "SCB",
+        "qmap",
+    ]
+    assert not lossy({"model": {f"fc.{name}": MATRIX for name in names}})

@@ -31,7 +31,7 @@ def filled(shape, value=1.0):
 def planned(state, policy=WEIGHTED) -> tuple[Layout, list[np.ndarray]]:
     flat = flatten(state)
     tensors: list[tuple[Name, HostArray]] = flat.tensors
-    layout = make_layout(flat.structure, layout_entries(tensors, policy, set()), None)
+    layout = make_layout(flat.structure, layout_entries(tensors, policy, set()), notes=flat.notes)
     return layout, [np.ascontiguousarray(host.array).reshape(-1) for _, host in tensors]
 
 
@@ -99,6 +99,31 @@ def test_named_moments_go_by_name_whatever_the_order():
     slots = {name: {"exp_avg": filled(s), "exp_avg_sq": filled(s)} for name, s in [*SHAPES.items()][::-1]}
     found = owners({"model": model(), "optim": {"state": slots}})
     assert found == {f"model/{name}": f"optim/state/{name}/exp_avg_sq" for name in SHAPES}
+
+
+@pytest.mark.parametrize("wrapped", ["", "module.", "_orig_mod."])
+@pytest.mark.parametrize("flat", [True, False])
+def test_names_of_distributed_checkpoints(wrapped, flat):
+    names = [f"{wrapped}{name}" for name in SHAPES]
+    fields = {f"{name}/exp_avg_sq": filled(s) for name, s in zip(names, SHAPES.values(), strict=True)}
+    if flat:
+        state = {f"state.{field.replace('/', '.')}": value for field, value in fields.items()}
+    else:
+        state = {"state": {field.partition("/")[0]: {"exp_avg_sq": v} for field, v in fields.items()}}
+    moment = "optim/state.{}.exp_avg_sq" if flat else "optim/state/{}/exp_avg_sq"
+    wanted = {f"model/{name}": moment.format(f"{wrapped}{name}") for name in SHAPES}
+    assert owners({"model": model(), "optim": state}) == wanted
+
+
+def test_numbers_that_are_noted_go_by_what_the_optimizer_updates():
+    torch = pytest.importorskip("torch")
+    first, second = (torch.nn.Linear(6, 6, bias=False) for _ in range(2))
+    optimizer = torch.optim.Adam([second.weight, first.weight])
+    (first(torch.ones(1, 6)) + second(torch.ones(1, 6))).sum().backward()
+    optimizer.step()
+    found = owners({"first": first, "second": second, "optim": optimizer})
+    moments = {name: f"optim/state/#{n}/exp_avg_sq" for n, name in enumerate(("second", "first"))}
+    assert found == {f"{name}/weight": moment for name, moment in moments.items()}
 
 
 def test_optax_keeps_the_parameters_path_behind_the_field():

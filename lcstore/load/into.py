@@ -10,18 +10,18 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
-from lcstore.state.frameworks import convert_like, is_array, to_host
-from lcstore.state.names import Component, Name, format_name
-from lcstore.state.torchload import (
+from lcstore.load.torchload import (
     assigned,
     check_on_device,
     fitted,
+    in_its_order,
     is_module,
-    is_optimizer,
     is_schedule,
     loads_its_own_way,
-    parameters_of,
 )
+from lcstore.state.frameworks import convert_like, is_array, to_host
+from lcstore.state.names import Component, Name, format_name
+from lcstore.state.torchsays import is_made, is_optimizer, parameters_of, parts_of
 from lcstore.state.tree import MISSING
 
 #: What loads or fills an object, by its name.
@@ -44,7 +44,13 @@ def check_targets(targets: Mapping[str, Any]) -> None:
             )
 
 
-def load_into(state: Any, targets: Mapping[str, Any], *, assign: bool = False) -> None:
+def load_into(
+    state: Any,
+    targets: Mapping[str, Any],
+    *,
+    updated: Mapping[Name, list[list[Name]]] | None = None,
+    assign: bool = False,
+) -> None:
     """Load into each target what the state has under its name.
 
     All is looked at before anything is changed. Objects that load in their own way, of which nobody can say
@@ -54,6 +60,8 @@ def load_into(state: Any, targets: Mapping[str, Any], *, assign: bool = False) -
     ----------
     state, targets
         Which state, and what into.
+    updated
+        Of `Layout`: which tensors optimizers update.
     assign
         Put tensors in place of those that modules of torch have, as their `load_state_dict` does.
 
@@ -72,6 +80,7 @@ def load_into(state: Any, targets: Mapping[str, Any], *, assign: bool = False) -
     loads = [(where, target, saved) for where, target, saved in found if _takes_state(target)]
     if assign:
         _check_apart(loads)
+    found = [*_by_name(found, updated or {})]
     unsure: list[Job] = []
     sure: list[Job] = []
     arrays: list[Job] = []
@@ -79,9 +88,27 @@ def load_into(state: Any, targets: Mapping[str, Any], *, assign: bool = False) -
         if not _takes_state(target):
             arrays.append((where, _filling(format_name(where), saved, target)))
             continue
-        own_way, job = _loading(format_name(where), target, saved, assign)
+        own_way, job = _loading(where, target, saved, assign)
         (unsure if own_way else sure).append((where, job))
     _run([*unsure, *sure, *arrays])
+
+
+def _by_name(
+    found: Sequence[tuple[Name, Any, Any]], updated: Mapping[Name, list[list[Name]]]
+) -> Iterator[tuple[Name, Any, Any]]:
+    """Yield targets and what is saved for them, that of optimizers in the order of their parameters here."""
+    others = [(where, target) for where, target, _ in found if is_module(target) or is_array(target)]
+    for where, target, saved in found:
+        if is_optimizer(target):
+            try:
+                saved = in_its_order(target, saved, updated.get(where), others)
+            except InvalidInputError as error:
+                raise _cannot_load(where, error) from error
+        yield where, target, saved
+
+
+def _cannot_load(where: Name, error: InvalidInputError) -> InvalidInputError:
+    return InvalidInputError(f"{format_name(where)!r} cannot be loaded: {error.message}")
 
 
 def _run(jobs: Sequence[Job]) -> None:
@@ -109,7 +136,7 @@ def _check_apart(loads: Sequence[tuple[Name, Any, Any]]) -> None:
             )
 
 
-def _loading(name: str, target: Any, saved: Any, assign: bool) -> tuple[bool, Callable[[], object]]:
+def _loading(where: Name, target: Any, saved: Any, assign: bool) -> tuple[bool, Callable[[], object]]:
     """Return whether a target may still refuse what is saved, and what loads it."""
     if not (is_module(target) or is_optimizer(target) or is_schedule(target)):
         return True, partial(target.load_state_dict, saved)
@@ -123,7 +150,7 @@ def _loading(name: str, target: Any, saved: Any, assign: bool) -> tuple[bool, Ca
                 raise
             own_way = True
     except InvalidInputError as error:
-        raise InvalidInputError(f"{name!r} cannot be loaded: {error.message}") from error
+        raise _cannot_load(where, error) from error
     if options and not own_way:
         saved = assigned(target, saved)
     return own_way, partial(target.load_state_dict, saved, **options)
@@ -149,6 +176,8 @@ def _parts(target: Any) -> dict[Component, Any] | None:
     """Return what a nest holds, by key or place; None if it is none."""
     if _takes_state(target):
         return None
+    if is_made(target):
+        target = parts_of(target)
     if isinstance(target, Mapping):
         return dict(target)
     return dict(enumerate(target)) if isinstance(target, list | tuple) else None

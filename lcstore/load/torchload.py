@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 
 from lcstore.errors import InvalidInputError
-from lcstore.state.frameworks import from_host, is_instance
-from lcstore.state.wrappers import renamed
+from lcstore.state.frameworks import from_host, is_instance, memory_of
+from lcstore.state.names import Name, format_name
+from lcstore.state.torchsays import is_optimizer, parameters_of
+from lcstore.state.wrappers import bare, bare_name, renamed
 
 
 def _names(text: str) -> frozenset[str]:
@@ -33,16 +35,6 @@ _ADDED: Final = _names("params param_names name initial_lr max_lr min_lr max_mom
 def is_module(obj: object) -> bool:
     """Return whether `obj` is a module of torch."""
     return is_instance(obj, "torch.nn", "Module")
-
-
-def is_optimizer(obj: object) -> bool:
-    """Return whether `obj` is an optimizer of torch."""
-    return is_instance(obj, "torch.optim", "Optimizer")
-
-
-def parameters_of(optimizer: Any) -> list[Any]:
-    """Return the parameters that an optimizer updates."""
-    return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
 
 
 def is_schedule(obj: object) -> bool:
@@ -154,7 +146,9 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
     groups = optimizer.param_groups
     theirs: Sequence[Any] | None = saved.get("param_groups") if isinstance(saved, Mapping) else None
     if not isinstance(theirs, list) or not isinstance(saved.get("state"), Mapping):
-        raise InvalidInputError("what is saved there is not the state of an optimizer of torch")
+        flat = isinstance(saved, Mapping) and any(str(key).startswith("state.") for key in saved)
+        cure = ", but a flattened one: torch's set_optimizer_state_dict loads what restore() gives" * flat
+        raise InvalidInputError(f"what is saved there is not the state of an optimizer of torch{cure}")
     counts = [[len(group["params"]) for group in some] for some in (theirs, groups)]
     if counts[0] != counts[1]:
         raise InvalidInputError(
@@ -182,6 +176,119 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
                     f"{name!r} of parameter {number} is {_shape(value)} in the store, and the parameter "
                     f"{_shape(parameter)} here"
                 )
+
+
+def in_its_order(
+    optimizer: Any, saved: Any, updated: list[list[Name]] | None, others: Sequence[tuple[Name, Any]]
+) -> Any:
+    """Return what is saved of an optimizer in the order of its parameters here, as their names tell.
+
+    An optimizer of torch loads moments by position, whatever they are moments of. Where names are known on
+    both sides, each goes to the parameter that it is of.
+
+    Parameters
+    ----------
+    optimizer, saved
+        Where it is to be loaded, and what.
+    updated
+        All names in the state of the tensors that it updated, in its order; None if they are not known.
+    others
+        Modules and tensors that are loaded too, each with its name in the state.
+
+    Raises
+    ------
+    InvalidInputError
+        A group has other parameters than here; or moments are saved by name, and nothing says the names here.
+    """
+    groups = saved.get("param_groups") if isinstance(saved, Mapping) else None
+    if not isinstance(groups, list) or not all(_is_group(group) for group in groups):
+        return saved
+    lengths = [len(group["params"]) for group in groups]
+    if lengths != [len(group["params"]) for group in optimizer.param_groups]:
+        return saved  # it does not fit, which is found out later
+    here: list[set[Any]] | None = _names_here(optimizer, others)
+    there: list[set[Any]] | None = None
+    if here is not None and updated is not None and len(updated) == sum(lengths):
+        there = [{*map(bare_name, names)} for names in updated]
+    else:
+        there, here = _names_saved(groups), _own_names(optimizer, others)
+    if there is not None and here is not None:
+        return {**saved, "param_groups": _reordered(groups, there, here)}
+    if any(isinstance(key, str) for group in groups for key in group["params"]):
+        raise InvalidInputError(
+            "its moments are saved by name, and nothing says which parameters here have these names: give "
+            "the model besides, or make it of model.named_parameters()"
+        )
+    return saved
+
+
+def _is_group(group: Any) -> bool:
+    return isinstance(group, Mapping) and isinstance(group.get("params"), list)
+
+
+def _names_here(optimizer: Any, others: Sequence[tuple[Name, Any]]) -> list[set[Name]] | None:
+    """Return the names in the state of what an optimizer updates; None if some are not known."""
+    names: dict[Hashable, set[Name]] = {}
+    for where, target in others:
+        tensors = target.state_dict() if is_module(target) else {None: target}
+        for key, tensor in tensors.items():
+            name = bare_name(where if key is None else (*where, key))
+            names.setdefault(memory_of(tensor), set()).add(name)
+    names.pop(None, None)
+    found = [names.get(memory_of(parameter), set()) for parameter in parameters_of(optimizer)]
+    return found if all(found) else None
+
+
+def _own_names(optimizer: Any, others: Sequence[tuple[Name, Any]]) -> list[set[str]] | None:
+    """Return the names of what an optimizer updates: its own, or those within one module; None if unknown."""
+    own = _names_saved(optimizer.param_groups)
+    if own is not None:
+        return own
+    modules = [target for _, target in others if is_module(target)]
+    within = (_names_here(optimizer, [((), module)]) for module in modules)
+    found = next((names for names in within if names is not None), None)
+    return None if found is None else [{str(name[0]) for name in names} for names in found]
+
+
+def _names_saved(groups: Sequence[Mapping[str, Any]]) -> list[set[str]] | None:
+    """Return the names that groups of an optimizer tell of their parameters; None if they do not."""
+    names = [name for group in groups for name in group.get("param_names", group["params"])]
+    known = len(names) == sum(len(group["params"]) for group in groups)
+    return (
+        [{bare(name)} for name in names] if known and all(isinstance(name, str) for name in names) else None
+    )
+
+
+def _reordered(
+    groups: Sequence[Mapping[str, Any]], there: Sequence[set[Any]], here: Sequence[set[Any]]
+) -> list[dict[str, Any]]:
+    """Return groups of an optimizer with their parameters in another order, both told by names."""
+    found, begin = [], 0
+    for number, group in enumerate(groups):
+        end = begin + len(group["params"])
+        theirs, ours = there[begin:end], here[begin:end]
+        places = {name: place for place, names in enumerate(theirs) for name in names}
+        order = [next((places[name] for name in names if name in places), -1) for names in ours]
+        if sorted(order) != [*range(len(order))]:
+            raise InvalidInputError(
+                f"its group {number} has {_shown(theirs, ours)} in the store, and {_shown(ours, theirs)} "
+                "here: moments would go to other parameters"
+            )
+        lists = {key: group[key] for key in ("params", "param_names") if key in group}
+        found.append({**group, **{key: [of[place] for place in order] for key, of in lists.items()}})
+        begin = end
+    return found
+
+
+def _shown(some: Sequence[set[Any]], others: Sequence[set[Any]]) -> str:
+    """Return what is among some parameters and not among others."""
+    known = set().union(*others)
+    names = sorted(min(map(_text, names)) for names in some if not names & known)
+    return _listed(names) if names else "others"
+
+
+def _text(name: Any) -> str:
+    return name if isinstance(name, str) else format_name(name)
 
 
 def _check_schedule(schedule: Any, saved: Any) -> None:
