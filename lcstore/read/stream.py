@@ -165,7 +165,7 @@ class Ahead:
         layout = self._node.layout
         places = layout.shards[whole]
         tensors = [self._plan.tensors[place] for place in places]
-        self._begin(tensors[0].begin)
+        self._begin(tensors[-1].begin)
         with self._node.named():
             for job in {job: None for tensor in tensors for job in tensor.jobs}:
                 self._begun[job].result()

@@ -98,9 +98,10 @@ def saved(training: Training, group: Group, steps: range, **options: int) -> dic
 
 
 def assert_holds(store, step: int, expected: dict[str, np.ndarray]) -> None:
-    tree, streamed = store.restore(step), dict(store[step].stream())
+    tree, streams = store.restore(step), [dict(store[step].stream(ahead=ahead)) for ahead in (None, 0)]
     for name, value in expected.items():
-        np.testing.assert_array_equal(streamed[name], value)
+        for streamed in streams:
+            np.testing.assert_array_equal(streamed[name], value)
         got = tree["model"][name.removeprefix("model/")]
         np.testing.assert_array_equal(got, value)
         np.testing.assert_array_equal(store.read(step, name), value)
