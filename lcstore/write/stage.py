@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.format.labels import Labels
+from lcstore.state.frameworks import HostArray
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten
 from lcstore.storage.jobs import run_all
@@ -32,7 +34,8 @@ class Buffers:
     Parameters
     ----------
     executor
-        Threads that copy side by side: one alone does not reach what the memory gives.
+        Threads that copy side by side: one alone does not reach what the memory gives. Tensors of torch are
+        copied by torch's own threads, which are awake after a training step.
     """
 
     def __init__(self, executor: Executor | None = None) -> None:
@@ -44,17 +47,19 @@ class Buffers:
         """Bytes that are held."""
         return sum(array.nbytes for array in self._held.values())
 
-    def copy(self, named: Iterable[tuple[Name, Array]]) -> list[Array]:
-        """Return copies of one-dimensional arrays; memory of names that went away is given back."""
+    def copy(self, tensors: Sequence[tuple[Name, HostArray]]) -> list[Array]:
+        """Return the elements of tensors in C order, in memory of this; that of names that went away goes."""
         held: dict[Name, Array] = {}
-        pairs = []
-        for name, array in named:
+        pairs: dict[bool, list[Pair]] = {True: [], False: []}
+        for name, host in tensors:
+            array = flat_array(host.array)
             old = self._held.get(name)
             fits = old is not None and (old.size, old.dtype) == (array.size, array.dtype)
             held[name] = old if old is not None and fits else np.empty_like(array)
-            pairs.append((held[name], array))
+            pairs[host.framework == "torch"].append((held[name], array))
         self._held = held
-        jobs = [partial(_copy_each, some) for some in _shares(pairs)]
+        _copy_by_torch(pairs[True])
+        jobs = [partial(_copy_each, some) for some in _shares(pairs[False])]
         if self._executor is None or len(jobs) < _WORTH_THREADS:
             for job in jobs:
                 job()
@@ -83,6 +88,13 @@ def _shares(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
 def _copy_each(pairs: Iterable[Pair]) -> None:
     for to, array in pairs:
         np.copyto(to, array)
+
+
+def _copy_by_torch(pairs: Iterable[Pair]) -> None:
+    torch: Any = sys.modules.get("torch")
+    for to, array in pairs:
+        # Bytes, so that no dtype is one that torch has not.
+        torch.from_numpy(to.view(np.uint8)).copy_(torch.from_numpy(array.view(np.uint8)))
 
 
 @dataclass(frozen=True)
@@ -148,14 +160,14 @@ def stage(
         Something in the state cannot be stored; the message names it.
     """
     flat = flatten(state)
-    arrays = [flat_array(host.array) for _, host in flat.tensors]
     if copy:
-        names = [name for name, _ in flat.tensors]
-        arrays = (buffers or Buffers()).copy(zip(names, arrays, strict=True))
+        arrays = (buffers or Buffers()).copy(flat.tensors)
         touched = {name: np.array(rows) for name, rows in (touched or {}).items()}
         tensors = [
-            (name, replace(host, array=array.reshape(host.array.shape)))
+            (name, HostArray(array.reshape(host.array.shape), host.framework))
             for (name, host), array in zip(flat.tensors, arrays, strict=True)
         ]
         flat = replace(flat, tensors=tensors)
+    else:
+        arrays = [flat_array(host.array) for _, host in flat.tensors]
     return Staged(step, flat, tuple(arrays), labels or Labels(), exact, dict(touched or {}))

@@ -70,6 +70,31 @@ def test_what_is_copied_in_shares_is_the_state(threads):
                 assert not np.shares_memory(flat, wanted)
 
 
+def test_tensors_of_torch_are_copied_bit_for_bit():
+    torch = pytest.importorskip("torch")
+    given = {
+        "large": torch.arange(600_000, dtype=torch.int32).view(torch.float32),  # some are NaN of many bits
+        "transposed": torch.rand(7, 5).T,
+        "half": torch.rand(3).bfloat16(),
+        "flags": torch.tensor([True, False]),
+        "complex": torch.full((2, 2), 1 + 2j).conj(),
+        "empty": torch.zeros(0, 3),
+        "step": torch.tensor(3.0),
+        "trained": torch.nn.Parameter(torch.rand(4)),
+        "of numpy": np.arange(4),
+    }
+    buffers = Buffers()
+    for _ in range(2):  # the second time to memory that is there
+        kept = stage(0, given, buffers=buffers)
+        for (name, host), borrowed in zip(
+            kept.flat.tensors, stage(0, given, copy=False).flat.tensors, strict=True
+        ):
+            assert host.framework == borrowed[1].framework
+            assert host.array.tobytes() == borrowed[1].array.tobytes(), name
+            assert not np.shares_memory(host.array, borrowed[1].array)
+        given["large"].view(torch.int32).add_(1 << 29)
+
+
 def test_an_edge_that_is_written_and_not_committed_is_unseen_and_undone(store):
     writer = store._writer
     before = {name: pool.copy() for name, pool in writer.track.pools.items()}
