@@ -11,7 +11,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import LcstoreError
-from lcstore.filesystem.held import Held
+from lcstore.filesystem.heldchunks import Held
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.feeder import Ask, Feeder
 from lcstore.read.kept import exact_chunk, exact_fetch

@@ -12,10 +12,10 @@ from typing import Any, Final, NoReturn
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
 from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from lcstore.filesystem.catalogue import States, states_of
 from lcstore.filesystem.files import Entry, File, entry_at
-from lcstore.filesystem.held import MOST_HELD
+from lcstore.filesystem.heldchunks import MOST_HELD
 from lcstore.filesystem.statefiles import StateFolder
-from lcstore.filesystem.states import States, states_of
 
 #: Names that are looked through for one like a name that is not there.
 _LOOKED_AT: Final = 5_000

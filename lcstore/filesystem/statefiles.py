@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from lcstore.filesystem.decoded import Decoded, Where
 from lcstore.filesystem.files import Entry, File, Folder, Later, Literal, nested
-from lcstore.filesystem.held import Held
+from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import npy_file, safetensors_file
 from lcstore.filesystem.zarrnodes import state_hierarchy

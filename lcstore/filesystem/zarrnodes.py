@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.filesystem.decoded import Decoded
-from lcstore.filesystem.files import Elements, Entry, File, Folder, Literal, Zeros
+from lcstore.filesystem.files import Elements, Entry, File, Folder, Literal, Zeros, nested
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import shown_dtype
 from lcstore.state.names import Name, format_name
@@ -46,7 +46,7 @@ class ZarrArray(Mapping[str, Entry]):
         self._counts = [-(-size // step) for size, step in zip(shape, chunk, strict=True)]
         self._part = part
         fill: object = 0.0 if dtype.kind == "f" else [0.0, 0.0] if dtype.kind == "c" else 0
-        document = {
+        self.document = {
             "zarr_format": 3,
             "node_type": "array",
             "shape": [*shape],
@@ -59,11 +59,10 @@ class ZarrArray(Mapping[str, Entry]):
             "dimension_names": [*dims],
             "storage_transformers": [],
         }
-        self._document = _file_of(document)
 
     def __getitem__(self, name: str) -> Entry:
         if name == _DOCUMENT:
-            return self._document
+            return _file_of(self.document)
         first, *texts = name.split(".")
         if first != "c" or len(texts) != len(self._counts):
             raise KeyError(name)
@@ -82,10 +81,40 @@ class ZarrArray(Mapping[str, Entry]):
         return 1 + math.prod(self._counts)
 
 
-def zarr_group(entries: Mapping[str, Entry], attributes: Mapping[str, Any]) -> Folder:
-    """Return a group with what lies in it."""
-    document = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
-    return {_DOCUMENT: _file_of(document), **entries}
+class ZarrGroup(Mapping[str, Entry]):
+    """A group, as the folder of its metadata and of what lies in it.
+
+    It tells the metadata of all that is below it, so that who opens it asks for none of that one by one.
+
+    Parameters
+    ----------
+    nodes, attributes
+        Arrays and groups by name, and what is said of the group.
+    """
+
+    def __init__(self, nodes: Mapping[str, ZarrArray | ZarrGroup], attributes: Mapping[str, Any]) -> None:
+        self._nodes = nodes
+        self.document = {"zarr_format": 3, "node_type": "group", "attributes": dict(attributes)}
+
+    def __getitem__(self, name: str) -> Entry:
+        if name != _DOCUMENT:
+            return self._nodes[name]
+        below = {"kind": "inline", "must_understand": False, "metadata": dict(self._below())}
+        return _file_of({**self.document, "consolidated_metadata": below})
+
+    def __iter__(self) -> Iterator[str]:
+        yield _DOCUMENT
+        yield from self._nodes
+
+    def __len__(self) -> int:
+        return 1 + len(self._nodes)
+
+    def _below(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield path and metadata of all that is below the group."""
+        for name, node in self._nodes.items():
+            yield name, node.document
+            for path, document in node._below() if isinstance(node, ZarrGroup) else ():
+                yield f"{name}/{path}", document
 
 
 def state_hierarchy(source: Decoded, named: Mapping[Name, int]) -> Folder:
@@ -96,21 +125,15 @@ def state_hierarchy(source: Decoded, named: Mapping[Name, int]) -> Folder:
     source, named
         The state, and the places of tensors among `Layout.wholes` by name.
     """
-    top: dict[str, Any] = {}
-    for name, whole in named.items():
-        group = top
-        *above, last = quoted(name)
-        for part in above:
-            group = group.setdefault(part, {})
-        group[last] = tensor_array(source, name, whole)
+    top = nested((quoted(name), tensor_array(source, name, whole)) for name, whole in named.items())
     record = source.node.record
     said = about(source.node.name.node, record.step, record.metrics)
     return _grouped(top, said | {"created": record.created})
 
 
-def _grouped(inside: Mapping[str, Any], attributes: Mapping[str, Any]) -> Folder:
-    entries = {name: _grouped(one, {}) if isinstance(one, dict) else one for name, one in inside.items()}
-    return zarr_group(entries, attributes)
+def _grouped(inside: Mapping[str, Any], attributes: Mapping[str, Any]) -> ZarrGroup:
+    nodes = {name: _grouped(one, {}) if isinstance(one, dict) else one for name, one in inside.items()}
+    return ZarrGroup(nodes, attributes)
 
 
 def about(node: str, step: int, metrics: Mapping[str, float]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import fsspec
 
 from lcstore.errors import NotFoundError
 from lcstore.filesystem.decoded import Where
-from lcstore.filesystem.held import Held
+from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.statefiles import StateFolder
 from lcstore.format.labels import At
