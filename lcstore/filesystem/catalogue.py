@@ -84,8 +84,8 @@ class States:
             index = self._reader.index
             if not index.is_listed:
                 self._reader.listed()
-                if not index.graph.nodes and not is_store(self._backend):
-                    raise no_store(self._reader.url)
+            if not index.graph.nodes and not is_store(self._backend):
+                raise no_store(self._reader.url)
             return index.graph
 
     def steps(self) -> list[int]:

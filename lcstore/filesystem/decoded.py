@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from lcstore.read.resolved import Resolved
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.shards import Box
 from lcstore.storage.jobs import default_threads, run_all
+
+#: However little is held, not each chunk is asked for by itself.
+_LEAST_AT_ONCE: Final = 1 << 20
 
 
 class Where(NamedTuple):
@@ -57,7 +60,7 @@ class Decoded:
     @property
     def most_at_once(self) -> int:
         """Bytes that can be asked for at once such that all of it can be held."""
-        return self._held.most // 2
+        return max(self._held.most // 2, _LEAST_AT_ONCE)
 
     def values(self, span: Span) -> list[Array]:
         """Return elements of a tensor: flat arrays one after another, which are not to be written to."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
@@ -132,7 +133,8 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
             self.invalidate_cache()
         path = self._strip_protocol(path)
         if not path:
-            names = [str(step) for step in self._states.steps()]
+            with _as_files():
+                names = [str(step) for step in self._states.steps()]
             return [_info(name, {}, None) for name in names] if detail else names
         state, found = self._found(path)
         if isinstance(found, File):
@@ -145,7 +147,8 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return name, size, type, node and time of what lies at a path; no tensor is read for it."""
         path = self._strip_protocol(path)
         if not path:
-            self._states.look()
+            with _as_files():
+                self._states.steps()
             return _info(path, {}, None)
         state, found = self._found(path)
         return _info(path, found, state)
@@ -167,10 +170,8 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return what lies at a path, and the state that it is of."""
         path = self._strip_protocol(path).strip("/")
         name, _, rest = path.partition("/")
-        try:
+        with _as_files():
             state = self._states.named(name)
-        except NotFoundError as error:
-            raise NoFileError(error.message, key=error.key, step=error.step) from error
         parts = rest.split("/") if rest else []
         found = entry_at(state, parts)
         if found is None:
@@ -183,7 +184,8 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return the bytes of a file, or a range of them as of Python's slices."""
         found = self._file(path)
         low, high, _ = slice(start, end).indices(found.size)
-        return _read(found, low, max(low, high))
+        with _as_files():  # it may have been let go of meanwhile
+            return found.read(low, max(low, high))
 
     def _open(
         self,
@@ -225,19 +227,22 @@ class StateFile(AbstractBufferedFile):  # type: ignore[misc]
     """An open file of a state."""
 
     def __init__(self, fs: LcstoreFileSystem, path: str, file: File, **options: Any) -> None:
-        super().__init__(fs, path, size=file.size, **options)
+        super().__init__(fs, path, **{**options, "size": file.size})
         self._file = file
         self._behind = -1
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         on, self._behind = start == self._behind, end
-        return _read(self._file, start, min(end, self._file.size), on=on)
+        with _as_files():
+            return self._file.read(start, min(end, self._file.size), on=on)
 
 
-def _read(file: File, start: int, end: int, *, on: bool = False) -> bytes:
+@contextmanager
+def _as_files() -> Iterator[None]:
+    """Have what is not there be a file that is not there."""
     try:
-        return file.read(start, end, on=on)
-    except NotFoundError as error:  # it was let go of meanwhile
+        yield
+    except NotFoundError as error:
         raise NoFileError(error.message, key=error.key, step=error.step) from error
 
 

@@ -67,7 +67,7 @@ class ZarrArray(Mapping[str, Entry]):
         if first != "c" or len(texts) != len(self._counts):
             raise KeyError(name)
         at = [int(text) if text.isascii() and text.isdecimal() else -1 for text in texts]
-        inside = all(i < count for i, count in zip(at, self._counts, strict=True))
+        inside = all(0 <= i < count for i, count in zip(at, self._counts, strict=True))
         if ".".join(["c", *map(str, at)]) != name or not inside:
             raise KeyError(name)
         return self._part(at)

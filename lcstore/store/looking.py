@@ -344,8 +344,8 @@ class Looking(Overview):
         tensor
             Its name, as for `read`.
         steps
-            As for `history`. Unless they are a list, states are passed over that do not have the tensor, or not
-            in the shape and dtype of the last one that has it. ``attrs["steps"]`` tells which are left.
+            As for `history`. Unless they are a list, states without the tensor are passed over, and those in
+            which its shape or dtype is not that of the last: ``attrs["steps"]`` tells which are left.
 
         Raises
         ------
