@@ -161,3 +161,18 @@ def test_loaders_open_them(store, fs, tmp_path):
     with safe_open(tmp_path / "model.safetensors", "np") as file:
         assert file.get_slice("fc.weight")[3:5].tobytes() == wanted["model/fc.weight"][3:5].tobytes()
     assert dtype_from_name("bfloat16") == wanted["dtypes/bfloat16"].dtype
+
+
+def test_a_model_comes_from_pretrained(tmp_path):
+    pytest.importorskip("safetensors")
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2, vocab_size=16, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    with lcstore.open(tmp_path / "s", policy="lossless") as store:
+        store.save(5, {"model": model.state_dict()})
+    config.save_pretrained(tmp_path / "m")
+    fs = LcstoreFileSystem(str(tmp_path / "s"))
+    fs.get("latest/safetensors/model.safetensors", str(tmp_path / "m" / "model.safetensors"))
+    again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m")
+    for name, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
