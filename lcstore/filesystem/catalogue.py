@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Mapping
 from threading import RLock
-from typing import Any
+from typing import Any, Final
 
 import fsspec
 
@@ -26,6 +26,9 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import FsspecBackend
 from lcstore.storage.targets import open_backend
+
+#: Of a step, with zeros before it.
+_MOST_DIGITS: Final = 18
 
 
 class States:
@@ -110,7 +113,8 @@ class States:
             return folder
 
     def _find(self, text: str) -> Snapshot:
-        at: At = int(text) if text.isascii() and text.isdecimal() else text
+        is_step = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        at: At = int(text) if is_step else text
         only = self._only
         if only is not None:
             if at in (only.step, "latest", only.node) or (len(text) > 7 and only.node.startswith(text)):

@@ -55,7 +55,11 @@ class Held(Generic[K]):
                 wanted[key] = self._found[key]
         if mine:
             self._make(mine, make)
-        return {key: future.result() for key, future in wanted.items()}
+        # What failed for another may have been interrupted there.
+        return {
+            key: make([key])[0] if future.exception() is not None else future.result()
+            for key, future in wanted.items()
+        }
 
     def _make(self, mine: dict[K, Future[Array]], make: Callable[[Sequence[K]], Sequence[Array]]) -> None:
         try:

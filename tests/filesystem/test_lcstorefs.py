@@ -121,6 +121,12 @@ def test_urls_are_chained(url):
     assert (type(far), path) == (LcstoreFileSystem, f"10/{WEIGHT}")
 
 
+def test_many_urls_are_opened_at_once(url):
+    opened = fsspec.open_files(f"lcstore://*/metadata.json::file://{url}")
+    with opened as files:
+        assert [json.load(file)["step"] for file in files] == [0, 10, 20]
+
+
 def test_a_chain_of_three(url):
     chained = f"lcstore://10/{WEIGHT}::simplecache::file://{url}"
     with fsspec.open(chained) as file:
@@ -149,8 +155,7 @@ def test_memory_is_that_of_this_process(run):
 
 def test_the_entry_point_is_this_class():
     project = tomllib.loads((Path(lcstore.__file__).parents[1] / "pyproject.toml").read_text())
-    named = project["project"]["entry-points"]["fsspec.specs"]["lcstore"]
-    module, _, name = named.replace(":", ".").rpartition(".")
+    module, _, name = project["project"]["entry-points"]["fsspec.specs"]["lcstore"].partition(":")
     assert (module, name) == (LcstoreFileSystem.__module__, LcstoreFileSystem.__name__)
 
 
@@ -162,6 +167,7 @@ def test_the_entry_point_is_this_class():
     [
         ("15/metadata.json", "nearest: 10, 20"),
         ("nobody/metadata.json", "paper/v1"),
+        ("9" * 5000 + "/metadata.json", "no state"),
         ("10/tensors/model/embed.wieght.npy", f"10/{WEIGHT}"),
         ("10/tensors/modl/embed.weight.npy", "10/tensors/model"),
         ("10/state.safetensor", "10/state.safetensors"),
@@ -437,6 +443,9 @@ def test_workers_have_the_states_that_were_found(url, run):
     assert there.exists("30/metadata.json")
     file = pickle.loads(pickle.dumps(fs.open(f"10/{WEIGHT}")))
     assert file.read() == fs.cat_file(f"10/{WEIGHT}")
+    with lcstore.open(url) as store:
+        alone = pickle.loads(pickle.dumps(LcstoreFileSystem(store[10])))
+    assert alone.cat_file(f"latest/{WEIGHT}") == fs.cat_file(f"10/{WEIGHT}")
     opened = pickle.loads(pickle.dumps(fsspec.open(f"lcstore://10/{WEIGHT}::file://{url}")))
     with opened as file:
         assert np.load(file).shape == (96, 32)
