@@ -109,7 +109,10 @@ class States:
             if folder is None:
                 self._known[text] = found = self._find(text)
                 same = (one for one in self._folders.values() if one.snapshot.node == found.node)
-                folder = self._folders[text] = next(same, None) or StateFolder(found, self._held)
+                folder = next(same, None)
+                if folder is None:
+                    folder = StateFolder(found, self._held)
+                self._folders[text] = folder
             return folder
 
     def _find(self, text: str) -> Snapshot:

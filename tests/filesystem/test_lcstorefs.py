@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
-import os
 import pickle
-import threading
 import tomllib
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
-from kit.requests import FarBackend
-from states import leaves
+from counting import Counting
 
 import lcstore
-from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, NotFoundError, ReadOnlyError
+from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
-from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
 WEIGHT = "tensors/model/embed.weight.npy"
@@ -240,23 +234,6 @@ def test_an_empty_store_lists_nothing():
 # Looking anew -------------------------------------------------------------------------------------------
 
 
-class Counting(MemoryBackend):
-    """Counts listings, and chunks that are read, by edge."""
-
-    def list(self, prefix, foreign=None):
-        self.__dict__.setdefault("listed", []).append(prefix)
-        return super().list(prefix, foreign)
-
-    def get(self, key, start=None, end=None):
-        if keys.is_data_key(key) and "/c." in key:
-            self.__dict__.setdefault("read", []).append(key)
-        return super().get(key, start, end)
-
-    def counted(self, name: str) -> list[str]:
-        found, self.__dict__[name] = self.__dict__.get(name, []), []
-        return found
-
-
 def test_a_filesystem_lists_once(run):
     backend = Counting.fresh()
     with lcstore.open(backend) as store:
@@ -303,177 +280,3 @@ def test_a_state_that_was_saved_again_keeps_what_was_opened(url, fs, run):
     assert fs.cat_file(f"20/{WEIGHT}") == before
     fs.invalidate_cache()
     assert fs.cat_file(f"20/{WEIGHT}") != before
-
-
-# Ranges -------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def deep(monkeypatch):
-    """A state of several tensors in chunks of 16 KiB, six deltas deep."""
-    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype, covered=False: 4096)
-    backend, rng = Counting.fresh(), np.random.default_rng(0)
-    model = {f"l{i}.weight": rng.standard_normal((200, 100)).astype(np.float32) for i in range(3)}
-    model["norm.weight"] = np.ones(100, np.float32)
-    with lcstore.open(backend) as store:
-        for step in range(7):
-            for name, value in model.items():
-                model[name] = value + np.float32(1e-3) * rng.standard_normal(value.shape).astype(np.float32)
-            store.save(step, {"model": dict(model), "optim": {"m": rng.standard_normal((200, 100))}})
-        whole = leaves(store.restore(6, to="numpy"))
-    backend.counted("read")
-    return backend, whole
-
-
-@pytest.mark.parametrize(
-    "path", ["6/state.safetensors", "6/tensors/model/l1.weight.npy", "6/zarr/model/l1.weight/c.0.0"]
-)
-def test_a_range_decodes_two_chunks_of_each_edge_at_most(deep, path):
-    backend, _ = deep
-    size = LcstoreFileSystem(backend).info(path)["size"]
-    backend.counted("read")
-    for start in range(0, size - 64, size // 7):
-        fs = LcstoreFileSystem(backend)
-        fs.cat_file(path, start, start + 64)
-        chunks = backend.counted("read")
-        per_edge = Counter(key.split("/")[1] for key in {*chunks})
-        assert len(chunks) == len({*chunks})
-        assert max(per_edge.values(), default=0) <= 2
-        # One chunk's worth of bytes lies in two chunks at the most.
-        fs.invalidate_cache()
-        fs.cat_file(path, start, start + 4096)
-        assert max(Counter(key.split("/")[1] for key in {*backend.counted("read")}).values(), default=0) <= 2
-
-
-def test_headers_and_sizes_decode_nothing(deep):
-    backend, whole = deep
-    fs = LcstoreFileSystem(backend)
-    assert fs.du("6") > sum(value.nbytes for value in whole.values())
-    fs.cat_file("6/state.safetensors", 0, 300)
-    fs.cat_file("6/tensors/model/l1.weight.npy", 0, 128)
-    fs.cat_file("6/metadata.json")
-    fs.cat_file("6/zarr/zarr.json")
-    assert backend.counted("read") == []
-
-
-def test_who_reads_on_has_no_chunk_decoded_twice(deep):
-    backend, _ = deep
-    fs = LcstoreFileSystem(backend, held=1 << 17)
-    whole = LcstoreFileSystem(backend).cat_file("6/state.safetensors")
-    once = Counter(backend.counted("read"))
-    found = io.BytesIO()
-    with fs.open("6/state.safetensors") as file:
-        while block := file.read(1000):
-            found.write(block)
-    assert found.getvalue() == whole
-    assert Counter(backend.counted("read")) == once
-    assert max(once.values()) == 1
-
-
-def test_threads_that_want_one_chunk_decode_it_once(deep):
-    backend, whole = deep
-    fs = LcstoreFileSystem(backend)
-    fs.info(f"6/{WEIGHT.replace('embed', 'l1')}")
-    backend.counted("read")
-    found: list[bytes] = []
-    gate = threading.Barrier(8)
-
-    def read() -> None:
-        gate.wait()
-        found.append(fs.cat_file("6/tensors/model/l1.weight.npy"))
-
-    threads = [threading.Thread(target=read) for _ in range(8)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert len({*found}) == 1
-    assert np.load(io.BytesIO(found[0])).tobytes() == whole["model/l1.weight"].tobytes()
-    assert max(Counter(backend.counted("read")).values()) == 1
-
-
-# Damage and other processes -----------------------------------------------------------------------------
-
-
-def test_what_is_damaged_is_told_and_the_rest_is_read(tmp_path, monkeypatch, run):
-    monkeypatch.setattr(layouts, "chunk_elements", lambda size, dtype, covered=False: 2048)
-    backend = MemoryBackend.fresh()
-    with lcstore.open(backend, durability="none") as store:
-        store.save(0, run.step())
-        wanted = leaves(store.restore(0, to="numpy"))
-    fs = LcstoreFileSystem(backend)
-    data = [key for key in backend.list("data") if "weights-float32" in key and "/c." in key]
-    backend.delete(data[0])
-    outcomes = {}
-    for name in ("embed", "fc1", "fc2"):
-        path = f"0/tensors/model/{name}.weight.npy"
-        try:
-            assert np.load(fs.open(path)).tobytes() == wanted[f"model/{name}.weight"].tobytes()
-            outcomes[name] = "read"
-        except CorruptionError as error:
-            assert error.key == data[0]
-            outcomes[name] = "damaged"
-    assert {*outcomes.values()} == {"read", "damaged"}
-    with pytest.raises(CorruptionError, match="repair"):
-        fs.cat_file("0/state.safetensors")
-
-
-def test_another_path_is_taken_around_damage(run):
-    backend = MemoryBackend.fresh()
-    with lcstore.open(backend, durability="none") as store:
-        for step in range(40):
-            store.save(step, {"model": run.step()["model"]})
-        store.compact()
-        wanted = store.read(39, "model/embed.weight").tobytes()
-    fs = LcstoreFileSystem(backend)
-    ends = fs._states.named("39").snapshot.using(lambda state: [ref.edge for ref in state.path])
-    shortcut = next(edge for edge in ends if edge is not None)
-    data = lcstore.open(backend, "r").at(39).using(lambda state: state.reader.index.edge(shortcut).edge.id)
-    for key in [key for key in backend.list("data") if data in key]:
-        backend.delete(key)
-    with pytest.warns(FallbackWarning, match="another path"):
-        assert np.load(fs.open(f"39/{WEIGHT}")).tobytes() == wanted
-
-
-def test_workers_have_the_states_that_were_found(url, run):
-    fs = fsspec.filesystem("lcstore", url=url)
-    wanted = fs.cat_file(f"latest/{WEIGHT}")
-    with lcstore.open(url) as store:
-        store.save(30, run.step())
-    there = pickle.loads(pickle.dumps(fs))
-    assert there.cat_file(f"latest/{WEIGHT}") == wanted  # the same for all of them
-    assert there.exists("30/metadata.json")
-    file = pickle.loads(pickle.dumps(fs.open(f"10/{WEIGHT}")))
-    assert file.read() == fs.cat_file(f"10/{WEIGHT}")
-    with lcstore.open(url) as store:
-        alone = pickle.loads(pickle.dumps(LcstoreFileSystem(store[10])))
-    assert alone.cat_file(f"latest/{WEIGHT}") == fs.cat_file(f"10/{WEIGHT}")
-    opened = pickle.loads(pickle.dumps(fsspec.open(f"lcstore://10/{WEIGHT}::file://{url}")))
-    with opened as file:
-        assert np.load(file).shape == (96, 32)
-
-
-def test_what_is_sent_lists_nothing(tmp_path, run):
-    with lcstore.open(tmp_path / "s") as store:
-        store.save(0, run.step())
-    backend = FarBackend(lcstore.open(tmp_path / "s").backend, 0)
-    fs = LcstoreFileSystem(backend)
-    fs.info("0")
-    snapshots = fs._states._known
-    assert snapshots.keys() == {"0"}
-    with backend.counted() as log:
-        fs.cat_file(f"0/{WEIGHT}")
-    assert "list" not in {request.name for request in log}
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_forks_read_on(fs):
-    with fs.open(f"10/{WEIGHT}") as file:
-        wanted = file.read()
-        child = os.fork()
-        if child == 0:
-            try:
-                file.seek(0)
-                good = file.read() == wanted == fs.cat_file(f"10/{WEIGHT}") and fs.exists("0/metadata.json")
-            finally:
-                os._exit(0 if good else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
