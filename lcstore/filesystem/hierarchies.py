@@ -64,11 +64,15 @@ def _having(reader: Reader, name: Name, names: Sequence[NodeName], listed: bool)
     for one in names:
         node = reader.node(one)
         whole = tensor_at(node, name)
-        if whole is not None and not any(map(node.has_let_go, node.layout.shards[whole])):
+        if whole is None and listed:
+            raise absent(format_name(name), [node], reader.url)
+        places = () if whole is None else node.layout.shards[whole]
+        if listed:
+            with node.named():
+                node.check_kept(places)
+        if whole is not None and not any(map(node.has_let_go, places)):
             spec = node.layout.wholes[whole]
             found.append((one, (spec.shape, spec.dtype)))
-        elif listed:
-            raise absent(format_name(name), [node], reader.url)
     if not found:
         raise NotFoundError(f"none of these {len(names)} states has a tensor {format_name(name)!r}")
     last = found[-1][1]

@@ -109,6 +109,11 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self._states,)
 
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        stripped = super()._strip_protocol(path)
+        return stripped if isinstance(stripped, list) else stripped.lstrip("/")
+
     def invalidate_cache(self, path: str | None = None) -> None:
         """Have the store listed anew when something is asked for next."""
         self._states.forget()
@@ -168,7 +173,7 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _found(self, path: str) -> tuple[StateFolder, Entry]:
         """Return what lies at a path, and the state that it is of."""
-        path = self._strip_protocol(path).strip("/")
+        path = self._strip_protocol(path)
         name, _, rest = path.partition("/")
         with _as_files():
             state = self._states.named(name)
@@ -212,8 +217,8 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
 
     def _refuse(self, path: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise ReadOnlyFilesError(
-            f"{path!r:.200} is a file of a saved state, and those are only read: "
-            "save with lcstore.open(url).save(step, state), let go of states with retire or retain"
+            f"{path!r:.200} cannot be written: states are only read here. Save with "
+            "lcstore.open(url).save(step, state), and let go of states with retire or retain"
         )
 
     def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:

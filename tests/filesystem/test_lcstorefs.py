@@ -56,6 +56,7 @@ def test_what_is_where(fs, url):
     assert fs.isdir("10/tensors")
     assert fs.isfile(f"10/{WEIGHT}")
     assert not fs.exists("10/tensors/model/embed.weight")
+    assert fs.ls("/10") == fs.ls("10/") == fs.ls("lcstore:///10")
     assert fs.exists("")
     assert fs.isdir("")
     assert fs.glob("*/metadata.json") == ["0/metadata.json", "10/metadata.json", "20/metadata.json"]

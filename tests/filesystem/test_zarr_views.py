@@ -203,6 +203,19 @@ def test_states_without_the_tensor_are_passed_over(tmp_path):
             store.zarr_history("model/w", [99])
 
 
+def test_states_that_let_go_of_the_tensor_are_passed_over(tmp_path, run):
+    with lcstore.open(tmp_path / "s") as store:
+        for step in range(4):
+            store.save(step, run.step())
+        store.retain(lcstore.LatestN(9) | lcstore.Strip("optim/**", after=lcstore.LatestN(2)))
+        name = "optim/state/#0/exp_avg"
+        array = store.zarr_history(name)
+        assert array.attrs["steps"] == [2, 3]
+        assert array[0].tobytes() == store.read(2, name).tobytes()
+        with pytest.raises(NotFoundError, match="let go"):
+            store.zarr_history(name, [1, 2])
+
+
 def test_histories_in_order_cost_an_edge_each(tmp_path):
     rng, weight = np.random.default_rng(0), np.zeros((64, 64), np.float32)
     with lcstore.open(tmp_path / "s", durability="none") as store:
