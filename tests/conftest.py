@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -16,6 +17,8 @@ _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", max_examples=50, **_QUIET)
 settings.register_profile("ci", max_examples=50, derandomize=True, **_QUIET)
 settings.register_profile("soak", max_examples=1000, **_QUIET)
+# As the entry point does: where lcstore is not installed from these sources, there may be none.
+fsspec.register_implementation("lcstore", "lcstore.filesystem.lcstorefs.LcstoreFileSystem", clobber=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 
