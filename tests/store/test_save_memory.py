@@ -1,4 +1,4 @@
-"""What a save holds besides the track and the copy of the state: a part of the chunks that are being coded."""
+"""What a save holds besides the track and the copy of a state: a part of the chunks that are being coded."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def test_moments_are_coded_without_a_copy_of_the_chunk():
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
-    # Room for levels, tokens and what is coded, each a byte or two of the 4 of an element: no chunk of values.
+    # Room for levels, tokens and what is coded, each a byte or two for an element: no chunk of values.
     assert peak <= 9 * MIB, peak / MIB
