@@ -29,6 +29,10 @@ Options: TypeAlias = Annotated[
 Pairs: TypeAlias = Annotated[
     list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="One option for the target; repeatable.")
 ]
+FileOptions: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--file-options", metavar="JSON", help="Options for where files are; -o is the store's."),
+]
 AtState: TypeAlias = Annotated[
     str | None, typer.Option("--at", help="The state, where the URL itself has an @ in its last part.")
 ]

@@ -1,0 +1,97 @@
+"""``lcstore import``: have checkpoint files become states of a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import AsJson, FileOptions, Options, Pairs, Threads, storage_options
+from lcstore.terminal.table import Table, counted, size
+
+if TYPE_CHECKING:
+    from lcstore.exchange.importing import ImportReport
+
+
+def import_(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILES...", help="Files, folders that are a checkpoint, folders of such, globs, URLs."
+        ),
+    ],
+    url: Annotated[str, typer.Argument(metavar="URL", help="The store; made if there is none.")],
+    step: Annotated[int | None, typer.Option("--step", min=0, help="The step, of a single file.")] = None,
+    steps_from: Annotated[
+        str | None,
+        typer.Option("--steps-from", metavar="REGEX", help="Finds the step in a path, as its first group."),
+    ] = None,
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="safetensors, torch, npz, zarr, transformers, dcp, orbax; by names if not given."
+        ),
+    ] = None,
+    under: Annotated[
+        str | None, typer.Option("--under", metavar="NAME", help="Have the tree of a file below a name.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="lossless, high, balanced or small; or a policy file.")
+    ] = "balanced",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing: show what would be done.")
+    ] = False,
+    workers: Threads = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+    file_options: FileOptions = None,
+) -> None:
+    """Have checkpoint files become states of a store, in the order of the steps in their names.
+
+    Each is stored as a delta to the one before. Files whose states are there are passed over, so it may be
+    stopped at any time and run again. Nothing is taken away, from the store or of the files, and nothing in a
+    file is run.
+    """
+    options_of_files = storage_options(file_options, None)
+    with answering(url, as_json, options, pairs) as answer:
+        from lcstore.exchange.importing import import_files
+
+        answer.next = ""
+        with answer.progress() as on_progress:
+            report = import_files(
+                files,
+                url,
+                step=step,
+                steps_from=steps_from,
+                format=format,
+                under=under,
+                policy=policy,
+                dry_run=dry_run,
+                threads=workers,
+                storage_options=answer.storage_options,
+                file_options=options_of_files,
+                on_progress=on_progress,
+            )
+        answer.give(report, _shown(answer, report))
+
+
+def _shown(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
+    numbers = ("step", "bytes", "stored")
+    shown = Table("step", "file", "format", "bytes", "", "stored", right=numbers, spare=("format",))
+    for one in report.files:
+        now = size(one.bytes_stored) if one.bytes_stored else ""
+        shown.row(one.step, one.url, one.format, size(one.nbytes), one.outcome, now)
+    yield shown
+    new = [one for one in report.files if one.outcome != "there"]
+    nbytes = sum(one.nbytes for one in new)
+    there = len(report.files) - len(new)
+    passed = f"; {there} are there already" if there else ""
+    if report.dry_run:
+        yield f"Nothing was changed. Without --dry-run: {counted(len(new), 'file')}, {size(nbytes)}{passed}."
+        return
+    stored = sum(one.bytes_stored for one in new)
+    yield f"Imported: {counted(len(new), 'file')}, {size(nbytes)}, stored in {size(stored)}{passed}."
+    yield f"To look at them: lcstore ls {answer.quoted}"
