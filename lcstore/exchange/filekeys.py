@@ -30,9 +30,9 @@ def parts_left_out(asked: str | Iterable[str] | None, names: Sequence[Name]) -> 
     They are what all that was asked for begins with, up to the first wildcard: ``"model/**"`` and ``"model"``
     say ``model``. One part of a name, at least, is always left.
     """
-    texts = [] if asked is None else [asked] if isinstance(asked, str) else [*asked]
+    texts = ["**"] if asked is None else [asked] if isinstance(asked, str) else [*asked]
     said = [[*takewhile(lambda part: not is_glob(part), text.split("/"))] for text in texts]
-    most = min([len(parts) for parts in said] + [len(name) - 1 for name in names], default=0)
+    most = min([len(name) - 1 for name in names] + [len(parts) for parts in said]) if names else 0
     while most > 0 and len({leading(name)[most] for name in names} | {"/".join(p[:most]) for p in said}) > 1:
         most -= 1
     return max(most, 0)

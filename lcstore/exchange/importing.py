@@ -9,12 +9,15 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
+from lcstore.exchange.dcpfolder import read_dcp
 from lcstore.exchange.held import Held
 from lcstore.exchange.npzfile import read_npz
+from lcstore.exchange.orbaxfolder import read_orbax
 from lcstore.exchange.sources import Source, sources
 from lcstore.exchange.steps import step_in
 from lcstore.exchange.tensorfile import read_safetensors
 from lcstore.exchange.torchfile import read_torch
+from lcstore.exchange.trainerfolder import read_folder
 from lcstore.exchange.zarrfolder import read_zarr
 from lcstore.format.labels import check_step
 from lcstore.format.policyfile import PolicyLike
@@ -254,4 +257,7 @@ _READERS: Final[dict[str, Callable[[str, str], Held]]] = {
     "torch": read_torch,
     "npz": read_npz,
     "zarr": read_zarr,
+    "transformers": read_folder,
+    "dcp": read_dcp,
+    "orbax": read_orbax,
 }

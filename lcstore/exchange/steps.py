@@ -11,12 +11,13 @@ from lcstore.limits import MAX_STEP
 #: What stands before the number of a step, the surest first.
 _WORDS: Final = ("step", "iter(?:ation)?", "checkpoint|ckpt", "epoch")
 _NUMBERS: Final = [re.compile(rf"(?:{word})s?[-_=. ]?([0-9]+)", re.IGNORECASE) for word in _WORDS]
-_ALONE: Final = re.compile(r"(?<![0-9.])([0-9]+)(?![0-9])")
+#: A number that is a word of its own: not the size of a model, as in ``gpt2`` and ``7b``.
+_ALONE: Final = re.compile(r"(?<![^-_= ])([0-9]+)(?![^-_= ])")
 _ENDING: Final = re.compile(r"\.(?:safetensors|pt|pth|bin|ckpt|npz|zarr|tar)$", re.IGNORECASE)
 
 
 def step_in(path: str, regex: str | None = None) -> int:
-    """Return the step that a path tells: in the last part of it, or else in the one before.
+    """Return the step that a path tells: in its last part, or else in the folder's name.
 
     Parameters
     ----------
@@ -32,13 +33,13 @@ def step_in(path: str, regex: str | None = None) -> int:
     """
     if regex is not None:
         return _by_regex(path, regex)
-    parts = path.rstrip("/").split("/")[-2:]
-    for part in reversed(parts):
-        name = _ENDING.sub("", part)
+    folder, _, last = path.rstrip("/").rpartition("/")
+    for part in (_ENDING.sub("", last), folder.rpartition("/")[2]):
         for word in _NUMBERS:
-            if found := word.search(name):
+            if found := word.search(part):
                 return _checked(found[1], path)
-        alone = _ALONE.findall(name)
+        # Runs are numbered too: of a folder's name the step is all.
+        alone = _ALONE.findall(part) if part != folder.rpartition("/")[2] or part.isdigit() else []
         if len(alone) > 1:
             raise InvalidInputError(
                 f"the name of {path} has several numbers ({', '.join(alone)}), and nothing tells which is "

@@ -41,25 +41,36 @@ def read_torch(path: str, where: str) -> Held:
     CorruptionError
         It is no such file, or damaged.
     """
-    torch = torch_for(where)
+    return Held(load_data(torch_for(where), path, where))
+
+
+def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
+    """Return what a file holds that ``torch.save`` wrote; errors as of `read_torch`."""
     with _arrays_are_data(torch):
         try:
-            return Held(_load(torch, path))
+            return _load(torch, file)
         except pickle.UnpicklingError as error:
-            raise _refusal(str(error), where) from error
+            said = str(error).strip()
+            found = _REFUSED.search(said)
+            if found is not None:
+                raise refusal(found[1], where) from error
+            line = said.split("\n", 1)[0]
+            raise CorruptionError(f"{where} is no file of torch.save, or damaged: {line:.200}") from error
         except Exception as error:  # torch raises many kinds of what is no file of its own
-            text = str(error).strip().split("\n", 1)[0]
-            message = f"{where} is no whole file of torch.save: {type(error).__name__}: {text:.300}"
+            line = str(error).strip().split("\n", 1)[0]
+            message = f"{where} is no whole file of torch.save: {type(error).__name__}: {line:.300}"
             raise CorruptionError(message) from error
 
 
-def _load(torch: Any, path: str) -> Any:
+def _load(torch: Any, file: str | IO[bytes]) -> Any:
+    if not isinstance(file, str):
+        return torch.load(file, map_location="cpu", weights_only=True)
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except (RuntimeError, ValueError) as error:
         if "mmap" not in str(error):
             raise
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True)
 
 
 def _arrays_are_data(torch: Any) -> AbstractContextManager[Any]:
@@ -77,15 +88,11 @@ def _arrays_are_data(torch: Any) -> AbstractContextManager[Any]:
     return declared
 
 
-def _refusal(said: str, where: str) -> InvalidInputError | CorruptionError:
-    """Return what is said of a file that torch does not take for data alone."""
-    found = _REFUSED.search(said)
-    if found is None:
-        line = said.strip().split("\n", 1)[0]
-        return CorruptionError(f"{where} is no file of torch.save, or damaged: {line:.200}")
+def refusal(kind: str, where: str) -> InvalidInputError:
+    """Return what is said of a file that holds an object of a class, or a function, that makes no data."""
     return InvalidInputError(
-        f"{where} holds a {found[1]}, which only running code of the file could make, and an import never "
-        "does. If you trust the file, save what it holds from Python: "
-        f"lcstore.open(URL).save(STEP, state), with the dicts and tensors of torch.load({where!r}, "
-        "weights_only=False)"
+        f"{where} holds a {kind:.200}, which only running code that the file names could make, and an import "
+        "never does. If you trust the file, save from Python what it holds: "
+        f"lcstore.open(URL).save(STEP, state), of the dicts and tensors in what torch gives for it with "
+        "weights_only=False"
     )

@@ -19,7 +19,7 @@ def import_(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILES...", help="Files, folders that are a checkpoint, folders of such, globs, URLs."
+            metavar="FILES", help="Files, folders that are a checkpoint, folders of such, globs, URLs."
         ),
     ],
     url: Annotated[str, typer.Argument(metavar="URL", help="The store; made if there is none.")],
@@ -91,6 +91,9 @@ def _shown(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
     passed = f"; {there} are there already" if there else ""
     if report.dry_run:
         yield f"Nothing was changed. Without --dry-run: {counted(len(new), 'file')}, {size(nbytes)}{passed}."
+        return
+    if not new:
+        yield f"Nothing to import: {counted(there, 'file')} {'is' if there == 1 else 'are'} there already."
         return
     stored = sum(one.bytes_stored for one in new)
     yield f"Imported: {counted(len(new), 'file')}, {size(nbytes)}, stored in {size(stored)}{passed}."
