@@ -55,30 +55,26 @@ def read_dcp(path: str, where: str) -> Held:
             data.seek(0)
             super().load_bytes(read_item, data)
 
+    dcp = importlib.import_module(_DCP)
     state: dict[str, Any] = {}
     try:
         with open(f"{path}/{_METADATA}", "rb") as file:
             _Metadata(file, torch, where).load()
-        reader = importlib.import_module(_DCP).FileSystemReader(path)
-        loader._load_state_dict(state, storage_reader=reader, planner=Planner(), no_dist=True)
+        loader._load_state_dict(
+            state, storage_reader=dcp.FileSystemReader(path), planner=Planner(), no_dist=True
+        )
     except LcstoreError:
         raise
-    except Exception as error:
-        # What torch raises, a `CheckpointException` above all, wraps what was raised while it read.
-        inner = next((one for one in _causes(error) if isinstance(one, LcstoreError)), None)
-        if inner is not None:
-            raise inner from error
-        raise CorruptionError(f"{where} is no whole folder of {_DCP}: {_line(error)}") from error
+    except (Exception, dcp.CheckpointException) as error:
+        # One error for each process, of which there is one here: what it met, and where.
+        failures = [one for one, *_ in getattr(error, "failures", {}).values()]
+        met = failures[0] if failures else error
+        if isinstance(met, LcstoreError):
+            raise met from error
+        said = str(met).strip().split("\n", 1)[0]
+        message = f"{where} is no whole folder of {_DCP}: {type(met).__name__}: {said:.200}"
+        raise CorruptionError(message) from error
     return Held(state)
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    failures = getattr(error, "failures", {})
-    return [one[0] if isinstance(one, tuple) else one for one in getattr(failures, "values", list)()]
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {str(error).strip()[:200]}".replace("\n", " ")
 
 
 class _Metadata(pickle.Unpickler):

@@ -107,7 +107,7 @@ def _random(saved: Any) -> Any:
     """Return states of random numbers as `lcstore.RandomState` has them, if they are as Trainer's are."""
     try:
         (version, words, gauss), (_, keys, place, has_gauss, cached) = saved["python"], saved["numpy"]
-        found = {
+        found: dict[str, Any] = {
             "python": {"version": version, "words": np.array(words, np.uint32), "gauss": gauss},
             "numpy": {
                 "keys": np.asarray(keys, np.uint32),
@@ -115,13 +115,13 @@ def _random(saved: Any) -> Any:
                 "has_gauss": int(has_gauss),
                 "gauss": float(cached),
             },
-            "torch": saved["cpu"],
+            "torch": np.asarray(saved["cpu"], np.uint8),
         }
     except (KeyError, TypeError, ValueError):
         return saved
     if "cuda" in saved:
         gpus = saved["cuda"]
-        found["cuda"] = [*gpus] if isinstance(gpus, list | tuple) else [gpus]
+        found["cuda"] = [np.asarray(gpu, np.uint8) for gpu in (gpus if isinstance(gpus, list) else [gpus])]
     return found
 
 
