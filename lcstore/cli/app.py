@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from lcstore.cli.commands.bench import bench
 from lcstore.cli.commands.collect import collect
 from lcstore.cli.commands.compact import compact
 from lcstore.cli.commands.cp import cp
@@ -88,7 +89,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Files of other tools": (import_, export),
     "Trouble": (verify, repair, doctor),
     "Set up": (warm,),
-    "Quality": (tune,),
+    "Quality": (tune, bench),
 }
 
 

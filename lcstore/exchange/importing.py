@@ -144,7 +144,7 @@ def import_files(
     [(10, 'anchor'), (20, 'delta')]
     """
     given = [files] if isinstance(files, str | os.PathLike) else [*files]
-    found = _by_step(sources(given, format, file_options), step, steps_from)
+    found = by_step(sources(given, format, file_options), step, steps_from)
     mode: Literal["r", "a"] = "r" if dry_run else "a"
     try:
         store = open_store(url, mode, policy=policy, storage_options=storage_options, threads=threads)
@@ -169,7 +169,7 @@ def import_files(
         return ImportReport(store.url, tuple(done.values()), dry_run)
 
 
-def _by_step(found: Sequence[Source], step: int | None, regex: str | None) -> dict[int, Source]:
+def by_step(found: Sequence[Source], step: int | None, regex: str | None) -> dict[int, Source]:
     """Return files by their steps, which rise."""
     if step is not None and len(found) != 1:
         raise InvalidInputError(f"{len(found)} files cannot be of one step: --steps-from REGEX says theirs")

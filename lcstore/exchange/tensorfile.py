@@ -117,7 +117,8 @@ def map_safetensors(path: str, where: str) -> Mapped:
     metadata = header.pop(_METADATA, {}) if type(header) is dict else None
     if type(header) is not dict or type(metadata) is not dict or {*map(type, metadata.values())} - {str}:
         raise CorruptionError(f"{where} is no file of safetensors: its header has another form")
-    held = np.memmap(path, np.uint8, "r", 8 + length) if size > 8 + length else np.zeros(0, np.uint8)
+    # "c": pages of this process's own if it wrote to them; kernels for what is read only are others.
+    held = np.memmap(path, np.uint8, "c", 8 + length) if size > 8 + length else np.zeros(0, np.uint8)
     return Mapped(_tensors(header, np.asarray(held), where), metadata)
 
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.terminal.answer import Answer, answering
-from lcstore.terminal.arguments import AsJson, FileOptions, Options, Pairs, Threads, storage_options
+from lcstore.terminal.arguments import (
+    AsJson,
+    FileFormat,
+    FileOptions,
+    Files,
+    Options,
+    Pairs,
+    StepsFrom,
+    storage_options,
+)
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -16,24 +25,11 @@ if TYPE_CHECKING:
 
 
 def import_(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILES", help="Files, folders that are a checkpoint, folders of such, globs, URLs."
-        ),
-    ],
+    files: Files,
     url: Annotated[str, typer.Argument(metavar="URL", help="The store; made if there is none.")],
     step: Annotated[int | None, typer.Option("--step", min=0, help="The step, of a single file.")] = None,
-    steps_from: Annotated[
-        str | None,
-        typer.Option("--steps-from", metavar="REGEX", help="Finds the step in a path, as its first group."),
-    ] = None,
-    format: Annotated[
-        str | None,
-        typer.Option(
-            "--format", help="safetensors, torch, npz, zarr, transformers, dcp, orbax; by names if not given."
-        ),
-    ] = None,
+    steps_from: StepsFrom = None,
+    format: FileFormat = None,
     under: Annotated[
         str | None, typer.Option("--under", metavar="NAME", help="Have the tree of a file below a name.")
     ] = None,
@@ -43,7 +39,9 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: show what would be done.")
     ] = False,
-    workers: Threads = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Threads to code with; one per core if not given.")
+    ] = None,
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
@@ -70,7 +68,7 @@ def import_(
                 under=under,
                 policy=policy,
                 dry_run=dry_run,
-                threads=workers,
+                threads=threads,
                 storage_options=answer.storage_options,
                 file_options=options_of_files,
                 on_progress=on_progress,
