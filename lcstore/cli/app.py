@@ -16,8 +16,7 @@ from lcstore.cli.commands.cp import cp
 from lcstore.cli.commands.demo import demo
 from lcstore.cli.commands.diff import diff
 from lcstore.cli.commands.doctor import doctor
-from lcstore.cli.commands.export import export
-from lcstore.cli.commands.import_ import import_
+from lcstore.cli.commands.files import export, import_
 from lcstore.cli.commands.ls import ls
 from lcstore.cli.commands.maintain import maintain
 from lcstore.cli.commands.pin import pin, unpin

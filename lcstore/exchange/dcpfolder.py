@@ -12,7 +12,7 @@ import pickle
 from typing import Any, Final
 
 from lcstore.errors import CorruptionError, LcstoreError
-from lcstore.exchange.held import Held
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.torchfile import load_data, refusal, torch_for
 
 _METADATA: Final = ".metadata"

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.exchange.dcpfolder import read_dcp
-from lcstore.exchange.held import Held
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.npzfile import read_npz
 from lcstore.exchange.orbaxfolder import read_orbax
 from lcstore.exchange.sources import Source, sources

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.exchange.held import Held
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import hosted
 
 #: In the folder of a tree.

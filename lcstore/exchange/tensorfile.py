@@ -16,7 +16,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, TruncatedError
-from lcstore.exchange.held import Held
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest, hosted
 from lcstore.exchange.outgoing import Outgoing
 from lcstore.format.strictjson import loads

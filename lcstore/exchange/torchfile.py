@@ -11,7 +11,7 @@ from typing import IO, Any, Final
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.exchange.held import Held
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.outgoing import Outgoing
 
 #: What torch says that it met and does not take for data.

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.exchange.held import Held
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.tensorfile import read_safetensors
 from lcstore.exchange.torchfile import read_torch
 

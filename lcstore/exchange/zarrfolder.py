@@ -8,7 +8,7 @@ import numpy as np
 
 from lcstore.codec.dtypes import storage_dtype
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.exchange.held import Held
+from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest
 from lcstore.exchange.outgoing import Outgoing
 

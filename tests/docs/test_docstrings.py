@@ -12,6 +12,7 @@ from kit.pages import ROOT
 
 import lcstore
 from lcstore import LCCodec, Policy, Snapshot, Store
+from lcstore.exchange.benching import bench
 
 #: What most deserves an example. Those of the methods go on from that of `Store`.
 SHOWN: dict[str, Any] = {
@@ -19,6 +20,9 @@ SHOWN: dict[str, Any] = {
     "LCCodec": LCCodec,
     "Policy": Policy,
     "Snapshot": Snapshot,
+    "export": lcstore.export,
+    "import_files": lcstore.import_files,
+    "bench": bench,
     **{
         name: getattr(Store, name)
         for name in ("save", "restore", "resume", "read", "walk", "retain", "compact")
