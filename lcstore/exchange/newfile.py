@@ -38,12 +38,19 @@ def is_local(fs: Any) -> bool:
     return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
 
 
-def check_free(fs: Any, path: str, url: str, overwrite: bool) -> None:
-    """Refuse a place that is taken, unless what is there is to be overwritten."""
+def _check_free(fs: Any, path: str, url: str, overwrite: bool, *, folder: str | None = None) -> None:
+    """Refuse a place that is taken, unless what is there is of the same kind and to be overwritten.
+
+    A folder that may go has a file of the name `folder` in it: no other is ever deleted.
+    """
     with mapped("look at", url):
-        taken = fs.exists(path)
-    if taken and not overwrite:
+        if not fs.exists(path):
+            return
+        alike = not fs.isdir(path) if folder is None else fs.exists(f"{path}/{folder}")
+    if not overwrite:
         raise ConflictError(f"{url} is there already: name another file, or overwrite it (--overwrite)")
+    if not alike:
+        raise ConflictError(f"{url} holds something else, which is not overwritten: name another file")
 
 
 @contextmanager
@@ -60,7 +67,7 @@ def new_file(
         The target failed.
     """
     fs, path = filesystem(url, options)
-    check_free(fs, path, url, overwrite)
+    _check_free(fs, path, url, overwrite)
     if not is_local(fs):
         # What a block that fails has written is given up with the transaction.
         with mapped("write", url), fs.transaction, fs.open(path, "wb") as file:
@@ -80,7 +87,7 @@ def new_folder(
 ) -> Iterator[str]:
     """Yield the path of a local folder to fill, which is at the URL once the ``with`` block has ended well.
 
-    To other targets it is uploaded then, and of its files `last` is the last: without that it is no whole.
+    To other targets it is uploaded then, and of its files `last` is the last: without that it is not whole.
 
     Raises
     ------
@@ -88,7 +95,7 @@ def new_folder(
         As for `new_file`.
     """
     fs, path = filesystem(url, options)
-    check_free(fs, path, url, overwrite)
+    _check_free(fs, path, url, overwrite, folder=last)
     if is_local(fs):
         with _beside(path, url) as temporary:
             yield temporary

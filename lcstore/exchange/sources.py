@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.exchange.newfile import filesystem, is_local
+from lcstore.format.keys import STORE_KEY
 from lcstore.state.names import is_glob
 from lcstore.storage.backend import mapped
 
@@ -118,6 +119,8 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         yield _source(fs, path, known)
         return
     inside = sorted(fs.ls(path, detail=True), key=lambda info: str(info["name"]))
+    if STORE_KEY in {_last(info["name"]) for info in inside}:
+        raise InvalidInputError(f"{file} is a store already: `lcstore cp` copies it")
     steps = [info["name"] for info in inside if _last(info["name"]).startswith(_OF_A_STEP)
              and info["type"] == "directory"]  # fmt: skip
     itself = format or _format_of_folder({_last(info["name"]) for info in inside})

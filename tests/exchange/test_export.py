@@ -72,6 +72,18 @@ def test_one_that_is_interrupted_leaves_nothing(store, tmp_path, bucket, format,
     lcstore.remove("memory://again")
 
 
+def test_only_a_file_or_folder_of_its_kind_is_overwritten(store, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    for url in (mine, tmp_path / "store"):
+        for format in ("zarr", "npz"):
+            with pytest.raises(lcstore.ConflictError, match="holds something else, which is not overwritten"):
+                lcstore.export(store[5], url, format=format, overwrite=True)
+    assert contents(tmp_path) == before
+
+
 def test_one_that_fails_leaves_what_was_there(store, tmp_path):
     file = tmp_path / "out.npz"
     lcstore.export(store[5], file, names="epoch")

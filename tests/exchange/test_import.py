@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import tracemalloc
 
 import fsspec
 import numpy as np
@@ -213,6 +214,30 @@ def test_names_without_a_step_are_refused(path, regex, said):
 def test_steps_by_a_regular_expression():
     assert step_in("runs/7b/a-5-of-9.pt", r"a-(\d+)") == 5
     assert step_in("runs/7b/a-5-of-9.pt", r"(?<=of-)\d+") == 9
+
+
+def test_a_store_is_no_file(tmp_path):
+    with lcstore.open(tmp_path / "store") as store:
+        store.save(1, {"model": weights(1)})
+    with pytest.raises(lcstore.InvalidInputError, match="is a store already: `lcstore cp`"):
+        lcstore.import_files(tmp_path / "store", tmp_path / "other")
+
+
+def test_memory_stays_below_the_file(tmp_path):
+    rng = np.random.default_rng(0)
+    layers = [rng.standard_normal((512, 512)).astype(np.float32) for _ in range(12)]
+    moments = {i: {"step": 3, "exp_avg": w, "exp_avg_sq": w * w} for i, w in enumerate(layers)}
+    with lcstore.open(tmp_path / "from", policy="lossless", threads=1) as store:
+        state = {"model": {f"{i}.weight": w for i, w in enumerate(layers)}, "optim": {"state": moments}}
+        store.save(1, state)
+        del state, layers, moments
+        lcstore.export(store[1], tmp_path / "step1.safetensors")
+    tracemalloc.start()
+    (one,) = lcstore.import_files(tmp_path / "step1.safetensors", tmp_path / "to", threads=1).files
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert one.nbytes > 36 << 20
+    assert peak < 32 << 20, peak
 
 
 def test_a_file_that_no_store_holds_is_named(tmp_path):
