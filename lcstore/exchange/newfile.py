@@ -109,9 +109,8 @@ def new_folder(
             fs.rm(path, recursive=True)
         files = [os.path.relpath(os.path.join(at, name), temporary) for at, _, names in os.walk(temporary)
                  for name in names]  # fmt: skip
-        for name in sorted(files, key=lambda name: name == last):
-            fs.makedirs(os.path.dirname(f"{path}/{name}"), exist_ok=True)
-            fs.put_file(os.path.join(temporary, name), f"{path}/{name}")
+        for some in ([name for name in files if name != last], [last]):
+            fs.put([os.path.join(temporary, name) for name in some], [f"{path}/{name}" for name in some])
 
 
 @contextmanager

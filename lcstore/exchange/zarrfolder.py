@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from lcstore.arrays import Array
 from lcstore.codec.dtypes import storage_dtype
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest
 from lcstore.exchange.outgoing import Outgoing
+
+_CHUNK_BYTES: Final = 32 << 20
 
 
 def write_zarr(folder: str, out: Outgoing) -> None:
@@ -22,12 +25,20 @@ def write_zarr(folder: str, out: Outgoing) -> None:
     for key, value in out.tensors():
         bits = value.view(storage_dtype(out.places[key].dtype))
         try:
-            array = group.create_array(key, shape=bits.shape, dtype=bits.dtype)
+            array = group.create_array(key, shape=bits.shape, dtype=bits.dtype, chunks=_chunks(bits))
         except ValueError as error:
             message = f"the tensor {key!r:.200} cannot be exported: Zarr has no such name ({error})"
             raise InvalidInputError(message) from error
         if bits.size:
             array[...] = bits
+
+
+def _chunks(array: Array) -> tuple[int, ...]:
+    """Return how an array is cut: into whole rows, of which as many lie together as make few objects."""
+    if not array.size or not array.ndim:
+        return tuple(max(1, size) for size in array.shape)
+    rows = max(1, _CHUNK_BYTES // (array.nbytes // array.shape[0]))
+    return min(rows, array.shape[0]), *array.shape[1:]
 
 
 def read_zarr(path: str, where: str) -> Held:
