@@ -38,8 +38,8 @@ def test_the_page_holds(tmp_path, monkeypatch):
                     store.save(400, {"model": model}, metrics={"loss": 1.0})
             result = CliRunner().invoke(app, shlex.split(line)[1:])
             assert result.exit_code == 0, (line, result.output)
-    written = {"base.pt", "model.safetensors", "again.safetensors", "whole.safetensors", "whole.pt", "best.zarr"}
-    assert {path.name for path in Path().iterdir()} == {"checkpoints", "runs", *written}
+    written = {"model.safetensors", "again.safetensors", "whole.safetensors", "whole.pt", "best.zarr"}
+    assert {path.name for path in Path().iterdir()} == {"checkpoints", "runs", "base.pt", *written}
     assert torch.load("whole.pt", weights_only=True)["step"] == 300
     with lcstore.open("runs/gpt", "r") as store:
         assert store.steps() == [100, 200, 300, 400]
