@@ -12,6 +12,7 @@ from kit.pages import ROOT
 
 import lcstore
 from lcstore import LCCodec, Policy, Snapshot, Store
+from lcstore.exchange.benching import bench
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 
 #: What most deserves an example. Those of the methods go on from that of `Store`.
@@ -21,6 +22,9 @@ SHOWN: dict[str, Any] = {
     "Policy": Policy,
     "Snapshot": Snapshot,
     "LcstoreFileSystem": LcstoreFileSystem,
+    "export": lcstore.export,
+    "import_files": lcstore.import_files,
+    "bench": bench,
     **{
         name: getattr(Store, name)
         for name in ("save", "restore", "resume", "read", "walk", "zarr", "zarr_history", "retain", "compact")
