@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import programs
 from loop import trained
 
 import lcstore
@@ -315,6 +316,8 @@ def test_managers_that_are_open_beside_each_other_all_hear_the_signal(order, tol
 def run(
     url: Path, how: str, at: int, steps: int = 20, before: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
+    if not before:
+        return programs.run(LOOP, url, steps, how, at)
     command = [*before, sys.executable, str(LOOP), str(url), str(steps), how, str(at)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

@@ -15,6 +15,8 @@ from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, La
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
+pytestmark = pytest.mark.once
+
 
 def kept_steps(rule, candidates):
     return steps_of(decide(rule, candidates).kept, candidates)

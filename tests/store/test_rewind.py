@@ -12,6 +12,8 @@ from states import same
 import lcstore
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.once
+
 
 def astray(saves=6):
     backend = MemoryBackend.fresh()
