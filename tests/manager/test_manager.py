@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -222,6 +223,25 @@ def test_what_is_not_kept_is_let_go_of_beside_the_loop():
         manager._tending.finish()
         assert manager.all_steps() == [0, 10, 11, 12]
         assert all(manager.restore(step)["epoch"] == step for step in manager.all_steps())
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"), [({"loss": 1.0}, "failed.* there are: 'loss'"), (None, "no state has the metric")]
+)
+def test_a_metric_that_no_state_has_is_told_in_the_log(metrics, said, caplog):
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=1, keep="latest:1 | best:2:los", grace=0) as manager:
+        for step in range(4):
+            manager.save(step, state(step), metrics=metrics)
+        for _ in range(2):
+            manager.wait_until_finished()
+            manager._tending.finish()
+            manager._tending._next = 0
+            manager._tending.begin()
+        manager._tending.finish()
+        assert manager.all_steps() == ([0, 1, 2, 3] if metrics else [3])
+    told = [record.getMessage() for record in caplog.records if re.search(said, record.getMessage())]
+    assert len(told) >= 1 if metrics else len(told) == 1
 
 
 def test_notice_by_a_function_commits_every_bit_of_the_next_step():

@@ -101,6 +101,12 @@ def test_a_metric_still_missing_beside_other_rules_is_a_note():
     )
 
 
+@pytest.mark.parametrize("rule", [LatestN(1) | BestN(3, "los"), BestN(1, "loss") | BestN(1, "3")])
+def test_a_metric_of_another_name_takes_nothing_away(rule):
+    with pytest.raises(InvalidInputError, match=r"'(los|3)'\) names no state.* metrics there are: 'loss'"):
+        decide(rule, with_loss(1.0, 2.0))
+
+
 @pytest.mark.parametrize("rule", [Pinned(), Tagged("gold"), EveryNSteps(10, offset=99), Pinned() | Tagged()])
 def test_a_rule_that_names_nothing_does_not_drop_everything(rule):
     with pytest.raises(InvalidInputError, match="names no state to keep"):
