@@ -94,6 +94,7 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     LcstoreError
         It cannot be opened or reached at all.
     """
+    from lcstore.storage.patient import patient
     from lcstore.storage.targets import open_backend
     from lcstore.testing import run
 
@@ -103,8 +104,12 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     if backend.writable and reachable:
         scratch = f"{url.rstrip('/')}/lcstore-doctor-{secrets.token_hex(8)}"
         made = _made(open_backend(scratch, options))
+
+        def opened() -> Backend:
+            return patient(open_backend(scratch, options), None, None)
+
         try:
-            found = run(open_backend(scratch, options), lambda: open_backend(scratch, options))
+            found = run(opened(), opened)
         finally:
             _sweep(made)
         checks = [{"name": f.check, "problem": f.problem, "seconds": round(f.seconds, 3)} for f in found]
