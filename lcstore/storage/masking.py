@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 #: ``user:password@``, with what a URL should have escaped. Digits and a slash are a port.
-_PASSWORD: Final = re.compile(r"(://[^/@:\s]*):(?!\d+(?:[/\s]|$))(?:[^\s/]*@|[^\s@]*@)")
+_PASSWORD: Final = re.compile(r"(:/{1,2}[^/@:\s]*):(?!\d+(?:[/\s]|$))(?:[^\s/]*@|[^\s@]*@)")
 #: What a URL of the web says after its path: signatures and tokens, as a rule.
 _QUERY: Final = re.compile(r"(https?://[^?\s'\"]*)\?[^\s'\"]*?(?=::|[\s'\"]|$)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
@@ -235,9 +236,9 @@ def _without_login(url: str, protocols: list[str], links: dict[str, dict[str, An
     found = _LOGIN.search(url)
     if found is None or WEB.isdisjoint(protocols):
         return url
-    from aiohttp import BasicAuth
-
+    login = b64encode(unquote(f"{found['user']}:{found['password']}").encode()).decode()
     link = links.setdefault(found["protocol"], {})
-    client = {"auth": BasicAuth(unquote(found["user"]), unquote(found["password"]))}
-    link["client_kwargs"] = client | dict(link.get("client_kwargs", {}))
+    client = dict(link.get("client_kwargs") or {})
+    client["headers"] = {"Authorization": f"Basic {login}"} | dict(client.get("headers") or {})
+    link["client_kwargs"] = client
     return url.replace(found[0], f"{found['protocol']}://", 1)

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,94 @@ def running(command: list[str], ready: Callable[[], object], folder: Path) -> It
 
 def _connects(port: int) -> None:
     socket.create_connection(("127.0.0.1", port), 1).close()
+
+
+# A bad network ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Network:
+    """What lies between a client and a server.
+
+    Attributes
+    ----------
+    port
+        Where the client connects to.
+    delay
+        Seconds that every byte is under way, in each direction.
+    lost
+        How likely it is that the connection is cut when a reply comes: the server has done what was asked.
+    cut
+        How many replies were lost.
+    """
+
+    port: int = 0
+    delay: float = 0.0
+    lost: float = 0.0
+    cut: int = 0
+
+
+@contextmanager
+def network(server: int, *, delay: float = 0.0, lost: float = 0.0) -> Iterator[Network]:
+    """Stand between clients and a port of this machine."""
+    between = Network(delay=delay, lost=lost)
+    chance = random.Random(7)
+    loop = asyncio.new_event_loop()
+
+    async def talk(client: asyncio.StreamReader, answer: asyncio.StreamWriter) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server)
+        asked = True
+
+        async def there() -> None:
+            nonlocal asked
+            while data := await client.read(1 << 16):
+                asked = True
+                loop.call_later(between.delay, writer.write, data)
+            loop.call_later(between.delay, writer.close)
+
+        async def back() -> None:
+            nonlocal asked
+            while data := await reader.read(1 << 16):
+                if asked and chance.random() < between.lost:
+                    between.cut += 1
+                    break
+                asked = False
+                loop.call_later(between.delay, answer.write, data)
+            loop.call_later(between.delay, answer.close)
+            loop.call_later(between.delay, writer.close)
+
+        await asyncio.gather(there(), back(), return_exceptions=True)
+
+    listener = loop.run_until_complete(asyncio.start_server(talk, "127.0.0.1", 0))
+    between.port = listener.sockets[0].getsockname()[1]
+    thread = threading.Thread(target=loop.run_forever, daemon=True, name="network")
+    thread.start()
+    try:
+        yield between
+    finally:
+
+        async def end() -> None:
+            listener.close()
+            waiting = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+        asyncio.run_coroutine_threadsafe(end(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(10)
+        loop.close()
+
+
+def behind(served: Served, between: Network) -> Served:
+    """Return an S3 server's place as it is reached through a network."""
+    endpoint = {"endpoint_url": f"http://127.0.0.1:{between.port}"}
+    return replace(served, options=served.options | {"client_kwargs": endpoint})
+
+
+def port_of(served: Served) -> int:
+    """Return the port of an S3 server."""
+    return int(served.options["client_kwargs"]["endpoint_url"].rpartition(":")[2])
 
 
 # Buckets ----------------------------------------------------------------------------------------------------
