@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from lcstore.state.tree import MISSING
 
 #: What loads or fills an object, by its name.
 Job: TypeAlias = tuple[Name, Callable[[], object]]
+#: What loads a state that is that of one object, where names of several are asked for.
+_WHOLE: Final = "if its state_dict() alone was saved: target.load_state_dict(store.restore(step))"
 
 
 def check_targets(targets: Mapping[str, Any]) -> None:
@@ -33,8 +35,9 @@ def check_targets(targets: Mapping[str, Any]) -> None:
     given: object = targets
     if not isinstance(given, Mapping):
         kind = type(given).__qualname__
+        whole = "; " + _WHOLE if _takes_state(given) else ""
         raise InvalidInputError(
-            f"targets is a {kind}: give a dict, by the names in the state: {{'model': ...}}"
+            f"targets is a {kind}: give a dict, by the names in the state: {{'model': ...}}{whole}"
         )
     for where, target in _all_targets((), targets):
         if not _takes_state(target) and not _is_filled(target):
@@ -73,8 +76,11 @@ def load_into(
     missing = [name for name in targets if not isinstance(state, dict) or name not in state]
     if missing:
         has = ", ".join(map(repr, state)) if isinstance(state, dict) else "one value"
+        # One that has none of the names may be the state of one object, as its state_dict() gave it.
+        tensors = isinstance(state, dict) and any(map(is_array, state.values()))
+        whole = "; " + _WHOLE if tensors and any(map(_takes_state, targets.values())) else ""
         raise InvalidInputError(
-            f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
+            f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}{whole}"
         )
     found = list(_pairs((), targets, state))
     loads = [(where, target, saved) for where, target, saved in found if _takes_state(target)]

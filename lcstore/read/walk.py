@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
-from lcstore.format.labels import At, check_choice
+from lcstore.format.labels import At, Run, check_choice
 from lcstore.graph.refs import NodeName
+from lcstore.index.resolve import check_run
 from lcstore.read.convert import shaped, tree_of
 from lcstore.read.find import find, named
 from lcstore.read.lookup import Wanted, absent, as_name, tensor_at
@@ -39,24 +40,25 @@ class Stops:
     listed: bool
 
 
-def stops(reader: Reader, steps: Iterable[At] | None, *, reverse: bool = False) -> Stops:
-    """Return the states that a user means by `steps`: None for all, a range, or a list.
+def stops(reader: Reader, steps: Iterable[At] | None, *, run: Run = None, reverse: bool = False) -> Stops:
+    """Return the states that a user means by `steps`: None for all, a range, or a list; of one run, if given.
 
     Raises
     ------
     NotFoundError
-        One of a list is not there.
+        One of a list is not there, or there is no such run.
     InvalidInputError
         It is none of these.
     """
     graph = reader.listed()
+    check_run(graph, reader.url, run)
     if steps is None or isinstance(steps, range):
-        found = graph.steps() if steps is None else [step for step in graph.steps() if step in steps]
+        found = [step for step in graph.steps(run) if steps is None or step in steps]
         if isinstance(steps, range) and steps.step < 0:
             found.reverse()
-        names = [name for step in found if (name := graph.at_step(step)) is not None]
+        names = [name for step in found if (name := graph.at_step(step, run)) is not None]
     elif isinstance(steps, Iterable) and not isinstance(steps, str | bytes):
-        names = [named(reader, at) for at in steps]
+        names = [named(reader, at, run) for at in steps]
     else:
         raise InvalidInputError(f"steps is a range, a list of steps, or None for all, not {steps!r:.100}")
     return Stops(names[::-1] if reverse else names, not (steps is None or isinstance(steps, range)))
@@ -129,11 +131,13 @@ class Walk(Iterator[tuple[int, T]]):
         return self._use(node)
 
 
-def history(reader: Reader, name: str | Name, steps: Iterable[At] | None, *, to: str = "saved") -> Walk[Any]:
+def history(
+    reader: Reader, name: str | Name, steps: Iterable[At] | None, *, run: Run = None, to: str = "saved"
+) -> Walk[Any]:
     """Return a walk that gives one tensor or plain value step after step; see `Store.history`."""
     check_choice("to", to, TARGETS)
     where = as_name(name)
-    visited = stops(reader, steps)
+    visited = stops(reader, steps, run=run)
     walker = Walker(reader)
 
     def choose(node: Node) -> list[int]:
@@ -155,7 +159,8 @@ def history(reader: Reader, name: str | Name, steps: Iterable[At] | None, *, to:
 
     def end(given: int) -> None:
         if visited.names and not given:
-            raise NotFoundError(f"none of these {len(visited.names)} states has {format_name(where)!r}")
+            last = absent(format_name(where), [walker.node(visited.names[-1])], reader.url)
+            raise NotFoundError(f"none of these {len(visited.names)} states has it: {last.message}")
 
     return Walk(walker, visited, choose, use, end)
 
@@ -165,13 +170,14 @@ def walk(
     steps: Iterable[At] | None,
     names: str | Sequence[str] | None,
     *,
+    run: Run = None,
     reverse: bool,
     to: str,
 ) -> Walk[Any]:
     """Return a walk that gives a part of the state step after step; see `Store.walk`."""
     check_choice("to", to, TARGETS)
     wanted = Wanted(names)
-    visited = stops(reader, steps, reverse=reverse)
+    visited = stops(reader, steps, run=run, reverse=reverse)
     walker = Walker(reader)
     last: list[tuple[Node, Layout, Selection]] = []
 

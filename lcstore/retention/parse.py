@@ -74,8 +74,10 @@ def parse_retention(text: str) -> Retention:
     InvalidInputError
         It describes none; the message names what is known.
     """
-    if not isinstance(text, str) or not text.strip():
-        raise InvalidInputError(f"a retention rule is a text such as 'latest:3', not {text!r:.100}")
+    given: object = text
+    if not isinstance(given, str) or not given.strip():
+        joined = "; rules are joined with |" if isinstance(given, list | tuple | set) else ""
+        raise InvalidInputError(f"a retention rule is a text such as 'latest:3', not {text!r:.100}{joined}")
     if len(text) > MAX_RETENTION_CHARS:
         raise InvalidInputError(
             f"{len(text)} characters are no retention rule: {MAX_RETENTION_CHARS} at most"

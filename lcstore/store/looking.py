@@ -201,7 +201,9 @@ class Looking(Overview):
         """
         return find(self._reader, at, lambda found: found.read(name, sel, to=to))
 
-    def history(self, name: str | Name, steps: Iterable[At] | None = None, *, to: str = "saved") -> Walk[Any]:
+    def history(
+        self, name: str | Name, steps: Iterable[At] | None = None, *, run: Run = None, to: str = "saved"
+    ) -> Walk[Any]:
         """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
 
         Parameters
@@ -211,7 +213,7 @@ class Looking(Overview):
         steps
             A range, a list of steps, or None for all, each in its newest revision. Unless they are a list,
             steps that are not there, or do not have the name, are passed over.
-        to
+        run, to
             As for `restore`.
 
         Returns
@@ -222,17 +224,18 @@ class Looking(Overview):
         Raises
         ------
         NotFoundError
-            A step of a list is not there or does not have the name, or no step has it.
+            A step of a list is not there or does not have the name, or no step has it; the nearest are named.
         CorruptionError
             As for `restore`.
         """
-        return history(self._reader, name, steps, to=to)
+        return history(self._reader, name, steps, run=run, to=to)
 
     def walk(
         self,
         steps: Iterable[At] | None = None,
         names: str | Sequence[str] | None = "model/**",
         *,
+        run: Run = None,
         reverse: bool = False,
         to: str = "saved",
     ) -> Walk[Any]:
@@ -251,7 +254,7 @@ class Looking(Overview):
             there are, the less is read.
         reverse
             Go through `steps` from the last to the first.
-        to
+        run, to
             As for `restore`.
 
         Returns
@@ -274,7 +277,7 @@ class Looking(Overview):
         0 (64, 64)
         10 (64, 64)
         """
-        return walk(self._reader, steps, names, reverse=reverse, to=to)
+        return walk(self._reader, steps, names, run=run, reverse=reverse, to=to)
 
     def diff(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from lcstore.errors import LcstoreError, NotFoundError, StorageError
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError
 from lcstore.format.keyforms import STRAY
 from lcstore.terminal.arguments import storage_options
 from lcstore.terminal.packages import broken_numcodecs
@@ -85,6 +85,20 @@ class Answer:
         self.next, self.told = None, store.url
         with store:
             yield store
+
+    def whole(self) -> None:
+        """Refuse a URL that names a state of a store, for what is done to all of it."""
+        names_a_state = self._names_a_state()
+        if names_a_state:
+            raise InvalidInputError(f"{self.url}: {names_a_state}")
+
+    def _names_a_state(self) -> str:
+        """Return what is said of a URL that names a state, not a store; nothing where it does not."""
+        store, mark, state = self.url.rpartition("@")
+        if not mark or not store or "/" in state or self.stores_below(store, levels=0, most=1) != [store]:
+            return ""
+        self.next = f"lcstore show {self.quoted}"
+        return f"it names a state; this command takes the store alone, {store}"
 
     def backend(self) -> Backend:
         """Open the target alone, as `verify` and `repair` do: a damaged store cannot always be opened."""
@@ -171,10 +185,9 @@ class Answer:
 
     def _no_store(self) -> str:
         """Return what there is instead: people name the folder of all runs by mistake."""
-        store, mark, state = self.url.rpartition("@")
-        if mark and store and "/" not in state and self.stores_below(store, levels=0, most=1) == [store]:
-            self.next = f"lcstore show {self.quoted}"
-            return f"it names a state; this command takes the store alone, {store}"
+        names_a_state = self._names_a_state()
+        if names_a_state:
+            return names_a_state
         if self._has_states():
             self.next = f"lcstore verify {self.quoted}"
             return (

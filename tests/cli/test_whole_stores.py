@@ -105,6 +105,19 @@ def test_rm_takes_the_folder_along_where_nothing_is_left(url, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_state_is_no_whole_store(url, tmp_path):
+    before = contents(url)
+    for arguments in (("cp", f"{url}@20", str(tmp_path / "copy")), ("rm", f"{url}@20", "--apply")):
+        result = call(*arguments)
+        assert result.exit_code == 1
+        assert "it names a state" in result.stderr
+        assert "lcstore show" in result.stderr
+    result = call("cp", url, str(tmp_path / "copy@3"))
+    assert result.exit_code == 2
+    assert not (tmp_path / "copy@3").exists()
+    assert contents(url) == before
+
+
 @pytest.mark.parametrize("arguments", [["cp"], ["cp", "x"], ["rm"], ["rm", "x", "y"]])
 def test_wrong_usage(arguments):
     assert call(*arguments).exit_code == 2

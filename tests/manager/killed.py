@@ -21,8 +21,10 @@ import numpy as np
 import lcstore
 from lcstore.storage.memory import MemoryBackend
 
-#: Seconds that a process may live from when it has resumed on: long enough for several saves.
+#: Seconds that a process may live at first, from when it has resumed on. Where that is too short for a save,
+#: or long enough for many, it becomes others: what is tried is kills in the midst of saves.
 LIVES: Final = 0.25
+SEVERAL: Final = 8
 
 
 def weights(step: int) -> np.ndarray:
@@ -140,9 +142,12 @@ def main(url: str, kills: int, seed: int, how: str) -> None:
     load_kernels()
     rng = random.Random(seed)
     acknowledged: list[int] = []
+    lives = LIVES
     for _ in range(kills):
         last = acknowledged[-1] if acknowledged else -1
-        acknowledged += kill_once(url, how, rng.uniform(0, LIVES), last)
+        saved = kill_once(url, how, rng.uniform(0, lives), last)
+        lives *= 1.2 if not saved else 0.9 if len(saved) > SEVERAL else 1
+        acknowledged += saved
     assert acknowledged == sorted(set(acknowledged))
     _, status = os.waitpid(forked(check_all, url, acknowledged), 0)
     assert status == 0, "a state that was acknowledged is not there as it was"

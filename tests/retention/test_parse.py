@@ -130,6 +130,11 @@ def test_durations(seconds):
     assert parse_seconds(format_seconds(seconds)) == seconds
 
 
+def test_rules_in_a_list_are_told_what_joins_them():
+    with pytest.raises(InvalidInputError, match=r"joined with \|"):
+        parse_retention(["latest:3", "every:1000"])
+
+
 def test_units():
     assert parse_bytes("1.5 TiB") == 3 << 39
     assert parse_bytes("10gb") == 10**10

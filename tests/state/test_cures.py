@@ -78,6 +78,22 @@ def test_generators_go_on_from_the_states_that_the_messages_name():
         assert (made.random(3) == expected).all()
 
 
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.array(["a", "bc"]),
+        np.array([b"a"]),
+        np.array([1, "a", None], object),
+        np.array(["2026-11-23"], "datetime64[D]"),
+        np.array([(1, 2.0)], [("a", "i4"), ("b", "f4")]),
+    ],
+)
+def test_arrays_of_no_numbers(x):
+    with pytest.raises(InvalidInputError, match=r"\(store .*\)$") as caught:
+        flatten({"here": x})
+    flatten({"here": eval(caught.value.message.rpartition("(store ")[2][:-1], {"x": x})})
+
+
 def test_of_torch():
     torch = pytest.importorskip("torch")
     made = torch.Generator()

@@ -304,6 +304,22 @@ def test_restore_into(tmp_path, run):
         store.restore_into(0, {"model": 3})
 
 
+def test_what_loads_a_state_of_one_object_is_told(tmp_path):
+    class Holder:
+        def load_state_dict(self, state):
+            self.state = state
+
+    with lcstore.open(tmp_path / "s") as store:
+        store.save(0, {"weight": np.ones(3)})
+        store.save(1, {"model": {"weight": np.ones(3)}})
+        cure = r"target\.load_state_dict\(store\.restore\(step\)\)"
+        for targets in (Holder(), {"model": Holder()}):
+            with pytest.raises(InvalidInputError, match=cure):
+                store.restore_into(0, targets)
+        with pytest.raises(InvalidInputError, match=r"the state has .model.$"):
+            store.restore_into(1, {"net": Holder()})
+
+
 def test_a_store_has_its_steps(run):
     store = lcstore.open("memory://steps of a store")
     assert list(store) == []

@@ -412,6 +412,24 @@ def test_revisions_and_forks():
     assert walk.edges_applied == 5 + (2 + 2) + (2 + 1) + (1 + 1) + (1 + 3)  # the last is kept exactly
 
 
+def test_the_steps_of_one_run():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store, lcstore.open(backend) as fork:
+        for step in range(4):
+            store.save(step, {"w": np.full(64, step, np.float32)}, exact=True)
+        fork.resume(1)
+        for step in (2, 3):
+            fork.save(step, {"w": np.full(64, -step, np.float32)}, exact=True)
+        told = [[(step, w[0]) for step, w in store.history("w", run=run)] for run in (None, 1, 2)]
+        first, second = [(0, 0), (1, 1), (2, 2), (3, 3)], [(2, -2), (3, -3)]
+        assert told == [first[:2] + second, first, second]
+        assert [tree["w"][0] for _, tree in store.walk([3, 0], "w", run=1)] == [3, 0]
+        with pytest.raises(NotFoundError, match="no run 7"):
+            store.walk(run=7)
+        with pytest.raises(NotFoundError):
+            store.history("w", [0], run=2)
+
+
 def test_saves_meanwhile_are_not_seen():
     store = chain(3)
     walk = store.walk()
@@ -458,8 +476,8 @@ def test_history_of_what_comes_and_goes():
         assert array.tobytes() == store.read(step, "model/a.weight").tobytes()
         assert array.shape == (64, 64)
     assert list(store.history("lr", [3, 1])) == [(3, 0.1 * 3), (1, 0.1)]
-    with pytest.raises(NotFoundError, match="model/c"):
-        list(store.history("model/c"))
+    with pytest.raises(NotFoundError, match=r"none of these 8 states has it.*nearest is 'model/a\.weight'"):
+        list(store.history("model.a.weight"))
     with pytest.raises(NotFoundError, match=r"b\.weight"):
         list(store.history("model/b.weight", [2, 3, 6]))
 

@@ -64,7 +64,8 @@ def collection(report: CollectReport) -> Iterator[Table | str]:
     shown.row("bytes", size(report.deleted_bytes))
     if not report.dry_run:
         shown.row("marks that nothing refers to", report.deleted_marks)
-        shown.row("condemned now", report.condemned)
+        if report.grace_seconds:
+            shown.row("condemned now", report.condemned)
         shown.row("condemned, and too young to go", report.waiting)
     shown.row("states that stay", report.kept_states)
     yield shown

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.terminal.answer import answering
-from lcstore.terminal.arguments import AsJson, Options, Pairs, storage_options
+from lcstore.terminal.arguments import AsJson, Options, Pairs, split_at, storage_options
 from lcstore.terminal.table import size
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def cp(
     source: Annotated[str, typer.Argument(metavar="URL", help="The store.")],
-    target: Annotated[str, typer.Argument(metavar="URL", help="Where to: a place that is new or empty.")],
+    target: Annotated[str, typer.Argument(metavar="TO", help="Where to: a place that is new or empty.")],
     as_json: AsJson = False,
     options: Options = None,
     pairs: Pairs = None,
@@ -35,9 +35,12 @@ def cp(
     again, it goes on: what is there already is passed over. A target that holds another store is refused.
     """
     second = storage_options(to_options, None)
+    if split_at(target)[1] is not None:
+        raise typer.BadParameter(f"{target!r} would be read as a state, URL@STEP: choose a name without an @")
     with answering(source, as_json, options, pairs) as answer:
         from lcstore.store.whole import copy
 
+        answer.whole()
         answer.next = ""
         with answer.progress() as on_progress:
             report = copy(

@@ -27,7 +27,7 @@ def repair(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Set aside what is damaged, and keep all that is whole.
+    """Set aside what is damaged, and keep all that is whole. Only shows it, unless --apply is given.
 
     Exit status 1 if states were lost, errors remain, or something is to be done that --apply would do.
 

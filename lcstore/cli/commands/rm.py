@@ -30,6 +30,7 @@ def rm(
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.store.whole import remove
 
+        answer.whole()
         answer.next = f"lcstore ls {answer.quoted}"
         with answer.progress() as on_progress:
             report = remove(
