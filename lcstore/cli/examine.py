@@ -15,6 +15,7 @@ from lcstore.terminal.packages import broken_numcodecs, version_of
 
 if TYPE_CHECKING:
     from lcstore.storage.backend import Backend
+    from lcstore.storage.traits import Traits
 
 _PACKAGES: Final = (
     "numpy", "numba", "zarr", "numcodecs", "fsspec", "ml-dtypes", "google-crc32c", "rich", "typer",
@@ -99,6 +100,7 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     from lcstore.testing import run
 
     backend = open_backend(url, options)
+    traits: Traits | None = getattr(backend, "traits", None)  # not of folders and memory of this machine
     store, problem, reachable = _store(url, options)
     checks: list[dict[str, Any]] = []
     if backend.writable and reachable:
@@ -116,6 +118,8 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     return {
         "url": backend.url,
         "writable": backend.writable,
+        "writing": traits.writing if traits else "whole: beside, then renamed",
+        "requests": traits.requests if traits else "side by side",
         "durable": backend.durable,
         "store": store,
         "problem": problem,

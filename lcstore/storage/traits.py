@@ -59,19 +59,16 @@ class Traits:
     refusal: str | None
 
     @property
-    def words(self) -> dict[str, str]:
-        """What there is to know of the target, for people."""
+    def writing(self) -> str:
+        """How objects get there, for people."""
         if self.refusal is not None:
-            creates = "not at all: it is only read"
-        elif self.whole:
-            creates = "whole, in one request"
-        else:
-            creates = "whole, written beside and renamed"
-        return {
-            "objects are created": creates,
-            "requests go": "side by side" if self.together else "one after another",
-            "a save outlives a power cut": "yes" if self.durable else "if the target's disks say so",
-        }
+            return "no: it can only be read"
+        return "whole, in one request" if self.whole else "whole: beside, then renamed"
+
+    @property
+    def requests(self) -> str:
+        """How requests go, for people."""
+        return "side by side" if self.together else "one after another"
 
 
 def traits_of(fs: Any, *, read_only: str | None = None) -> Traits:

@@ -167,7 +167,8 @@ def network(server: int, *, delay: float = 0.0, lost: float = 0.0) -> Iterator[N
             loop.call_later(between.delay, answer.close)
             loop.call_later(between.delay, writer.close)
 
-        await asyncio.gather(there(), back(), return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(there(), back(), return_exceptions=True)
 
     listener = loop.run_until_complete(asyncio.start_server(talk, "127.0.0.1", 0))
     between.port = listener.sockets[0].getsockname()[1]
