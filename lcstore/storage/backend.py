@@ -146,9 +146,10 @@ class BaseBackend(ABC):
             raise LimitError(
                 f"{len(found)} names in one listing, past the limit of {MAX_LISTING}", key=prefix
             )
-        keys = [name for name in found if is_key(name)]
+        # Some servers (rclone) tell a name twice while others write.
+        keys = [name for name in dict.fromkeys(found) if is_key(name)]
         if foreign is not None and len(keys) != len(found):
-            foreign.extend(name for name in found if not is_key(name))
+            foreign.extend(name for name in dict.fromkeys(found) if not is_key(name))
         return keys
 
     def delete(self, key: str) -> None:

@@ -7,12 +7,14 @@ from kit import servers
 from kit.servers import small_state
 
 import lcstore
+from lcstore.storage import patient
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.mark.parametrize("saves", [12, pytest.param(60, marks=pytest.mark.soak)])
-def test_saves_of_which_a_third_of_the_replies_is_lost(moto, saves):
+def test_saves_of_which_a_third_of_the_replies_is_lost(moto, saves, monkeypatch):
+    monkeypatch.setattr(patient, "_PAUSES", (0.01, 0.1))
     url = f"s3://bucket/lossy{saves}"
     with servers.network(servers.port_of(moto), lost=0.3) as between:
         far = servers.behind(moto, between)
