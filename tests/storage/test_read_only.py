@@ -104,6 +104,8 @@ def test_a_cache(packed, tmp_path, cache):
     ],
 )
 def test_writing_is_refused_when_the_store_is_opened(packed, tmp_path, url, instead, mode):
+    if url.startswith("http"):
+        pytest.importorskip("aiohttp")
     zipped(packed / "runs", tmp_path / "a.zip")
     shutil.copytree(packed / "runs", tmp_path / "runs")
     options = {"reference": {"fo": {}}} if url.startswith("reference") else None
@@ -113,6 +115,7 @@ def test_writing_is_refused_when_the_store_is_opened(packed, tmp_path, url, inst
 
 
 def test_a_manager_hears_at_once_that_it_cannot_save():
+    pytest.importorskip("aiohttp")
     with pytest.raises(InvalidInputError, match="only be read"):
         lcstore.CheckpointManager("https://127.0.0.1:1/run1")
 
@@ -148,6 +151,7 @@ def test_a_server_that_lists_nothing_does_not_look_like_an_empty_store(packed):
 
 
 def test_a_url_with_a_query_names_no_folder():
+    pytest.importorskip("aiohttp")
     with pytest.raises(InvalidInputError, match="query") as caught:
         lcstore.open("https://host/run1?token=s3cret", "r")
     assert "s3cret" not in str(caught.value)
