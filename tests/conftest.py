@@ -6,12 +6,16 @@ import gc
 import os
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import fsspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from kit import servers
 from kit.besides import unprotected
+
+import lcstore
 
 _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", max_examples=50, **_QUIET)
@@ -82,3 +86,20 @@ class Run:
 def run() -> Iterator[Run]:
     """A fresh pretend run."""
     return Run()
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[servers.Served]:
+    """A bucket of moto, for the tests of a module."""
+    with servers.moto() as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of five states in ``runs/run1``."""
+    folder = tmp_path_factory.mktemp("packed")
+    with lcstore.open(folder / "runs/run1") as store:
+        for number in range(5):
+            store.save(number, servers.small_state(number))
+    return folder

@@ -15,6 +15,7 @@ from lcstore.terminal.packages import broken_numcodecs, version_of
 
 if TYPE_CHECKING:
     from lcstore.storage.backend import Backend
+    from lcstore.storage.traits import Traits
 
 _PACKAGES: Final = (
     "numpy", "numba", "zarr", "numcodecs", "fsspec", "ml-dtypes", "google-crc32c", "rich", "typer",
@@ -94,23 +95,31 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     LcstoreError
         It cannot be opened or reached at all.
     """
+    from lcstore.storage.patient import patient
     from lcstore.storage.targets import open_backend
     from lcstore.testing import run
 
     backend = open_backend(url, options)
+    traits: Traits | None = getattr(backend, "traits", None)  # not of folders and memory of this machine
     store, problem, reachable = _store(url, options)
     checks: list[dict[str, Any]] = []
     if backend.writable and reachable:
         scratch = f"{url.rstrip('/')}/lcstore-doctor-{secrets.token_hex(8)}"
         made = _made(open_backend(scratch, options))
+
+        def opened() -> Backend:
+            return patient(open_backend(scratch, options), None, None)
+
         try:
-            found = run(open_backend(scratch, options), lambda: open_backend(scratch, options))
+            found = run(opened(), opened)
         finally:
             _sweep(made)
         checks = [{"name": f.check, "problem": f.problem, "seconds": round(f.seconds, 3)} for f in found]
     return {
         "url": backend.url,
         "writable": backend.writable,
+        "writing": traits.writing if traits else "whole: beside, then renamed",
+        "requests": traits.requests if traits else "side by side",
         "durable": backend.durable,
         "store": store,
         "problem": problem,

@@ -175,7 +175,7 @@ def _backend_of(where: Any, options: Mapping[str, Any], protocol: str | None) ->
     if "target_protocol" in options:  # a chain of more than two
         fs = fsspec.filesystem(protocol, **options)
         shown = f"{protocol}::{options['target_protocol']}://{where}"
-        return FsspecBackend(fs, fs._strip_protocol(where), shown, writable=False)
+        return FsspecBackend(fs, fs._strip_protocol(where), shown, read_only=protocol)
     path = where.lstrip("/") if protocol == "memory" else where
     return open_backend(path if "://" in path else f"{protocol}://{path}", options)
 

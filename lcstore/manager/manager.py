@@ -76,7 +76,8 @@ class CheckpointManager:
     preemption_grace
         Seconds from that on until the machine is gone.
     options
-        Passed on to `lcstore.open`: ``policy``, ``storage_options``, ``durability`` and so on.
+        Passed on to `lcstore.open`: ``fs`` and ``path`` in the place of `url`, ``policy``,
+        ``storage_options``, ``durability`` and so on.
 
     Raises
     ------
@@ -101,7 +102,7 @@ class CheckpointManager:
 
     def __init__(
         self,
-        url: str | os.PathLike[str] | Backend,
+        url: str | os.PathLike[str] | Backend | None = None,
         *,
         every: ScheduleLike = Overhead(0.035),  # noqa: B008  (frozen)
         keep: Retention | str | None = None,

@@ -21,6 +21,7 @@ from lcstore.errors import (
     StorageError,
 )
 from lcstore.limits import MAX_LISTING
+from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview[Any]"
@@ -104,6 +105,11 @@ class BaseBackend(ABC):
         """Whether `put` and `delete` can work at all."""
         return self._writable
 
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be written here, and what to do instead."""
+        return f"{self._url} can only be read: open the store with mode='r'"
+
     def put(self, key: str, data: Buffer) -> None:
         """Store a whole object."""
         validate_key(key)
@@ -140,9 +146,10 @@ class BaseBackend(ABC):
             raise LimitError(
                 f"{len(found)} names in one listing, past the limit of {MAX_LISTING}", key=prefix
             )
-        keys = [name for name in found if is_key(name)]
+        # Some servers (rclone) tell a name twice while others write.
+        keys = [name for name in dict.fromkeys(found) if is_key(name)]
         if foreign is not None and len(keys) != len(found):
-            foreign.extend(name for name in found if not is_key(name))
+            foreign.extend(name for name in dict.fromkeys(found) if not is_key(name))
         return keys
 
     def delete(self, key: str) -> None:
@@ -195,7 +202,7 @@ class BaseBackend(ABC):
 
     def _check_writable(self, key: str) -> None:
         if not self._writable:
-            raise InvalidInputError(f"{self._url} can only be read; open the store with mode='r'", key=key)
+            raise InvalidInputError(self.refusal, key=key)
 
 
 @contextmanager
@@ -217,15 +224,15 @@ def mapped(verb: str, key: str, *, absent: bool = False) -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         if absent:
-            raise NotFoundError("no such object", key=key) from error
-        raise storage_error(verb, key, error) from error
+            raise NotFoundError("no such object", key=key) from harmless(error)
+        raise storage_error(verb, key, error) from harmless(error)
     except Exception as error:
-        raise storage_error(verb, key, error) from error
+        raise storage_error(verb, key, error) from harmless(error)
 
 
 def storage_error(verb: str, key: str, error: Exception) -> StorageError:
     """Return the `StorageError` for a foreign error."""
-    return StorageError(f"could not {verb}: {type(error).__name__}: {error}", key=key)
+    return StorageError(f"could not {verb}: {type(error).__name__}: {without_secrets(str(error))}", key=key)
 
 
 def as_view(data: Buffer) -> memoryview:
@@ -253,6 +260,13 @@ def exists(backend: Backend, key: str) -> bool:
     except NotFoundError:
         return False
     return True
+
+
+def check_writable(backend: Backend) -> None:
+    """Raise `InvalidInputError`, with what to do instead, if a target can only be read."""
+    if not backend.writable:
+        usual = f"{backend.url} can only be read: open the store with mode='r'"
+        raise InvalidInputError(getattr(backend, "refusal", usual))
 
 
 def read_twice(read: Callable[[], T]) -> T:

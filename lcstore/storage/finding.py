@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import fsspec
+from fsspec.archive import AbstractArchiveFileSystem
 
 from lcstore.errors import InvalidInputError
 from lcstore.storage.backend import mapped
+from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import memory_names
 
 #: How many folders deep stores are looked for, and how many are told.
 LEVELS: Final = 4
 MOST: Final = 1000
 
-_MARKER: Final = "lcstore.json"
+#: Where this object is, there is a store.
+MARKER: Final = "lcstore.json"
 #: Returns the names of the files in a folder, and of the folders in it.
 _Look: TypeAlias = Callable[[str], tuple[set[str], list[str]]]
 
@@ -48,7 +52,7 @@ def stores_below(
         return _in_memory(url.rstrip("/"), levels)[:most]
     look, root = _look_at(url, dict(storage_options or {}))
     found: list[str] = []
-    with mapped("list", url):
+    with mapped("list", without_secrets(url)):
         for store in _walk(look, root, levels):
             found.append(f"{url.rstrip('/')}{store[len(root) :]}" if store != root else url)
             if len(found) >= most:
@@ -56,10 +60,27 @@ def stores_below(
     return sorted(found)
 
 
+def store_in_archive(fs: AbstractArchiveFileSystem, root: str) -> str:
+    """Return where in an archive the store at a path is; without a path, where its only store is.
+
+    Archives are packed in several ways: with ``./`` before all names, or with the folder of the store.
+    """
+    fs._get_dirs()
+    names: list[str] = [*fs.dir_cache]
+    folders = [path.rpartition("/")[0] for path in names if path.rpartition("/")[2] == MARKER]
+    stores = {posixpath.normpath(folder): folder for folder in folders}
+    wanted = posixpath.normpath(root)
+    if wanted == "." and wanted not in stores:
+        # What lies deeper in a store than its own is a second copy.
+        tops = [name for name in stores if not any(name.startswith(f"{other}/") for other in stores)]
+        wanted = tops[0] if len(tops) == 1 else wanted
+    return stores.get(wanted, root)
+
+
 def _in_memory(url: str, levels: int) -> list[str]:
     name = url.removeprefix("memory://").strip("/")
     inside = f"{name}/" if name else ""
-    found = [one for one in memory_names(_MARKER) if one == name or one.startswith(inside)]
+    found = [one for one in memory_names(MARKER) if one == name or one.startswith(inside)]
     return sorted(f"memory://{one}" for one in found if one[len(inside) :].count("/") < levels)
 
 
@@ -71,7 +92,8 @@ def _look_at(url: str, options: dict[str, object]) -> tuple[_Look, str]:
     try:
         fs, root = fsspec.core.url_to_fs(url, **options)
     except (ImportError, ValueError, TypeError) as error:
-        raise InvalidInputError(f"cannot open {protocol!r} URLs: {error}") from error
+        said = without_secrets(str(error))
+        raise InvalidInputError(f"cannot open {protocol!r} URLs: {said}") from harmless(error)
 
     def look(folder: str) -> tuple[set[str], list[str]]:
         fs.invalidate_cache()
@@ -99,7 +121,7 @@ def _local(folder: str) -> tuple[set[str], list[str]]:
 
 def _walk(look: _Look, folder: str, levels: int) -> Iterator[str]:
     files, folders = look(folder)
-    if _MARKER in files:
+    if MARKER in files:
         yield folder
         return
     if levels:

@@ -1,7 +1,7 @@
 """Objects on any fsspec target: buckets, servers, archives.
 
-fsspec's filesystems differ in what they promise, so this uses little of them: whole buffers in, explicit
-ranges out, and listings that never come from a cache.
+fsspec's filesystems differ in what they promise (`lcstore.storage.traits`), so this uses little of them:
+whole buffers in, explicit ranges out, and listings that never come from a cache.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from fsspec.implementations.dirfs import DirFileSystem
-from fsspec.spec import AbstractFileSystem
+from fsspec.archive import AbstractArchiveFileSystem
 
 from lcstore.errors import (
     CorruptionError,
-    InvalidInputError,
     LcstoreError,
     NotFoundError,
     StorageError,
@@ -29,38 +27,10 @@ from lcstore.errors import (
 )
 from lcstore.storage.backend import BaseBackend, Names, mapped, storage_error
 from lcstore.storage.deadline import remaining
+from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.safekeys import safe_join, validate_key
+from lcstore.storage.traits import target_of, traits_of
 
-#: Targets where one request publishes a whole object atomically and durably, and directories do not exist.
-OBJECT_STORES: Final = frozenset(
-    ["s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "ocilake", "oss", "tos", "tosfs", "memory"]
-)
-#: Those of them that s3fs serves.
-S3: Final = frozenset(["s3", "s3a"])
-#: Targets that nothing can be written to, or not safely: caches drop what makes a write atomic.
-CACHES: Final = frozenset(["simplecache", "filecache", "blockcache", "cached"])
-READ_ONLY: Final = CACHES | frozenset(
-    [
-        "http",
-        "https",
-        "zip",
-        "tar",
-        "libarchive",
-        "github",
-        "git",
-        "gist",
-        "reference",
-        "data",
-        "jlab",
-        "jupyter",
-    ]
-)
-#: Targets whose servers may answer a range with the whole object.
-_IGNORE_RANGES: Final = frozenset(["http", "https"])
-#: Targets of this machine.
-_HERE: Final = frozenset(["file", "local", "memory"])
-#: Synchronous filesystems that several threads may use at once.
-_THREAD_SAFE: Final = frozenset(["file", "local", "memory", "sftp", "ssh"])
 #: The target said no before anything was stored; after any other error the write may have landed.
 _REFUSALS: Final = (
     PermissionError,
@@ -74,8 +44,9 @@ _ALTERED: Final = frozenset(["FlexibleChecksumError", "ChecksumError"])
 _NO_BUCKET: Final = re.compile(
     r"NoSuchBucket|ContainerNotFound|(bucket|container) does not exist", re.IGNORECASE
 )
+#: By what names filesystems tell when an object was stored.
+_MOMENTS: Final = ("LastModified", "last_modified", "mtime")
 _TRUSTED_LENGTH: Final = 1 << 20
-_PASSWORD: Final = re.compile(r"(://[^/@:]*):[^/@]*@")
 
 
 class NoBucketError(StorageError):
@@ -93,41 +64,43 @@ class FsspecBackend(BaseBackend):
         Where in it the store lies, as `fsspec.core.url_to_fs` returns it.
     url
         For messages; secrets are struck out.
-    writable
-        False for targets or chains that must not be written to.
+    read_only
+        A protocol of the chain that `fs` is the end of, where nothing can be written over it.
 
     Notes
     -----
     Where a target cannot publish a whole object at once (SFTP, SMB, FTP and all that is not known to),
     objects are written beside their name and renamed. A filesystem that renames by copying and deleting, as
-    fsspec's classes do unless they say otherwise, would show half an object: it is only read. Asynchronous
-    filesystems do not survive a fork: open the store again in the child.
+    fsspec's classes do unless they say otherwise, would show half an object: it is only read. Connections
+    do not survive a fork: open the store again in the child.
     """
 
-    def __init__(self, fs: Any, root: str, url: str | None = None, *, writable: bool = True) -> None:
-        target = _target_of(fs)
-        names = {target.protocol} if isinstance(target.protocol, str) else set(target.protocol)
+    def __init__(self, fs: Any, root: str, url: str | None = None, *, read_only: str | None = None) -> None:
         self._fs = fs
         self._root = root.rstrip("/")
-        self._flat = bool(names & OBJECT_STORES)
+        self._read_only = read_only
+        self.traits = traits_of(fs, read_only=read_only)
         self._finds_by_prefix = type(fs).__module__.partition(".")[0] == "s3fs"
-        self._whole_reads = bool(names & _IGNORE_RANGES)
         self._pid = os.getpid()
         #: Whether there is a network in between.
-        self.remote = not names & _HERE
+        self.remote = self.traits.remote
         self._made: set[str] = set()
-        shared = bool(fs.async_impl) or bool(names & _THREAD_SAFE)
         self._turn: contextlib.AbstractContextManager[Any] = (
-            contextlib.nullcontext() if shared else threading.RLock()
+            contextlib.nullcontext() if self.traits.together else _turn_of(fs)
         )
-        shown = _PASSWORD.sub(r"\1:***@", url or str(fs.unstrip_protocol(root)))
-        durable = self._flat and "memory" not in names
-        writable = writable and not names & READ_ONLY
-        self._copies = writable and not self._flat and _renames_by_copying(target)
-        super().__init__(shown, durable=durable, writable=writable and not self._copies)
+        super().__init__(
+            without_secrets(url or str(fs.unstrip_protocol(root))),
+            durable=self.traits.durable,
+            writable=self.traits.refusal is None,
+        )
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be written here, and what to do instead."""
+        return f"{self._url} can only be read (mode='r'): {self.traits.refusal}"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild, (self._fs, self._root, self._url, self._writable))
+        return (_rebuild, (self._fs, self._root, self._url, self._read_only))
 
     def delete_many(self, keys: Iterable[str]) -> None:
         """Delete objects, many to a request where the target can."""
@@ -135,25 +108,16 @@ class FsspecBackend(BaseBackend):
         if not wanted:
             return
         self._check_writable(wanted[0])
-        if not self._flat or not self._in_bulk(wanted):
+        if not self.traits.whole or not self._in_bulk(wanted):
             for key in wanted:
                 self.delete(key)
-        if not self._flat:
+        if not self.traits.whole:
             self._prune({key.rpartition("/")[0] for key in wanted})
-
-    def _check_writable(self, key: str) -> None:
-        if self._copies:
-            raise InvalidInputError(
-                f"{self._url} can only be read (mode='r'): {type(self._fs).__name__} renames by copying and "
-                "deleting, so readers could see half an object. Write to a directory, a bucket or SFTP",
-                key=key,
-            )
-        super()._check_writable(key)
 
     def _in_bulk(self, keys: list[str]) -> bool:
         try:
-            with self._ready() as fs:
-                _ask(fs, "rm", [self._path(key) for key in keys])
+            with self._ready():
+                self._ask("rm", [self._path(key) for key in keys])
         except Exception:
             # Deleting is idempotent: what a bulk request cannot do (one key absent, say), single ones settle.
             return False
@@ -163,18 +127,19 @@ class FsspecBackend(BaseBackend):
         # Most clients take bytes only.
         body = bytes(data)
         try:
-            if self._flat:
-                with self._ready() as fs:
-                    _ask(fs, "pipe_file", self._path(key), body)
+            if self.traits.whole:
+                with self._ready():
+                    self._ask("pipe_file", self._path(key), body)
             else:
                 self._put_beside(key, body)
         except LcstoreError:
             raise
         except _REFUSALS as error:
-            raise storage_error("write", key, error) from error
+            raise storage_error("write", key, error) from harmless(error)
         except Exception as error:
-            message = f"the write may or may not have landed: {type(error).__name__}: {error}"
-            raise UnknownOutcomeError(message, key=key) from error
+            said = f"{type(error).__name__}: {without_secrets(str(error))}"
+            message = f"the write may or may not have landed: {said}"
+            raise UnknownOutcomeError(message, key=key) from harmless(error)
 
     def _put_beside(self, key: str, body: bytes) -> None:
         path = self._path(key)
@@ -183,7 +148,7 @@ class FsspecBackend(BaseBackend):
         with self._ready() as fs:
             try:
                 self._write_temporary(temporary, folder, body)
-                fs.mv(temporary, path)
+                self._rename(temporary, path)
             except BaseException:
                 with contextlib.suppress(Exception):
                     fs.rm_file(temporary)
@@ -197,11 +162,17 @@ class FsspecBackend(BaseBackend):
             self._fs.makedirs(folder, exist_ok=True)
             self._made.add(folder)
         try:
-            self._fs.pipe_file(temporary, body)
+            self._write(temporary, body)
         except OSError:
             # A collector may have removed the directory since.
             self._fs.makedirs(folder, exist_ok=True)
-            self._fs.pipe_file(temporary, body)
+            self._write(temporary, body)
+
+    def _write(self, path: str, body: bytes) -> None:
+        self._fs.pipe_file(path, body)
+
+    def _rename(self, temporary: str, path: str) -> None:
+        self._fs.mv(temporary, path)
 
     def _holds(self, path: str, body: bytes) -> bool:
         try:
@@ -211,15 +182,9 @@ class FsspecBackend(BaseBackend):
 
     def _get(self, key: str, start: int, end: int | None) -> bytes:
         path = self._path(key)
-        with self._ready() as fs:
-            if self._whole_reads:
-                return bytes(_ask(fs, "cat_file", path))[start:end]
-            if end is not None and end - start > _TRUSTED_LENGTH and not self._flat:
-                # These set aside as much memory as is asked for, whatever the object holds.
-                end = max(start, min(end, int(_ask(fs, "info", path)["size"])))
+        with self._ready():
             try:
-                # An explicit range saves the HEAD request by which some clients first ask for the size.
-                return bytes(_ask(fs, "cat_file", path, start=start, end=end))
+                return self._read(path, start, end)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
                 if _lacks_bucket(error):
                     raise NoBucketError(
@@ -229,40 +194,62 @@ class FsspecBackend(BaseBackend):
             except Exception as error:
                 if type(error).__name__ in _ALTERED:
                     raise CorruptionError(f"altered on the way: {error}", key=key) from error
-                # Buckets refuse a range that begins at or past the end.
+                # Buckets refuse a range that begins at or past the end, servers to read a directory.
                 if self._ends_before(path, start):
                     return b""
                 raise
 
+    def _read(self, path: str, start: int, end: int | None) -> bytes:
+        if not self.traits.ranges:
+            return bytes(self._ask("cat_file", path))[start:end]
+        if end is not None and end - start > _TRUSTED_LENGTH and not self.traits.whole:
+            # These set aside as much memory as is asked for, whatever the object holds.
+            end = max(start, min(end, int(self._ask("info", path)["size"] or end)))
+        # An explicit range saves the HEAD request by which some clients first ask for the size.
+        return bytes(self._ask("cat_file", path, start=start, end=end))
+
     def _ends_before(self, path: str, start: int) -> bool:
         try:
-            return int(self._fs.info(path)["size"]) <= start
+            info = self._fs.info(path)
+            size = info["size"]
         except Exception:
             return False
+        if info.get("type") == "directory":
+            raise IsADirectoryError(path)
+        return size is not None and int(size) <= start
 
     def _list(self, prefix: str) -> Names:
         top = self._path(prefix) if prefix else self._root
         with self._ready() as fs:
             fs.invalidate_cache()
-            paths = list(self._find(top) if self._flat else self._walk(top))
+            paths = [*self._names(top)]
         inside = self._root.lstrip("/") + "/"
         found: Names = []
         for path in paths:
             bare = path.lstrip("/")
-            if not bare.startswith(inside):
+            if not bare.startswith(inside if self._root else ""):
                 raise StorageError(f"listing {top!r} named {path[:200]!r}, which lies outside", key=prefix)
-            name = bare[len(inside) :]
+            name = bare[len(inside) if self._root else 0 :]
             if (not prefix or name.startswith(f"{prefix}/")) and "/." not in f"/{name}":
                 found.append(name)
         return found
+
+    def _names(self, top: str) -> Iterable[str]:
+        """Return the paths of what lies below a folder, and maybe of more."""
+        if isinstance(self._fs, AbstractArchiveFileSystem):
+            # Going from folder to folder, fsspec looks at all names for each of them.
+            self._fs._get_dirs()
+            entries = self._fs.dir_cache.items()
+            return [path for path, info in entries if info["type"] == "file" and _is_below(path, top)]
+        return self._find(top) if self.traits.whole else self._walk(top)
 
     def _find(self, top: str) -> Iterable[str]:
         bucket, _, inside = top.partition("/")
         try:
             if self._finds_by_prefix and inside:
                 # Of a folder that is empty, s3fs asks three times whether it is.
-                return map(str, _ask(self._fs, "find", bucket, prefix=f"{inside}/"))
-            return map(str, _ask(self._fs, "find", top))
+                return map(str, self._ask("find", bucket, prefix=f"{inside}/"))
+            return map(str, self._ask("find", top))
         except FileNotFoundError:
             return []
 
@@ -282,8 +269,8 @@ class FsspecBackend(BaseBackend):
                     yield path
 
     def _delete(self, key: str) -> None:
-        with self._ready() as fs:
-            _ask(fs, "rm_file", self._path(key))
+        with self._ready():
+            self._ask("rm_file", self._path(key))
 
     def _prune(self, folders: set[str]) -> None:
         """Remove directories that deletions left empty; it does no harm where that fails."""
@@ -302,13 +289,14 @@ class FsspecBackend(BaseBackend):
         return len(self._get(key, 0, None)) if size is None else int(size)
 
     def _created(self, key: str) -> float | None:
-        if not self._flat:
-            self._info(key)
-        try:
-            with self._ready() as fs:
-                moment = fs.modified(self._path(key))
-        except (NotImplementedError, KeyError):
-            return None
+        info = self._info(key)
+        moment = next((info[name] for name in _MOMENTS if isinstance(info.get(name), datetime)), None)
+        if moment is None:
+            try:
+                with self._ready() as fs:
+                    moment = fs.modified(self._path(key))
+            except (NotImplementedError, KeyError):
+                return None
         if not isinstance(moment, datetime):
             return None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
@@ -316,33 +304,36 @@ class FsspecBackend(BaseBackend):
     def _info(self, key: str) -> dict[str, Any]:
         with self._ready() as fs, mapped("look at", key, absent=True):
             fs.invalidate_cache()
-            info: dict[str, Any] = _ask(fs, "info", self._path(key))
+            info: dict[str, Any] = self._ask("info", self._path(key))
         if info.get("type") == "directory":
             raise NotFoundError("no such object (a directory has this name)", key=key)
         return info
 
     def _path(self, key: str) -> str:
-        return safe_join(self._root, key)
+        return safe_join(self._root, key) if self._root else validate_key(key)
+
+    def _ask(self, method: str, *args: Any, **options: Any) -> Any:
+        """Call a method of the filesystem; one that can be left waiting, only until the deadline."""
+        left, fs = remaining(), self._fs
+        if left is None or not (fs.async_impl and self.traits.together):
+            return getattr(fs, method)(*args, **options)
+        answer = asyncio.run_coroutine_threadsafe(getattr(fs, f"_{method}")(*args, **options), fs.loop)
+        try:
+            return answer.result(left)
+        except TimeoutError:
+            answer.cancel()
+            raise
 
     @contextlib.contextmanager
     def _ready(self) -> Iterator[Any]:
-        if self._fs.async_impl and self._pid != os.getpid():
+        if self._pid != os.getpid() and (self.remote or self._fs.async_impl):
             raise StorageError("opened before this process was forked; open the store again in the child")
         with self._turn:
             yield self._fs
 
 
-def _ask(fs: Any, method: str, *args: Any, **options: Any) -> Any:
-    """Call a method of a filesystem. One that can be left waiting is not waited for past the deadline."""
-    left = remaining()
-    if left is None or not fs.async_impl:
-        return getattr(fs, method)(*args, **options)
-    answer = asyncio.run_coroutine_threadsafe(getattr(fs, f"_{method}")(*args, **options), fs.loop)
-    try:
-        return answer.result(left)
-    except TimeoutError:
-        answer.cancel()
-        raise
+def _is_below(path: str, top: str) -> bool:
+    return not top or path.startswith(f"{top}/")
 
 
 def _lacks_bucket(error: BaseException) -> bool:
@@ -355,17 +346,12 @@ def _lacks_bucket(error: BaseException) -> bool:
     return False
 
 
-def _target_of(fs: Any) -> Any:
-    """Return the filesystem that a chain of prefixed folders (``dir::``) ends at."""
-    while isinstance(fs, DirFileSystem):
-        fs = fs.fs
-    return fs
+def _turn_of(fs: Any) -> Any:
+    """Return the lock of a filesystem that threads must not use at once: one for all stores on it."""
+    # Caches show the attributes of what they cache as their own.
+    attributes = object.__getattribute__(target_of(fs), "__dict__")
+    return attributes.setdefault("_lcstore_turn", threading.RLock())
 
 
-def _renames_by_copying(fs: Any) -> bool:
-    """Return whether a filesystem has no rename of its own, only fsspec's copy and delete."""
-    return type(fs).mv is AbstractFileSystem.mv
-
-
-def _rebuild(fs: Any, root: str, url: str, writable: bool) -> FsspecBackend:
-    return FsspecBackend(fs, root, url, writable=writable)
+def _rebuild(fs: Any, root: str, url: str, read_only: str | None) -> FsspecBackend:
+    return FsspecBackend(fs, root, url, read_only=read_only)

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
 import fsspec
+from fsspec.archive import AbstractArchiveFileSystem
+from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.local import LocalFileSystem
+from fsspec.spec import AbstractFileSystem
 
 from lcstore.errors import InvalidInputError, StorageError
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, mapped
+from lcstore.storage.finding import store_in_archive
 from lcstore.storage.jobs import REQUESTS
 from lcstore.storage.local import LocalBackend
+from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import MemoryBackend
-from lcstore.storage.remote import OBJECT_STORES, READ_ONLY, S3, FsspecBackend
+from lcstore.storage.remote import FsspecBackend
+from lcstore.storage.sftp import SftpBackend
+from lcstore.storage.traits import OBJECT_STORES, READ_ONLY, S3, WEB
+from lcstore.storage.web import WebBackend
 
+#: A link of a chain that is a protocol alone, as fsspec tells it from a path.
+_CHAINED: Final = re.compile(r"[a-z][a-z0-9_]*")
+_LOGIN: Final = re.compile(r"(?P<protocol>https?)://(?P<user>[^/@:\s]*):(?P<password>[^\s/]*)@")
 #: What makes an object a backend.
 _BACKEND: Final = (
     "url",
@@ -33,7 +47,7 @@ _BACKEND: Final = (
 
 
 def open_backend(
-    url: str | os.PathLike[str] | Backend, storage_options: Mapping[str, object] | None = None
+    url: str | os.PathLike[str] | Backend, storage_options: Mapping[str, Any] | None = None
 ) -> Backend:
     """Return the backend for `url`. Nothing is created until it is used.
 
@@ -43,7 +57,8 @@ def open_backend(
         A local path, ``file://...``, ``memory://name``, any URL that fsspec opens (chained ones too), or a
         backend, which is returned as it is.
     storage_options
-        What fsspec passes on to the target: credentials, endpoints.
+        What fsspec passes on to the target: credentials, endpoints. Those of a chain are given by protocol:
+        ``{"s3": {...}}``.
 
     Raises
     ------
@@ -63,12 +78,13 @@ def open_backend(
             return url
         raise InvalidInputError(f"not a URL, path or backend: {url!r:.200}")
     text = os.fspath(url)
+    bare = without_secrets(text)
     options = dict(storage_options or {})
     if not text:
         raise InvalidInputError("the URL of a store is empty")
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", text):  # more than one letter: C:/ is a drive
         raise InvalidInputError(
-            f"{text!r} has one slash after its colon: a URL has two, a path can begin with ./"
+            f"{bare!r} has one slash after its colon: a URL has two, a path can begin with ./"
         )
     protocols = _protocols(text)
     if protocols == ["memory"]:
@@ -78,6 +94,34 @@ def open_backend(
         _no_options(text, options)
         return LocalBackend(text.partition("://")[2] if "://" in text else text)
     return _open_fsspec(text, protocols, options)
+
+
+def backend_on(fs: Any, path: str | os.PathLike[str] = "") -> Backend:
+    """Return the backend for a path of a filesystem that somebody has opened.
+
+    Parameters
+    ----------
+    fs
+        A filesystem of fsspec, with its credentials.
+    path
+        Where in it the store is: ``"bucket/run1"``. It may be left out for archives and prefixed folders.
+
+    Raises
+    ------
+    InvalidInputError
+        `fs` is no filesystem of fsspec, or one for coroutines; or a path is needed.
+    """
+    if not isinstance(fs, AbstractFileSystem):
+        raise InvalidInputError(
+            f"fs is of type {type(fs).__name__}; it is a filesystem of fsspec, as fsspec.filesystem('s3') is"
+        )
+    path = os.fspath(path)
+    while isinstance(fs, DirFileSystem):
+        path, fs = fs._join(path), fs.fs
+    if getattr(fs, "asynchronous", False):
+        raise InvalidInputError("fs was made for coroutines (asynchronous=True): make it without")
+    root = fs._strip_protocol(path)
+    return LocalBackend(root) if isinstance(fs, LocalFileSystem) else _on(fs, root, None)
 
 
 def is_near(backend: Backend) -> bool:
@@ -105,30 +149,96 @@ def bytes_on_disk(backend: Backend) -> int | None:
 
 def _protocols(url: str) -> list[str]:
     """Return the protocols of a URL, outermost first; a plain path is a file."""
-    return [
-        part.partition("://")[0] if "://" in part else (part if "::" in url else "file")
-        for part in url.split("::")
-    ]
+    def protocol(link: str) -> str:
+        if "://" in link:
+            return link.partition("://")[0]
+        return link if "::" in url and _CHAINED.fullmatch(link) else "file"
+
+    return [protocol(link) for link in url.split("::")]
 
 
-def _no_options(url: str, options: dict[str, object]) -> None:
+def _no_options(url: str, options: dict[str, Any]) -> None:
     if options:
-        raise InvalidInputError(f"{url} takes no storage options; got {sorted(options)}")
+        raise InvalidInputError(f"{without_secrets(url)} takes no storage options; got {sorted(options)}")
 
 
-def _open_fsspec(url: str, protocols: list[str], options: dict[str, object]) -> Backend:
-    if len(protocols) == 1 and protocols[0] in OBJECT_STORES:
-        # A cached listing hides what other writers stored.
-        options.setdefault("use_listings_cache", False)
-    if len(protocols) == 1 and protocols[0] in S3:
-        # Ten by default: the other requests of a handle would wait for them.
-        config = options.get("config_kwargs")
-        given = dict(config) if isinstance(config, Mapping) else {}
-        options["config_kwargs"] = {"max_pool_connections": REQUESTS} | given
+def _open_fsspec(url: str, protocols: list[str], options: dict[str, Any]) -> Backend:
+    read_only = next((name for name in protocols if name in READ_ONLY), None)
+    links = _options_by_link(protocols, options)
+    bare = _without_login(url, protocols, links)
     try:
-        fs, root = fsspec.core.url_to_fs(url, **options)
+        fs, root = fsspec.core.url_to_fs(bare, **links)
     except (ImportError, ValueError, TypeError) as error:
-        raise InvalidInputError(f"cannot open {protocols[0]!r} URLs: {error}") from error
+        if "range requests" in str(error):
+            raise InvalidInputError(
+                f"the server behind {without_secrets(url)} gives whole files only: put simplecache:: in "
+                "between, as in zip::simplecache::https://host/runs.zip"
+            ) from None
+        # What cannot be parsed may be a password: nothing of it is told.
+        said = str(error) if without_secrets(url) == url else type(error).__name__
+        raise InvalidInputError(f"cannot open {protocols[0]!r} URLs: {without_secrets(said)}") from None
     except Exception as error:
-        raise StorageError(f"could not open the target: {type(error).__name__}: {error}") from error
-    return FsspecBackend(fs, root, url, writable=READ_ONLY.isdisjoint(protocols))
+        said = f"{type(error).__name__}: {without_secrets(str(error))}"
+        raise StorageError(f"could not open the target: {said}") from harmless(error)
+    return _on(fs, root, url, read_only)
+
+
+def _on(fs: Any, root: str, url: str | None, read_only: str | None = None) -> Backend:
+    if isinstance(fs, AbstractArchiveFileSystem):
+        with mapped("list", url or "the archive"):
+            root = store_in_archive(fs, root)
+    elif not root.strip("/"):
+        what = without_secrets(url) if url else "the path"
+        raise InvalidInputError(f"{what} is the top of a target: name a folder or a bucket in it")
+    if root.startswith(tuple(f"{name}://" for name in WEB)):
+        if "?" in root:
+            raise InvalidInputError(f"{without_secrets(root)} has a query: it names one object, no folder")
+        return WebBackend(fs, root, url, read_only=read_only)
+    if type(fs).__module__ == "fsspec.implementations.sftp":
+        return SftpBackend(fs, root, url)
+    return FsspecBackend(fs, root, url, read_only=read_only)
+
+
+def _options_by_link(protocols: list[str], given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of each link of a chain: what the user gave, and what lcstore needs.
+
+    Raises
+    ------
+    InvalidInputError
+        Options of a chain do not say which link they are for.
+    """
+    nested = [name for name, value in given.items() if name in protocols and isinstance(value, Mapping)]
+    links = {name: dict(given[name]) for name in nested}
+    rest = {name: value for name, value in given.items() if name not in nested}
+    if rest and len(protocols) > 1:
+        raise InvalidInputError(
+            f"storage options of a chain are given by link, {{{protocols[-1]!r}: {{...}}}}; "
+            f"got {sorted(rest)} for none of {', '.join(protocols)}"
+        )
+    for name in protocols:
+        link = links.get(name, {}) | rest
+        if name in OBJECT_STORES:
+            # A cached listing hides what other writers stored.
+            link.setdefault("use_listings_cache", False)
+        if name in S3:
+            # Ten by default: the other requests of a handle would wait for them.
+            config = dict(link.get("config_kwargs") or {})
+            link["config_kwargs"] = {"max_pool_connections": REQUESTS} | config
+        links[name] = link
+    return {name: link for name, link in links.items() if link}
+
+
+def _without_login(url: str, protocols: list[str], links: dict[str, dict[str, Any]]) -> str:
+    """Return a URL whose user and password, where it is one of the web, went into the options of its link.
+
+    The client of the web puts the URL into its errors.
+    """
+    found = _LOGIN.search(url)
+    if found is None or WEB.isdisjoint(protocols):
+        return url
+    login = b64encode(unquote(f"{found['user']}:{found['password']}").encode()).decode()
+    link = links.setdefault(found["protocol"], {})
+    client = dict(link.get("client_kwargs") or {})
+    client["headers"] = {"Authorization": f"Basic {login}"} | dict(client.get("headers") or {})
+    link["client_kwargs"] = client
+    return url.replace(found[0], f"{found['protocol']}://", 1)

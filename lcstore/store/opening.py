@@ -16,10 +16,10 @@ from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
 from lcstore.index.resolve import no_store
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, check_writable
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
-from lcstore.storage.targets import keeps_twice, open_backend
+from lcstore.storage.targets import backend_on, keeps_twice, open_backend
 from lcstore.store.store import Store
 from lcstore.units import parse_seconds
 
@@ -29,9 +29,11 @@ Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
 
 def open_store(
-    url: str | os.PathLike[str] | Backend,
+    url: str | os.PathLike[str] | Backend | None = None,
     mode: Mode = "a",
     *,
+    fs: Any = None,
+    path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     policy: PolicyLike = "balanced",
     threads: int | None = None,
@@ -45,12 +47,17 @@ def open_store(
     Parameters
     ----------
     url
-        A local path, ``memory://name``, or any URL that fsspec opens (``s3://bucket/run1``).
+        A local path, ``memory://name``, or any URL that fsspec opens (``s3://bucket/run1``). Archives
+        (``zip://run1::s3://bucket/runs.zip``), caches (``simplecache::s3://bucket/run1``) and the web
+        (``https://host/run1``) are for mode ``"r"``.
     mode
         ``"r"``: read only. ``"r+"``: read and write a store that exists. ``"a"``: the same, created on the
         first save if there is none. ``"w-"``: create; there must be none.
+    fs, path
+        In the place of `url`: a filesystem of fsspec that you have opened, and where in it the store is
+        (``"bucket/run1"``).
     storage_options
-        Passed on to the target: credentials, endpoints.
+        Passed on to the target: credentials, endpoints. Those of a chain by protocol: ``{"s3": {...}}``.
     policy
         Quality of what is saved: ``"lossless"``, ``"high"``, ``"balanced"``, ``"small"``, a policy file
         (``"tuned.json"``, or a `pathlib.Path`), rules by name glob on top of ``balanced``
@@ -76,6 +83,8 @@ def open_store(
 
     Raises
     ------
+    InvalidInputError
+        An argument is none of these. Modes other than ``r``: the target can only be read.
     NotFoundError
         Modes ``r`` and ``r+``: there is no store. All modes: there is no bucket to hold one.
     ConflictError
@@ -96,7 +105,10 @@ def open_store(
         raise InvalidInputError(f"mode is {mode!r}; it is one of {', '.join(get_args(Mode))}")
     if threads is not None and threads < 1:
         raise InvalidInputError(f"threads is {threads!r}; it is 1 or more, or None for one per core")
-    backend = patient(open_backend(url, storage_options), timeout, retries)
+    target = _target(url, fs, path, storage_options)
+    if mode != "r":
+        check_writable(target)
+    backend = patient(target, timeout, retries)
     try:
         found = read_store_record(backend)
     except NoBucketError as error:
@@ -128,6 +140,22 @@ def open_store(
         grace=(found or made).grace_seconds,
         threads=threads,
     )
+
+
+def _target(
+    url: str | os.PathLike[str] | Backend | None,
+    fs: Any,
+    path: str | os.PathLike[str] | None,
+    storage_options: Mapping[str, Any] | None,
+) -> Backend:
+    """Return the backend of a URL, or of a path of a filesystem."""
+    if fs is None:
+        if url is None or path is not None:
+            raise InvalidInputError("a store lies at a URL or in a filesystem: give url, or fs and path")
+        return open_backend(url, storage_options)
+    if url is not None or storage_options:
+        raise InvalidInputError("fs has its own credentials: give fs and path, or url and storage_options")
+    return backend_on(fs, "" if path is None else path)
 
 
 def check_not_inside(backend: Backend) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from lcstore.storage.masking import without_secrets
 from lcstore.terminal.table import Table, printable, prose
 
 if TYPE_CHECKING:
@@ -65,6 +66,6 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
-    if value is None or isinstance(value, bool | int | str):
+    if value is None or isinstance(value, bool | int):
         return value
-    return repr(value)
+    return without_secrets(value if isinstance(value, str) else repr(value))

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from typing import Final
 
+from lcstore.storage.masking import without_secrets
+
 #: A longer word may be broken where there is no room for it: a node's id never is, a tensor's name may be.
 _LONGEST_WORD: Final = 48
 _GAP: Final = "  "
@@ -160,7 +162,11 @@ def shortened(text: str, width: int) -> list[str]:
 
 
 def printable(text: str) -> str:
-    """Return `text` without whatever could steer a terminal: it may come from a stranger's store."""
+    """Return `text` without secrets, and without whatever could steer a terminal.
+
+    It may come from a stranger's store.
+    """
+    text = without_secrets(text)
     return text if text.isprintable() else "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 

@@ -26,6 +26,7 @@ ELSEWHERE = {
     "docs/lightning.md": "tests/integrations/test_lightning.py",
     "docs/maintenance.md": "tests/cli/test_maintenance.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",
+    "docs/targets.md": "tests/storage/test_targets_page.py",
 }
 HERE = [page for page in PAGES if page not in ELSEWHERE and blocks_of(page, "python")]
 

@@ -17,7 +17,7 @@ import typer
 from lcstore.errors import ConflictError, InvalidInputError, LcstoreError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs
-from lcstore.terminal.table import Table, size
+from lcstore.terminal.table import Table, printable, size
 
 if TYPE_CHECKING:
     from lcstore.cli.demo.training import Training
@@ -56,7 +56,7 @@ def demo(
 
         training = Training(answer.url, steps, every, hidden, seed, answer.storage_options)
         if not as_json:
-            print(f"Training on handwritten digits, saving every {every} steps to {answer.url}\n")
+            print(f"Training on handwritten digits, saving every {every} steps to {printable(answer.url)}\n")
         with answer.progress() as on_progress:
             facts = train(training, on_progress)
         with answer.store() as store:

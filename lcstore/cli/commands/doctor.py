@@ -70,8 +70,9 @@ def _target(target: dict[str, Any]) -> Iterator[Table | str]:
         yield facts
         yield "Not good: nothing else was tried."
         return
-    facts.row("can be written", "yes" if target["writable"] else "no: it can only be read")
-    facts.row("durable when save returns", "yes" if target["durable"] else "as far as the target promises")
+    facts.row("objects are written", target["writing"])
+    facts.row("requests go", target["requests"])
+    facts.row("a save outlives a power cut", "yes" if target["durable"] else "if the target's disks do")
     yield facts
     if target["checks"]:
         checks = Table("promise", "kept", "seconds", right=("seconds",))

@@ -1,0 +1,22 @@
+"""Texts for people: URLs without the passwords and signatures in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+#: ``user:password@``, with what a URL should have escaped. Digits and a slash are a port.
+_PASSWORD: Final = re.compile(r"(:/{1,2}[^/@:\s]*):(?!\d+(?:[/\s]|$))(?:[^\s/]*@|[^\s@]*@)")
+#: What a URL of the web says after its path: signatures and tokens, as a rule.
+_QUERY: Final = re.compile(r"(https?://[^?\s'\"]*)\?[^\s'\"]*?(?=::|[\s'\"]|$)")
+
+
+def without_secrets(text: str) -> str:
+    """Return a text with the passwords and the queries of the URLs in it struck out."""
+    return _QUERY.sub(r"\1?***", _PASSWORD.sub(r"\1:***@", text))
+
+
+def harmless(error: Exception) -> Exception:
+    """Return an error, or one in its place where its text has secrets: tracebacks print causes too."""
+    text = without_secrets(str(error))
+    return error if text == str(error) else OSError(f"{type(error).__name__}: {text}")

@@ -1,0 +1,49 @@
+"""Objects that a web server shows: read through its pages of links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote
+
+from lcstore.errors import StorageError
+from lcstore.storage.finding import MARKER
+from lcstore.storage.remote import FsspecBackend
+
+
+class WebBackend(FsspecBackend):
+    """Objects below a URL of the web, of a server that lists folders as links."""
+
+    _lists_folders = False
+
+    def _names(self, top: str) -> Iterable[str]:
+        found: list[str] = []
+        pending = [top]
+        while pending:
+            for path in self._links(pending.pop()):
+                (pending if path.endswith("/") else found).append(path)
+        if not found and not self._lists_folders:
+            # A server that does not list answers with some page, with an empty one, or not at all.
+            if f"{self._root}/{MARKER}" not in self._links(self._root):
+                raise StorageError(
+                    f"{self._url} does not list what is in its folders: have the server do so (nginx by "
+                    "`autoindex on`, Python's http.server always does), or read a copy of the store"
+                )
+            self._lists_folders = True
+        return found
+
+    def _links(self, folder: str) -> list[str]:
+        """Return what lies in a folder; folders end with a slash."""
+        folder = folder.rstrip("/")
+        try:
+            entries: list[dict[str, Any]] = self._ask("ls", f"{folder}/", detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        paths = {unquote(str(entry["name"])).replace("//", "/").replace(":/", "://", 1) for entry in entries}
+        # Pages also link to themselves, sorted otherwise, and to the folder above.
+        return [path for path in paths if _lies_in(path, folder)]
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    name = path.removeprefix(f"{folder}/").rstrip("/")
+    return path.startswith(f"{folder}/") and name != "" and name[0] not in ".?#" and "/" not in name
