@@ -6,6 +6,7 @@ import logging
 import math
 import os
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -24,6 +25,9 @@ from lcstore.store.store import Store
 from lcstore.units import parse_seconds
 
 _log: Final = logging.getLogger("lcstore")
+
+#: Entries of a folder that are looked through for stores in it.
+_LOOKED_AT: Final = 1000
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
@@ -122,7 +126,7 @@ def open_store(
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
     made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))
     if found is None:
-        check_not_inside(backend)
+        check_place(backend)
     elif grace is not None and found.grace_seconds != made.grace_seconds and mode != "r":
         _log.warning(
             "%s keeps the grace of %s s that it was made with: a grace is for a store that is made now",
@@ -158,19 +162,44 @@ def _target(
     return backend_on(fs, "" if path is None else path)
 
 
-def check_not_inside(backend: Backend) -> None:
-    """Refuse a place for a new store that lies in another store's folder, as far as local folders tell.
+def check_place(backend: Backend) -> None:
+    """Refuse a place for a new store that is none, as far as local folders tell.
 
     Raises
     ------
     InvalidInputError
-        It does: what tends the other store would take this one for files that do not belong there.
+        It lies in another store's folder, or such a folder in it: what tends the outer one would take the
+        inner one for files that do not belong there. Or it is the name of a state, as commands take it.
     """
-    scheme, _, path = backend.url.partition("://")
-    above = Path(path).parents if scheme == "file" else ()
-    for folder in above:
-        if (folder / keys.STORE_KEY).is_file():
+    scheme, _, local = backend.url.partition("://")
+    if scheme != "file":
+        return
+    path = Path(local)
+    for folder in path.parents:
+        if _is_store(folder):
             raise InvalidInputError(f"{path} lies inside the store {folder}: stores do not lie in each other")
+    inside = next((folder for folder in _some_of(path) if _is_store(folder)), None)
+    if inside is not None:
+        raise InvalidInputError(f"the store {inside} lies in {path}: stores do not lie in each other")
+    name, at, state = path.name.rpartition("@")
+    if at and name and _is_store(path.with_name(name)):
+        raise InvalidInputError(
+            f"{path} would be read as state {state!r} of the store {path.with_name(name)}: open that, and "
+            "restore the state"
+        )
+
+
+def _is_store(folder: Path) -> bool:
+    # The folder of second copies has a copy of the first, and no states.
+    return (folder / keys.STORE_KEY).is_file() and folder.name != keys.COPIES.rstrip("/")
+
+
+def _some_of(folder: Path) -> list[Path]:
+    """Return the first entries of a folder, as many as are looked at in no time."""
+    try:
+        return [*islice(folder.iterdir(), _LOOKED_AT)]
+    except OSError:
+        return []
 
 
 def grace_of(grace: float | str) -> int:

@@ -12,7 +12,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient
 from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import open_backend
-from lcstore.store.opening import check_not_inside
+from lcstore.store.opening import check_place
 
 Target: TypeAlias = "str | os.PathLike[str] | Backend"
 
@@ -55,7 +55,7 @@ def copy(
         The source is damaged: repair it first.
     """
     to = patient(open_backend(target, target_options), timeout, retries)
-    check_not_inside(to)
+    check_place(to)
     return copy_store(patient(open_backend(source, source_options), timeout, retries), to, on_progress)
 
 

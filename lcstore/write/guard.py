@@ -75,6 +75,8 @@ class Guard:
         """
         outcome = "it is read over other edges"
         try:
+            if self._damage:
+                self._leave_to_maintenance(head)
             self.index.avoid(self._damage)
             path = self.index.path(head.node)
             hurt = any(self.index.graph.is_condemned(ref) for ref in path)
@@ -90,6 +92,17 @@ class Guard:
             _log.warning("step %d is saved; %s", info.step, outcome)
         self._tell(outcome)
         return info
+
+    def _leave_to_maintenance(self, head: NodeName) -> None:
+        """Forget edges that are condemned, or gone, because others that were added since lead past them."""
+        graph = self.index.refresh(full=True)
+        path = {replace(ref, backward=False) for ref in self.index.path(head.node)}
+
+        def is_let_go(ref: EdgeRef) -> bool:
+            there = ref.target in graph.nodes if ref.edge is None else ref.edge in graph.edges
+            return ref not in path and (not there or graph.is_condemned(ref))
+
+        self._damage = {ref: what for ref, what in self._damage.items() if not is_let_go(ref)}
 
     def _tell(self, outcome: str) -> None:
         """Warn of the first damage that was found."""

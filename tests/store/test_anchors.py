@@ -206,6 +206,24 @@ def value_of(seen, step):
     return seen[step]["model"]
 
 
+def test_a_writer_beside_maintenance_neither_warns_nor_adds_anchors():
+    """What is collected beside it was let go of because shortcuts lead past it: that is no damage."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, grace=0, durability="none") as store:
+        first = store.save(0, state(0))
+        with lcstore.open(backend, "r+") as other, warnings.catch_warnings():
+            warnings.simplefilter("error", lcstore.DamageWarning)
+            for step in range(1, 50):
+                assert store.save(step, state(step)).bytes_stored < 0.7 * first.bytes_stored
+                if step % 7 == 0:
+                    other.collect()
+                    other.retain("latest:2 | every:40")
+                    assert other.compact().added
+            for step in store.steps():
+                assert store.restore(step)["epoch"] == step
+            assert other.verify(level="restore").ok
+
+
 @pytest.mark.parametrize("scope", [markkeys.PATH, markkeys.WHOLE_EDGE])
 def test_a_writer_notices_that_an_edge_of_its_path_is_condemned(scope):
     backend = MemoryBackend.fresh()

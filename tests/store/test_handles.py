@@ -420,6 +420,12 @@ def test_a_place_inside_a_store_is_refused(tmp_path):
             lcstore.copy(tmp_path / "run", inside)
         assert not inside.exists()
     lcstore.copy(tmp_path / "run", tmp_path / "beside")
+    with pytest.raises(InvalidInputError, match=r"the store .* lies in "):
+        lcstore.open(tmp_path)
+    with pytest.raises(InvalidInputError, match=r"state '3' of the store .*run: open that"):
+        lcstore.open(tmp_path / "run@3")
+    with lcstore.open(tmp_path / "me@home") as store:  # no store is called me
+        store.save(0, state)
 
 
 def test_a_grace_for_a_store_that_is_there_is_told_of(caplog):
