@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         UnrecognisedWarning,
         UnsupportedFormatError,
     )
+    from lcstore.exchange.exporting import ExportReport, export
+    from lcstore.exchange.importing import Imported, ImportReport, import_files
     from lcstore.index.info import StepInfo
     from lcstore.index.states import Listed
     from lcstore.maintain.collect import CollectReport
@@ -93,10 +95,13 @@ __all__ = [
     "EveryNSeconds",
     "EveryNSteps",
     "ExactOnly",
+    "ExportReport",
     "FailureRate",
     "FallbackWarning",
     "Finding",
     "Forecast",
+    "ImportReport",
+    "Imported",
     "InvalidInputError",
     "LCCodec",
     "LatestN",
@@ -140,6 +145,8 @@ __all__ = [
     "Walk",
     "__version__",
     "copy",
+    "export",
+    "import_files",
     "open",
     "remove",
 ]
@@ -152,9 +159,12 @@ _HOMES: Final = {
     "CopyReport": "lcstore.maintain.copying",
     "Diff": "lcstore.read.diff",
     "Durability": "lcstore.durability",
+    "ExportReport": "lcstore.exchange.exporting",
     "FailureRate": "lcstore.manager.schedule",
     "Finding": "lcstore.check.findings",
     "Forecast": "lcstore.maintain.sizing",
+    "ImportReport": "lcstore.exchange.importing",
+    "Imported": "lcstore.exchange.importing",
     "LCCodec": "lcstore.codec.lc",
     "Listed": "lcstore.index.states",
     "MaintainReport": "lcstore.store.nightly",
@@ -179,6 +189,8 @@ _HOMES: Final = {
     "VerifyReport": "lcstore.check.findings",
     "Walk": "lcstore.read.walk",
     "copy": "lcstore.store.whole",
+    "export": "lcstore.exchange.exporting",
+    "import_files": "lcstore.exchange.importing",
     "open": "lcstore.store.opening:open_store",
     "remove": "lcstore.store.whole",
 }

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
@@ -20,6 +21,8 @@ _QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("default", max_examples=50, **_QUIET)
 settings.register_profile("ci", max_examples=50, derandomize=True, **_QUIET)
 settings.register_profile("soak", max_examples=1000, **_QUIET)
+# As the entry point does: where lcstore is not installed from these sources, there may be none.
+fsspec.register_implementation("lcstore", "lcstore.filesystem.lcstorefs.LcstoreFileSystem", clobber=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
 
 

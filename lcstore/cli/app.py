@@ -9,12 +9,14 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from lcstore.cli.commands.bench import bench
 from lcstore.cli.commands.collect import collect
 from lcstore.cli.commands.compact import compact
 from lcstore.cli.commands.cp import cp
 from lcstore.cli.commands.demo import demo
 from lcstore.cli.commands.diff import diff
 from lcstore.cli.commands.doctor import doctor
+from lcstore.cli.commands.files import export, import_
 from lcstore.cli.commands.ls import ls
 from lcstore.cli.commands.maintain import maintain
 from lcstore.cli.commands.pin import pin, unpin
@@ -33,7 +35,8 @@ from lcstore.version import __version__
 #: What is said where a command is asked for that there is not, and its nearest name would mislead.
 _INSTEAD: Final = {
     **dict.fromkeys(("restore", "load", "resume"), "in Python: lcstore.open(URL).restore(STEP)"),
-    **dict.fromkeys(("export", "convert"), "in Python: torch.save(store.restore(STEP), path)"),
+    **dict.fromkeys(("convert", "save-as"), "lcstore export URL@STEP FILE, or lcstore import FILES... URL"),
+    **dict.fromkeys(("ingest", "add"), "lcstore import FILES... URL"),
     **dict.fromkeys(("delete", "remove"), "lcstore retire URL@STEP for a state, lcstore rm URL for a store"),
     "history": "in Python: lcstore.open(URL).history(NAME)",
     "save": "in Python: lcstore.open(URL).save(step, state)",
@@ -82,9 +85,10 @@ _COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     "Keep small": (maintain, retain, compact, collect, retire),
     "Name and hold": (tag, untag, pin, unpin),
     "Whole stores": (cp, rm),
+    "Files of other tools": (import_, export),
     "Trouble": (verify, repair, doctor),
     "Set up": (warm,),
-    "Quality": (tune,),
+    "Quality": (tune, bench),
 }
 
 
@@ -96,4 +100,6 @@ def _flowing(text: str | None) -> str:
 
 for panel, commands in _COMMANDS.items():
     for command in commands:
-        app.command(help=_flowing(command.__doc__), rich_help_panel=panel)(command)
+        # A name that Python has taken ends in an underscore.
+        name = command.__name__.rstrip("_")
+        app.command(name, help=_flowing(command.__doc__), rich_help_panel=panel)(command)

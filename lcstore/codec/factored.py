@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.codec.entropy import encode_any
+from lcstore.codec.entropy import Small, encode_small, encode_wide
 from lcstore.codec.fill import working, working_dtype
 from lcstore.codec.frame import Frame, Framed, framed
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import factored as kernels
+from lcstore.kernels import wide
 
 #: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
 CODES: Final = 1 << kernels.FINE
@@ -34,6 +34,8 @@ _LEAST, _PLAIN_ROW = 8, 1024
 _PER_COLUMN: Final = _LEAST - 2
 #: More zeros than one value in so many, beside others in their row and column, do not suit this scale.
 _ZEROS: Final = 2
+#: Levels that are made at a time, if no row is longer: few enough to stay in a core's cache.
+_SPAN: Final = 1 << 16
 _PIECE: Final = struct.Struct("<QQQQII")
 #: Codes of one column that changes nothing.
 _NO_COLUMNS: Final = np.zeros(1, np.int16)
@@ -64,6 +66,14 @@ class Part(NamedTuple):
         return -(-(self.phase + self.size) // self.cols)
 
 
+class _Matrix(NamedTuple):
+    """A part of a frame, with its factors."""
+
+    part: Part
+    rows: Array
+    columns: Array
+
+
 def encode_factored(
     values: Array, parts: Sequence[Part], step_size: int, *, cache: TableCache | None = None
 ) -> Framed | None:
@@ -86,27 +96,26 @@ def encode_factored(
     """
     if values.dtype.name not in DTYPES:
         return None
-    wide = working(values)
-    patterns = wide.view(f"i{wide.itemsize}")
-    levels = np.zeros(values.size, np.int32)
+    patterns = working(values)
+    patterns = patterns.view(f"i{patterns.itemsize}")
     section = [_COUNT.pack(len(parts))]
-    threshold = max(1, round(_THRESHOLD * step_size))
-    zeros = 0
+    matrices = []
     for whole in parts:
         part, plain = _suited(whole)
-        here = slice(part.at, part.at + part.size)
-        factors = _fit(patterns[here], part, plain)
+        factors = _fit(patterns[part.at : part.at + part.size], part, plain)
         if factors is None:
             return None
-        zeros += kernels.factored_levels(
-            patterns[here], part.phase, *factors, step_size, threshold, levels[here]
-        )
+        matrices.append(_Matrix(part, *factors))
         packed = [pack_scales(codes) for codes in factors]
         section += [_PIECE.pack(*part, *map(len, packed)), *packed]
-    if zeros * _ZEROS > values.size:
+    made = _Levels(patterns, step_size)
+    for matrix in matrices:
+        made.add(matrix)
+    if made.zeros * _ZEROS > values.size:
         return None
+    coded = None if made.small is None else encode_small(made.small, cache=cache)
     return framed(
-        encode_any(levels, cache=cache),
+        encode_wide(_all_levels(patterns, matrices, step_size), cache=cache) if coded is None else coded,
         count=values.size,
         dtype=values.dtype,
         quantizer=f.FACTORED,
@@ -114,6 +123,69 @@ def encode_factored(
         block=f.BLOCK,
         parameter=step_size,
     )
+
+
+class _Levels:
+    """Levels as the narrow coders take them, made some rows at a time: all of them at full width would be
+    as large as the values.
+
+    Attributes
+    ----------
+    zeros
+        Values of zero whose level is not.
+    """
+
+    def __init__(self, patterns: Array, step_size: int) -> None:
+        self._patterns = patterns
+        self._rule = step_size, _threshold(step_size)
+        self._room = Small.room(patterns.size)
+        self._room.levels[:] = 0
+        self._escaped = 0
+        self._fits = True
+        self.zeros = 0
+
+    @property
+    def small(self) -> Small | None:
+        """The levels; None where too many are large."""
+        return Small(self._room.levels, self._room.escapes[: self._escaped]) if self._fits else None
+
+    def add(self, matrix: _Matrix) -> None:
+        """Make the levels of a part; parts come in rising order."""
+        part, several = matrix.part, max(1, _SPAN // matrix.part.cols)
+        levels = np.empty(min(part.size, several * part.cols), np.int32)
+        for row in range(0, part.rows, several):
+            low = max(row * part.cols - part.phase, 0)
+            high = min((row + several) * part.cols - part.phase, part.size)
+            here = slice(part.at + low, part.at + high)
+            self.zeros += kernels.factored_levels(
+                self._patterns[here],
+                part.phase if row == 0 else 0,
+                matrix.rows[row : row + several],
+                matrix.columns,
+                *self._rule,
+                levels[: high - low],
+            )
+            self._narrow(levels[: high - low], here)
+
+    def _narrow(self, levels: Array, here: slice) -> None:
+        if self._fits:
+            found = wide.narrow_levels(levels, self._room.levels[here], self._room.escapes[self._escaped :])
+            self._fits = found >= 0
+            self._escaped += max(found, 0)
+
+
+def _all_levels(patterns: Array, matrices: Sequence[_Matrix], step_size: int) -> Array:
+    """Return the levels as they are, for those who take large ones."""
+    levels = np.zeros(patterns.size, np.int32)
+    for part, rows, columns in matrices:
+        here = slice(part.at, part.at + part.size)
+        rule = part.phase, rows, columns, step_size, _threshold(step_size)
+        kernels.factored_levels(patterns[here], *rule, levels[here])
+    return levels
+
+
+def _threshold(step_size: int) -> int:
+    return max(1, round(_THRESHOLD * step_size))
 
 
 def _suited(part: Part) -> tuple[Part, bool]:
@@ -134,15 +206,6 @@ def _fit(patterns: Array, part: Part, plain: bool) -> tuple[Array, Array] | None
     kernels.column_sums(patterns, part.phase, rows, sums, counts)
     means = (sums + counts // 2) // np.maximum(counts, 1)
     return rows, np.where(counts > 0, means, kernels.EMPTY).astype(np.int16)
-
-
-@dataclass(frozen=True)
-class _Matrix:
-    """A part of a frame, with its factors."""
-
-    part: Part
-    rows: Array
-    columns: Array
 
 
 class FactoredFiller:

@@ -241,20 +241,29 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
     return out[low - first :]
 
 
-def fill_back(made: Framed, out: Array) -> None:
-    """Fill `out` with what `decode_values` gives of a frame just made: its levels need not be decoded."""
-    frame, small = parse_frame(made.data, expected=out.size), made.small
+def values_back(made: Framed) -> Iterator[tuple[int, Array]]:
+    """Yield what `decode_values` gives of a frame just made, in parts, without decoding its levels.
+
+    Each part comes with the place of its first element. It is overwritten by the next.
+    """
+    frame, small = parse_frame(made.data), made.small
     if small is None or frame.coder == f.ZERO:
-        out[:] = decode_values(frame)
+        yield 0, decode_values(frame)
         return
-    fill, places, levels = _filler(frame), small.places(), small.levels
-    if places.size:
-        levels = levels.copy()
-        levels[places] = 0  # these may stand for no value where they are
-    for low in range(0, out.size, _SPAN):
-        fill.run(low, levels[low : low + _SPAN], out[low : low + _SPAN])
-    if places.size:
-        out[places] = fill.few(places, small.escapes)
+    fill, places = _filler(frame), small.places()
+    room = np.empty(min(_SPAN, frame.count), frame.dtype)
+    for low in range(0, frame.count, _SPAN):
+        levels = small.levels[low : low + _SPAN]
+        far = slice(*np.searchsorted(places, (low, low + levels.size)))
+        here = places[far] - low
+        if here.size:
+            levels = levels.copy()
+            levels[here] = 0  # these may stand for no value where they are
+        part = room[: levels.size]
+        fill.run(low, levels, part)
+        if here.size:
+            part[here] = fill.few(places[far], small.escapes[far])
+        yield low, part
 
 
 def _filler(frame: Frame) -> Filler | FactoredFiller:

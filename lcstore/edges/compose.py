@@ -217,12 +217,12 @@ class Composer:
         spec = self.layout.tensors[tensor]
         low, high = self.window or (0, spec.size)
         held = self.pools[spec.pool][spec.offset + low - self._first : spec.offset + high - self._first]
-        return self.proved(tensor, held) if self.window is None else self._rounded(tensor, held)
+        return self.proved(tensor, held) if self.window is None else self.rounded(tensor, held)
 
     def proved(self, tensor: int, track: Array) -> Array:
         """Return the flat value of which this is the track, as `values` does, and check its digest."""
         self._prove(tensor, track)
-        return self._rounded(tensor, track)
+        return self.rounded(tensor, track)
 
     def prove(self, tensor: int) -> None:
         """Check the digest of a wanted tensor."""
@@ -234,7 +234,7 @@ class Composer:
         if digest_of(spec, track) != self.columns.digest[tensor]:
             raise CorruptionError(f"the digest of tensor {spec.name!r} is not the one committed")
 
-    def _rounded(self, tensor: int, track: Array) -> Array:
+    def rounded(self, tensor: int, track: Array) -> Array:
         """Return values of a tensor, in its dtype, and of memory of their own."""
         spec = self.layout.tensors[tensor]
         if spec.role != "weights":

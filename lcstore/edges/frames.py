@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
 from lcstore.codec.tables import TableCache
-from lcstore.codec.values import decode_values, encode_linear, encode_log, fill_back
+from lcstore.codec.values import decode_values, encode_linear, encode_log, values_back
 from lcstore.edges.algebra import ArrayName
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
@@ -39,6 +40,16 @@ class Chunk:
     op: ArrayName
     index: int
     data: bytes
+
+
+class Valued(NamedTuple):
+    """A frame of values, and what it decodes to: parts, each with the place of its first element.
+
+    They are gone through once, one after another, since a part may be overwritten by the next.
+    """
+
+    data: bytes
+    decoded: Iterable[tuple[int, Array]]
 
 
 def frame_of_levels(
@@ -107,13 +118,13 @@ def delta_scales(frame: Frame) -> Array:
 
 def frame_of_values(
     values: Array, role: Role, precision: float | None, cache: TableCache, parts: Sequence[Part] = ()
-) -> bytes:
+) -> Valued:
     """Make the frame of a chunk of values that have no track.
 
     Parameters
     ----------
     values
-        The chunk, in its logical dtype; overwritten by what the frame decodes to.
+        The chunk, in its logical dtype.
     role, precision
         How it is coded: first moments linearly at about `precision` bits, second ones on a logarithmic scale
         with step sizes of `precision` octaves, everything else (and what does not fit these) lossless.
@@ -129,9 +140,8 @@ def frame_of_values(
         if made is None:
             made = encode_log(values, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
     if made is None:
-        return encode_lossless(values)
-    fill_back(made, values)
-    return made.data
+        return Valued(encode_lossless(values), [(0, values)])
+    return Valued(made.data, values_back(made))
 
 
 def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:
@@ -154,9 +164,19 @@ def _exponents(values: Array, bits: float) -> Array:
 
 
 def gather(pieces: Sequence[tuple[Array, int]], count: int, dtype: np.dtype) -> Array:
-    """Lay flat arrays into a chunk of `count` elements, each at its place, and zeros between them."""
+    """Lay flat arrays into a chunk of `count` elements, each at its place, and zeros between them.
+
+    One that fills the chunk is given as it is.
+    """
+    if len(pieces) == 1 and pieces[0][0].size == count and _is_ready(pieces[0][0], dtype):
+        return pieces[0][0]
     whole = sum(values.size for values, _ in pieces) == count
     out = np.empty(count, dtype) if whole else np.zeros(count, dtype)
     for values, at in pieces:
         out[at : at + values.size] = values
     return out
+
+
+def _is_ready(values: Array, dtype: np.dtype) -> bool:
+    """Return whether an array needs no copy. Kernels would be compiled anew for one that is read-only."""
+    return values.dtype == dtype and values.flags.writeable and values.flags.c_contiguous

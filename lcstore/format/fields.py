@@ -61,6 +61,10 @@ class Fields:
             raise CorruptionError(f"{'.'.join(filter(None, (self.where, name)))} is missing", key=self.key)
         return self._left.pop(name)
 
+    def has(self, name: str) -> bool:
+        """Return whether a field is there that nobody took yet."""
+        return name in self._left
+
     def integer(self, name: str, limit: int) -> int:
         """Return an integer from 0 to `limit`."""
         value = self.take(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from lcstore.errors import InvalidInputError, LimitError
@@ -226,6 +227,7 @@ def part_name(key: str) -> str:
     return match(_DATA_RE, key)[2]
 
 
+@lru_cache(maxsize=1 << 14)  # upkeep asks of the same keys again and again
 def parse_data_key(key: str) -> DataName:
     """Return what a key under ``data/`` says."""
     edge, part, array, op, chunk, parity = match(_DATA_RE, key).groups()

@@ -11,7 +11,7 @@ from typing import Final, Self, TypeVar
 
 from lcstore.errors import CorruptionError
 from lcstore.format import keys, markkeys
-from lcstore.format.fields import ID, header, open_fields, record_id, written
+from lcstore.format.fields import ID, RUN_ID, header, open_fields, record_id, written
 from lcstore.format.strictjson import dumps, loads
 
 MAX_REASON_CHARS: Final = 2_000
@@ -60,17 +60,22 @@ class TagRecord:
 
 @dataclass(frozen=True, slots=True)
 class RetiredRecord:
-    """What of a node is let go: its whole state, only its exact value, or one pool of it."""
+    """What of a node is let go: its whole state, only its exact value, or one pool of it.
+
+    `run` is the id of the run that went on from an earlier state, where that is why.
+    """
 
     node: str
     reason: str
     created: str
     what: str = markkeys.WHOLE_STATE
+    run: str | None = None
 
     def to_bytes(self) -> bytes:
         """Return the record's bytes, having checked that they can be read."""
         body = {"created": self.created, "node": self.node, "reason": self.reason, "what": self.what}
-        return written(dumps(header("retired") | body), self.from_bytes)
+        by = {} if self.run is None else {"run": self.run}
+        return written(dumps(header("retired") | body | by), self.from_bytes)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, key: str) -> Self:
@@ -81,6 +86,7 @@ class RetiredRecord:
             reason=fields.text("reason", MAX_REASON_CHARS),
             created=fields.time("created"),
             what=fields.text("what", MAX_SCOPE_CHARS),
+            run=fields.form("run", RUN_ID) if fields.has("run") else None,
         )
         fields.done()
         if not markkeys.is_retirable(record.what):

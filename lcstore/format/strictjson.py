@@ -13,6 +13,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Final, NamedTuple, NoReturn
 
 import numpy as np
@@ -155,16 +156,21 @@ def _uncollected(size: int) -> Iterator[None]:
         gc.enable()
 
 
+@cache
+def _decoder(long_digits: bool, floats: bool) -> json.JSONDecoder:
+    """Return what parses; making it takes as long as a short record."""
+    return json.JSONDecoder(
+        object_pairs_hook=_unique,
+        parse_constant=_refuse_constant,
+        # A call per number is worth its time only where one may be too long.
+        parse_float=_finite if floats else None,
+        parse_int=_short_int if long_digits else None,
+    )
+
+
 def _parse(text: str, key: str, *, long_digits: bool, floats: bool) -> object:
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_refuse_constant,
-            # A call per number is worth its time only where one may be too long.
-            parse_float=_finite if floats else None,
-            parse_int=_short_int if long_digits else None,
-        )
+        return _decoder(long_digits, floats).decode(text)
     except LcstoreError as error:
         error.key = key
         raise

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
-from lcstore.format.markkeys import SUPERSEDED, WHOLE_STATE
+from lcstore.format import keys
+from lcstore.format.markkeys import SUPERSEDED, WHOLE_STATE, retired_key
+from lcstore.format.marks import RetiredRecord, read_retired
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
+from lcstore.index.listing import Listing
 from lcstore.index.resolve import check_run
 from lcstore.maintain.dead import not_yet, silence_of
 from lcstore.maintain.retire import Retired, RetireReport, known_broken, put_retired
@@ -29,8 +32,9 @@ def retire_run(
 ) -> RetireReport:
     """Let go of all states of a run that are not pinned; with `after`, of those after that step.
 
-    Its latest state is marked as superseded first. A writer of the run that is alive all the same sees that
-    in the listing after its next commit, and saves the state again, as an anchor.
+    Where no state of it is left, what it took the place of by a rewind is kept as the latest of its run
+    again. Its own latest state is marked as superseded first. A writer of the run that is alive all the same
+    sees that in the listing after its next commit, and saves the state again, as an anchor.
 
     Raises
     ------
@@ -58,7 +62,13 @@ def retire_run(
     notes = [*_tags_that_go(index, going)]
     if not run_is_dead:
         notes += _signs_of_life(backend, ours, dry_run=dry_run)
+    left = {n.node for n in ours} - index.marks.hidden - {one.node for one in going}
+    marks = [] if left else _supersessions(backend, index)
+    ours_alone = [mark for mark in marks if mark.run == latest.run_id]
+    notes += _protected_again(index, ours_alone, {mark.node for mark in marks if mark not in ours_alone})
     if not dry_run:
+        for mark in ours_alone:  # before the run goes: an interruption leaves too much kept, not too little
+            backend.delete(mark.key())
         superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
         put_retired(backend, executor, [superseded] * (latest in shown and latest not in kept))
         put_retired(backend, executor, going)
@@ -77,6 +87,23 @@ def _nodes_of(index: Index, url: str, run: int | str) -> list[NodeName]:
     assert latest is not None
     names = (n for n in index.graph.nodes.values() if (n.run, n.run_id) == (latest.run, latest.run_id))
     return sorted(names, key=lambda name: name.order)
+
+
+def _supersessions(backend: Backend, index: Index) -> list[RetiredRecord]:
+    """Return the marks by which runs took the place of what had been saved upon the state they began from."""
+    names = Listing.take(backend, ((keys.RETIRED,),)).retired
+    found = [retired_key(n) for n in names if n.what == SUPERSEDED and n.node in index.graph.nodes]
+    return [read_retired(key, backend.get(key)) for key in found]
+
+
+def _protected_again(index: Index, marks: Iterable[RetiredRecord], others: set[str]) -> Iterable[str]:
+    """Yield which states are kept as the latest of their run again, once these marks are gone."""
+    nodes = {mark.node for mark in marks} - index.marks.hidden - others
+    runs = {(name.run, name.run_id) for name in map(index.graph.nodes.__getitem__, nodes)}
+    for run, run_id in sorted(runs):
+        latest = index.graph.latest(run_id)
+        if latest is not None and latest.node in nodes:
+            yield f"step {latest.step} stays as the latest of run {run} again, whose place this run took"
 
 
 def _check_others(backend: Backend, index: Index, latest: NodeName, going: set[str]) -> None:

@@ -37,6 +37,7 @@ class Tending:
         self._keep = keep
         self._thread: threading.Thread | None = None
         self._next = 0.0
+        self._told: set[str] = set()
 
     def begin(self) -> None:
         """Begin, unless the last time is not over, or not long ago."""
@@ -71,5 +72,10 @@ class Tending:
         with opened as store:
             # What was let go of earlier is deleted first, so that what goes now can be brought back.
             store.collect()
-            if store.retain(self._keep).retired:
+            report = store.retain(self._keep)
+            for note in report.notes:
+                if note not in self._told:
+                    _log.warning("letting go of states beside the training: %s", note)
+                    self._told.add(note)
+            if report.retired:
                 store.compact(max_seconds=_LONGEST)

@@ -172,9 +172,14 @@ class Resolved:
                 out |= zip(tracked, self.reader.executor.map(composer.values, tracked), strict=True)
         return out
 
-    def region(self, whole: int, box: Box) -> Array:
-        """Return the elements of one tensor in a box, decoding little else: of each shard some rows."""
-        layout = self.node.layout
+    def region(
+        self, whole: int, box: Box, window: Callable[[int, int, int], Array] | None = None
+    ) -> Array:
+        """Return the elements of one tensor in a box, decoding little else: of each shard some rows.
+
+        `window` gives elements of what is stored of one tensor; they are decoded here if it is not given.
+        """
+        layout, window = self.node.layout, window or self._window
         out = np.empty([high - low for low, high in box], dtype_from_name(layout.wholes[whole].dtype))
         for tensor in layout.shards[whole]:
             shard = layout.tensors[tensor]
@@ -182,7 +187,7 @@ class Resolved:
             if both is not None:
                 inside, into = within(both, shard.box), within(both, box)
                 row = math.prod(shard.shape[1:])
-                flat = self._window(tensor, inside[0].start * row, inside[0].stop * row)
+                flat = window(tensor, inside[0].start * row, inside[0].stop * row)
                 out[into] = flat.reshape(-1, *shard.shape[1:])[:, *inside[1:]]
         return out
 

@@ -72,7 +72,8 @@ def decide(rule: Retention, candidates: Iterable[Candidate]) -> Decision:
     Raises
     ------
     InvalidInputError
-        The rules that keep name no state at all, or a modifier's inner rules name none because no state has
+        The rules that keep name no state at all, or one of them goes by a metric that no state has while they
+        have others, or a modifier's inner rules name none because no state has
         the metric; a node is there twice.
     """
     items = in_order(candidates)
@@ -98,6 +99,10 @@ def _kept_by(
     latest = tips(items)
     found: dict[str, list[str]] = {item.node: [] for item in items}
     for part in keeps:
+        lacks = part.lacking(items)
+        if lacks and any(item.metrics for item in items):
+            # What other rules name would be all that stays, and the name may be mistyped.
+            raise InvalidInputError(f"{part} names no state to keep: {lacks}")
         for node in _named([part], items, notes):
             found[node].append(str(part))
     if keeps and not any(found.values()):

@@ -75,7 +75,7 @@ def is_instance(obj: object, module: str, name: str) -> bool:
 
 def is_array(obj: object) -> bool:
     """Return whether `obj` is an array, or an array scalar, of any library."""
-    if isinstance(obj, np.ndarray | np.generic) or is_instance(obj, "torch", "Tensor"):
+    if isinstance(obj, np.ndarray | np.generic | HostArray) or is_instance(obj, "torch", "Tensor"):
         return True
     cls = type(obj)
     return not isinstance(obj, type) and any(hasattr(cls, name) for name in _PROTOCOLS)
@@ -103,6 +103,8 @@ def to_host(obj: object) -> HostArray:
         There are no plain values to have (sparse, meta, sharded, traced, masked, deleted) or their dtype
         has no lossless form in a store. The caller adds its name to the message.
     """
+    if isinstance(obj, HostArray):
+        return obj
     if isinstance(obj, np.ndarray):
         if isinstance(obj, np.ma.MaskedArray):
             raise InvalidInputError("a masked array would lose its mask: store its .data and .mask")

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.load.into import check_targets, load_into, rest_of
@@ -20,6 +20,9 @@ from lcstore.state.names import Component, Name
 from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
 from lcstore.store.overview import Overview
+
+if TYPE_CHECKING:
+    from zarr import Array, Group
 
 
 class Looking(Overview):
@@ -306,6 +309,65 @@ class Looking(Overview):
             As for `restore`.
         """
         return diff(self._reader, a, b, names, None if other is None else other._reader)
+
+    def zarr(self, at: At = None, *, run: Run = None) -> Group:
+        """Return the tensors of a state as a group of zarr, nested as in the state. It can only be read.
+
+        A chunk is decoded when it is asked for. Dtypes that Zarr has not are shown wider, with the same
+        values: bfloat16 as float32. Attributes tell step, node and metrics; of an array its name and dtype.
+
+        Parameters
+        ----------
+        at, run
+            As for `restore`.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state.
+
+        Examples
+        --------
+        >>> group = store.zarr(10)
+        >>> group["model/weight"].shape, group.attrs["step"]
+        ((64, 64), 10)
+        """
+        from lcstore.filesystem.hierarchies import state_group  # zarr takes half a second to import
+
+        return state_group(self.at(at, run=run))
+
+    def zarr_history(self, tensor: str | Name, steps: Iterable[At] | None = None) -> Array[Any]:
+        """Return one tensor as an array of zarr with an axis of steps before its own, a chunk for each state.
+
+        Read in order, states cost about one edge each. Beside it in its store lie ``step`` and the metrics,
+        so that xarray opens all of it: ``xarray.open_zarr(array.store)``.
+
+        Parameters
+        ----------
+        tensor
+            Its name, as for `read`.
+        steps
+            As for `history`. Unless they are a list, states without the tensor are passed over, and those in
+            which its shape or dtype is not that of the last: ``attrs["steps"]`` tells which are left.
+
+        Raises
+        ------
+        NotFoundError
+            A step of a list is not there or does not have the tensor, or no step has it.
+        InvalidInputError
+            States of a list have it in other shapes or dtypes.
+
+        Examples
+        --------
+        >>> weights = store.zarr_history("model/weight")
+        >>> weights.shape, weights.attrs["steps"]
+        ((3, 64, 64), [0, 10, 20])
+        >>> float(weights[-1, 0, 0] - weights[0, 0, 0]) > 0
+        True
+        """
+        from lcstore.filesystem.hierarchies import history_array
+
+        return history_array(self._reader, tensor, steps)
 
     def _of_run(self, at: At, run: Run) -> At:
         """Return a name of the state that `at` and `run` mean together."""

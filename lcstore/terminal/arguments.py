@@ -29,6 +29,24 @@ Options: TypeAlias = Annotated[
 Pairs: TypeAlias = Annotated[
     list[str] | None, typer.Option("-o", metavar="KEY=VALUE", help="One option for the target; repeatable.")
 ]
+Files: TypeAlias = Annotated[
+    list[str],
+    typer.Argument(metavar="FILES", help="Files, folders that are a checkpoint or hold some, globs, URLs."),
+]
+FileFormat: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--format", help="safetensors, torch, npz, zarr, transformers, dcp, orbax; by names if not given."
+    ),
+]
+StepsFrom: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--steps-from", metavar="REGEX", help="Finds the step in a path, as its first group."),
+]
+FileOptions: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--file-options", metavar="JSON", help="Options for where files are; -o is the store's."),
+]
 AtState: TypeAlias = Annotated[
     str | None, typer.Option("--at", help="The state, where the URL itself has an @ in its last part.")
 ]

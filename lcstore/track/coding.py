@@ -132,26 +132,27 @@ class Coder:
         spec, (low, high) = self.asked.layout.pools[pool], self.maps[pool].bounds(chunk)
         pieces = [*self.maps[pool].pieces(chunk, tensors)]
         dtype = dtype_from_name(spec.dtype)
-        values = gather([(self._part(piece), piece.at) for piece in pieces], high - low, dtype)
         if precision == 0:
-            values[:] = 0  # dropped
+            values = np.zeros(high - low, dtype)  # dropped
+        else:
+            values = gather([(self._part(piece), piece.at) for piece in pieces], high - low, dtype)
         is_empty = not _any_bit(values)
-        data = frame_of_values(values, spec.role, precision or None, self.tables, self._matrices(pieces))
+        made = frame_of_values(values, spec.role, precision or None, self.tables, self._matrices(pieces))
+        stored = None if is_empty else Chunk(pool, op, chunk, made.data)
+        if op == "set":
+            for piece in pieces if pool in self.pools else ():
+                self._place(piece, pool, low, journal)[:] = self._part(piece)
+            return Coded(stored, self._digests(pieces, made.decoded), set())
         digests, off_grid = [], set()
         for piece in pieces:
-            if op == "set":
-                part = values[piece.at : piece.at + piece.size]
-                if pool in self.pools:
-                    self._place(piece, pool, low, journal)[:] = part
-            elif self.decided.columns.op[piece.tensor] != EXACT or spec.role != "weights":
+            if self.decided.columns.op[piece.tensor] != EXACT or spec.role != "weights":
                 continue  # its exact value is stored besides what readers get
+            part = self._place(piece, pool, low, journal)
+            if self._set_grid(piece, part):
+                digests.append((piece.tensor, self._digest(piece.tensor, part, piece.first)))
             else:
-                part = self._place(piece, pool, low, journal)
-                if not self._set_grid(piece, part):
-                    off_grid.add(piece.tensor)
-                    continue
-            digests.append((piece.tensor, self._digest(piece, part)))
-        return Coded(None if is_empty else Chunk(pool, op, chunk, data), digests, off_grid)
+                off_grid.add(piece.tensor)
+        return Coded(stored, digests, off_grid)
 
     def _part(self, piece: Piece) -> Array:
         return self.asked.arrays[piece.tensor][piece.first : piece.first + piece.size]
@@ -164,8 +165,23 @@ class Coder:
             parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
         return parts
 
-    def _digest(self, piece: Piece, values: Array) -> np.uint64:
-        return digest_of(self.asked.layout.tensors[piece.tensor], values, piece.first)
+    def _digests(
+        self, pieces: Sequence[Piece], decoded: Iterable[tuple[int, Array]]
+    ) -> list[tuple[int, np.uint64]]:
+        """Return the digests of the pieces of a chunk, in parts, from what its frame decodes to."""
+        begins = np.array([piece.at for piece in pieces], np.int64)
+        ends = begins + np.array([piece.size for piece in pieces], np.int64)
+        digests = []
+        for start, values in decoded:
+            until = np.searchsorted(begins, start + values.size)
+            for piece in pieces[int(np.searchsorted(ends, start, "right")) : int(until)]:
+                low, high = max(piece.at, start), min(piece.at + piece.size, start + values.size)
+                part = values[low - start : high - start]
+                digests.append((piece.tensor, self._digest(piece.tensor, part, piece.first + low - piece.at)))
+        return digests
+
+    def _digest(self, tensor: int, values: Array, first: int) -> np.uint64:
+        return digest_of(self.asked.layout.tensors[tensor], values, first)
 
     def _set_grid(self, piece: Piece, out: Array) -> bool:
         """Set the track of a piece to its exact value, rounded; return whether that fits its grid."""

@@ -358,7 +358,7 @@ class Writer:
         try:
             while self._superseded:
                 node, why = self._superseded[-1].node, f"run {self.run} went on from an earlier state"
-                mark = RetiredRecord(node, why, utc_now(), markkeys.SUPERSEDED)
+                mark = RetiredRecord(node, why, utc_now(), markkeys.SUPERSEDED, self.run_id)
                 put_record(self.backend, mark.key(), mark.to_bytes())
                 self._superseded.pop()
         except LcstoreError as error:

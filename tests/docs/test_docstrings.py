@@ -12,6 +12,8 @@ from kit.pages import ROOT
 
 import lcstore
 from lcstore import LCCodec, Policy, Snapshot, Store
+from lcstore.exchange.benching import bench
+from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 
 #: What most deserves an example. Those of the methods go on from that of `Store`.
 SHOWN: dict[str, Any] = {
@@ -19,9 +21,13 @@ SHOWN: dict[str, Any] = {
     "LCCodec": LCCodec,
     "Policy": Policy,
     "Snapshot": Snapshot,
+    "LcstoreFileSystem": LcstoreFileSystem,
+    "export": lcstore.export,
+    "import_files": lcstore.import_files,
+    "bench": bench,
     **{
         name: getattr(Store, name)
-        for name in ("save", "restore", "resume", "read", "walk", "retain", "compact")
+        for name in ("save", "restore", "resume", "read", "walk", "zarr", "zarr_history", "retain", "compact")
     },
 }
 

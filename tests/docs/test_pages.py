@@ -22,6 +22,7 @@ PAGES = ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "d
 #: Pages whose blocks need a store of their own, or processes, and the tests that run them.
 ELSEWHERE = {
     "docs/copying.md": "tests/cli/test_copying_docs.py",
+    "docs/exchange.md": "tests/cli/test_exchange_docs.py",
     "docs/lightning.md": "tests/integrations/test_lightning.py",
     "docs/maintenance.md": "tests/cli/test_maintenance.py",
     "docs/quickstart.md": "tests/docs/test_quickstart.py",

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit import programs
 from kit.pages import ROOT, blocks_of
 
 import lcstore
@@ -79,14 +80,15 @@ def trained() -> np.ndarray:
 
 
 def test_the_loop_goes_on_where_it_was_told_to_end(folder):
-    process = start(folder, sys.executable, "train.py")
+    process = programs.start(folder / "train.py", cwd=folder)
     trains(folder)
-    process.send_signal(signal.SIGTERM)
-    status, said = ends(process)
-    assert (status, said) == (-signal.SIGTERM, "")
+    process.kill(signal.SIGTERM)
+    told = process.ended()
+    assert (told.returncode, told.stdout) == (-signal.SIGTERM, "")
     assert 0 <= latest(folder) < 199
     for _ in range(2):  # once it has come to its end, nothing more happens
-        assert ends(start(folder, sys.executable, "train.py")) == (0, "trained to the end\n")
+        told = programs.run(folder / "train.py", cwd=folder)
+        assert (told.returncode, told.stdout) == (0, "trained to the end\n")
         assert latest(folder) == 199
     with lcstore.open(folder / "runs/preemptible", "r") as store:
         assert np.array_equal(store.read("latest", "model/head.weight"), trained())

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from kit.pages import LOOP, ROOT, Block, blocks_of, run_blocks
+from kit import programs
+from kit.pages import LOOP, Block, blocks_of, run_blocks
 from typer.testing import CliRunner
 
 import lcstore
@@ -18,15 +16,10 @@ PAGE = "docs/quickstart.md"
 LOOPS = {block.words[0]: block for block in blocks_of(PAGE, "python") if LOOP in block.words}
 
 
-def start(folder: Path) -> subprocess.Popen[str]:
+def start(folder: Path, name: str) -> programs.Program:
     """Start the loop in a process of its own; on one thread, since others run tests beside."""
-    return subprocess.Popen(
-        [sys.executable, "train.py"],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
+    using = {"torch": programs.TORCH, "jax": ("jax",)}.get(name, ())
+    return programs.start(folder / "train.py", using=using, cwd=folder, env={"OMP_NUM_THREADS": "1"})
 
 
 def test_there_is_a_loop_for_each_library():
@@ -39,13 +32,11 @@ def test_a_loop_that_is_killed_goes_on(name, tmp_path, monkeypatch):
     if block.missing:
         pytest.skip(f"{block.missing} is not installed")
     (tmp_path / "train.py").write_text(block.code, encoding="utf-8")
-    with start(tmp_path) as process:
-        assert process.stdout is not None
+    with start(tmp_path, name) as process:
         last = next(line for line in process.stdout if line.startswith("step 30:"))
         process.kill()
     assert last
-    with start(tmp_path) as process:
-        assert process.stdout is not None
+    with start(tmp_path, name) as process:
         told = process.stdout.read().splitlines()
     assert process.returncode == 0
     resumed = int(told[0].removeprefix("resumed after step "))

@@ -15,6 +15,8 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut, needed, plan
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
 
+pytestmark = pytest.mark.once
+
 
 def bound(kept):
     return math.floor(math.log2(len(kept))) + 2

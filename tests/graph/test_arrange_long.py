@@ -13,6 +13,8 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import needed, plan
 from lcstore.graph.refs import ROOT, NodeName
 
+pytestmark = pytest.mark.once
+
 
 def everything(nodes):
     return set(nodes)

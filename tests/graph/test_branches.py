@@ -14,6 +14,8 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
 from lcstore.graph.sizes import Sizes
 
+pytestmark = pytest.mark.once
+
 ELEMENTS = 1_000_000
 
 

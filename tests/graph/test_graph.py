@@ -15,6 +15,8 @@ from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
 
+pytestmark = pytest.mark.once
+
 
 def node(name, base=ROOT, nbytes=1, *, step=0, run=1, run_id="r1", seq=0):
     return NodeName(step=step, run=run, run_id=run_id, seq=seq, node=name, base=base, nbytes=nbytes)

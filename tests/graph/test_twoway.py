@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.graph.refs import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
+
+pytestmark = pytest.mark.once
 
 
 def node(number: int, base: int, nbytes: int = 0) -> NodeName:

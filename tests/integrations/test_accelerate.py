@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from kit.pages import ROOT
+from kit import programs
 
 import lcstore
 from lcstore import InvalidInputError
@@ -74,15 +71,9 @@ def test_a_run_may_be_stopped_again_and_again(tmp_path):
 
 def test_a_run_that_is_killed_ends_as_one_that_was_not(tmp_path):
     def start(stop_at: int) -> int:
-        path = os.pathsep.join(map(str, [ROOT, Path(__file__).parent]))
-        command = [
-            sys.executable,
-            str(Path(__file__).with_name("accelerate_run.py")),
-            tmp_path / "run",
-            str(stop_at),
-        ]
-        env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(command, env=env, capture_output=True, timeout=120, check=False).returncode
+        script, using = Path(__file__).with_name("accelerate_run.py"), ("accelerate_run", *programs.TORCH)
+        env = {"OMP_NUM_THREADS": "1"}
+        return programs.run(script, tmp_path / "run", stop_at, using=using, env=env).returncode
 
     assert start(9) == -signal.SIGKILL
     with lcstore.open(tmp_path / "run", "r") as store:

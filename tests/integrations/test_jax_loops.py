@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kit.pages import LOOP, ROOT, blocks_of
+from kit import programs
+from kit.pages import LOOP, blocks_of
 
 import lcstore
 
@@ -55,9 +56,8 @@ def until(step: int, code: str) -> str:
 
 def start(folder: Path, code: str) -> int:
     (folder / "train.py").write_text(code, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", "train.py"]
-    return subprocess.run(command, cwd=folder, env=environment, check=False, timeout=240).returncode
+    using = ("jax", "flax.linen", "flax.nnx", "optax")
+    return programs.run(folder / "train.py", using=using, cwd=folder, quiet=True).returncode
 
 
 def params_of(url: Path) -> dict[str, np.ndarray]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import programs
 
 import lcstore
 from lcstore import CheckpointManager, InvalidInputError, StorageError
@@ -47,10 +46,9 @@ def interrupted(callback, epoch: int = 4, batch: int = 3) -> None:
 
 
 def run(url: Path, *how: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-W", "ignore", str(TRAINING), str(url), *how]
     # On one thread, so that sums are in one order.
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+    env = {"OMP_NUM_THREADS": "1"}
+    return programs.run(TRAINING, url, *how, using=("keras_training",), env=env, quiet=True)
 
 
 def test_a_run_that_is_killed_ends_where_one_that_is_not_ends(tmp_path):

@@ -6,13 +6,12 @@ import argparse
 import os
 import pickle
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter, OrderedDict
 from pathlib import Path
 
 import pytest
+from kit import programs
 from kit.pages import blocks_of, run_blocks
 
 import lcstore
@@ -27,6 +26,8 @@ pytestmark = [
 ]
 
 LOOP = Path(__file__).with_name("lightning_loop.py")
+#: What its loop imports, and what Lightning imports besides once it trains.
+USING = ("lightning_loop", *programs.TORCH, "lcstore.integrations.lightning_session")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,8 +78,7 @@ def named(path) -> str:
 
 def start(folder: Path, policy: str, *, background: bool, kill_at: int = -1) -> int:
     given = [folder / "store", folder / "ckpt", policy, background, kill_at, folder / "end.pt"]
-    command = [sys.executable, str(LOOP), *map(str, given)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    ran = programs.run(LOOP, *given, using=USING)
     assert ran.returncode in (0, -signal.SIGKILL), ran.stderr
     return ran.returncode
 
@@ -388,7 +388,7 @@ def test_at_the_end_of_a_program_all_is_saved_and_named(tmp_path):
         "    session.save({'global_step': step, 'w': torch.ones(8)}, f'{sys.argv[1]}/{step}.ckpt', {})\n"
         "session.remove(sys.argv[1] + '/0.ckpt', print)\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=120)
+    assert programs.run(code, tmp_path, using=USING).returncode == 0
     assert [path.name for path in tmp_path.glob("*.ckpt")] == ["1.ckpt"]
     with lcstore.open(tmp_path / "store", "r") as store:
         assert store.steps() == [1]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
-from kit.pages import ROOT
+from kit import programs
 
 import lcstore
 from lcstore import InvalidInputError, StorageError
@@ -75,10 +72,9 @@ def interrupted(folder: Path, at: int, callback: LcstoreCallback, **options):
 
 
 def start(folder: Path, policy: str, ends: str, at: int) -> int:
-    command = [sys.executable, str(Path(__file__).with_name("trainer_run.py")), folder, policy, ends, str(at)]
-    path = os.pathsep.join(map(str, [ROOT, Path(__file__).parent]))
-    env = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=env, capture_output=True, timeout=120, check=False).returncode
+    script, using = Path(__file__).with_name("trainer_run.py"), ("trainer_run", *programs.TORCH)
+    env = {"OMP_NUM_THREADS": "1"}
+    return programs.run(script, folder, policy, ends, at, using=using, env=env).returncode
 
 
 def test_a_run_that_is_killed_ends_as_one_that_was_not(tmp_path, whole):

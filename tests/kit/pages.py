@@ -15,7 +15,7 @@ ROOT = Path(lcstore.__file__).parents[1]
 _FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 #: Words after a fence's language: what a block needs, and that it is a loop which may be killed at any time.
-LIBRARIES = ("torch", "torchdata", "jax", "flax", "optax", "keras", "transformers", "accelerate")
+LIBRARIES = ("torch", "torchdata", "jax", "flax", "optax", "keras", "transformers", "accelerate", "xarray")
 LOOP = "loop"
 
 

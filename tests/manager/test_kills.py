@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from kit import programs
 
 KILLED = Path(__file__).with_name("killed.py")
 
 
 def killed(url: Path, kills: int, seed: int, how: str) -> int:
     """Kill a loop so many times; return how many steps it was told were saved."""
-    command = [sys.executable, str(KILLED), str(url), str(kills), str(seed), how]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = programs.run(KILLED, url, kills, seed, how)
     assert result.returncode == 0, result.stdout + result.stderr
     found = re.search(r"(\d+) kills, (\d+) acknowledged", result.stdout)
     assert found is not None

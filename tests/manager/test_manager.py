@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kit import programs
 from loop import trained
 
 import lcstore
@@ -223,6 +225,25 @@ def test_what_is_not_kept_is_let_go_of_beside_the_loop():
         assert all(manager.restore(step)["epoch"] == step for step in manager.all_steps())
 
 
+@pytest.mark.parametrize(
+    ("metrics", "said"), [({"loss": 1.0}, "failed.* there are: 'loss'"), (None, "no state has the metric")]
+)
+def test_a_metric_that_no_state_has_is_told_in_the_log(metrics, said, caplog):
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=1, keep="latest:1 | best:2:los", grace=0) as manager:
+        for step in range(4):
+            manager.save(step, state(step), metrics=metrics)
+        for _ in range(2):
+            manager.wait_until_finished()
+            manager._tending.finish()
+            manager._tending._next = 0
+            manager._tending.begin()
+        manager._tending.finish()
+        assert manager.all_steps() == ([0, 1, 2, 3] if metrics else [3])
+    told = [record.getMessage() for record in caplog.records if re.search(said, record.getMessage())]
+    assert len(told) >= 1 if metrics else len(told) == 1
+
+
 def test_notice_by_a_function_commits_every_bit_of_the_next_step():
     told = []
     with CheckpointManager(MemoryBackend.fresh(), every=100, preempted=lambda: bool(told)) as manager:
@@ -315,6 +336,8 @@ def test_managers_that_are_open_beside_each_other_all_hear_the_signal(order, tol
 def run(
     url: Path, how: str, at: int, steps: int = 20, before: Sequence[str] = ()
 ) -> subprocess.CompletedProcess[str]:
+    if not before:
+        return programs.run(LOOP, url, steps, how, at)
     command = [*before, sys.executable, str(LOOP), str(url), str(steps), how, str(at)]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kit import programs
 
 import lcstore
 
@@ -19,23 +19,16 @@ TOGETHER = Path(__file__).with_name("together.py")
 
 def together(url: Path, steps: int, told_at: int = -1) -> list[tuple[int, str]]:
     """Run two processes; return the status and the words of each."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(TOGETHER), str(url), str(rank), str(steps), str(told_at)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        ended = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
+    using = (*programs.TORCH, "torch.distributed.algorithms.join")
+    with ExitStack() as stack:
+        started = [
+            stack.enter_context(programs.start(TOGETHER, url, rank, steps, told_at, using=using))
+            for rank in range(2)
+        ]
+        ended = [program.ended() for program in started]
     return [
-        (process.returncode, out if process.returncode in (0, -signal.SIGTERM) else out + err)
-        for process, (out, err) in zip(processes, ended, strict=True)
+        (each.returncode, each.stdout + each.stderr * (each.returncode not in (0, -signal.SIGTERM)))
+        for each in ended
     ]
 
 

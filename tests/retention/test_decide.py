@@ -15,6 +15,8 @@ from lcstore.retention.keep import BestN, Budget, EveryNSeconds, EveryNSteps, La
 from lcstore.retention.modify import ExactOnly, Strip
 from lcstore.retention.spaced import LogSpaced
 
+pytestmark = pytest.mark.once
+
 
 def kept_steps(rule, candidates):
     return steps_of(decide(rule, candidates).kept, candidates)
@@ -97,6 +99,12 @@ def test_a_metric_still_missing_beside_other_rules_is_a_note():
     assert decision.notes == (
         "BestN(2, 'loss') names no state: no state has the metric 'loss'; the metrics there are: none",
     )
+
+
+@pytest.mark.parametrize("rule", [LatestN(1) | BestN(3, "los"), BestN(1, "loss") | BestN(1, "3")])
+def test_a_metric_of_another_name_takes_nothing_away(rule):
+    with pytest.raises(InvalidInputError, match=r"'(los|3)'\) names no state.* metrics there are: 'loss'"):
+        decide(rule, with_loss(1.0, 2.0))
 
 
 @pytest.mark.parametrize("rule", [Pinned(), Tagged("gold"), EveryNSteps(10, offset=99), Pinned() | Tagged()])

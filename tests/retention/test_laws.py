@@ -18,6 +18,8 @@ from lcstore.retention.choice import decide
 from lcstore.retention.keep import EveryNSeconds, EveryNSteps
 from lcstore.retention.spaced import LogSpaced
 
+pytestmark = pytest.mark.once
+
 
 def decision_of(rule, candidates):
     try:

@@ -26,7 +26,7 @@ from lcstore.testing import Crash, Fault, FaultBackend
 from lcstore.write.saveinfo import SaveInfo
 
 #: A restore may get around what a fault damaged, and says so.
-pytestmark = pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")]
 
 ALL = ("put", "get", "list", "delete", "size", "created")
 #: What may go wrong, with the operations that it may happen to.

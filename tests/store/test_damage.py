@@ -19,6 +19,8 @@ from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.once
+
 #: Objects of the small store.
 OBJECTS = 15
 

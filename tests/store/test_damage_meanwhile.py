@@ -27,6 +27,7 @@ from lcstore.storage.memory import MemoryBackend
 
 #: A reader that gets around damage, and a writer that stands on it, say so.
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning"),
     pytest.mark.filterwarnings("ignore::lcstore.errors.DamageWarning"),
 ]

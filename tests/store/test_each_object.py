@@ -22,6 +22,8 @@ from lcstore.format import keys
 from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.once
+
 SAVES = 60
 #: What is stored besides is the default; anchors come sooner, so that several lie among sixty saves.
 DURABILITY = lcstore.Durability(anchor_every=12)

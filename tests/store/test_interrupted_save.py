@@ -11,6 +11,8 @@ from lcstore import LcstoreError, StorageError, UnknownOutcomeError
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Crash, FaultBackend, every_point
 
+pytestmark = pytest.mark.once
+
 KINDS = ["crash_before", "crash_after", "eio", "enospc", "lost_reply", "lost_request"]
 
 

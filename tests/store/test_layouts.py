@@ -18,6 +18,8 @@ from lcstore.index.standing import is_taken_away
 from lcstore.storage.memory import MemoryBackend
 from lcstore.write import writer
 
+pytestmark = pytest.mark.once
+
 
 def state(number: int, tensors: int = 1) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(number)

@@ -15,7 +15,7 @@ from meetings import Meeting, at_work, collecting, compacting, pinning, reading,
 from lcstore import ConflictError, CorruptionError, NotFoundError
 from lcstore.write.written import Written
 
-pytestmark = pytest.mark.unprotected
+pytestmark = [pytest.mark.once, pytest.mark.unprotected]
 
 TOO_LATE = (NotFoundError, CorruptionError)
 

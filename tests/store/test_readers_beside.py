@@ -16,7 +16,7 @@ from lcstore.format import keys
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
 
-pytestmark = pytest.mark.unprotected
+pytestmark = [pytest.mark.once, pytest.mark.unprotected]
 
 STEPS = 9
 

@@ -22,6 +22,8 @@ from lcstore.format import keys
 from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.once
+
 STEPS = 6
 CHUNK = 4096
 

@@ -27,7 +27,7 @@ from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import Crash, Fault, FaultBackend
 
 #: A restore may get around damage, and says so.
-pytestmark = pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
+pytestmark = [pytest.mark.once, pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")]
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from states import same
 import lcstore
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.once
+
 
 def astray(saves=6):
     backend = MemoryBackend.fresh()
@@ -39,6 +41,33 @@ def test_the_run_that_went_astray_may_be_let_go_of():
             store.collect()
         assert same(store.restore(3)["model"], store.restore()["model"])
         assert store.steps() == [3]
+        assert store.verify(level="decode").ok
+
+
+def test_what_a_fork_took_the_place_of_is_protected_again_once_the_fork_is_let_go_of():
+    backend, nodes = astray()
+    with lcstore.open(backend, grace=0) as store:
+        store.rewind(2)
+        for step in (3, 4):
+            store.save(step, state(30 + step))
+        store.rewind(nodes[1])  # and a second one, which took the place of both
+        store.save(9, state(9))
+    with lcstore.open(backend, grace=0) as store:
+        store.retire_run(3, run_is_dead=True, dry_run=True)
+        assert nodes[5] in store._index.marks.superseded
+        report = store.retire_run(3, run_is_dead=True)
+        # The first fork is still there, and has the place of what came after step 2.
+        assert not [note for note in report.notes if "run 1" in note]
+        assert store._index.marks.superseded == frozenset(nodes[3:]) | {report.retired[0].node}
+        report = store.retire_run(2, run_is_dead=True)
+        assert [note for note in report.notes if "step 5 stays as the latest of run 1 again" in note]
+        assert store.latest_step() == 5
+        with pytest.raises(lcstore.InvalidInputError, match="latest state of run 1"):
+            store.retire(5)
+        assert store.retain("every:2").kept == (0, 2, 4, 5)
+        for _ in range(2):
+            store.collect()
+        assert store.steps() == [0, 2, 4, 5]
         assert store.verify(level="decode").ok
 
 

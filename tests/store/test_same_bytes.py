@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from kit import programs
 from states import leaves
 
 import lcstore
@@ -19,9 +18,7 @@ SCRIPT = Path(__file__).parent / "writer_process.py"
 
 
 def write(url: Path, diary: Path, saves: int, back: int, kill_at: int | None) -> None:
-    command = [sys.executable, str(SCRIPT), str(url), str(diary), str(saves), str(back)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
-        assert child.stdout is not None
+    with programs.start(SCRIPT, url, diary, saves, back, using=("conftest",)) as child:
         for line in child.stdout:
             if kill_at is not None and int(line) >= kill_at:
                 child.kill()

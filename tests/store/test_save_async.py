@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-import subprocess
-import sys
 import threading
 import time
 import warnings
 
 import numpy as np
 import pytest
+from kit import programs
 
 import lcstore
 from lcstore import BesideWarning, ClosedError, InvalidInputError, StorageError
@@ -286,16 +285,14 @@ if sys.argv[3] == "error":
 
 @pytest.mark.parametrize("end", ["quiet", "error"])
 def test_a_save_under_way_is_finished_at_the_end_of_the_program(tmp_path, end):
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "run"), "3", end]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    ran = programs.run(PROGRAM, tmp_path / "run", 3, end)
     assert (ran.returncode, ran.stdout.split()) == (int(end == "error"), ["0", "1", "2"]), ran.stderr
     assert lcstore.open(tmp_path / "run", "r").restore()["epoch"] == 2
 
 
 @pytest.mark.parametrize("after", [0.0, 0.01, 0.02, 0.03, 0.05])
 def test_a_killed_program_loses_no_save_that_was_acknowledged(tmp_path, after):
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "run"), "1000", "quiet"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+    with programs.start(PROGRAM, tmp_path / "run", 1000, "quiet") as running:
         told = [running.stdout.readline() for _ in range(3)]
         time.sleep(after)
         running.kill()

@@ -7,6 +7,8 @@ from hypothesis import HealthCheck, settings
 from machine import History
 from machine_upkeep import Kept
 
+pytestmark = pytest.mark.once
+
 _QUIET = {"deadline": None, "suppress_health_check": list(HealthCheck)}
 
 TestHistory = History.TestCase

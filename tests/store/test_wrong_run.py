@@ -16,6 +16,8 @@ import lcstore
 from lcstore import ConflictError, InvalidInputError, NotFoundError
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.once
+
 
 def two_loops(saves: int = 4) -> tuple[MemoryBackend, list[str]]:
     """Two runs, each from its own root, one step at a time; and the nodes of the second, the wrong one."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from broken_stores import BROKEN, LOOKS
 
-pytestmark = pytest.mark.unprotected
+pytestmark = [pytest.mark.once, pytest.mark.unprotected]
 
 
 @pytest.mark.parametrize("name", LOOKS)

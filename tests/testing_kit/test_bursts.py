@@ -13,6 +13,8 @@ from lcstore.errors import StorageError, UnknownOutcomeError
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend
 
+pytestmark = pytest.mark.once
+
 
 def refused(call):
     try:

@@ -8,7 +8,7 @@ from kit import explore
 
 from lcstore.maintain.collect import Collector
 
-pytestmark = pytest.mark.unprotected
+pytestmark = [pytest.mark.once, pytest.mark.unprotected]
 
 
 @pytest.mark.soak

@@ -19,6 +19,8 @@ from lcstore.errors import NotFoundError
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
 
+pytestmark = pytest.mark.once
+
 KEYS = ["a/x", "a/y", "b/x"]
 OPERATIONS = [
     *((name, key) for name in ("put", "delete", "get") for key in KEYS),

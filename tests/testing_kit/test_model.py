@@ -10,6 +10,8 @@ from runs import base, opened, state
 from lcstore.format import keys
 from lcstore.storage.memory import MemoryBackend
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def start():

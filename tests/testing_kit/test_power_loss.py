@@ -15,7 +15,7 @@ from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
 from lcstore.testing import Crash
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="simulated on Linux only")
+pytestmark = [pytest.mark.once, pytest.mark.skipif(sys.platform != "linux", reason="simulated on Linux only")]
 
 SEEDS = range(400)
 

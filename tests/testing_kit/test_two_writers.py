@@ -6,6 +6,8 @@ import pytest
 from kit import Scene, check_store, explore, replay
 from runs import Base, base, opened, state
 
+pytestmark = pytest.mark.once
+
 #: Seconds, on a machine that does much else. Actors who wait for each other are noticed soon, by the kit.
 LONGEST = 7200
 

@@ -1,0 +1,160 @@
+"""``lcstore import`` and ``lcstore export``: files of other tools to states of a store, and back."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lcstore.terminal.answer import Answer, answering
+from lcstore.terminal.arguments import (
+    AsJson,
+    AtState,
+    FileFormat,
+    FileOptions,
+    Files,
+    Glob,
+    Options,
+    Pairs,
+    StepsFrom,
+    state_of,
+    storage_options,
+)
+from lcstore.terminal.table import Table, counted, size
+
+if TYPE_CHECKING:
+    from lcstore.exchange.exporting import ExportReport
+    from lcstore.exchange.importing import ImportReport
+
+_MOST_SHOWN = 3
+
+
+def import_(
+    files: Files,
+    url: Annotated[str, typer.Argument(metavar="URL", help="The store; made if there is none.")],
+    step: Annotated[int | None, typer.Option("--step", min=0, help="The step, of a single file.")] = None,
+    steps_from: StepsFrom = None,
+    format: FileFormat = None,
+    under: Annotated[
+        str | None, typer.Option("--under", metavar="NAME", help="Have the tree of a file below a name.")
+    ] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", help="lossless, high, balanced or small; or a policy file.")
+    ] = "balanced",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing: show what would be done.")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Threads to code with; one per core if not given.")
+    ] = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+    file_options: FileOptions = None,
+) -> None:
+    """Have checkpoint files become states of a store, in the order of the steps in their names.
+
+    Each is stored as a delta to the one before. Files whose states are there are passed over, so it may be
+    stopped at any time and run again. Nothing is taken away, from the store or of the files, and nothing in a
+    file is run.
+    """
+    options_of_files = storage_options(file_options, None)
+    with answering(url, as_json, options, pairs) as answer:
+        from lcstore.exchange.importing import import_files
+
+        answer.next = ""
+        with answer.progress() as on_progress:
+            report = import_files(
+                files,
+                url,
+                step=step,
+                steps_from=steps_from,
+                format=format,
+                under=under,
+                policy=policy,
+                dry_run=dry_run,
+                threads=threads,
+                storage_options=answer.storage_options,
+                file_options=options_of_files,
+                on_progress=on_progress,
+            )
+        answer.give(report, _imported(answer, report))
+
+
+def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
+    numbers = ("step", "bytes", "stored")
+    shown = Table("step", "file", "format", "bytes", "", "stored", right=numbers, spare=("format",))
+    for one in report.files:
+        now = size(one.bytes_stored) if one.bytes_stored else ""
+        shown.row(one.step, one.url, one.format, size(one.nbytes), one.outcome, now)
+    yield shown
+    new = [one for one in report.files if one.outcome != "there"]
+    nbytes = sum(one.nbytes for one in new)
+    there = len(report.files) - len(new)
+    passed = f"; {there} are there already" if there else ""
+    if report.dry_run:
+        yield f"Nothing was changed. Without --dry-run: {counted(len(new), 'file')}, {size(nbytes)}{passed}."
+        return
+    if not new:
+        yield f"Nothing to import: {counted(there, 'file')} {'is' if there == 1 else 'are'} there already."
+        return
+    stored = sum(one.bytes_stored for one in new)
+    yield f"Imported: {counted(len(new), 'file')}, {size(nbytes)}, stored in {size(stored)}{passed}."
+    yield f"To look at them: lcstore ls {answer.quoted}"
+
+
+def export(
+    target: Annotated[
+        str, typer.Argument(metavar="URL[@STEP]", help="A store; a step of it, latest, a tag or a node's id.")
+    ],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="Where to: a path, or any URL that fsspec opens.")
+    ],
+    glob: Glob = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="safetensors, torch, npz or zarr; by the ending of FILE if not given."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Take the place of what is there.")] = False,
+    at: AtState = None,
+    as_json: AsJson = False,
+    options: Options = None,
+    pairs: Pairs = None,
+    file_options: FileOptions = None,
+) -> None:
+    """Write a state to a file: .safetensors, .pt, .npz or .zarr; the latest, if no step is named.
+
+    Tensors are called by their names, joined with dots: with 'model/**' as model.load_state_dict has them.
+    Plain values and nesting are kept beside them, so that lcstore import gives the whole state back.
+    """
+    url, named = state_of(target, at)
+    options_of_file = storage_options(file_options, None)
+    with answering(url, as_json, options, pairs) as answer:
+        from lcstore.exchange.exporting import export as export_state
+
+        with answer.store() as store:
+            snapshot = store.at(named)
+            answer.next = ""
+            with answer.progress() as on_progress:
+                report = export_state(
+                    snapshot,
+                    file,
+                    names=glob,
+                    format=format,
+                    overwrite=overwrite,
+                    storage_options=options_of_file,
+                    on_progress=on_progress,
+                )
+        answer.give(report, _exported(report))
+
+
+def _exported(report: ExportReport) -> Iterator[str]:
+    values = f" and {counted(report.values, 'plain value')}" if report.values else ""
+    tensors = f"{counted(report.tensors, 'tensor')}, {size(report.nbytes)}"
+    yield f"Exported: step {report.step} to {shlex.quote(report.url)}, as {report.format}: {tensors}{values}."
+    if report.ties and report.format != "torch":
+        shown = ", ".join(f"{key} is {first}" for key, first in [*report.ties.items()][:_MOST_SHOWN])
+        more = ", ..." if len(report.ties) > _MOST_SHOWN else ""
+        yield f"Tied tensors are written once: {shown}{more}"

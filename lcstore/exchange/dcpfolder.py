@@ -1,0 +1,100 @@
+"""Folders of ``torch.distributed.checkpoint``, read by one process, whole.
+
+Torch reads two things in them by running whatever a pickle says: the metadata, and plain values. Here both
+are looked at first, and have to be data alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import pickle
+from typing import Any, Final
+
+from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.exchange.heldstate import Held
+from lcstore.exchange.torchfile import load_data, refusal, torch_for
+
+_METADATA: Final = ".metadata"
+_DCP: Final = "torch.distributed.checkpoint"
+#: What metadata is made of, besides all that a module of torch defines for it.
+_ALSO: Final = frozenset(
+    {
+        (f"{_DCP}.filesystem", "_StorageInfo"),
+        ("torch", "Size"),
+        ("torch.serialization", "_get_layout"),
+        ("collections", "OrderedDict"),
+        ("pathlib", "PosixPath"),
+        ("pathlib", "WindowsPath"),
+        ("pathlib._local", "PosixPath"),
+        ("pathlib._local", "WindowsPath"),
+    }
+)
+
+
+def read_dcp(path: str, where: str) -> Held:
+    """Return what a folder holds, tensors put together of their shards.
+
+    Raises
+    ------
+    InvalidInputError
+        It holds objects that are no data.
+    CorruptionError
+        It is no such folder, or damaged.
+    """
+    torch = torch_for(where)
+    planner = importlib.import_module(f"{_DCP}.default_planner")
+    loader = importlib.import_module(f"{_DCP}.state_dict_loader")
+
+    class Planner(planner._EmptyStateDictLoadPlanner):  # type: ignore[misc, name-defined]
+        """Makes the state of what the metadata says, and takes plain values for nothing but data."""
+
+        def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
+            data = io.BytesIO()
+            torch.save(load_data(torch, value, where), data)
+            data.seek(0)
+            super().load_bytes(read_item, data)
+
+    dcp = importlib.import_module(_DCP)
+    state: dict[str, Any] = {}
+    try:
+        with open(f"{path}/{_METADATA}", "rb") as file:
+            _Metadata(file, torch, where).load()
+        loader._load_state_dict(
+            state, storage_reader=dcp.FileSystemReader(path), planner=Planner(), no_dist=True
+        )
+    except LcstoreError:
+        raise
+    except (Exception, dcp.CheckpointException) as error:
+        # One error for each process, of which there is one here: what it met, and where.
+        failures = [one for one, *_ in getattr(error, "failures", {}).values()]
+        met = failures[0] if failures else error
+        if isinstance(met, LcstoreError):
+            raise met from error
+        said = str(met).strip().split("\n", 1)[0]
+        message = f"{where} is no whole folder of {_DCP}: {type(met).__name__}: {said:.200}"
+        raise CorruptionError(message) from error
+    return Held(state)
+
+
+class _Metadata(pickle.Unpickler):
+    """Reads metadata, and refuses whatever would make anything else of it."""
+
+    def __init__(self, file: Any, torch: Any, where: str) -> None:
+        super().__init__(file)
+        self._torch = torch
+        self._where = where
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Return what metadata is made of; `InvalidInputError` for anything else."""
+        found = None
+        if module == f"{_DCP}.metadata" and "." not in name:
+            found = getattr(importlib.import_module(module), name, None)
+            found = found if isinstance(found, type) and found.__module__ == module else None
+        elif module == "torch" and isinstance(getattr(self._torch, name, None), self._torch.dtype):
+            found = getattr(self._torch, name)
+        elif (module, name) in _ALSO:
+            found = super().find_class(module, name)
+        if found is None:
+            raise refusal(f"{module}.{name}", self._where)
+        return found

@@ -1,0 +1,147 @@
+"""A state to a file of another tool."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+from lcstore.errors import InvalidInputError
+from lcstore.exchange.newfile import new_file, new_folder
+from lcstore.exchange.npzfile import write_npz
+from lcstore.exchange.outgoing import Outgoing, outgoing
+from lcstore.exchange.tensorfile import write_safetensors
+from lcstore.exchange.torchfile import write_torch
+from lcstore.exchange.zarrfolder import write_zarr
+from lcstore.read.snapshot import Snapshot
+from lcstore.storage.survey import OnProgress
+
+_FILES: Final[dict[str, Callable[[IO[bytes], Outgoing], None]]] = {
+    "safetensors": write_safetensors,
+    "torch": write_torch,
+    "npz": write_npz,
+}
+_ZARR: Final = "zarr"
+#: What a state can be exported to.
+FORMATS: Final = (*_FILES, _ZARR)
+_ENDINGS: Final = {
+    ".safetensors": "safetensors",
+    ".npz": "npz",
+    ".zarr": _ZARR,
+    **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), "torch"),
+}
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written.
+
+    Attributes
+    ----------
+    url, format
+        Where to, and how.
+    step, node
+        The state.
+    tensors, values
+        How many tensors, and how many plain values beside them.
+    nbytes
+        Bytes of the tensors.
+    ties
+        Further keys of tensors that have several, each with the key under which the tensor is written.
+    """
+
+    url: str
+    format: str
+    step: int
+    node: str
+    tensors: int
+    values: int
+    nbytes: int
+    ties: dict[str, str]
+
+
+def export(
+    snapshot: Snapshot,
+    url: str | os.PathLike[str],
+    *,
+    names: str | Sequence[str] | None = None,
+    format: str | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> ExportReport:
+    """Write a state to a file that other tools read: safetensors, torch, npz, or a folder of Zarr.
+
+    The file has its name once it is whole. Tensors are called by the parts of their names, joined with dots,
+    without what all that `names` asks for begins with: ``names="model/**"`` writes the keys that
+    ``model.load_state_dict`` takes. Plain values, nesting and the libraries of tensors are written as well
+    (in the metadata), so that importing the file gives the same state.
+
+    Parameters
+    ----------
+    snapshot
+        ``store[step]``, or ``store.at("best:loss")``.
+    url
+        A local path, or any URL that fsspec opens.
+    names
+        What to write, as for `Store.restore`; everything if not given.
+    format
+        ``"safetensors"``, ``"torch"``, ``"npz"`` or ``"zarr"``; told by the ending of `url` if not given.
+    overwrite
+        Take the place of a file that is there.
+    storage_options
+        Passed on to the target.
+    on_progress
+        Called with "export", how many tensors are written, and how many there are.
+
+    Raises
+    ------
+    InvalidInputError
+        Nothing tells the format, or it has no place for something in the state.
+    NotFoundError
+        One of `names` matches nothing.
+    ConflictError
+        There is something at `url` already.
+    StorageError
+        The target failed.
+
+    Examples
+    --------
+    >>> report = lcstore.export(store[10], "step10.npz", names="model")
+    >>> report.tensors
+    1
+    >>> np.load("step10.npz")["weight"].shape
+    (64, 64)
+    """
+    text = os.fspath(url)
+    named = format_of(text) if format is None else format
+    if named not in FORMATS:
+        told = f"the ending of {text} tells no format" if format is None else f"format is {format!r:.40}"
+        raise InvalidInputError(f"{told}: it is one of {', '.join(FORMATS)}")
+    wanted = names if names is None or isinstance(names, str) else [*names]
+    out = outgoing(snapshot, wanted, dotted=named != _ZARR, on_progress=on_progress)
+    if named == _ZARR:
+        with new_folder(text, storage_options, last="zarr.json", overwrite=overwrite) as folder:
+            write_zarr(folder, out)
+    else:
+        with new_file(text, storage_options, overwrite=overwrite) as file:
+            _FILES[named](file, out)
+    manifest = out.manifest
+    return ExportReport(
+        url=text,
+        format=named,
+        step=snapshot.step,
+        node=snapshot.node,
+        tensors=len(out.places),
+        values=len(manifest.leaves),
+        nbytes=out.nbytes,
+        ties=out.ties,
+    )
+
+
+def format_of(url: str) -> str | None:
+    """Return the format that the ending of a URL tells; None where it tells none."""
+    found = re.search(r"\.\w+$", url.rstrip("/"))
+    return _ENDINGS.get(found[0].lower()) if found else None

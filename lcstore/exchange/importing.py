@@ -1,0 +1,263 @@
+"""Files of other tools to states of a store."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
+from lcstore.exchange.dcpfolder import read_dcp
+from lcstore.exchange.heldstate import Held
+from lcstore.exchange.npzfile import read_npz
+from lcstore.exchange.orbaxfolder import read_orbax
+from lcstore.exchange.sources import Source, sources
+from lcstore.exchange.steps import step_in
+from lcstore.exchange.tensorfile import read_safetensors
+from lcstore.exchange.torchfile import read_torch
+from lcstore.exchange.trainerfolder import read_folder
+from lcstore.exchange.zarrfolder import read_zarr
+from lcstore.format.labels import check_step
+from lcstore.format.policyfile import PolicyLike
+from lcstore.index.states import Listed
+from lcstore.storage.backend import Backend
+from lcstore.storage.survey import OnProgress
+from lcstore.store.opening import open_store
+from lcstore.store.store import Store
+
+#: In the metadata of a state: what it was imported from.
+_IMPORTED: Final = "imported"
+#: What became of a file: a state as an anchor or a delta, or it is one already, or it would become one.
+Outcome: TypeAlias = Literal["anchor", "delta", "there", "to import"]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A file, and what became of it.
+
+    Attributes
+    ----------
+    url, format, nbytes
+        The file or folder.
+    step
+        The step of its state.
+    outcome
+        ``"anchor"`` or ``"delta"``: it was imported so. ``"there"``: its state was there already.
+        ``"to import"``: it was only looked at.
+    bytes_stored
+        What its state takes in the store; 0 where it was not imported now.
+    """
+
+    url: str
+    format: str
+    nbytes: int
+    step: int
+    outcome: Outcome
+    bytes_stored: int = 0
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What was imported.
+
+    Attributes
+    ----------
+    url
+        The store.
+    files
+        Each file, in the order of the steps.
+    dry_run
+        Whether nothing was done.
+    """
+
+    url: str
+    files: tuple[Imported, ...]
+    dry_run: bool
+
+
+def import_files(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    url: str | os.PathLike[str] | Backend,
+    *,
+    step: int | None = None,
+    steps_from: str | None = None,
+    format: str | None = None,
+    under: str | None = None,
+    policy: PolicyLike = "balanced",
+    dry_run: bool = False,
+    threads: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    file_options: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> ImportReport:
+    """Have checkpoint files become states of a store, in the order of their steps.
+
+    Each goes on from the one before, as the saves of a run do. A file whose state is there already is passed
+    over: name, size and time of change are kept in the metadata of a state. So this may be interrupted and
+    called again, and called again when there are more files. Nothing in a file is ever run.
+
+    Parameters
+    ----------
+    files
+        Paths, globs and URLs of files, of folders that are a checkpoint, and of folders of such.
+    url
+        The store, as for `lcstore.open`; made if there is none.
+    step
+        The training step, of a single file.
+    steps_from
+        A regular expression that finds the step in the path of a file, as its first group.
+    format
+        What all of the files are; told by names if not given.
+    under
+        A name to have the tree of a file below: with ``"model"``, ``fc.weight`` becomes
+        ``model/fc.weight``.
+    policy, threads, storage_options
+        As for `lcstore.open`.
+    dry_run
+        Read nothing but names and sizes; only say what would be done.
+    file_options
+        Passed on to where the files are.
+    on_progress
+        Called with "import", how many files are done, and how many there are; and as by `Store.save`.
+
+    Raises
+    ------
+    NotFoundError
+        There is no such file, or no checkpoint among them.
+    InvalidInputError
+        Nothing tells step or format, two files are of one step, or a file holds what no store does.
+    CorruptionError
+        A file is damaged, or not what its name says. Those before it are imported.
+    ConflictError
+        The store has later steps: what is imported last would be taken for the latest.
+
+    Examples
+    --------
+    >>> lcstore.export(store[10], "files/step10.npz").step
+    10
+    >>> lcstore.export(store[20], "files/step20.npz").step
+    20
+    >>> report = lcstore.import_files("files", "runs/imported")
+    >>> [(one.step, one.outcome) for one in report.files]
+    [(10, 'anchor'), (20, 'delta')]
+    """
+    given = [files] if isinstance(files, str | os.PathLike) else [*files]
+    found = by_step(sources(given, format, file_options), step, steps_from)
+    mode: Literal["r", "a"] = "r" if dry_run else "a"
+    try:
+        store = open_store(url, mode, policy=policy, storage_options=storage_options, threads=threads)
+    except NotFoundError:
+        if not dry_run:
+            raise
+        return ImportReport(os.fspath(url), tuple([_seen(*one) for one in found.items()]), True)  # type: ignore[arg-type]
+    with store:
+        states = store.states(retired=True) if store.latest_step() is not None else []
+        there = {_mark(state.step, state.info.metadata.get(_IMPORTED)) for state in states if state.info}
+        new = {at: source for at, source in found.items() if _mark(at, _about(source)) not in there}
+        _check_later(store, states, new)
+        done: dict[int, Imported] = {
+            at: _seen(at, source, "to import" if at in new else "there") for at, source in found.items()
+        }
+        if new and not dry_run:
+            _go_on(store, states)
+            for count, (at, source) in enumerate(new.items(), 1):
+                done[at] = _import(store, at, source, under, on_progress)
+                if on_progress is not None:
+                    on_progress("import", count, len(new))
+        return ImportReport(store.url, tuple(done.values()), dry_run)
+
+
+def by_step(found: Sequence[Source], step: int | None, regex: str | None) -> dict[int, Source]:
+    """Return files by their steps, which rise."""
+    if step is not None and len(found) != 1:
+        raise InvalidInputError(f"{len(found)} files cannot be of one step: --steps-from REGEX says theirs")
+    by_step: dict[int, list[Source]] = defaultdict(list)
+    for source in found:
+        at = step_in(source.url, regex) if step is None else check_step(step)
+        by_step[at].append(source)
+    for at, some in by_step.items():
+        if len(some) > 1:
+            raise InvalidInputError(
+                f"{some[0].url} and {some[1].url} are both of step {at}: name one of them, or say where the "
+                "step is with --steps-from REGEX (steps_from=)"
+            )
+    return {at: by_step[at][0] for at in sorted(by_step)}
+
+
+def _about(source: Source) -> dict[str, Any]:
+    """Return what is kept of a file, by which it is known again."""
+    return {
+        "name": source.name,
+        "format": source.format,
+        "bytes": source.nbytes,
+        "modified": source.modified,
+    }
+
+
+def _mark(step: int, about: Any) -> tuple[Any, ...]:
+    """Return what is alike for a file and the state that it became."""
+    known = about if isinstance(about, dict) else {}
+    return step, *(str(known.get(word)) for word in ("name", "bytes", "modified"))
+
+
+def _seen(step: int, source: Source, outcome: Outcome = "to import") -> Imported:
+    return Imported(source.url, source.format, source.nbytes, step, outcome)
+
+
+def _check_later(store: Store, states: Sequence[Listed], new: Mapping[int, Source]) -> None:
+    last = max((state.step for state in states if not state.retired), default=-1)
+    if new and min(new) < last:
+        at = min(new)
+        raise ConflictError(
+            f"{store.url} has step {last}, and {new[at].url} is of step {at}, before it: what is imported "
+            "now would be restored as the latest. Import into a store of its own",
+            step=at,
+        )
+
+
+def _go_on(store: Store, states: Sequence[Listed]) -> None:
+    """Have the first state be a delta to the last one that is there."""
+    kept = [state for state in states if not state.retired and not state.without]
+    if kept:
+        store.resume(max(kept, key=lambda state: (state.step, state.seq)).node)
+
+
+def _import(
+    store: Store, step: int, source: Source, under: str | None, on_progress: OnProgress | None
+) -> Imported:
+    with source.local() as path:
+        held = read(path, source)
+        state = held.state if under is None else {under: held.state}
+        try:
+            info = store.save(
+                step,
+                state,
+                metadata={**held.metadata, _IMPORTED: _about(source)},
+                metrics=held.metrics,
+                on_progress=on_progress,
+            )
+        except InvalidInputError as error:
+            raise InvalidInputError(f"{source.url}: {error.message}") from error
+    return replace(_seen(step, source, info.kind), bytes_stored=info.bytes_stored)  # type: ignore[arg-type]
+
+
+def read(path: str, source: Source) -> Held:
+    """Return what a file, which lies at a path on this machine, holds."""
+    reader = _READERS[source.format]
+    try:
+        return reader(path, source.url)
+    except OSError as error:
+        raise InvalidInputError(f"{source.url} cannot be read: {error.strerror or error}") from error
+
+
+_READERS: Final[dict[str, Callable[[str, str], Held]]] = {
+    "safetensors": read_safetensors,
+    "torch": read_torch,
+    "npz": read_npz,
+    "zarr": read_zarr,
+    "transformers": read_folder,
+    "dcp": read_dcp,
+    "orbax": read_orbax,
+}

@@ -1,0 +1,134 @@
+"""Files and folders that appear whole, on any target that fsspec opens, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, Any
+
+import fsspec
+
+from lcstore.errors import ConflictError, InvalidInputError
+from lcstore.storage.backend import mapped
+
+
+def filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
+    """Return the filesystem of a URL and the path in it.
+
+    Raises
+    ------
+    InvalidInputError
+        No installed package knows the URL, or the options are not for it.
+    """
+    try:
+        # An instance of its own: a transaction holds for all files of one.
+        fs, path = fsspec.core.url_to_fs(url, skip_instance_cache=True, **(options or {}))
+    except (ImportError, ValueError, TypeError) as error:
+        raise InvalidInputError(f"{url} cannot be opened: {error}") from error
+    return fs, path
+
+
+def is_local(fs: Any) -> bool:
+    """Return whether a filesystem is that of this machine."""
+    return "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+
+
+def _check_free(fs: Any, path: str, url: str, overwrite: bool, *, folder: str | None = None) -> None:
+    """Refuse a place that is taken, unless what is there is of the same kind and to be overwritten.
+
+    A folder that may go has a file of the name `folder` in it: no other is ever deleted.
+    """
+    with mapped("look at", url):
+        if not fs.exists(path):
+            return
+        alike = not fs.isdir(path) if folder is None else fs.exists(f"{path}/{folder}")
+    if not overwrite:
+        raise ConflictError(f"{url} is there already: name another file, or overwrite it (--overwrite)")
+    if not alike:
+        raise ConflictError(f"{url} holds something else, which is not overwritten: name another file")
+
+
+@contextmanager
+def new_file(
+    url: str, options: Mapping[str, Any] | None = None, *, overwrite: bool = False
+) -> Iterator[IO[bytes]]:
+    """Yield a file to write to, which is there under its name once the ``with`` block has ended well.
+
+    Raises
+    ------
+    ConflictError
+        There is something already.
+    StorageError
+        The target failed.
+    """
+    fs, path = filesystem(url, options)
+    _check_free(fs, path, url, overwrite)
+    if not is_local(fs):
+        # What a block that fails has written is given up with the transaction.
+        with mapped("write", url), fs.transaction, fs.open(path, "wb") as file:
+            yield file
+        return
+    with _beside(path, url) as temporary:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+
+
+@contextmanager
+def new_folder(
+    url: str, options: Mapping[str, Any] | None = None, *, last: str, overwrite: bool = False
+) -> Iterator[str]:
+    """Yield the path of a local folder to fill, which is at the URL once the ``with`` block has ended well.
+
+    To other targets it is uploaded then, and of its files `last` is the last: without that it is not whole.
+
+    Raises
+    ------
+    ConflictError, StorageError
+        As for `new_file`.
+    """
+    fs, path = filesystem(url, options)
+    _check_free(fs, path, url, overwrite, folder=last)
+    if is_local(fs):
+        with _beside(path, url) as temporary:
+            yield temporary
+            if overwrite and os.path.exists(path):
+                _remove(path)
+            os.replace(temporary, path)
+        return
+    with tempfile.TemporaryDirectory(prefix="lcstore-") as temporary, mapped("write", url):
+        yield temporary
+        if overwrite and fs.exists(path):
+            fs.rm(path, recursive=True)
+        files = [os.path.relpath(os.path.join(at, name), temporary) for at, _, names in os.walk(temporary)
+                 for name in names]  # fmt: skip
+        for some in ([name for name in files if name != last], [last]):
+            fs.put([os.path.join(temporary, name) for name in some], [f"{path}/{name}" for name in some])
+
+
+@contextmanager
+def _beside(path: str, url: str) -> Iterator[str]:
+    """Yield a free name in the folder of a path; what is there under it is gone at the end."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.tmp-{secrets.token_hex(4)}")
+    with mapped("write", url):
+        os.makedirs(folder, exist_ok=True)
+        try:
+            yield temporary
+        finally:
+            with contextlib.suppress(OSError):
+                _remove(temporary)
+
+
+def _remove(path: str) -> None:
+    if os.path.isdir(path):
+        shutil.rmtree(path)
+    else:
+        os.unlink(path)

@@ -1,0 +1,59 @@
+"""Files of ``numpy.savez``. What numpy has no dtype for is written as its bits, and said to be what it is."""
+
+from __future__ import annotations
+
+import zipfile
+from typing import IO, Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import storage_dtype
+from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.exchange.heldstate import Held
+from lcstore.exchange.manifest import Manifest
+from lcstore.exchange.outgoing import Outgoing
+
+#: The array of text that says what the others are.
+_ENTRY: Final = "__lcstore__"
+
+
+def write_npz(file: IO[bytes], out: Outgoing) -> None:
+    """Write a state, one tensor after another."""
+    if _ENTRY in out.places:
+        raise InvalidInputError(f"the tensor {_ENTRY!r} cannot be exported to npz: its name is taken")
+    with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        for key, array in out.tensors():
+            _write(archive, key, array.view(storage_dtype(out.places[key].dtype)))
+        _write(archive, _ENTRY, np.array(out.manifest.to_bytes().decode()))
+
+
+def _write(archive: zipfile.ZipFile, key: str, array: Array) -> None:
+    with archive.open(f"{key}.npy", "w", force_zip64=True) as entry:
+        np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def read_npz(path: str, where: str) -> Held:
+    """Return what a file holds.
+
+    Raises
+    ------
+    InvalidInputError
+        It holds Python objects.
+    CorruptionError
+        It is no such file, or damaged.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as held:
+            arrays = {key: held[key] for key in held.files}
+    except Exception as error:
+        if "allow_pickle" in str(error) and zipfile.is_zipfile(path):
+            raise InvalidInputError(
+                f"{where} holds arrays of Python objects, which only running code of the file could make, "
+                "and an import never does: write arrays of numbers"
+            ) from error
+        raise CorruptionError(f"{where} is no whole file of numpy.savez: {error!s:.200}") from error
+    said = arrays.pop(_ENTRY, None)
+    if said is None:
+        return Held(arrays)
+    return Held(Manifest.from_bytes(str(said).encode(), where).tree(arrays, where))

@@ -1,0 +1,98 @@
+"""Files of ``torch.save``. Whatever is read is data: nothing in a file is ever run."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+import re
+from contextlib import AbstractContextManager, nullcontext
+from typing import IO, Any, Final
+
+import numpy as np
+
+from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.exchange.heldstate import Held
+from lcstore.exchange.outgoing import Outgoing
+
+#: What torch says that it met and does not take for data.
+_REFUSED: Final = re.compile(r"(?:GLOBAL|global|class) [`']?([\w.]+)")
+
+
+def torch_for(where: str) -> Any:
+    """Return torch; `InvalidInputError` where it is not installed."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError as error:
+        raise InvalidInputError(f"{where} takes torch: pip install torch") from error
+
+
+def write_torch(file: IO[bytes], out: Outgoing) -> None:
+    """Write a state as ``torch.save`` does: with all of its tensors in memory, as those of torch."""
+    torch_for("a file of torch.save").save(out.tree(), file)
+
+
+def read_torch(path: str, where: str) -> Held:
+    """Return what a file holds. Values are read when used, if the file is newer than torch 1.6.
+
+    Raises
+    ------
+    InvalidInputError
+        It holds objects that are no data.
+    CorruptionError
+        It is no such file, or damaged.
+    """
+    return Held(load_data(torch_for(where), path, where))
+
+
+def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
+    """Return what a file holds that ``torch.save`` wrote; errors as of `read_torch`."""
+    with _arrays_are_data(torch):
+        try:
+            return _load(torch, file)
+        except pickle.UnpicklingError as error:
+            said = str(error).strip()
+            found = _REFUSED.search(said)
+            if found is not None:
+                raise refusal(found[1], where) from error
+            line = said.split("\n", 1)[0]
+            raise CorruptionError(f"{where} is no file of torch.save, or damaged: {line:.200}") from error
+        except Exception as error:  # torch raises many kinds of what is no file of its own
+            line = str(error).strip().split("\n", 1)[0]
+            message = f"{where} is no whole file of torch.save: {type(error).__name__}: {line:.300}"
+            raise CorruptionError(message) from error
+
+
+def _load(torch: Any, file: str | IO[bytes]) -> Any:
+    if not isinstance(file, str):
+        return torch.load(file, map_location="cpu", weights_only=True)
+    try:
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except (RuntimeError, ValueError) as error:
+        if "mmap" not in str(error):
+            raise
+        return torch.load(file, map_location="cpu", weights_only=True)
+
+
+def _arrays_are_data(torch: Any) -> AbstractContextManager[Any]:
+    """Have arrays of numpy and its numbers be taken for data: losses and random states are full of them."""
+    declaring = getattr(torch.serialization, "safe_globals", None)
+    if declaring is None:  # torch before 2.5
+        return nullcontext()
+    core = importlib.import_module("numpy._core.multiarray")
+    # Files that an older numpy wrote have the other name.
+    older = [(make, f"numpy.core.multiarray.{make.__name__}") for make in (core._reconstruct, core.scalar)]
+    kinds = {type(np.dtype(code)): None for code in "?bBhHiIlLqQefdFD"}
+    declared: AbstractContextManager[Any] = declaring(
+        [core._reconstruct, core.scalar, *older, np.ndarray, np.dtype, *kinds]
+    )
+    return declared
+
+
+def refusal(kind: str, where: str) -> InvalidInputError:
+    """Return what is said of a file that holds an object of a class, or a function, that makes no data."""
+    return InvalidInputError(
+        f"{where} holds a {kind:.200}, which only running code that the file names could make, and an import "
+        "never does. If you trust the file, save from Python what it holds: "
+        f"lcstore.open(URL).save(STEP, state), of the dicts and tensors in what torch gives for it with "
+        "weights_only=False"
+    )

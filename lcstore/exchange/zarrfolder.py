@@ -1,0 +1,73 @@
+"""Folders of Zarr, version 3: an array for each tensor, below groups as the state is nested."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.codec.dtypes import storage_dtype
+from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.exchange.heldstate import Held
+from lcstore.exchange.manifest import ENTRY, Manifest
+from lcstore.exchange.outgoing import Outgoing
+
+_CHUNK_BYTES: Final = 32 << 20
+
+
+def write_zarr(folder: str, out: Outgoing) -> None:
+    """Write a state to a local folder, one tensor after another."""
+    import zarr
+
+    said: dict[str, Any] = {ENTRY: out.manifest.to_bytes().decode()}
+    group = zarr.open_group(folder, mode="w", zarr_format=3, attributes=said)
+    for key, value in out.tensors():
+        bits = value.view(storage_dtype(out.places[key].dtype))
+        try:
+            array = group.create_array(key, shape=bits.shape, dtype=bits.dtype, chunks=_chunks(bits))
+        except ValueError as error:
+            message = f"the tensor {key!r:.200} cannot be exported: Zarr has no such name ({error})"
+            raise InvalidInputError(message) from error
+        if bits.size:
+            array[...] = bits
+
+
+def _chunks(array: Array) -> tuple[int, ...]:
+    """Return how an array is cut: into whole rows, of which as many lie together as make few objects."""
+    if not array.size or not array.ndim:
+        return tuple(max(1, size) for size in array.shape)
+    rows = max(1, _CHUNK_BYTES // (array.nbytes // array.shape[0]))
+    return min(rows, array.shape[0]), *array.shape[1:]
+
+
+def read_zarr(path: str, where: str) -> Held:
+    """Return what a folder holds.
+
+    Raises
+    ------
+    CorruptionError
+        It is no group of Zarr, or damaged.
+    """
+    import zarr
+
+    try:
+        group = zarr.open_group(path, mode="r")
+        arrays = {
+            key: np.asarray(member[...])
+            for key, member in group.members(max_depth=None)
+            if isinstance(member, zarr.Array)
+        }
+        said = group.attrs.get(ENTRY)
+    except Exception as error:
+        raise CorruptionError(f"{where} is no whole group of Zarr: {error!s:.200}") from error
+    if isinstance(said, str):
+        return Held(Manifest.from_bytes(said.encode(), where).tree(arrays, where))
+    tree: dict[str, Any] = {}
+    for key, array in arrays.items():
+        *above, last = key.split("/")
+        inner = tree
+        for part in above:
+            inner = inner.setdefault(part, {})
+        inner[last] = array
+    return Held(tree)

@@ -1,0 +1,184 @@
+"""The states of a store by what they are called in paths, as of one look at it."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from threading import RLock
+from typing import Any, Final
+
+import fsspec
+
+from lcstore.errors import NotFoundError
+from lcstore.filesystem.decoded import Where
+from lcstore.filesystem.heldchunks import Held
+from lcstore.filesystem.quoting import quoted
+from lcstore.filesystem.statefiles import StateFolder
+from lcstore.format.labels import At
+from lcstore.graph.graph import Graph
+from lcstore.index.kinds import is_store
+from lcstore.index.resolve import no_store
+from lcstore.read.find import find
+from lcstore.read.reader import Reader
+from lcstore.read.snapshot import Snapshot
+from lcstore.storage.backend import Backend
+from lcstore.storage.patient import patient
+from lcstore.storage.targets import backend_at, open_backend
+
+#: Of a step, with zeros before it.
+_MOST_DIGITS: Final = 18
+
+
+class States:
+    """The states of a store, or a single one. Thread-safe; of use after a fork, and in other processes.
+
+    Parameters
+    ----------
+    backend
+        Where the store is.
+    most
+        Bytes of decoded chunks that are held at most.
+    only
+        The one state that is shown; None for all.
+    known
+        States that were found before, by what they are called.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        most: int,
+        only: Snapshot | None = None,
+        known: Mapping[str, Snapshot] | None = None,
+    ) -> None:
+        self._backend = backend
+        self._most = most
+        self._only = only
+        self._known = dict(known or {})
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        self._lock = RLock()
+        self._held: Held[Where] = Held(self._most)
+        self._reader = Reader.alone(self._backend, [])
+        self._folders = {name: StateFolder(found, self._held) for name, found in self._known.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return States, (self._backend, self._most, self._only, self._known)
+
+    def forget(self) -> None:
+        """Have the store listed anew when a state is asked for next."""
+        self._known = {}
+        self._begin()
+
+    def look(self) -> Graph:
+        """Return what the store's listing shows; it is listed once.
+
+        Raises
+        ------
+        NotFoundError
+            There is no store.
+        """
+        self._check_process()
+        with self._lock:
+            index = self._reader.index
+            if not index.is_listed:
+                self._reader.listed()
+            if not index.graph.nodes and not is_store(self._backend):
+                raise no_store(self._reader.url)
+            return index.graph
+
+    def steps(self) -> list[int]:
+        """Return the steps, in rising order."""
+        return self.look().steps() if self._only is None else [self._only.step]
+
+    def named(self, text: str) -> StateFolder:
+        """Return the state of a step, of a quoted tag, a node's id, of ``latest`` or ``best:loss``.
+
+        Raises
+        ------
+        NotFoundError
+            There is no such state; the store was listed anew to see it.
+        """
+        self._check_process()
+        with self._lock:
+            folder = self._folders.get(text)
+            if folder is None:
+                self._known[text] = found = self._find(text)
+                same = (one for one in self._folders.values() if one.snapshot.node == found.node)
+                folder = next(same, None)
+                if folder is None:
+                    folder = StateFolder(found, self._held)
+                self._folders[text] = folder
+            return folder
+
+    def _find(self, text: str) -> Snapshot:
+        is_step = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+        at: At = int(text) if is_step else text
+        only = self._only
+        if only is not None:
+            if at in (only.step, "latest", only.node) or (len(text) > 7 and only.node.startswith(text)):
+                return only
+            raise NotFoundError(f"{only!r} is all that is shown here, and not {text!r:.100}")
+        listed = self._reader.index.is_listed
+        self.look()
+        try:
+            return self._resolved(at)
+        except NotFoundError:
+            if not listed:
+                raise
+            self._reader.listed()
+            return self._resolved(at)
+
+    def _resolved(self, at: At) -> Snapshot:
+        tags = {quoted((tag,))[0]: tag for tag in self._reader.index.tagged()}
+        return find(self._reader, tags.get(at, at) if isinstance(at, str) else at, _loaded, listed=True)
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:  # neither locks nor threads nor connections came along
+            is_here = self._reader.url.startswith("memory:")
+            self._backend = self._backend if is_here else copy.deepcopy(self._backend)
+            self._begin()
+
+
+def states_of(where: Any, options: Mapping[str, Any], protocol: str | None, most: int) -> States:
+    """Return the states of what a user names.
+
+    Parameters
+    ----------
+    where
+        A URL or path, a backend, an open store, a snapshot; or states.
+    options
+        What the target needs.
+    protocol
+        Of a chained URL the protocol of the target: `where` is without it then.
+    most
+        Bytes of decoded chunks that are held at most.
+    """
+    if isinstance(where, States):
+        return where
+    if isinstance(where, Snapshot):
+        return States(where.using(lambda state: state.reader.backend), most, where)
+    backend = getattr(where, "backend", None)  # an open store
+    if backend is None:
+        backend = patient(_backend_of(where, options, protocol), None, None)
+    return States(backend, most)
+
+
+def _backend_of(where: Any, options: Mapping[str, Any], protocol: str | None) -> Backend:
+    """Return the backend of a URL, or of a target as fsspec takes chained URLs apart."""
+    if protocol is None or not isinstance(where, str):
+        return open_backend(where, options)
+    if "target_protocol" in options:  # a chain of more than two
+        fs = fsspec.filesystem(protocol, **options)
+        shown = f"{protocol}::{options['target_protocol']}://{where}"
+        return backend_at(fs, fs._strip_protocol(where), shown, read_only=protocol)
+    path = where.lstrip("/") if protocol == "memory" else where
+    return open_backend(path if "://" in path else f"{protocol}://{path}", options)
+
+
+def _loaded(snapshot: Snapshot) -> Snapshot:
+    snapshot.using(lambda state: state.node)
+    return snapshot

@@ -1,0 +1,79 @@
+"""`lcstore bench`: what is said of a user's own checkpoints is so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore.exchange.benching import bench
+from lcstore.exchange.peers import peers
+
+pytestmark = pytest.mark.unprotected
+
+
+@pytest.fixture
+def files(tmp_path):
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((256, 256)).astype(np.float32)
+    for step in range(4):
+        weight = weight + np.float32(1e-3) * rng.standard_normal(weight.shape).astype(np.float32)
+        np.savez(tmp_path / f"step{step}.npz", **{"fc.weight": weight, "fc.bias": np.zeros(256, np.float32)})
+    return tmp_path
+
+
+def by_name(report):
+    return {method.name: method for method in report.methods}
+
+
+def test_deltas_of_several_files(files):
+    report = bench(files)
+    found = by_name(report)
+    assert [*found][:4] == ["lossless", "high", "balanced", "small"]
+    assert (report.bytes_first, report.bytes_others) == (257 << 10, 3 * 257 << 10)
+    assert found["lossless"].error == 0 == found["zstd"].error
+    sizes = [found[name].bytes_others for name in ("lossless", "high", "balanced", "small")]
+    errors = [found[name].error for name in ("lossless", "high", "balanced", "small")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert errors == sorted(errors)
+    assert sizes[2] < report.bytes_others / 10
+    lcstore.import_files(files, files / "store")
+    with lcstore.open(files / "store", "r") as store:
+        stored = store.restore(3)["fc.weight"]
+    given = np.load(files / "step3.npz")["fc.weight"]
+    assert found["balanced"].error == pytest.approx(
+        np.linalg.norm(stored - given) / np.linalg.norm(given), rel=1e-4
+    )
+
+
+def test_one_file_is_an_anchor(files):
+    report = bench(files / "step3.npz", policies=["balanced"])
+    found = by_name(report)
+    assert (report.bytes_others, found["balanced"].bytes_others) == (0, 0)
+    assert found["balanced"].intervals is None
+    cast = found["cast to bfloat16"]
+    assert cast.bytes_first == report.bytes_first / 2
+    assert 1e-4 < cast.error < 1e-2
+
+
+def test_others_code_what_they_can(files):
+    rng = np.random.default_rng(0)
+    for coder in peers().values():
+        for dtype in ("float32", "float16", "float64", "uint8", "bool", "complex64"):
+            piece = (rng.standard_normal(1 << 14) * 100).astype(dtype)
+            assert 0 < coder(piece) <= 1.1 * piece.nbytes + 100
+
+
+def test_large_files_are_estimated_from_samples(files, monkeypatch):
+    whole = by_name(bench(files / "step3.npz", policies=[]))["zstd"].bytes_first
+    monkeypatch.setattr("lcstore.exchange.benching._PIECE_BYTES", 1 << 12)
+    monkeypatch.setattr("lcstore.exchange.benching._PIECES", 8)
+    sampled = by_name(bench(files / "step3.npz", policies=[]))["zstd"].bytes_first
+    assert sampled == pytest.approx(whole, rel=0.1)
+
+
+def test_files_without_tensors(tmp_path):
+    np.savez(tmp_path / "step1.npz", empty=np.zeros(0, np.float32))
+    report = bench(tmp_path, policies=["balanced"])
+    assert report.bytes_first == 0
+    assert by_name(report)["zstd"].bytes_first == 0

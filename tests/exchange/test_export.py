@@ -1,0 +1,149 @@
+"""What an export leaves behind: a whole file, or none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore.exchange.exporting import FORMATS
+
+pytestmark = pytest.mark.unprotected
+
+
+@pytest.fixture
+def store(tmp_path):
+    rng = np.random.default_rng(0)
+    with lcstore.open(tmp_path / "store", policy="lossless", threads=2) as store:
+        weights = {f"layers.{i}.weight": rng.standard_normal((64, 64)).astype(np.float32) for i in range(4)}
+        store.save(5, {"model": weights, "epoch": 1})
+        yield store
+
+
+@pytest.fixture
+def bucket():
+    """What is remote as far as fsspec goes: the memory of this process."""
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.rm("/exports", recursive=True) if fs.exists("/exports") else None
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(folder)): one.read_bytes() for one in folder.rglob("*") if one.is_file()}
+
+
+@pytest.mark.parametrize("format", sorted({*FORMATS} - {"torch"}))
+def test_what_is_there_is_left_unless_it_is_to_be_overwritten(store, tmp_path, format):
+    file = tmp_path / "out" / "file"
+    lcstore.export(store[5], file, format=format, names="epoch")
+    before = contents(tmp_path / "out")
+    with pytest.raises(lcstore.ConflictError, match="is there already: name another file, or overwrite"):
+        lcstore.export(store[5], file, format=format)
+    assert contents(tmp_path / "out") == before
+    report = lcstore.export(store[5], file, format=format, overwrite=True)
+    assert (report.step, report.tensors, report.values, report.nbytes) == (5, 4, 1, 4 << 14)
+    assert contents(tmp_path / "out") != before
+    assert os.listdir(tmp_path / "out") == ["file"]
+
+
+@pytest.mark.parametrize("format", sorted({*FORMATS} - {"torch"}))
+@pytest.mark.parametrize("where", ["here", "there"])
+def test_one_that_is_interrupted_leaves_nothing(store, tmp_path, bucket, format, where):
+    url = str(tmp_path / "out" / "file") if where == "here" else "memory://exports/file"
+
+    def stop(phase, done, total):
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        lcstore.export(store[5], url, format=format, on_progress=stop)
+    assert not contents(tmp_path / "out")
+    assert not bucket.exists("/exports/file")
+    lcstore.export(store[5], url, format=format)
+    files = lcstore.import_files(url, "memory://again", step=5, format=format).files
+    assert [one.outcome for one in files] == ["anchor"]
+    lcstore.remove("memory://again")
+
+
+def test_only_a_file_or_folder_of_its_kind_is_overwritten(store, tmp_path):
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("mine")
+    before = contents(tmp_path)
+    for url in (mine, tmp_path / "store"):
+        for format in ("zarr", "npz"):
+            with pytest.raises(lcstore.ConflictError, match="holds something else, which is not overwritten"):
+                lcstore.export(store[5], url, format=format, overwrite=True)
+    assert contents(tmp_path) == before
+
+
+def test_one_that_fails_leaves_what_was_there(store, tmp_path):
+    file = tmp_path / "out.npz"
+    lcstore.export(store[5], file, names="epoch")
+    before = file.read_bytes()
+
+    def stop(phase, done, total):
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(lcstore.StorageError, match="No space left"):
+        lcstore.export(store[5], file, overwrite=True, on_progress=stop)
+    assert file.read_bytes() == before
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "out.npz"}
+
+
+def test_a_process_that_is_killed_leaves_no_file_of_the_name(tmp_path, store):
+    program = (
+        "import os, sys, lcstore\n"
+        "def stop(*_): os._exit(9)\n"
+        "store = lcstore.open(sys.argv[1], 'r')\n"
+        "lcstore.export(store[5], sys.argv[2], on_progress=stop)\n"
+    )
+    file = tmp_path / "out" / "file.safetensors"
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path / "store"), str(file)], check=False)
+    assert done.returncode == 9
+    assert not file.exists()
+
+
+def test_progress_counts_tensors(store, tmp_path):
+    said = []
+    lcstore.export(store[5], tmp_path / "out.safetensors", on_progress=lambda *about: said.append(about))
+    assert said == [("export", done, 4) for done in range(1, 5)]
+
+
+def test_what_cannot_be_exported_is_said(store, tmp_path):
+    with pytest.raises(lcstore.InvalidInputError, match="tells no format: it is one of safetensors"):
+        lcstore.export(store[5], tmp_path / "out")
+    with pytest.raises(lcstore.InvalidInputError, match="format is 'gguf': it is one of"):
+        lcstore.export(store[5], tmp_path / "out", format="gguf")
+    with pytest.raises(lcstore.NotFoundError, match="nearest"):
+        lcstore.export(store[5], tmp_path / "out.npz", names="modle/**")
+    store.save(6, {"model": {"z": np.ones(2, np.complex128)}, "__metadata__": np.ones(2)})
+    with pytest.raises(lcstore.InvalidInputError, match="no dtype complex128; another format has"):
+        lcstore.export(store[6], tmp_path / "out.safetensors", names="model")
+    with pytest.raises(lcstore.InvalidInputError, match="no tensor of this name"):
+        lcstore.export(store[6], tmp_path / "out.safetensors", names="__metadata__")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_memory_stays_far_below_the_state(tmp_path, monkeypatch):
+    monkeypatch.setattr("lcstore.exchange.outgoing._AHEAD", 6 << 20)
+    monkeypatch.setattr("lcstore.state.specs.MAX_CHUNK_BYTES", 4 << 20)  # of large states they are 64 MiB
+    rng = np.random.default_rng(0)
+    with lcstore.open(tmp_path / "store", policy="lossless", threads=1) as store:
+        layers = {f"layers.{i}": rng.standard_normal((256, 512)).astype(np.float32) for i in range(96)}
+        store.save(0, {"other": layers})
+        del layers
+    with lcstore.open(tmp_path / "store", "r", threads=1) as store:
+        tracemalloc.start()
+        report = lcstore.export(store[0], tmp_path / "out.safetensors")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert report.nbytes == 48 << 20
+    assert peak < 24 << 20, peak

@@ -1,0 +1,139 @@
+"""A state that is exported and imported again is the same state, in every format."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import numpy as np
+import pytest
+from exchange.whole_states import odd_state, torch_state
+from states import same
+
+import lcstore
+from lcstore.exchange.exporting import FORMATS
+from lcstore.exchange.filekeys import file_keys, parts_left_out
+
+pytestmark = pytest.mark.unprotected
+ENDINGS = {"safetensors": ".safetensors", "torch": ".pt", "npz": ".npz", "zarr": ".zarr"}
+
+
+def there_and_back(state, tmp_path, format, **how):
+    """Export a state, import the file; return what both stores restore."""
+    with lcstore.open(tmp_path / "one", policy="lossless", threads=2) as store:
+        store.save(7, state)
+        file = tmp_path / f"step7{ENDINGS[format]}"
+        lcstore.export(store[7], file, **how)
+        wanted = store.restore(7, names=how.get("names"))
+        report = lcstore.import_files(file, tmp_path / "two", policy="lossless")
+    assert [(one.step, one.outcome, one.format) for one in report.files] == [(7, "anchor", format)]
+    with lcstore.open(tmp_path / "two", "r") as store:
+        return wanted, store.restore(7)
+
+
+@pytest.mark.parametrize("format", sorted({*FORMATS} - {"torch"}))
+def test_a_state_of_numpy(tmp_path, format):
+    wanted, found = there_and_back(odd_state(), tmp_path, format)
+    assert same(found, wanted)
+    assert type(found["odd"]["a/b"][1][0]) is np.float32
+    assert type(found["model"]) is type(wanted["model"])
+    assert found["model"]["head.weight"] is found["model"]["embed.weight"]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_state_of_adamw(tmp_path, format):
+    torch = pytest.importorskip("torch")
+    wanted, found = there_and_back(torch_state(), tmp_path, format)
+    assert same(found, wanted)
+    assert found["model"]["1.weight"] is found["model"]["0.weight"]
+    assert all(isinstance(value, torch.Tensor) for value in found["model"].values())
+    again = torch_state(0)
+    again["model"].load_state_dict(found["model"])
+    again["optim"].load_state_dict(found["optim"])
+
+
+def test_a_state_of_numpy_by_way_of_torch_is_one_of_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    wanted, found = there_and_back(odd_state(), tmp_path, "torch")
+    assert same(found, wanted)  # bit for bit, and of one structure
+    assert isinstance(found["model"]["embed.weight"], torch.Tensor)
+    loaded = torch.load(tmp_path / "step7.pt", weights_only=True)
+    assert loaded["values"][1] == 2**70
+
+
+@pytest.mark.parametrize("format", sorted({*FORMATS} - {"torch"}))
+@pytest.mark.parametrize("state", [{}, {"model": {}}, np.ones((4, 4), np.float32), {"epoch": 3}])
+def test_states_with_next_to_nothing(tmp_path, format, state):
+    wanted, found = there_and_back(state, tmp_path, format)
+    assert same(found, wanted)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_part_comes_back_as_the_part(tmp_path, format):
+    pytest.importorskip("torch")
+    wanted, found = there_and_back(odd_state(), tmp_path, format, names=["model/**", "epoch"])
+    assert found.keys() == {"model", "epoch"}
+    assert same(found, wanted)
+
+
+def test_keys_are_those_of_a_state_dict(tmp_path):
+    numpy = pytest.importorskip("safetensors.numpy")
+    rng = np.random.default_rng(0)
+    weights = {f"layers.{i}.weight": rng.standard_normal((8, 8)).astype(np.float32) for i in range(2)}
+    there_and_back({"model": weights, "optim": {"lr": 0.1}}, tmp_path, "safetensors", names="model/**")
+    held = numpy.load_file(tmp_path / "step7.safetensors")
+    assert held.keys() == weights.keys()
+    assert all(held[key].tobytes() == weights[key].tobytes() for key in weights)
+
+
+def test_torch_loads_a_model_with_tied_weights(tmp_path):
+    pytest.importorskip("torch")
+    load = pytest.importorskip("safetensors.torch")
+    state = torch_state()
+    there_and_back(state, tmp_path, "safetensors", names="model")
+    assert load.load_file(tmp_path / "step7.safetensors").keys() == {"0.weight", "1.bias"}
+    again = torch_state(0)["model"]
+    assert load.load_model(again, tmp_path / "step7.safetensors") == (set(), [])
+    assert same(again.state_dict(), state["model"].state_dict())
+
+
+def test_every_tensor_lies_where_its_dtype_may(tmp_path):
+    state = {"model": {"a": np.ones(3, bool), "b": np.ones((3, 3)), "c": np.ones(5, np.float16)}}
+    there_and_back(state, tmp_path, "safetensors")
+    data = (tmp_path / "step7.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    begins = {key: row["data_offsets"][0] for key, row in header.items() if key != "__metadata__"}
+    assert length % 8 == 0
+    assert begins == {"model.b": 0, "model.c": 72, "model.a": 82}
+
+
+NAMES = [("model", "a.weight"), ("model", "b", 0), ("optim", "state", 1, "m")]
+
+
+def test_keys_are_dotted_names():
+    assert file_keys(NAMES) == ["model.a.weight", "model.b.0", "optim.state.1.m"]
+    assert file_keys(NAMES[:2], 1) == ["a.weight", "b.0"]
+    assert file_keys([("a", "b"), ("a.b",)]) == ["a/b", "a.b"]
+    assert file_keys([()]) == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "names", "left_out"),
+    [
+        (None, NAMES[:2], 0),
+        ("**", NAMES, 0),
+        ("model", NAMES[:2], 1),
+        ("model/**", NAMES[:2], 1),
+        (["model/**", "optim/**"], NAMES, 0),
+        (["model/a*", "model/b/#0"], NAMES[:2], 1),
+        ("model/b/#0", NAMES[1:2], 2),
+        ("model/b/**", NAMES[1:2], 2),
+        ("model/*.weight", NAMES[:1], 1),
+        ("**/a.weight", NAMES[:1], 0),
+        ("model", [("model",)], 0),
+        ("model", [], 0),
+    ],
+)
+def test_what_is_asked_for_is_left_out_of_keys(asked, names, left_out):
+    assert parts_left_out(asked, names) == left_out

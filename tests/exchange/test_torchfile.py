@@ -1,0 +1,95 @@
+"""Files of ``torch.save`` that others wrote: data is read, and nothing is run."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from states import same
+
+import lcstore
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.unprotected
+
+
+class Runs:
+    """What runs a command when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def load(path, tmp_path, **how):
+    lcstore.import_files(path, tmp_path / "store", step=1, policy="lossless", **how)
+    with lcstore.open(tmp_path / "store", "r") as store:
+        return store.restore()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_checkpoint_of_a_loop_by_hand(tmp_path, zipped):
+    model = torch.nn.Linear(8, 8)
+    model.head = torch.nn.Linear(8, 8)
+    model.head.weight = model.weight
+    state = {
+        "model": model.state_dict(),
+        "losses": [np.float64(1.5), 0.5],
+        "history": np.arange(6.0).reshape(2, 3),
+        "numpy": np.random.default_rng(0).integers(0, 9, 5),
+        "size": torch.Size([2, 3]),
+        "epoch": 3,
+    }
+    torch.save(state, tmp_path / "last.pt", _use_new_zipfile_serialization=zipped)
+    found = load(tmp_path / "last.pt", tmp_path)
+    assert same(found, {**state, "size": (2, 3)})
+    assert found["model"]["head.weight"] is found["model"]["weight"]
+    assert isinstance(found["history"], np.ndarray)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_nothing_in_a_file_is_run(tmp_path, zipped):
+    torch.save({"a": Runs(tmp_path / "ran")}, tmp_path / "bad.pt", _use_new_zipfile_serialization=zipped)
+    with pytest.raises(lcstore.InvalidInputError, match=r"bad.pt holds a \w+.system, which only"):
+        load(tmp_path / "bad.pt", tmp_path)
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("state", "named"),
+    [({"args": Namespace(lr=1)}, "argparse.Namespace"), (torch.nn.Linear(2, 2), "torch.nn.modules.lin")],
+)
+def test_objects_are_refused_with_what_to_do(tmp_path, state, named):
+    torch.save(state, tmp_path / "bad.pt")
+    with pytest.raises(lcstore.InvalidInputError, match=f"holds a {named}.*lcstore.open.URL..save"):
+        load(tmp_path / "bad.pt", tmp_path)
+
+
+def test_what_no_store_holds_is_named(tmp_path):
+    torch.save({"model": {"kinds": {1, 2}}}, tmp_path / "bad.pt")
+    with pytest.raises(lcstore.InvalidInputError, match=r"bad.pt: a builtins.set at 'model/kinds'"):
+        load(tmp_path / "bad.pt", tmp_path)
+
+
+def test_other_files_are_none(tmp_path):
+    whole = tmp_path / "whole.pt"
+    torch.save({"w": torch.ones(9000)}, whole)
+    plain = pickle.dumps({"w": 1}, protocol=4)
+    for data in (b"", b"text, and nothing else\n", whole.read_bytes()[:9000], plain, b"PK\x03\x04"):
+        (tmp_path / "bad.pt").write_bytes(data)
+        with pytest.raises(lcstore.CorruptionError, match=r"bad.pt is no (whole )?file of torch") as caught:
+            load(tmp_path / "bad.pt", tmp_path)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 600
+
+
+def test_an_ending_is_overruled_by_a_format(tmp_path):
+    torch.save({"w": torch.ones(3)}, tmp_path / "state.tar")
+    assert same(load(tmp_path / "state.tar", tmp_path, format="torch"), {"w": torch.ones(3)})

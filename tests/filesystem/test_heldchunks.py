@@ -1,0 +1,74 @@
+"""Decoded chunks that are held: decoded once, bounded, and by whoever is left where one fails."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from lcstore.filesystem.heldchunks import Held
+
+
+def made(keys):
+    return [np.full(100, key, np.uint8) for key in keys]
+
+
+def test_the_last_ones_are_held_up_to_a_bound():
+    held, asked = Held(300), []
+
+    def make(keys):
+        asked.extend(keys)
+        return made(keys)
+
+    for key in (1, 2, 3, 1, 4, 1, 2):  # 2 was the one asked for longest ago when 4 came
+        assert held.take([key], make)[key][0] == key
+    assert asked == [1, 2, 3, 4, 2]
+    assert [held.lacks(key) for key in (1, 2, 3, 4)] == [False, False, True, False]
+
+
+def test_one_that_is_larger_than_the_bound_is_held_alone():
+    held = Held(0)
+    held.take([1], made)
+    assert not held.lacks(1)
+    assert held.take([2, 3], made)[2][0] == 2
+    assert [held.lacks(key) for key in (1, 2, 3)] == [True, True, False]
+
+
+def test_what_failed_is_tried_again():
+    held = Held(300)
+
+    def fail(keys):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        held.take([1, 2], fail)
+    assert held.lacks(1)
+    assert held.take([1], made)[1][0] == 1
+
+
+def test_who_waits_for_one_that_fails_decodes_it():
+    held, begun, end = Held(300), threading.Event(), threading.Event()
+    outcome = []
+
+    def fail(keys):
+        begun.set()
+        end.wait(10)
+        raise MemoryError
+
+    def first():
+        try:
+            held.take([1], fail)
+        except MemoryError:
+            outcome.append("failed")
+
+    def second():
+        outcome.append(int(held.take([1], made)[1][0]))
+
+    threads = [threading.Thread(target=first), threading.Thread(target=second)]
+    threads[0].start()
+    begun.wait(10)
+    threads[1].start()
+    end.set()
+    [thread.join(10) for thread in threads]
+    assert sorted(map(str, outcome)) == ["1", "failed"]
