@@ -24,8 +24,7 @@ from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
 from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient
-from lcstore.storage.remote import FsspecBackend
-from lcstore.storage.targets import open_backend
+from lcstore.storage.targets import backend_at, open_backend
 
 #: Of a step, with zeros before it.
 _MOST_DIGITS: Final = 18
@@ -175,7 +174,7 @@ def _backend_of(where: Any, options: Mapping[str, Any], protocol: str | None) ->
     if "target_protocol" in options:  # a chain of more than two
         fs = fsspec.filesystem(protocol, **options)
         shown = f"{protocol}::{options['target_protocol']}://{where}"
-        return FsspecBackend(fs, fs._strip_protocol(where), shown, read_only=protocol)
+        return backend_at(fs, fs._strip_protocol(where), shown, read_only=protocol)
     path = where.lstrip("/") if protocol == "memory" else where
     return open_backend(path if "://" in path else f"{protocol}://{path}", options)
 

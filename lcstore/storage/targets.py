@@ -121,7 +121,7 @@ def backend_on(fs: Any, path: str | os.PathLike[str] = "") -> Backend:
     if getattr(fs, "asynchronous", False):
         raise InvalidInputError("fs was made for coroutines (asynchronous=True): make it without")
     root = fs._strip_protocol(path)
-    return LocalBackend(root) if isinstance(fs, LocalFileSystem) else _on(fs, root, None)
+    return LocalBackend(root) if isinstance(fs, LocalFileSystem) else backend_at(fs, root)
 
 
 def is_near(backend: Backend) -> bool:
@@ -180,10 +180,14 @@ def _open_fsspec(url: str, protocols: list[str], options: dict[str, Any]) -> Bac
     except Exception as error:
         said = f"{type(error).__name__}: {without_secrets(str(error))}"
         raise StorageError(f"could not open the target: {said}") from harmless(error)
-    return _on(fs, root, url, read_only)
+    return backend_at(fs, root, url, read_only)
 
 
-def _on(fs: Any, root: str, url: str | None, read_only: str | None = None) -> Backend:
+def backend_at(fs: Any, root: str, url: str | None = None, read_only: str | None = None) -> Backend:
+    """Return the backend for a place in a filesystem, as the filesystem itself names it.
+
+    `url` is for messages; `read_only` is a protocol of the chain over which nothing can be written.
+    """
     if isinstance(fs, AbstractArchiveFileSystem):
         with mapped("list", url or "the archive"):
             root = store_in_archive(fs, root)

@@ -22,7 +22,7 @@ CACHES: Final = frozenset(["simplecache", "filecache", "blockcache", "cached"])
 ARCHIVES: Final = frozenset(["zip", "tar", "libarchive"])
 WEB: Final = frozenset(["http", "https"])
 _OTHERS_READ: Final = frozenset(
-    ["github", "git", "gist", "reference", "data", "jlab", "jupyter", "hf", "dask", "asynclocal"]
+    ["github", "git", "gist", "reference", "data", "jlab", "jupyter", "hf", "dask", "lcstore"]
 )
 READ_ONLY: Final = CACHES | ARCHIVES | WEB | _OTHERS_READ
 #: Targets of this machine.

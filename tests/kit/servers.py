@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 KEY, SECRET = "lckey", "lcsecret"
@@ -102,6 +103,10 @@ def running(command: list[str], ready: Callable[[], object], folder: Path) -> It
                 time.sleep(0.1)
             yield
         finally:
+            # A process of OpenSSH for each connection would outlive the one that listens.
+            with suppress(psutil.NoSuchProcess):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.terminate()
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(5)

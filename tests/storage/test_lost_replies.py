@@ -9,7 +9,10 @@ from kit.servers import small_state
 import lcstore
 from lcstore.storage import patient
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.mark.parametrize("saves", [12, pytest.param(60, marks=pytest.mark.soak)])

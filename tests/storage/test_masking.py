@@ -15,7 +15,10 @@ from lcstore.cli.app import app
 from lcstore.storage.masking import harmless, without_secrets
 
 SECRET = "pa55-w0rd"
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.once,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.mark.parametrize(
