@@ -134,6 +134,19 @@ def test_compact_keeps_to_its_budget(run):
     assert "The time ran out" in call("compact", run, "--max-seconds", "0s").stdout
 
 
+def test_what_a_budget_leaves_of_a_plan_is_shown(run):
+    nothing = call("compact", run, "--max-bytes", "10", "--dry-run").stdout
+    assert "Nothing within --max-bytes 10." in nothing
+    assert "is compact" not in nothing
+    shown = call("compact", run, "--max-bytes", "10kB", "--dry-run").stdout
+    report = document("compact", run, "--max-bytes", "10kB", "--dry-run")
+    assert f"{report['planned']} planned" in shown
+    assert "at most" in shown
+    command = shlex.split(shown.rpartition("lcstore ")[2])
+    assert command == ["compact", run, "--max-bytes", "10kB"]
+    assert document(*command)["planned"] == report["planned"]
+
+
 @pytest.mark.parametrize("command", ["compact", "retire"])
 def test_a_rule_given_to_what_takes_none_is_told_where_it_belongs(command, run):
     result = call(command, run, "--keep", KEEP)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
@@ -60,8 +61,14 @@ def compact(
             report = store.compact(
                 dry_run=dry_run, max_bytes=most, max_seconds=longest, on_progress=on_progress
             )
-            forecast = foresee(store) if dry_run else None
-        shown = chain(compaction(report, forecast), foreseen(forecast), _next(answer, report))
+            # Forecasts are of a compaction that nothing bounds.
+            forecast = foresee(store) if dry_run and most is None and longest is None else None
+        bounds = "".join(
+            f" {option} {shlex.quote(text)}"
+            for option, text in (("--max-bytes", max_bytes), ("--max-seconds", max_seconds))
+            if text is not None
+        )
+        shown = chain(compaction(report, forecast), foreseen(forecast), _next(answer, report, bounds))
         answer.give(report, shown, forecast=forecast)
 
 
@@ -73,6 +80,8 @@ def compaction(report: CompactReport, forecast: Forecast | None = None) -> Itera
         shown.row("written", size(report.bytes_written))
     elif forecast is not None:
         shown.row("to be written, about", size(forecast.bytes_compacted - forecast.bytes_now))
+    else:
+        shown.row("to be written, at most", size(report.bytes_written))
     if report.bytes_besides:
         shown.row("against damage", f"{size(report.bytes_besides)} of anchors")
     shown.row("most edges for a restore", _change(str, report.longest_before, report.longest_after))
@@ -95,15 +104,17 @@ def _change(words: Callable[[int], str], before: int, after: int) -> str:
     return f"{words(before)} -> {words(after)}"
 
 
-def _next(answer: Answer, report: CompactReport) -> list[str]:
+def _next(answer: Answer, report: CompactReport, bounds: str) -> list[str]:
     url = answer.quoted
     if report.dry_run:
+        if not report.planned and bounds:
+            return [f"Nothing within{bounds}. To see what there is without: lcstore compact {url} --dry-run"]
         if not report.planned:
             return ["Nothing to do: the store is compact."]
-        return [f"Nothing was changed. To do it: lcstore compact {url}"]
+        return [f"Nothing was changed. To do it: lcstore compact {url}{bounds}"]
     lines = []
     if report.added + len(report.skipped) < report.planned:
-        lines.append(f"The time ran out; to go on: lcstore compact {url}")
+        lines.append(f"The time ran out; to go on: lcstore compact {url}{bounds}")
     if report.bytes_after < report.bytes_before:
         lines.append(f"To see what can be deleted now: lcstore collect {url}")
-    return lines or ["The store is compact."]
+    return lines or [f"All that fits{bounds} is there." if bounds else "The store is compact."]
