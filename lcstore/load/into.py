@@ -80,7 +80,8 @@ def load_into(
         tensors = isinstance(state, dict) and any(map(is_array, state.values()))
         whole = "; " + _WHOLE if tensors and any(map(_takes_state, targets.values())) else ""
         raise InvalidInputError(
-            f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}{whole}"
+            f"nothing is saved under {', '.join(map(repr, missing))}: the state has {has}"
+            f"{whole or _part(state, missing[0])}"
         )
     found = list(_pairs((), targets, state))
     loads = [(where, target, saved) for where, target, saved in found if _takes_state(target)]
@@ -97,6 +98,19 @@ def load_into(
         own_way, job = _loading(where, target, saved, assign)
         (unsure if own_way else sure).append((where, job))
     _run([*unsure, *sure, *arrays])
+
+
+def _part(state: Any, name: object) -> str:
+    """Return how to have what is below a module's name: in the keys of torch a dot joins the two."""
+    outer, _, inner = str(name).rpartition("/")
+    for key, part in state.items() if isinstance(state, dict) else ():
+        names = part if isinstance(part, dict) and outer in ("", key) else ()
+        if any(str(one).startswith(f"{inner}.") for one in names):
+            return (
+                f"; names in {key!r} begin so: restore(step, names='{key}/{inner}.*')[{key!r}], and take "
+                f"'{inner}.' from them for load_state_dict"
+            )
+    return ""
 
 
 def _by_name(
@@ -213,7 +227,8 @@ def _pairs(where: Name, target: Any, saved: Any) -> Iterator[tuple[Name, Any, An
         )
     for name, part in parts.items():
         if name not in there:
-            raise InvalidInputError(f"nothing is saved under {format_name((*where, name))!r}")
+            hint = _part({where[-1]: saved}, f"{where[-1]}/{name}") if where else ""
+            raise InvalidInputError(f"nothing is saved under {format_name((*where, name))!r}{hint}")
         yield from _pairs((*where, name), part, there[name])
 
 

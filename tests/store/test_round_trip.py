@@ -304,6 +304,21 @@ def test_restore_into(tmp_path, run):
         store.restore_into(0, {"model": 3})
 
 
+@pytest.mark.parametrize("asked", [{"model/encoder": 0}, {"encoder": 0}, {"model": {"encoder": 0}}])
+def test_a_part_of_a_module_is_told_how_to_have(asked, tmp_path):
+    class Holder:
+        def load_state_dict(self, state):
+            self.state = state
+
+    inner = {"encoder": Holder()}
+    targets = {key: inner if isinstance(value, dict) else Holder() for key, value in asked.items()}
+    with lcstore.open(tmp_path / "s") as store:
+        store.save(0, {"model": {"encoder.0.weight": np.ones(3), "head.weight": np.ones(2)}, "epoch": 0})
+        with pytest.raises(InvalidInputError, match=r"restore\(step, names='model/encoder\.\*'\)\['model'\]"):
+            store.restore_into(0, targets)
+        assert [*store.restore(0, names="model/encoder.*")["model"]] == ["encoder.0.weight"]
+
+
 def test_what_loads_a_state_of_one_object_is_told(tmp_path):
     class Holder:
         def load_state_dict(self, state):
