@@ -100,7 +100,7 @@ def test_what_is_sent_lists_nothing(url, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning", "ignore:.*fork.*:RuntimeWarning")
 def test_forks_read_on(url):
     fs = LcstoreFileSystem(url)
     with fs.open(f"10/{WEIGHT}") as file:
