@@ -211,7 +211,7 @@ def test_where_a_save_is_on_its_way_the_next_may_be_left_out():
         assert store.steps() == [0, 1, 3]
 
 
-# Without a grace a collector may condemn what a save under way has stored: the next save heals that and warns.
+# Without a grace a collector may condemn what a save under way stored. The next save heals that, and warns.
 @pytest.mark.filterwarnings("ignore::lcstore.DamageWarning")
 def test_what_is_not_kept_is_let_go_of_beside_the_loop():
     backend = MemoryBackend.fresh()
