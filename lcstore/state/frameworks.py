@@ -67,8 +67,6 @@ def _defined(module: str, name: str) -> Any:
 
 def is_instance(obj: object, module: str, name: str) -> bool:
     """Return whether `obj` is of a class of a module, which is not imported to find out."""
-    if module not in sys.modules:
-        return False
     cls = _defined(module, name)
     return isinstance(cls, type) and isinstance(obj, cls)
 
