@@ -63,12 +63,12 @@ def retire_run(
     if not run_is_dead:
         notes += _signs_of_life(backend, ours, dry_run=dry_run)
     left = {n.node for n in ours} - index.marks.hidden - {one.node for one in going}
-    marks = [] if left else _supersessions(backend, index)
-    ours_alone = [mark for mark in marks if mark.run == latest.run_id]
-    notes += _protected_again(index, ours_alone, {mark.node for mark in marks if mark not in ours_alone})
+    marks = [] if left else _supersessions(backend, index, executor)
+    own = [mark for mark in marks if mark.run == latest.run_id]
+    notes += _protected_again(index, own, {mark.node for mark in marks if mark.run != latest.run_id})
     if not dry_run:
-        for mark in ours_alone:  # before the run goes: an interruption leaves too much kept, not too little
-            backend.delete(mark.key())
+        # Before the run goes: an interruption leaves too much kept, not too little.
+        backend.delete_many([mark.key() for mark in own])
         superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
         put_retired(backend, executor, [superseded] * (latest in shown and latest not in kept))
         put_retired(backend, executor, going)
@@ -89,11 +89,11 @@ def _nodes_of(index: Index, url: str, run: int | str) -> list[NodeName]:
     return sorted(names, key=lambda name: name.order)
 
 
-def _supersessions(backend: Backend, index: Index) -> list[RetiredRecord]:
+def _supersessions(backend: Backend, index: Index, executor: Executor) -> list[RetiredRecord]:
     """Return the marks by which runs took the place of what had been saved upon the state they began from."""
     names = Listing.take(backend, ((keys.RETIRED,),)).retired
     found = [retired_key(n) for n in names if n.what == SUPERSEDED and n.node in index.graph.nodes]
-    return [read_retired(key, backend.get(key)) for key in found]
+    return [*map(read_retired, found, executor.map(backend.get, found))]
 
 
 def _protected_again(index: Index, marks: Iterable[RetiredRecord], others: set[str]) -> Iterable[str]:
