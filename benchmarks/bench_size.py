@@ -23,7 +23,7 @@ from lcstore.codec.decode import spans
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.tables import TableCache
 from lcstore.edges.frames import frame_of_levels
-from lcstore.state.specs import ALIGN
+from lcstore.layout.specs import ALIGN
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
 

@@ -11,8 +11,8 @@ from benchmarks.workloads import trace
 from benchmarks.workloads_cache import Tensors, Trace
 from lcstore.edges import grid
 from lcstore.edges.frames import apply_delta
+from lcstore.layout.layout import make_layout
 from lcstore.state.frameworks import HostArray
-from lcstore.state.layout import make_layout
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
 from lcstore.track.draft import Draft

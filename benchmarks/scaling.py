@@ -38,8 +38,8 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut, plan
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
 from lcstore.index.index import Index
+from lcstore.layout.specs import chunk_elements
 from lcstore.maintain.making import Maker
-from lcstore.state.specs import chunk_elements
 from lcstore.storage.local import LocalBackend
 
 COLUMNS = 1024

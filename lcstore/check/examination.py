@@ -27,7 +27,7 @@ from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
-from lcstore.state.qualified import stem_of
+from lcstore.layout.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 

@@ -16,8 +16,8 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.format.hashing import Hasher
 from lcstore.format.strictjson import loads
 from lcstore.index.links import Link
+from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LEAVES_BYTES
-from lcstore.state.layout import Layout
 from lcstore.state.leaves import decode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend

@@ -20,7 +20,7 @@ from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.hashing import hash_of
 from lcstore.index.links import Link
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
 

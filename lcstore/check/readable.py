@@ -20,8 +20,8 @@ from lcstore.index.links import Link
 from lcstore.index.listing import CHECKING, Listing, is_amiss
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
-from lcstore.state.join import join
-from lcstore.state.layout import Layout
+from lcstore.layout.join import join
+from lcstore.layout.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
 

@@ -32,9 +32,9 @@ from lcstore.index.links import Link
 from lcstore.index.listing import READING, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.partrecords import shortcut_parts
+from lcstore.layout.qualified import stem_of
+from lcstore.layout.specs import is_optimizer_pool
 from lcstore.state.names import format_name
-from lcstore.state.qualified import stem_of
-from lcstore.state.specs import is_optimizer_pool
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 from lcstore.version import SOFTWARE

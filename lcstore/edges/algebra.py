@@ -14,7 +14,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 from lcstore.errors import CorruptionError
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 
 #: The arrays that an edge may have of a pool.
 ArrayName: TypeAlias = Literal["add", "grid", "set", "exact"]

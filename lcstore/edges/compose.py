@@ -15,9 +15,9 @@ from lcstore.edges.digests import digest_of
 from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
 from lcstore.limits import zeros
-from lcstore.state.layout import Layout
-from lcstore.state.poolmap import Piece
 
 
 class Composer:

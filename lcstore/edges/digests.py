@@ -8,9 +8,9 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.digest import digest, digest_runs
-from lcstore.state.layout import Layout
-from lcstore.state.poolmap import Piece
-from lcstore.state.specs import TensorSpec
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
+from lcstore.layout.specs import TensorSpec
 
 
 def digest_of(spec: TensorSpec, values: Array, first: int = 0) -> np.uint64:

@@ -17,9 +17,9 @@ from lcstore.edges.algebra import ArrayName, Effect, array_of
 from lcstore.edges.columns import EXACT, Columns
 from lcstore.edges.frames import apply_delta, values_of_frame
 from lcstore.errors import CorruptionError, LcstoreError
-from lcstore.state.layout import Layout
-from lcstore.state.poolmap import Piece
-from lcstore.state.specs import PoolSpec
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
+from lcstore.layout.specs import PoolSpec
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).
 Fetch: TypeAlias = Callable[[str, ArrayName, int], bytes | None]

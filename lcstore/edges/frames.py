@@ -26,8 +26,8 @@ from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels import quantize
 from lcstore.kernels.advance import ESCAPE
+from lcstore.layout.specs import ALIGN
 from lcstore.state.roles import Role
-from lcstore.state.specs import ALIGN
 
 #: Threshold of first moments: a slightly wide zero costs little and saves bits.
 _MOMENT_THRESHOLD = 0.55

@@ -10,7 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name, to_float16
 from lcstore.kernels import grid as kernels
-from lcstore.state.specs import PoolSpec
+from lcstore.layout.specs import PoolSpec
 
 #: Bits of the largest magnitude when a grid is chosen, by bytes of the integer.
 GRID_BITS: Final = {4: 26, 8: 56}

@@ -24,8 +24,8 @@ from lcstore.edges.frames import Chunk, values_of_frame
 from lcstore.edges.path import Path
 from lcstore.edges.sumframes import frame_of_sums
 from lcstore.errors import CorruptionError
-from lcstore.state.layout import Layout
-from lcstore.state.poolmap import Piece
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
 
 #: Merges one chunk; gives what is to be stored of it: nothing, its `add`, its `set`, or both.
 MergeJob: TypeAlias = Callable[[], list[Chunk]]

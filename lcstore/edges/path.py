@@ -10,8 +10,8 @@ from lcstore.arrays import Array
 from lcstore.edges.algebra import LOST, START, ArrayName, Held, trace
 from lcstore.edges.edge import Edge, Span
 from lcstore.errors import CorruptionError
-from lcstore.state.layout import Layout
-from lcstore.state.poolmap import Piece
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
 
 
 class Path:

@@ -15,8 +15,8 @@ from lcstore.codec.scales import pack_scales
 from lcstore.edges.frames import apply_delta
 from lcstore.errors import CorruptionError
 from lcstore.kernels import sums as kernels
-from lcstore.state.poolmap import Piece
-from lcstore.state.specs import ALIGN
+from lcstore.layout.poolmap import Piece
+from lcstore.layout.specs import ALIGN
 
 #: Elements of the small blocks that tell rows of unlike step sizes apart, and bits of a block's step size.
 _SMALL: Final = 1 << f.MIN_BLOCK

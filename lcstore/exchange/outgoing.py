@@ -12,12 +12,12 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.exchange.filekeys import file_keys, parts_left_out
 from lcstore.exchange.manifest import Manifest, Row
+from lcstore.layout.specs import TensorSpec
 from lcstore.read.lookup import part_of
 from lcstore.read.resolved import Resolved
 from lcstore.read.snapshot import Snapshot
 from lcstore.read.stream import Chosen, choose, stream
 from lcstore.state.names import Name, format_name
-from lcstore.state.specs import TensorSpec
 from lcstore.state.tree import names_in
 from lcstore.storage.survey import OnProgress
 

@@ -13,8 +13,8 @@ from lcstore.format.fields import HASH, ID, Fields, columns_to_json, header, ope
 from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
 from lcstore.graph.refs import ROOT
+from lcstore.layout.qualified import FIRST_PART
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_PARTS, check
-from lcstore.state.qualified import FIRST_PART
 
 #: Gives the bytes of stored objects, each what its reference says.
 Fetch: TypeAlias = Callable[[Sequence["ObjectRef"]], Iterable[bytes]]

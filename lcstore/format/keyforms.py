@@ -7,7 +7,7 @@ from typing import Final
 
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.graph.refs import ROOT
-from lcstore.state.qualified import stem_of
+from lcstore.layout.qualified import stem_of
 
 #: What is said of a name that means nothing. People have to move the file: no command knows whose it is.
 STRAY: Final = "lcstore gives no such name: move this file out of the store"

@@ -29,8 +29,8 @@ from lcstore.format.keyforms import (
     stem,
 )
 from lcstore.graph.refs import EdgeName, NodeName
+from lcstore.layout.qualified import FIRST_PART, part_of, qualified
 from lcstore.limits import MAX_STEP
-from lcstore.state.qualified import FIRST_PART, part_of, qualified
 
 Op: TypeAlias = Literal["add", "grid", "set", "exact"]
 
@@ -85,7 +85,7 @@ class DataName:
         Its id.
     pool, op
         Those of the array; None for the files of a part's own folder. The pool is named as layouts of several
-        parts name it (`lcstore.state.qualified`).
+        parts name it (`lcstore.layout.qualified`).
     chunk, parity
         Which chunk of the array it is, or which object that chunks can be rebuilt from.
     """

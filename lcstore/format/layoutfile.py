@@ -12,8 +12,8 @@ from lcstore.errors import CorruptionError
 from lcstore.format import keyforms, keys
 from lcstore.format.hashing import hash_of
 from lcstore.format.strictjson import dumps, loads
+from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LAYOUT_BYTES
-from lcstore.state.layout import Layout
 
 
 def layout_object(layout: Layout) -> tuple[str, bytes]:

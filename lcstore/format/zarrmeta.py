@@ -8,8 +8,8 @@ from typing import Any
 
 from lcstore.edges.grid import track_dtype
 from lcstore.format.keys import INTEGERS, Op
-from lcstore.state.qualified import stem_of
-from lcstore.state.specs import PoolSpec
+from lcstore.layout.qualified import stem_of
+from lcstore.layout.specs import PoolSpec
 
 
 def group_metadata(arrays: Iterable[tuple[PoolSpec, Op]]) -> bytes:

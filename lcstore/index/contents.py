@@ -18,7 +18,7 @@ from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
-from lcstore.state.qualified import stem_of
+from lcstore.layout.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 

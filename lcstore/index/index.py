@@ -20,8 +20,8 @@ from lcstore.index.listing import LATEST, READING, Listing, Order
 from lcstore.index.marked import Marks, bearers_of_tags, tags_by_node
 from lcstore.index.reading import Records, read_all, read_listed
 from lcstore.index.resolve import absent, begins, check_run, hint_of_others, holds, no_store, resolved
-from lcstore.state.join import join
-from lcstore.state.layout import Layout
+from lcstore.layout.join import join
+from lcstore.layout.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 

@@ -22,8 +22,8 @@ from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.refs import EdgeName, NodeName
 from lcstore.index.partrecords import edge_reader, node_reader
 from lcstore.index.stored import tell
+from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
-from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped, read_twice
 from lcstore.storage.targets import keeps_twice
 

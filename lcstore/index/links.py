@@ -14,7 +14,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 
 
 @dataclass(frozen=True, eq=False)

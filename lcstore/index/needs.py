@@ -13,9 +13,9 @@ from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.contents import Contents, Stored
-from lcstore.state.layout import Layout
-from lcstore.state.qualified import stem_of
-from lcstore.state.specs import role_of
+from lcstore.layout.layout import Layout
+from lcstore.layout.qualified import stem_of
+from lcstore.layout.specs import role_of
 
 #: An array of an edge, of all its parts: the edge's id, pool, op.
 Needed: TypeAlias = tuple[str, str, keys.Op]

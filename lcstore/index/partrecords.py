@@ -10,8 +10,8 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef, PartBody
 from lcstore.format.records import EdgeRecord, NodeRecord, read_edge, read_node
 from lcstore.index.stored import fetch_parts
-from lcstore.state.layout import Layout, Part
-from lcstore.state.qualified import FIRST_PART
+from lcstore.layout.layout import Layout, Part
+from lcstore.layout.qualified import FIRST_PART
 from lcstore.storage.backend import Backend
 
 

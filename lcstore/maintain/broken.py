@@ -9,7 +9,7 @@ from lcstore.errors import CorruptionError
 from lcstore.format import keys
 from lcstore.index.contents import EXACT, Contents
 from lcstore.index.needs import needed_arrays
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 
 
 def broken_states(contents: Contents, layout: Callable[[str], Layout]) -> dict[str, str]:

@@ -23,11 +23,11 @@ from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import COPIES, Listing
+from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.sizing import sizes_of
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
-from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
 from lcstore.storage.settle import put_record

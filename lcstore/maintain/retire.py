@@ -17,13 +17,13 @@ from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import read_contents
 from lcstore.index.index import Index
 from lcstore.index.listing import OBJECTS, Listing
+from lcstore.layout.layout import Layout
+from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.choice import Decision, decide
-from lcstore.state.layout import Layout
 from lcstore.state.names import matcher
-from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.settle import put_record

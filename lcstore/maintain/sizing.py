@@ -24,11 +24,11 @@ from lcstore.graph.refs import ROOT, EdgeName
 from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import Contents, Stored, read_contents
 from lcstore.index.kinds import KINDS
+from lcstore.layout.layout import Layout
 from lcstore.maintain.compact import ROUNDS, Compactor
 from lcstore.maintain.retire import Retired
 from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
-from lcstore.state.layout import Layout
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
 

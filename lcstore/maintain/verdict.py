@@ -13,8 +13,8 @@ from lcstore.graph.plan import needed
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents, Stored
 from lcstore.index.needs import Needed, needed_arrays
+from lcstore.layout.layout import Layout
 from lcstore.maintain.broken import avoid, broken_states
-from lcstore.state.layout import Layout
 
 
 class Scope(NamedTuple):

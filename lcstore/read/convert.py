@@ -11,6 +11,7 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.format.labels import check_choice
+from lcstore.layout.specs import TensorSpec
 from lcstore.read.node import Node
 from lcstore.state.frameworks import (
     TARGETS,
@@ -24,7 +25,6 @@ from lcstore.state.frameworks import (
 from lcstore.state.like import fill_like, is_abstract
 from lcstore.state.names import Name, format_name
 from lcstore.state.numbers import is_number, number_like, number_of
-from lcstore.state.specs import TensorSpec
 from lcstore.state.torchsays import Made, is_part, with_made
 from lcstore.state.tree import Selection, names_in, unflatten
 

@@ -9,12 +9,12 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges.frames import values_of_frame
 from lcstore.errors import LcstoreError
+from lcstore.layout.poolmap import PoolMap
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.feeder import Ask, Fed, Feeder
 from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
-from lcstore.state.poolmap import PoolMap
 from lcstore.storage.jobs import run_all
 
 

@@ -9,8 +9,8 @@ from typing import Final, TypeAlias
 
 from lcstore.arrays import Array
 from lcstore.errors import LcstoreError
+from lcstore.layout.specs import MAX_CHUNK_BYTES
 from lcstore.read.node import Node
-from lcstore.state.specs import MAX_CHUNK_BYTES
 
 #: A chunk: of which pool, and which.
 Where: TypeAlias = tuple[str, int]

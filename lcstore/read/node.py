@@ -12,9 +12,9 @@ from lcstore.edges.columns import EXACT, Columns
 from lcstore.errors import LcstoreError, LimitError, NotFoundError
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
+from lcstore.layout.qualified import stem_of
 from lcstore.state.names import Name, format_name, leading
-from lcstore.state.qualified import stem_of
 from lcstore.state.tree import structure_names
 
 #: How many of the names at the top of a state a message gives.

@@ -8,11 +8,11 @@ import numpy as np
 
 from lcstore.errors import InvalidInputError
 from lcstore.format.labels import check_choice
+from lcstore.layout.shards import Box
 from lcstore.read.lookup import absent, tensor_at
 from lcstore.read.resolved import Resolved
 from lcstore.state.frameworks import TARGETS, given_as, of_a_part
 from lcstore.state.names import Name, format_name
-from lcstore.state.shards import Box
 
 
 def read_one(state: Resolved, name: Name, sel: Any = (), to: str = "saved") -> Any:

@@ -19,6 +19,7 @@ from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.graph.refs import EdgeRef, NodeName
+from lcstore.layout.shards import Box, overlap, within
 from lcstore.limits import check_unstored
 from lcstore.read.convert import tree_of
 from lcstore.read.feeder import Ask, Feeder
@@ -28,7 +29,6 @@ from lcstore.read.lookup import Wanted
 from lcstore.read.nearby import Nearby
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
-from lcstore.state.shards import Box, overlap, within
 from lcstore.storage.jobs import run_all
 
 T = TypeVar("T")

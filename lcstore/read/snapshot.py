@@ -17,6 +17,7 @@ from lcstore.format import keys
 from lcstore.format.labels import check_choice
 from lcstore.graph.refs import NodeName
 from lcstore.index.info import StepInfo, step_info
+from lcstore.layout.qualified import stem_of
 from lcstore.read.convert import tree_of
 from lcstore.read.lookup import as_name, names_of, part_of
 from lcstore.read.one import read_one
@@ -25,7 +26,6 @@ from lcstore.read.resolved import Resolved
 from lcstore.read.stream import Stream, choose, stream
 from lcstore.state.frameworks import TARGETS
 from lcstore.state.names import Name, format_name
-from lcstore.state.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.warned import warn
 

@@ -17,6 +17,8 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges.edge import composed_dtype
 from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.convert import shaped
 from lcstore.read.feeder import ROOM, Ask, Feeder
@@ -24,9 +26,7 @@ from lcstore.read.kept import exact_chunk, exact_fetch
 from lcstore.read.lookup import in_order
 from lcstore.read.resolved import Resolved
 from lcstore.read.upcoming import Job, largest_chunk, plan
-from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
-from lcstore.state.poolmap import Piece
 from lcstore.storage.jobs import default_threads, settle
 
 T = TypeVar("T")

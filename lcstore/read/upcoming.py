@@ -6,8 +6,8 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from lcstore.edges.edge import composed_dtype
-from lcstore.state.layout import Layout
-from lcstore.state.poolmap import Piece
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
 
 
 @dataclass(eq=False, slots=True)

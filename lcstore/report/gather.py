@@ -14,11 +14,11 @@ from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
 from lcstore.index.kinds import NODE
 from lcstore.index.reading import read_each
+from lcstore.layout.layout import Layout
+from lcstore.layout.specs import role_of
 from lcstore.report.facts import SavedState, StoreReport
 from lcstore.report.layers import Look, tensors_seen
 from lcstore.report.thin import evenly
-from lcstore.state.layout import Layout
-from lcstore.state.specs import role_of
 from lcstore.storage.masking import without_secrets
 from lcstore.version import __version__
 

@@ -19,12 +19,12 @@ from lcstore.edges.columns import ADD, KEEP, NO_GRID, Columns
 from lcstore.edges.grid import GRID_BITS, working_dtype
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
+from lcstore.layout.layout import Layout
+from lcstore.layout.specs import TensorSpec
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
 from lcstore.report.notes import Course, notes_of
 from lcstore.report.thin import evenly
-from lcstore.state.layout import Layout
 from lcstore.state.names import format_name
-from lcstore.state.specs import TensorSpec
 from lcstore.track.stepsizes import error_of
 
 #: Tensors that a report lists.

@@ -22,7 +22,7 @@ from lcstore.errors import (
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import StoreRecord
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline

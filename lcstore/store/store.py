@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
+from lcstore.layout.qualified import FIRST_PART
 from lcstore.loading.into import check_targets, load_into, rest_of
 from lcstore.read.find import find_whole, warn_of_later
 from lcstore.read.resolved import Rebuilt, Resolved
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import Component
-from lcstore.state.qualified import FIRST_PART
 from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
 from lcstore.store.looking import Looking

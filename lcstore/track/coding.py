@@ -20,8 +20,8 @@ from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
 from lcstore.edges.digests import digest_of
 from lcstore.edges.frames import Chunk, frame_of_values
-from lcstore.state.poolmap import Piece, PoolMap
-from lcstore.state.specs import ALIGN
+from lcstore.layout.poolmap import Piece, PoolMap
+from lcstore.layout.specs import ALIGN
 from lcstore.track.decide import Asked, Decision
 from lcstore.track.fusedpass import Advance, Scratch
 

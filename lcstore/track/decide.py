@@ -12,9 +12,9 @@ from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, NO_GRID, SET, Columns
 from lcstore.errors import InvalidInputError
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
+from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name, format_name
-from lcstore.state.specs import TensorSpec
 from lcstore.track import samples, stepsizes
 from lcstore.track import smallrows as rows
 from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget

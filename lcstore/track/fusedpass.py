@@ -16,8 +16,8 @@ from lcstore.edges.frames import apply_delta, frame_of_levels
 from lcstore.kernels import advance as kernels
 from lcstore.kernels.grid import RUN, add_levels
 from lcstore.kernels.status import RANGE
-from lcstore.state.poolmap import Piece
-from lcstore.state.specs import TensorSpec
+from lcstore.layout.poolmap import Piece
+from lcstore.layout.specs import TensorSpec
 from lcstore.track.steptable import StepTable
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from lcstore.arrays import Array
 from lcstore.edges.columns import Columns
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
+from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name
-from lcstore.state.specs import TensorSpec
 from lcstore.track.budget import Budget
 from lcstore.track.known import Known
 

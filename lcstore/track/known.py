@@ -14,7 +14,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.kernels.sample import follow_mean, shares
-from lcstore.state.specs import ALIGN
+from lcstore.layout.specs import ALIGN
 from lcstore.track import samples
 from lcstore.track.smallrows import Norms
 from lcstore.track.steptable import MOST_FINER

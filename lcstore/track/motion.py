@@ -10,8 +10,8 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_name
 from lcstore.edges.grid import same_bits
+from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name
-from lcstore.state.specs import TensorSpec
 from lcstore.track import samples
 from lcstore.track.held import Held
 

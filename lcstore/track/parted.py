@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from lcstore.arrays import Array
 from lcstore.edges.columns import Columns
-from lcstore.state.layout import Layout, Part
-from lcstore.state.qualified import FIRST_PART, part_of, stem_of
+from lcstore.layout.layout import Layout, Part
+from lcstore.layout.qualified import FIRST_PART, part_of, stem_of
 from lcstore.track.track import Track
 
 

@@ -20,10 +20,10 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
+from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name
 from lcstore.state.roles import guess_role, second_moment_place
-from lcstore.state.specs import TensorSpec
 from lcstore.state.wrappers import bare_name
 from lcstore.track import samples
 from lcstore.track.policy import Policy

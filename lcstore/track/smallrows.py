@@ -18,7 +18,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.kernels import rows as kernels
-from lcstore.state.specs import TensorSpec
+from lcstore.layout.specs import TensorSpec
 from lcstore.track.stepsizes import StepSize
 from lcstore.track.steptable import OWN_THRESHOLD, Needs
 

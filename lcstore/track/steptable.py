@@ -9,7 +9,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec import format as f
-from lcstore.state.specs import ALIGN
+from lcstore.layout.specs import ALIGN
 from lcstore.track.stepsizes import StepSize
 
 #: Where rows give a block its step size, a delta is rounded away from zero from here on, in step sizes.

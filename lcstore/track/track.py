@@ -11,7 +11,7 @@ from lcstore.arrays import Array
 from lcstore.codec.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.columns import Columns
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.track import samples
 from lcstore.track.budget import Budget

@@ -15,12 +15,12 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
 from lcstore.format.labels import At
+from lcstore.layout.specs import TensorSpec
 from lcstore.read.find import find
 from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.names import Name, format_name
-from lcstore.state.specs import TensorSpec
 from lcstore.state.tree import MISSING, names_in
 from lcstore.walks.diff import Described, Diff, Side, Status, TensorDiff
 from lcstore.walks.tracking import squared_errors

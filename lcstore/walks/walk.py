@@ -10,13 +10,13 @@ from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
 from lcstore.format.labels import At, Run, check_at, check_choice
 from lcstore.graph.refs import NodeName
 from lcstore.index.resolve import check_run
+from lcstore.layout.layout import Layout
 from lcstore.read.convert import shaped, tree_of
 from lcstore.read.find import find, named
 from lcstore.read.lookup import Wanted, absent, as_name, tensor_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.frameworks import TARGETS
-from lcstore.state.layout import Layout
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import MISSING, Selection
 from lcstore.walks.walker import Walker

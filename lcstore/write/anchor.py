@@ -15,8 +15,8 @@ from lcstore.edges.edge import Edge, Span
 from lcstore.edges.merge import Merger
 from lcstore.format.records import EdgeRecord
 from lcstore.graph.refs import ROOT
-from lcstore.state.layout import Layout
-from lcstore.state.poolmap import Piece
+from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import Piece
 from lcstore.storage.backend import Backend
 from lcstore.track.track import Track
 from lcstore.write.shortcut import ShortcutWrite

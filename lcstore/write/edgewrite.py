@@ -16,7 +16,7 @@ from lcstore.edges.columns import EXACT, SET
 from lcstore.edges.grid import exponent_of, largest
 from lcstore.format.bodies import PartBody
 from lcstore.graph.refs import ROOT, NodeName
-from lcstore.state.layout import make_layout
+from lcstore.layout.layout import make_layout
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState
 from lcstore.storage.backend import Backend

@@ -10,12 +10,12 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_name
+from lcstore.layout.layout import Entry
+from lcstore.layout.shards import Shard
 from lcstore.state.frameworks import HostArray
-from lcstore.state.layout import Entry
 from lcstore.state.moments import Tensor, guess_roles
 from lcstore.state.names import Name
 from lcstore.state.roles import Role, is_optimizer
-from lcstore.state.shards import Shard
 from lcstore.track.policy import Policy
 
 #: Small tensors are plain while all of them together stay under this part of the edge's coded bytes.

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple, get_args
 from lcstore.durability import Parity
 from lcstore.format import keys
 from lcstore.format.parity import COVERED, Xor
+from lcstore.layout.specs import role_of
 from lcstore.state.roles import Role
-from lcstore.state.specs import role_of
 
 _ROLES: Final = frozenset[Role](get_args(Role))
 #: What each save sets: a damaged one costs the tensors of one state.

@@ -11,10 +11,10 @@ from lcstore.errors import InvalidInputError, StorageError
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ExactBody, ObjectRef, PartBody
 from lcstore.format.strictjson import dumps
+from lcstore.layout.join import join, leaf_places
+from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LEAVES_BYTES, check
 from lcstore.state.containers import where
-from lcstore.state.join import join, leaf_places
-from lcstore.state.layout import Layout
 from lcstore.state.leaves import Leaf, encode_leaf
 from lcstore.state.tree import structure_names
 from lcstore.storage.backend import Backend

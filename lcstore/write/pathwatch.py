@@ -11,8 +11,8 @@ from lcstore.format.bodies import EdgeBody
 from lcstore.graph.refs import EdgeRef
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing
-from lcstore.state.qualified import stem_of
-from lcstore.state.specs import role_of
+from lcstore.layout.qualified import stem_of
+from lcstore.layout.specs import role_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.targets import is_near, keeps_twice
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.codec.fill import working
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 from lcstore.state.moments import LIKE_WEIGHTS
 from lcstore.state.names import Name, format_name, matcher, parse_name
 from lcstore.state.roles import is_optimizer

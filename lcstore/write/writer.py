@@ -21,7 +21,7 @@ from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing, committed
 from lcstore.index.standing import is_going, is_kept, is_taken_away
-from lcstore.state.layout import Layout
+from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend, exists
 from lcstore.storage.moment import Moment

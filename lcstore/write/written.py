@@ -14,8 +14,8 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.layoutfile import layout_object
 from lcstore.format.zarrmeta import group_metadata
-from lcstore.state.layout import Layout
-from lcstore.state.qualified import FIRST_PART, part_of, qualified
+from lcstore.layout.layout import Layout
+from lcstore.layout.qualified import FIRST_PART, part_of, qualified
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
 from lcstore.storage.settle import LITTLE, put_object

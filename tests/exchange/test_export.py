@@ -134,7 +134,7 @@ def test_what_cannot_be_exported_is_said(store, tmp_path):
 
 def test_memory_stays_far_below_the_state(tmp_path, monkeypatch):
     monkeypatch.setattr("lcstore.exchange.outgoing._AHEAD", 6 << 20)
-    monkeypatch.setattr("lcstore.state.specs.MAX_CHUNK_BYTES", 4 << 20)  # of large states they are 64 MiB
+    monkeypatch.setattr("lcstore.layout.specs.MAX_CHUNK_BYTES", 4 << 20)  # of large states they are 64 MiB
     rng = np.random.default_rng(0)
     with lcstore.open(tmp_path / "store", policy="lossless", threads=1) as store:
         layers = {f"layers.{i}": rng.standard_normal((256, 512)).astype(np.float32) for i in range(96)}

@@ -13,7 +13,7 @@ from states import leaves
 import lcstore
 from lcstore.errors import CorruptionError, FallbackWarning
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 

@@ -13,7 +13,7 @@ from states import leaves
 
 import lcstore
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 
 
 @pytest.fixture

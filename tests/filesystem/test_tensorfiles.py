@@ -16,7 +16,7 @@ from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import shown_dtype
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.state.names import parse_name
 from lcstore.storage.memory import MemoryBackend
 

@@ -21,7 +21,7 @@ from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import shown_dtype
 from lcstore.filesystem.zarrnodes import chunk_shape
 from lcstore.format import keys
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.state.names import parse_name
 from lcstore.storage.memory import MemoryBackend
 

@@ -10,8 +10,8 @@ from lcstore.format.markkeys import CondemnedName, RetiredName, TagName
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
+from lcstore.layout.qualified import qualified
 from lcstore.limits import MAX_CHUNK_BYTES, MAX_STEP
-from lcstore.state.qualified import qualified
 
 
 def hexes(count: int) -> st.SearchStrategy[str]:

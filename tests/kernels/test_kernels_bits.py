@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as npst
 
 from lcstore.kernels import bits, escapes, planes
 from lcstore.kernels.digest import digest, digest_runs
-from lcstore.state.shards import Shard
+from lcstore.layout.shards import Shard
 
 u64 = np.uint64
 fields = st.integers(0, 63).flatmap(lambda n: st.tuples(st.integers(0, (1 << n) - 1), st.just(n)))

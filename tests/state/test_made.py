@@ -10,9 +10,9 @@ import pytest
 
 import lcstore
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
+from lcstore.layout.join import join
+from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.frameworks import from_host
-from lcstore.state.join import join
-from lcstore.state.layout import Layout, make_layout
 from lcstore.state.torchsays import checked_context
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend

@@ -27,8 +27,8 @@ import lcstore
 from lcstore import LcstoreError, NotFoundError, StorageError
 from lcstore.edges.columns import ADD
 from lcstore.format import keys
+from lcstore.layout import layout as layouts
 from lcstore.read.resolved import Resolved
-from lcstore.state import layout as layouts
 from lcstore.state.names import format_name
 from lcstore.storage.memory import MemoryBackend
 

@@ -15,9 +15,9 @@ from lcstore.edges.columns import EXACT, NO_GRID
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord, StoreRecord, node_id, utc_now
 from lcstore.graph.refs import ROOT
-from lcstore.state.layout import Layout, make_layout
+from lcstore.layout.layout import Layout, make_layout
+from lcstore.layout.shards import Shard
 from lcstore.state.names import Name, format_name
-from lcstore.state.shards import Shard
 from lcstore.state.tree import flatten
 from lcstore.storage.settle import put_record
 from lcstore.track.policy import PRESETS

@@ -16,9 +16,9 @@ import lcstore
 from lcstore.edges.compose import Composer
 from lcstore.graph import newest, paths
 from lcstore.graph.plan import Shortcut
+from lcstore.layout import layout as layouts
 from lcstore.maintain import verdict
 from lcstore.maintain.compact import Compactor
-from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
 pytestmark = pytest.mark.unprotected

@@ -19,7 +19,7 @@ from states import leaves, same
 import lcstore
 from lcstore.errors import FallbackWarning
 from lcstore.format import keys
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
 pytestmark = pytest.mark.once

@@ -15,7 +15,7 @@ import lcstore
 from lcstore.filesystem.decoded import boxes_of
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 from lcstore.filesystem.zarrstore import FolderStore
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
 

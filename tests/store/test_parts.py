@@ -15,8 +15,8 @@ from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError, St
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.records import node_id
+from lcstore.layout import layout as layouts
 from lcstore.read.resolved import Resolved
-from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track.parted import track_of
 from lcstore.write.parts import check_stored, join_parts

@@ -10,7 +10,7 @@ from states import same
 
 import lcstore
 from lcstore.format import keys
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
 

@@ -19,7 +19,7 @@ from lcstore.check.repair import repair
 from lcstore.check.verify import verify
 from lcstore.errors import FallbackWarning
 from lcstore.format import keys
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
 pytestmark = pytest.mark.once

@@ -27,7 +27,7 @@ from lcstore import ClosedError, CorruptionError, FallbackWarning, InvalidInputE
 from lcstore.edges.compose import Composer
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
-from lcstore.state import layout as layouts
+from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lcstore
-from lcstore.state.join import join
-from lcstore.state.layout import make_layout
+from lcstore.layout.join import join
+from lcstore.layout.layout import make_layout
 from lcstore.state.tree import flatten, unflatten
 from lcstore.storage.memory import MemoryBackend
 

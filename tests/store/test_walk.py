@@ -21,8 +21,8 @@ from lcstore.format import keys
 from lcstore.format.records import node_id
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
+from lcstore.layout import layout as layouts
 from lcstore.maintain.making import Maker
-from lcstore.state import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 from lcstore.walks.walk import Walk
 

@@ -15,7 +15,7 @@ import lcstore
 from lcstore.codec.zarr3 import LCZarrCodec
 from lcstore.edges.grid import track_dtype
 from lcstore.format.zarrmeta import group_metadata
-from lcstore.state.specs import PoolSpec
+from lcstore.layout.specs import PoolSpec
 
 register_codec("lcstore.lc", LCZarrCodec)
 

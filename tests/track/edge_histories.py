@@ -12,7 +12,7 @@ from lcstore.edges.columns import Columns
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge
 from lcstore.edges.merge import Merger
-from lcstore.state.layout import Layout, make_layout
+from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.tree import flatten
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track

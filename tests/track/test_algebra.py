@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from lcstore import CorruptionError
 from lcstore.edges.algebra import LOST, START, Effect, Held, Trace, array_of, merged, sets, trace
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
-from lcstore.state.layout import Layout
-from lcstore.state.specs import PoolSpec, TensorSpec
+from lcstore.layout.layout import Layout
+from lcstore.layout.specs import PoolSpec, TensorSpec
 
 seeds = st.integers(0, 1 << 30)
 POOLS = {"weights": "weights-float32", "first_moment": "first-float32", "second_moment": "second-float32"}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lcstore import CorruptionError, UnsupportedFormatError
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.edges.merge import bytes_per_job
-from lcstore.state.specs import ALIGN
+from lcstore.layout.specs import ALIGN
 
 seeds = st.integers(0, 1 << 30)
 

@@ -16,7 +16,7 @@ from lcstore.codec.scales import log2_of
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, KEEP, Columns
 from lcstore.errors import InvalidInputError
-from lcstore.state.layout import make_layout
+from lcstore.layout.layout import make_layout
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track import stepsizes

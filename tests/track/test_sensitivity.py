@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import lcstore
 from lcstore.errors import InvalidInputError
+from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.frameworks import HostArray
-from lcstore.state.layout import Layout, make_layout
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend

@@ -12,7 +12,7 @@ from lcstore.codec.dtypes import dtype_name
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET, Columns
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge
-from lcstore.state.layout import Layout, make_layout
+from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.tree import flatten
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track

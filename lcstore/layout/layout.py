@@ -19,16 +19,11 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import InvalidInputError
-from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
-from lcstore.state.containers import Structure, where
-from lcstore.state.frameworks import Framework
-from lcstore.state.layoutjson import read_layout, write_layout
-from lcstore.state.names import Name
-from lcstore.state.poolmap import PoolMap
-from lcstore.state.qualified import stem_of
-from lcstore.state.roles import Role, is_optimizer
-from lcstore.state.shards import Shard
-from lcstore.state.specs import (
+from lcstore.layout.layoutjson import read_layout, write_layout
+from lcstore.layout.poolmap import PoolMap
+from lcstore.layout.qualified import stem_of
+from lcstore.layout.shards import Shard
+from lcstore.layout.specs import (
     POOL_ROLES,
     PoolSpec,
     TensorSpec,
@@ -37,6 +32,11 @@ from lcstore.state.specs import (
     pool_align,
     role_of,
 )
+from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
+from lcstore.state.containers import Structure, where
+from lcstore.state.frameworks import Framework
+from lcstore.state.names import Name
+from lcstore.state.roles import Role, is_optimizer
 from lcstore.state.torchsays import NO_NOTES, Notes
 from lcstore.state.tree import Names, names_in
 
@@ -78,7 +78,7 @@ class Layout:
     pools
         By name, in the order in which they were created.
     parts
-        The layouts that it was joined of, if any: see `lcstore.state.join.join`. Its tensors are then
+        The layouts that it was joined of, if any: see `lcstore.layout.join.join`. Its tensors are then
         those of all parts, one part after another, and not in the order of the structure.
     notes
         What is known of places in the structure besides.

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.layout.layout import Layout, Part
+from lcstore.layout.qualified import FIRST_PART, qualified
+from lcstore.layout.shards import misfit
+from lcstore.layout.specs import PoolSpec, TensorSpec
 from lcstore.state.containers import (
     LEAF,
     TENSOR,
@@ -15,11 +19,7 @@ from lcstore.state.containers import (
     to_structure,
     where,
 )
-from lcstore.state.layout import Layout, Part
 from lcstore.state.names import Component, Name
-from lcstore.state.qualified import FIRST_PART, qualified
-from lcstore.state.shards import misfit
-from lcstore.state.specs import PoolSpec, TensorSpec
 from lcstore.state.torchsays import Notes
 from lcstore.state.tree import structure_names
 

@@ -20,10 +20,10 @@ from lcstore.errors import (
     LimitError,
     UnsupportedFormatError,
 )
+from lcstore.layout.layout import Layout, make_layout
+from lcstore.layout.shards import Shard
+from lcstore.layout.specs import ALIGN, PLAIN_ALIGN, chunk_elements
 from lcstore.limits import MAX_POOL_ELEMENTS
-from lcstore.state.layout import Layout, make_layout
-from lcstore.state.shards import Shard
-from lcstore.state.specs import ALIGN, PLAIN_ALIGN, chunk_elements
 
 GIB = 1 << 30
 

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.errors import CorruptionError, InvalidInputError
-from lcstore.state.join import join, leaf_places
-from lcstore.state.layout import make_layout
-from lcstore.state.shards import MAX_CUT_DIMS, Shard, box_of, misfit, overlap, within
+from lcstore.layout.join import join, leaf_places
+from lcstore.layout.layout import make_layout
+from lcstore.layout.shards import MAX_CUT_DIMS, Shard, box_of, misfit, overlap, within
 from lcstore.state.tree import flatten
 
 

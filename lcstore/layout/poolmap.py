@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from lcstore.state.specs import PoolSpec, TensorSpec
+from lcstore.layout.specs import PoolSpec, TensorSpec
 
 
 @dataclass(frozen=True, slots=True)

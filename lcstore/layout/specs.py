@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from lcstore.codec.dtypes import dtype_from_name, storage_dtype
+from lcstore.layout.qualified import stem_of
+from lcstore.layout.shards import Box, Shard, box_of
 from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check
 from lcstore.state.frameworks import Framework
 from lcstore.state.names import Name
-from lcstore.state.qualified import stem_of
 from lcstore.state.roles import Role
-from lcstore.state.shards import Box, Shard, box_of
 
 #: A tensor in a lossy pool starts on a block of the codec, so that it has a step size of its own.
 ALIGN: Final = 1024
@@ -94,7 +94,7 @@ class PoolSpec:
     Attributes
     ----------
     name
-        ``"<first word of POOL_ROLES>-<dtype>"``, behind the number of its part (`lcstore.state.qualified`).
+        ``"<first word of POOL_ROLES>-<dtype>"``, behind the number of its part (`lcstore.layout.qualified`).
     dtype
         The logical dtype; `storage_dtype` is what Zarr sees.
     size, chunk

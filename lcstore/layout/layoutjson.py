@@ -22,13 +22,8 @@ from typing import Any, Final, NoReturn
 
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import CorruptionError, UnsupportedFormatError
-from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
-from lcstore.state.containers import Structure, where
-from lcstore.state.frameworks import FRAMEWORKS
-from lcstore.state.jaxkeys import WIDTHS
-from lcstore.state.names import Name, is_component
-from lcstore.state.shards import Shard
-from lcstore.state.specs import (
+from lcstore.layout.shards import Shard
+from lcstore.layout.specs import (
     CHUNK_MULTIPLE,
     HUGE_CHUNK_BYTES,
     POOL_ROLES,
@@ -37,6 +32,11 @@ from lcstore.state.specs import (
     check_shape,
     pool_align,
 )
+from lcstore.limits import MAX_POOL_ELEMENTS, MAX_TENSORS, check
+from lcstore.state.containers import Structure, where
+from lcstore.state.frameworks import FRAMEWORKS
+from lcstore.state.jaxkeys import WIDTHS
+from lcstore.state.names import Name, is_component
 from lcstore.state.torchsays import NO_NOTES, Made, Notes, checked_context
 from lcstore.state.tree import structure_names
 
