@@ -29,6 +29,7 @@ class Room:
 
     def __init__(self) -> None:
         self._words = np.empty(0, np.uint64)
+        self._values = np.empty(0, np.uint8)
 
     @cached_property
     def levels(self) -> Array:
@@ -56,13 +57,12 @@ class Room:
         into[len(data) :] = 0
         return taken
 
-    @cached_property
-    def _values(self) -> Array:
-        return np.empty(SPAN, np.complex128)
-
     def values(self, count: int, dtype: np.dtype[Any]) -> Array:
-        """Return room for values of one span."""
-        return self._values.view(np.uint8)[: count * dtype.itemsize].view(dtype)
+        """Return memory for some values."""
+        nbytes = count * dtype.itemsize
+        if self._values.size < nbytes:
+            self._values = np.empty(nbytes, np.uint8)
+        return self._values[:nbytes].view(dtype)
 
 
 @dataclass(frozen=True)

@@ -215,10 +215,8 @@ class Composer:
         CorruptionError
             One is not the one committed: what was filled is not to be used.
         """
-        wanted = self.path.wanted
-        wrong = wanted[self._digests.found[wanted] != self.columns.digest[wanted]]
-        if wrong.size:
-            raise self._unproved(int(wrong[0]))
+        for tensor in self.path.wanted.tolist():
+            self._check_digest(tensor, self._digests.found[tensor])
 
     def _fill(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Mapping[int, Array]) -> None:
         for low, part in self._blocks(pool, chunk, pieces):
@@ -273,12 +271,12 @@ class Composer:
         self._prove(tensor, self.pools[spec.pool][spec.offset : spec.offset + spec.size])
 
     def _prove(self, tensor: int, track: Array) -> None:
-        if digest_of(self.layout.tensors[tensor], track) != self.columns.digest[tensor]:
-            raise self._unproved(tensor)
+        self._check_digest(tensor, digest_of(self.layout.tensors[tensor], track))
 
-    def _unproved(self, tensor: int) -> CorruptionError:
-        name = self.layout.tensors[tensor].name
-        return CorruptionError(f"the digest of tensor {name!r} is not the one committed")
+    def _check_digest(self, tensor: int, found: np.uint64) -> None:
+        if found != self.columns.digest[tensor]:
+            name = self.layout.tensors[tensor].name
+            raise CorruptionError(f"the digest of tensor {name!r} is not the one committed")
 
     def rounded(self, tensor: int, track: Array) -> Array:
         """Return values of a tensor, in its dtype, and of memory of their own."""
