@@ -97,7 +97,7 @@ _PATIENCE: Final = 120
 #: In the cache's folder while helpers are at work: of many processes that begin at once, one starts them.
 _MARK: Final = "compiling"
 #: In the environment of helpers, which start none.
-_HELPER: Final = "LCSTORE_COMPILES_AHEAD"
+HELPER: Final = "LCSTORE_COMPILES_AHEAD"
 
 
 def signature(types: str) -> tuple[Any, ...]:
@@ -138,10 +138,10 @@ def start_helpers(cache: Path) -> list[Popen[bytes]]:
     They end by themselves. Nothing depends on them: whatever fails is compiled by who needs it.
     """
     count = min(_MOST, _cores() - 1)
-    if count < 1 or os.environ.get(_HELPER) or not sys.executable or not _claim(cache / _MARK):
+    if count < 1 or os.environ.get(HELPER) or not sys.executable or not _claim(cache / _MARK):
         return []
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
-    environ = {**os.environ, "PYTHONPATH": path, _HELPER: "1"}
+    environ = {**os.environ, "PYTHONPATH": path, HELPER: "1"}
     begun = []
     for share in range(count):
         command = [sys.executable, "-m", __name__, str(share), str(count), str(cache / _MARK)]

@@ -121,9 +121,9 @@ def test_helpers_that_are_gone_are_started_again(commands, tmp_path):
 def test_no_helpers_where_none_can_help(commands, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     assert ahead.start_helpers(tmp_path / "file") == [], "nothing can be written there"
-    monkeypatch.setenv(ahead._HELPER, "1")
+    monkeypatch.setenv(ahead.HELPER, "1")
     assert ahead.start_helpers(tmp_path) == [], "a helper has none"
-    monkeypatch.delenv(ahead._HELPER)
+    monkeypatch.delenv(ahead.HELPER)
     monkeypatch.setattr(ahead, "_cores", lambda: 1)
     assert ahead.start_helpers(tmp_path) == [], "no core is left"
 
