@@ -160,7 +160,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         backward = array.flags.f_contiguous and not array.flags.c_contiguous
         frame = self._lossy(flat, array.shape[::-1] if backward else array.shape)
         if frame is None or len(frame) > flat.nbytes:
-            lossless = encode_lossless(flat)
+            lossless = bytes(encode_lossless(Pieces.of(flat)))
             frame = lossless if frame is None or len(lossless) < len(frame) else frame
         return frame
 
