@@ -25,7 +25,10 @@ def word_size(dtype: np.dtype[Any]) -> int:
 
 @dataclass(frozen=True)
 class Frame:
-    """A validated frame; sections are views of the bytes it was parsed from."""
+    """A validated frame; sections are views of the bytes it was parsed from.
+
+    `proved` says that these were known to be what was written: so are the frames that lie in it.
+    """
 
     count: int
     dtype: np.dtype[Any]
@@ -41,6 +44,7 @@ class Frame:
     table: CodeTable | None
     directory: Array
     payload: memoryview
+    proved: bool = False
 
     @property
     def blocks(self) -> int:
@@ -167,6 +171,7 @@ def parse_frame(
         CodeTable.from_bytes(table) if coder in f.CODED else None,
         _directory(directory, 8 if coder == f.PLANES else 2),
         payload,
+        proved,
     )
     _check_shape(frame, table_bytes)
     return frame

@@ -126,7 +126,7 @@ class LosslessReader:
         words = frame.count * frame.dtype.itemsize // self._width
         self._planes, at = [], 0
         for length in frame.directory.tolist():
-            plane = parse_frame(frame.payload[at : at + length], expected=words, proved=True)
+            plane = parse_frame(frame.payload[at : at + length], expected=words, proved=frame.proved)
             if plane.dtype != _BYTE or plane.quantizer != f.LOSSLESS or plane.coder == f.PLANES:
                 raise CorruptionError("a plane of the frame is not one of bytes")
             self._planes.append(_Plane(plane, room))
