@@ -144,16 +144,16 @@ class Collector:
         """
         report, lack = self._once(dry_run=dry_run)
         while lack is not None:
-            if not report.deleted_objects:
+            more = report
+            if more.deleted_objects:
+                more, lack = self._once(dry_run=False)
+                report = _together(report, more)
+            if lack is not None and not more.deleted_objects:
                 raise StorageError(
                     f"there is no room on {self.backend.url} for the records that say what goes, of some "
                     "4 KiB each: delete anything else there, and collect again",
                     key=lack.key,
                 ) from lack.__cause__
-            more, lack = self._once(dry_run=False)
-            if lack is not None and not more.deleted_objects:
-                raise lack
-            report = _together(report, more)
         return report
 
     def _once(self, *, dry_run: bool) -> tuple[CollectReport, StorageError | None]:
@@ -198,8 +198,6 @@ class Collector:
         self._delete(contents, ripe)
         marks = self._sweep(contents, ripe)
         return self._report(contents, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
-
-    # Condemning -----------------------------------------------------------------------------------------
 
     def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
         def verdict(contents: Contents) -> Verdict:
@@ -266,8 +264,6 @@ class Collector:
             put_record(self.backend, record.key(), record.to_bytes())
 
         run_all(self.executor, [partial(put, scope) for scope in scopes])
-
-    # Deleting -------------------------------------------------------------------------------------------
 
     def _delete(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Delete objects, and only when all are gone the records that list them.
@@ -339,8 +335,6 @@ class Collector:
             on_progress=self.on_progress,
         ):
             pass
-
-    # Reporting ------------------------------------------------------------------------------------------
 
     def _report(
         self,
