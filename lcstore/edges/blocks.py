@@ -85,7 +85,12 @@ class Delta:
         self._count = count
 
     def add(self, low: int, track: Array) -> None:
-        """Add the levels from element `low` on."""
+        """Add the levels from element `low` on to a block; `CorruptionError` where they do not decode.
+
+        A block is shorter than `BLOCK` only where its chunk ends: a frame that goes on is not of that chunk.
+        """
+        if track.size < BLOCK and low + track.size < self._count:
+            raise CorruptionError(f"the frame holds {self._count} elements instead of {low + track.size}")
         for span in self._levels.spans(low, min(low + track.size, self._count)):
             add_span(span, self._scales, self._block, self._sign, track[span.start - low :])
 

@@ -141,7 +141,7 @@ class Path:
                 for low, high in places:
                     _run(steps, low, out[low:high])
                 steps.clear()
-        memory = np.empty(BLOCK, dtype) if out is None else out
+        memory = np.empty(min(BLOCK, size), dtype) if out is None else out
         for low, high in places:
             part = memory[: high - low] if out is None else out[low:high]
             if out is None:

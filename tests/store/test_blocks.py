@@ -10,8 +10,12 @@ import pytest
 from states import same
 
 import lcstore
+from lcstore.codec.decode import Room
+from lcstore.codec.tables import TableCache
 from lcstore.edges import path
-from lcstore.edges.blocks import BLOCK
+from lcstore.edges.blocks import BLOCK, Delta
+from lcstore.edges.frames import frame_of_levels
+from lcstore.errors import CorruptionError
 from lcstore.storage.memory import MemoryBackend
 
 ROWS, COLUMNS = 700, 1000
@@ -87,3 +91,17 @@ def test_compaction_changes_no_bit(saved):
         store.compact()
         for step, state in enumerate(before):
             assert same(store.restore(step), state)
+
+
+def test_a_frame_that_is_longer_than_its_chunk_is_not_added():
+    levels = np.ones(1000, np.int8)
+    data = frame_of_levels(
+        levels, np.empty(0, np.int64), np.zeros(1, np.int16), 1024, np.dtype(np.int32), TableCache()
+    )
+    assert data is not None
+    delta = Delta(data, levels.size, np.dtype(np.int32), 1, Room())
+    whole = np.zeros(levels.size, np.int32)
+    delta.add(0, whole)
+    assert (whole == 1).all()
+    with pytest.raises(CorruptionError, match="instead of 900"):
+        delta.add(0, whole[:900])
