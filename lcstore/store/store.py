@@ -80,7 +80,9 @@ class Store(Saving, Looking, Upkeep):
         self._check_writable()
         with self._alone():
             self._writer.settle()
-            built = find_whole(self._reader, self._of_run(at, run), _rebuilt_track, "raise")
+            at = self._of_run(at, run)
+            built = find_whole(self._reader, at, _rebuilt_track, "raise")
+            self._goes_on_from_latest = at in (None, "latest")
             self._writer.stand_on(built.node.name, _track_of(built))
 
     def rewind(
@@ -113,6 +115,7 @@ class Store(Saving, Looking, Upkeep):
             state = self._go_on(at, targets, **how)
             head = self._writer.head
             assert head is not None
+            self._goes_on_from_latest = False
             graph = self._index.refresh(full=True)
             self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
             return state
@@ -142,7 +145,8 @@ class Store(Saving, Looking, Upkeep):
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
             load_into(state, targets, updated=node.layout.updated, assign=assign)
-        if at in (None, "latest"):
+        self._goes_on_from_latest = at in (None, "latest")
+        if self._goes_on_from_latest:
             warn_of_later(self._reader, node.name)
         self._writer.stand_on(node.name, track)
         self._log_read("resumed", node.name, started)
