@@ -34,9 +34,10 @@ class SaveInfo:
     objects
         Objects written.
     error
-        Tracking error of the weights in checkpoint intervals, estimated on samples. None for an anchor.
+        How far the weights that come back are off, in checkpoint intervals, estimated on samples. None for an
+        anchor, and for an exact state.
     lag
-        The part of `error` along the last update, estimated on samples. None for an anchor.
+        The part of the track's error along the last update, estimated on samples. None for an anchor.
     seconds
         Wall time by phase. ``flatten``: naming the tensors. ``code``: coding them, while chunks go out.
         ``commit``: the last chunks, the record, and the look around. ``total``: all of it.
@@ -44,8 +45,8 @@ class SaveInfo:
         Of `bytes_stored`: parity, and second copies of what is read first.
     row_error, row_error_at
         The largest relative error ``|u - u~| / |u|`` of a row of weights, and the name of its tensor. A save
-        looks at a part of the rows only; see ``docs/rows.md``. None for an anchor, where nothing moved, and
-        where the policy has no `row_error`.
+        looks at a part of the rows only; see ``docs/rows.md``. None for an anchor and an exact state, where
+        nothing moved, and where the policy has no `row_error`.
     """
 
     step: int
@@ -92,17 +93,18 @@ def phases(started: float, flattened: float, coded: float, ended: float) -> dict
 def saved(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
     """Return what is said of a save."""
     record, write = commit.record, commit.write
-    worst = write.worst
+    exact = bool(record.stats["exact"])
+    worst = None if exact else write.worst
     return SaveInfo(
         step=record.step,
         node=commit.name.node,
         base=None if write.base is None else write.base.node,
         kind="anchor" if write.base is None else "delta",
-        exact=bool(record.stats["exact"]),
+        exact=exact,
         bytes_raw=int(record.stats["bytes_raw"]),
         bytes_stored=write.written.nbytes,
         objects=write.written.objects,
-        error=record.stats.get("error"),
+        error=None if exact else record.stats.get("error"),
         lag=float(write.lag) if math.isfinite(write.lag) else None,
         seconds=seconds,
         row_error=None if worst is None else worst[0],

@@ -1,0 +1,70 @@
+"""What people try in their first hours, and what they are told."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+
+def call(*arguments: str) -> Result:
+    """Run a command as a shell would."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def said(*arguments: str) -> str:
+    """Return what a command that fails says, on one line."""
+    result = call(*arguments)
+    assert result.exit_code != 0, result.output
+    return re.sub(r"[\s│]+", " ", result.output)
+
+
+def states(count: int) -> list[dict[str, Any]]:
+    """Return the states of a walk at random."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((256, 256)).astype(np.float32)
+    found = []
+    for number in range(count):
+        weight = weight + rng.standard_normal(weight.shape).astype(np.float32) * np.float32(1e-3)
+        found.append({"model": {"fc.weight": weight}, "epoch": number})
+    return found
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store of steps 0, 10, ... 50, of which the last is exact."""
+    where = str(tmp_path / "run")
+    with lcstore.open(where) as store:
+        for number, state in enumerate(states(6)):
+            store.save(10 * number, state, metrics={"loss": 1 / (number + 1)}, exact=number == 5)
+    return where
+
+
+def test_an_exact_state_has_no_error_until_its_exact_value_is_let_go_of(url):
+    with lcstore.open(url) as store:
+        assert store.info(40).error > 0
+        for info in (store.info(50), store.states()[-1].info):
+            assert (info.exact, info.error, info.row_error) == (True, None, None)
+        saved = store.save(60, states(7)[-1], exact=True)
+        assert saved.exact
+        assert saved.error is None
+        assert "error" not in str(saved)
+        store.retain("latest:99 | exact-only:latest:1")
+        for info in (store.info(50), store.states()[-2].info):
+            assert not info.exact
+            assert info.error > 0
+    shown = call("show", f"{url}@60").stdout
+    assert "every bit comes back" in shown
+    assert "checkpoint intervals" not in shown
+    assert "worst row" not in shown
+    listed = {one["step"]: one for one in json.loads(call("ls", url, "--json").stdout)["states"]}
+    assert listed[60]["error"] is None
+    assert listed[40]["error"] > 0
