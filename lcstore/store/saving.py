@@ -330,8 +330,8 @@ class Saving(Handle):
             warn(
                 f"step {step} was saved after step {before}, {how}; both are kept. 'latest' is the state "
                 "that was saved last, and a step that was saved twice is the later of the two. If a counter "
-                "begins anew with each epoch or process, count all steps together: a resumed loop begins with "
-                "store.step + 1. If it is meant so, resume that state by its step",
+                "begins anew with each epoch or process, count all steps together: a resumed loop begins "
+                "with store.step + 1. If it is meant so, resume that state by its step",
                 StepWarning,
             )
 
