@@ -13,6 +13,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
+from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import read_contents
 from lcstore.index.index import Index
@@ -132,15 +133,7 @@ def retire_node(
     graph = index.refresh(full=True)
     name = graph.nodes[node]
     if node in tips(_as_candidates(graph.nodes.values())) - index.marks.superseded:
-        again = shlex.quote(f"{backend.url}@{node}")
-        shown = {one.run_id for one in graph.nodes.values() if one.node not in graph.hidden}
-        whole = f"lcstore retire {shlex.quote(backend.url)} --run {name.run_id}"
-        wrong = f". Where the whole run is not wanted: `{whole}`" if len(shown) > 1 else ""
-        raise InvalidInputError(
-            f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from "
-            "it. Where it went astray, go on from an earlier step with store.rewind(step), and save; "
-            f"then `lcstore retire {again} --apply`{wrong}"
-        )
+        raise InvalidInputError(_why_it_stays(graph, backend.url, name))
     if node in index.marks.pinned:
         held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
         raise InvalidInputError(f"step {name.step} is pinned: `lcstore unpin {held}` first")
@@ -149,6 +142,23 @@ def retire_node(
         put_retired(backend, executor, [gone])
         index.refresh(full=True)
     return gone
+
+
+def _why_it_stays(graph: Graph, url: str, name: NodeName) -> str:
+    """Return why the latest state of a run is not let go of, and the commands that do so all the same."""
+    shown = [one for one in graph.nodes.values() if one.node not in graph.hidden and one != name]
+    steps = [one.step for one in shown if one.run_id == name.run_id]
+    said = (
+        f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from it. "
+        "Where it went astray, go on from an earlier step with store.rewind(step), and save; "
+        f"then `lcstore retire {shlex.quote(f'{url}@{name.node}')} --apply`"
+    )
+    if not shown or max(steps, default=-1) >= name.step:
+        return said
+    alone = f" --after {max(steps)}" if steps else ""
+    whole = f"lcstore retire {shlex.quote(url)} --run {name.run_id}{alone} --run-is-dead --apply"
+    more = " (without --after, of all states of the run)" if steps else ""
+    return f"{said}. If no process goes on with that run, this lets go of the state{more} at once: `{whole}`"
 
 
 def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) -> None:

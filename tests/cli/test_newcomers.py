@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -68,3 +69,27 @@ def test_an_exact_state_has_no_error_until_its_exact_value_is_let_go_of(url):
     listed = {one["step"]: one for one in json.loads(call("ls", url, "--json").stdout)["states"]}
     assert listed[60]["error"] is None
     assert listed[40]["error"] > 0
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Return the commands that a message names, as arguments."""
+    return [shlex.split(found)[1:] for found in re.findall("`(lcstore [^`]+)`", text)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_save_to_the_wrong_store_is_undone_by_the_command_that_the_first_refusal_names(url, count):
+    with lcstore.open(url) as store:
+        for step in range(990, 990 + 10 * count, 10):
+            store.save(step, {"other": np.zeros(3)})
+    refused = said("retire", f"{url}@{step}")
+    done = call(*commands_in(refused)[-1])
+    assert done.exit_code == 0, done.output
+    with lcstore.open(url) as store:
+        assert store.steps() == [0, 10, 20, 30, 40, 50, *range(990, step, 10)]
+
+
+def test_what_would_take_more_than_the_state_is_not_offered(url):
+    with lcstore.open(url) as store:
+        for step in (70, 60):
+            store.save(step, {"other": np.zeros(3)})
+    assert "--run-is-dead" not in said("retire", f"{url}@60")
