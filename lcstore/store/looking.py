@@ -215,6 +215,10 @@ class Looking(Overview):
     ) -> Walk[Any]:
         """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
 
+        Values are those of `read`, with the errors of their saves: a layer that training set to zero comes
+        back as nearly zero for some saves, and not as zero. Compare norms from step to step, or save the
+        state in question with ``exact=True``.
+
         Parameters
         ----------
         name
