@@ -29,8 +29,7 @@ class SaveInfo:
         Bytes of the state's tensors in memory.
     bytes_stored
         Bytes of everything that was written for it: chunks, metadata, its record, a new layout, parity,
-        second copies. An anchor that the save added beside the state is counted too. (`StepInfo` leaves it
-        out, as it is an edge of its own.) Marks such as tags are not counted.
+        second copies, and `bytes_beside`. Marks such as tags are not counted.
     objects
         Objects written.
     error
@@ -43,6 +42,9 @@ class SaveInfo:
         ``commit``: the last chunks, the record, and the look around. ``total``: all of it.
     bytes_protection
         Of `bytes_stored`: parity, and second copies of what is read first.
+    bytes_beside
+        Of `bytes_stored`: an anchor that the save added beside the state. `StepInfo` and `lcstore ls` leave
+        it out, as it is an edge of its own.
     row_error, row_error_at
         The largest relative error ``|u - u~| / |u|`` of a row of weights, and the name of its tensor. A save
         looks at a part of the rows only; see ``docs/rows.md``. None for an anchor and an exact state, where
@@ -63,15 +65,18 @@ class SaveInfo:
     row_error: float | None = None
     row_error_at: str | None = None
     bytes_protection: int = 0
+    bytes_beside: int = 0
 
     def __str__(self) -> str:
         """Return one line for a log."""
         if self.kind == "skipped":
             return f"nothing for step {self.step}: it has hardly moved since node {self.node}"
         error = "" if self.error is None else f", error {self.error:.2f}"
+        own = self.bytes_stored - self.bytes_beside
+        beside = f", and an anchor beside it, {self.bytes_beside:,} bytes" if self.bytes_beside else ""
         return (
-            f"step {self.step}, node {self.node}: {self.kind}, {self.bytes_stored:,} bytes for "
-            f"{self.bytes_raw:,} ({self.ratio:.1f}x{error}), in {self.seconds['total']:.2f} s"
+            f"step {self.step}, node {self.node}: {self.kind}, {own:,} bytes for {self.bytes_raw:,} "
+            f"({self.bytes_raw / max(own, 1):.1f}x{error}){beside}, in {self.seconds['total']:.2f} s"
         )
 
     @property
