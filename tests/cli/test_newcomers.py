@@ -93,3 +93,32 @@ def test_what_would_take_more_than_the_state_is_not_offered(url):
         for step in (70, 60):
             store.save(step, {"other": np.zeros(3)})
     assert "--run-is-dead" not in said("retire", f"{url}@60")
+
+
+def test_who_imports_and_exports_is_told_what_is_lossy(tmp_path):
+    for number, state in enumerate(states(3)):
+        np.savez(tmp_path / f"step{number}.npz", **{"model.fc.weight": state["model"]["fc.weight"]})
+    files = sorted(map(str, tmp_path.glob("*.npz")))
+    done = call("import", *files, str(tmp_path / "lossy"))
+    assert "By the policy balanced, 2 of them are lossy. `--policy lossless` keeps every bit." in done.stdout
+    done = call("import", *files, str(tmp_path / "whole"), "--policy", "lossless")
+    assert done.exit_code == 0
+    assert "lossy." not in done.stdout
+    told = call("export", f"{tmp_path}/lossy@2", str(tmp_path / "out.npz")).stdout
+    assert re.search(r"The state was saved lossy: weights are off by \d\.\d\d checkpoint intervals\.", told)
+    assert "lossy" not in call("export", f"{tmp_path}/whole@2", str(tmp_path / "all.npz")).stdout.replace(
+        str(tmp_path), ""
+    )
+
+
+def test_the_anchor_that_a_save_adds_is_told_beside_its_own_bytes(tmp_path):
+    durability = lcstore.Durability(anchor_every=2)
+    with lcstore.open(tmp_path / "run", durability=durability) as store:
+        saved = [store.save(number, state) for number, state in enumerate(states(5))]
+        assert [info.bytes_beside > 0 for info in saved] == [False, False, True, False, True]
+        for info in saved:
+            own = store.info(info.step).bytes_stored
+            assert info.bytes_stored - info.bytes_beside == own
+            assert f" {own:,} bytes for" in str(info)
+            beside = f"an anchor beside it, {info.bytes_beside:,} bytes"
+            assert (beside in str(info)) == (info.bytes_beside > 0)
