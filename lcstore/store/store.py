@@ -144,7 +144,7 @@ class Store(Saving, Looking, Upkeep):
         track = _track_of(built)
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
-            load_into(state, targets, updated=node.layout.updated, assign=assign)
+            load_into(state, targets, node.name, updated=node.layout.updated, assign=assign)
         self._goes_on_from_latest = at in (None, "latest")
         if self._goes_on_from_latest:
             warn_of_later(self._reader, node.name)

@@ -138,3 +138,29 @@ def test_what_collected_states_leave_does_not_read_like_damage(tmp_path):
     with lcstore.open(where) as store:
         store.collect()
         assert not [found for found in store.verify().findings if found.check == "orphan"]
+
+
+def test_a_resume_that_does_not_fit_names_the_state_and_how_to_take_another(url):
+    with lcstore.open(url) as store:
+        store.save(1000, {"weight": np.zeros(3), "bias": np.zeros(3)})
+        node = store.info(1000).node
+    targets = {"model": {"fc.weight": np.zeros((256, 256), np.float32)}}
+    with lcstore.open(url) as store:
+        for load in (store.resume_into, store.restore_into):
+            with pytest.raises(lcstore.InvalidInputError, match="nothing is saved under 'model'") as caught:
+                load(None, targets)
+            assert f"step 1000 of run 2, node {node}" in str(caught.value)
+            assert "to take another state" in str(caught.value)
+        store.resume_into(50, targets)
+        assert targets["model"]["fc.weight"].any()
+
+
+def test_who_looks_for_a_metric_among_tensors_is_told_where_it_is(url):
+    with lcstore.open(url) as store:
+        looks = [lambda: [*store.history("loss")], lambda: store.read(50, "loss"), lambda: store[50]["loss"]]
+        for look in looks:
+            with pytest.raises(lcstore.NotFoundError, match="a metric") as caught:
+                look()
+        found = eval(re.search(r"\[\(.*\]", str(caught.value))[0], {"store": store})
+        assert [step for step, _ in found] == [0, 10, 20, 30, 40, 50]
+        assert found[1][1] == 0.5
