@@ -320,8 +320,9 @@ def test_of_two_runs_the_wrong_one_goes_with_its_latest_state(run):
     refused = call("retire", f"{run}@17").stderr
     assert refused.count("`") == 4
     named = refused.split("`")[3]
-    assert shlex.split(named) == ["lcstore", "retire", run, "--run", run_id]
-    shown = call(*shlex.split(named)[1:], "--reason", "twice")
+    after = ["--after", "7", "--run-is-dead", "--apply"]
+    assert shlex.split(named) == ["lcstore", "retire", run, "--run", run_id, *after]
+    shown = call("retire", run, "--run", run_id, "--reason", "twice")
     assert "may be alive" in shown.stdout
     assert 17 in steps(run)
     assert "--run-is-dead" in call("retire", run, "--run", "2", "--apply").stderr
