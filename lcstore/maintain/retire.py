@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -29,6 +29,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
+from lcstore.units import counted
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,21 @@ class Retired:
         ``"state"``, ``"exact"`` or ``"pool.<pool>"``.
     reason
         Why.
+    dry_run
+        Whether it was not done, but only said.
     """
 
     step: int
     node: str
     what: str
     reason: str
+    dry_run: bool = False
 
     def __str__(self) -> str:
         """Return one line for a log."""
         what = "" if self.what == markkeys.WHOLE_STATE else f", {self.what} of it"
-        return f"retired: step {self.step}, node {self.node}{what} ({self.reason or 'no reason given'})"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{'would be ' * self.dry_run}retired: step {self.step}, node {self.node}{what}{why}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,11 @@ class RetireReport:
 
     def __str__(self) -> str:
         """Return one line for a log."""
-        return f"retained: {len(self.kept)} states kept, {len(self.retired)} things let go of"
+        whole = sum(one.what == markkeys.WHOLE_STATE for one in self.retired)
+        parts = len(self.retired) - whole
+        told = f", and {counted(parts, 'part')} of states" * (parts > 0)
+        would = "would be " * self.dry_run
+        return f"{would}retained: {counted(len(self.kept), 'state')} kept, {whole} let go of{told}"
 
 
 def retire_by(
@@ -110,7 +119,8 @@ def retire_by(
     whole = {node: record for node, record in records.items() if node not in broken}
     decision = decide(rule, _candidates(index, whole))
     notes = [*decision.notes, *_notes(backend, records, broken)]
-    going = sorted(_going(index, records, decision, notes), key=lambda one: (one.step, one.node, one.what))
+    found = (replace(one, dry_run=dry_run) for one in _going(index, records, decision, notes))
+    going = sorted(found, key=lambda one: (one.step, one.node, one.what))
     if not dry_run:
         put_retired(backend, executor, going)
         index.refresh(full=True)
@@ -137,7 +147,7 @@ def retire_node(
     if node in index.marks.pinned:
         held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
         raise InvalidInputError(f"step {name.step} is pinned: `lcstore unpin {held}` first")
-    gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason)
+    gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason, dry_run)
     if node not in graph.hidden and not dry_run:
         put_retired(backend, executor, [gone])
         index.refresh(full=True)

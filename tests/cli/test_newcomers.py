@@ -164,3 +164,25 @@ def test_who_looks_for_a_metric_among_tensors_is_told_where_it_is(url):
         found = eval(re.search(r"\[\(.*\]", str(caught.value))[0], {"store": store})
         assert [step for step, _ in found] == [0, 10, 20, 30, 40, 50]
         assert found[1][1] == 0.5
+
+
+def test_what_is_only_shown_says_would(url):
+    with lcstore.open(url) as store:
+        store.compact()
+
+        def reports(*, dry_run: bool) -> list[object]:
+            found = [
+                store.retain("latest:3 | exact-only:every:20", dry_run=dry_run),
+                store.retire(40, dry_run=dry_run),
+                store.compact(dry_run=dry_run),
+                store.collect(dry_run=dry_run),
+                store.repair(dry_run=dry_run),
+            ]
+            return [*found, *found[0].retired]
+
+        shown = [*map(str, reports(dry_run=True))]
+        assert [text for text in shown if not text.startswith("would be ")] == []
+        assert "3 states kept, 3 let go of, and 1 part of states" in shown[0]
+        done = "\n".join(map(str, reports(dry_run=False)))
+        assert "would" not in done
+        assert "things" not in done
