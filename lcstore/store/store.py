@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.layout.qualified import FIRST_PART
@@ -16,6 +16,7 @@ from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import Component
 from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
+from lcstore.store.hints import hinting, no_attribute
 from lcstore.store.looking import Looking
 from lcstore.store.saving import Saving
 from lcstore.store.upkeep import Upkeep
@@ -25,6 +26,7 @@ from lcstore.track.track import Track
 _log: Final = logging.getLogger("lcstore")
 
 
+@hinting("restore", "restore_into", "resume", "resume_into", "rewind", "rewind_into")
 class Store(Saving, Looking, Upkeep):
     """A store of training states. Made by `lcstore.open`.
 
@@ -45,6 +47,11 @@ class Store(Saving, Looking, Upkeep):
     ...     state = {"model": {"weight": weight}, "epoch": step // 10}
     ...     info = store.save(step, state, metrics={"loss": 30 - step})
     """
+
+    if not TYPE_CHECKING:  # a type checker is to know what there is not
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
 
     def resume(
         self,
