@@ -166,6 +166,19 @@ def test_who_looks_for_a_metric_among_tensors_is_told_where_it_is(url):
         assert found[1][1] == 0.5
 
 
+def test_a_retired_state_is_brought_back_by_its_step(url):
+    call("retire", f"{url}@20", "--apply")
+    told = said("show", f"{url}@20")
+    done = call(*commands_in(told)[0])
+    assert "It was retired, and is back." in done.stdout
+    with lcstore.open(url) as store:
+        assert store.states()[2].pinned_by == ("",)
+        store.retire(30)
+        assert store.pin(30) == store.info(30).node
+        with pytest.raises(lcstore.NotFoundError, match="no state 31"):
+            store.pin(31)
+
+
 def test_what_is_only_shown_says_would(url):
     with lcstore.open(url) as store:
         store.compact()
