@@ -87,12 +87,15 @@ class Answer:
         with store:
             yield store
 
-    def whole(self, command: str | None = None) -> None:
-        """Refuse a URL that names a state of a store, for what is done to all of it; `command` may be run."""
+    def whole(self, instead: str) -> None:
+        """Refuse a URL that names a state, for what is done to a whole store.
+
+        `instead` is what may be run in its place, where ``{store}`` and ``{state}`` stand for the two.
+        """
         names_a_state = self._names_a_state()
         if names_a_state:
-            if command is not None:
-                self.next = f"lcstore {command} {shlex.quote(self.url.rpartition('@')[0])}"
+            store = shlex.quote(self.url.rpartition("@")[0])
+            self.next = instead.format(store=store, state=self.quoted)
             raise InvalidInputError(f"{self.url}: {names_a_state}")
 
     def _names_a_state(self) -> str:
