@@ -244,7 +244,7 @@ def answering(
     """Yield the `Answer` of a command.
 
     An `LcstoreError` becomes one line and exit status 1. A warning becomes one line: a line of this program
-    would say nothing to the user. So does a hint of the log.
+    would say nothing to the user. So does a hint of the log, and Ctrl-C, with exit status 130.
     """
     answer = Answer(url, as_json, storage_options(options, pairs))
     with warnings.catch_warnings(), _hints(answer):
@@ -257,3 +257,6 @@ def answering(
                 raise
             answer.fail(known)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            answer.note("Interrupted. What was stored is not lost: the same command goes on, or begins anew.")
+            raise typer.Exit(130) from None

@@ -469,7 +469,11 @@ def test_help_imports_nothing_heavy():
 
 
 def test_commands_that_people_look_for_are_answered():
-    hints = {"restore": "open(URL).restore(STEP)", "delete": "lcstore rm URL", "history": "history(NAME)"}
+    hints = {
+        "restore": "open(URL).restore(STEP)", "delete": "lcstore rm URL", "history": "history(NAME)",
+        "gc": "lcstore collect", "prune": "lcstore retain", "info": "lcstore show", "mv": "lcstore cp",
+        "undo": "lcstore retire", "log": "lcstore ls",
+    }  # fmt: skip
     for wanted, said in hints.items():
         result = call(wanted, "runs/gpt")
         assert result.exit_code == 2

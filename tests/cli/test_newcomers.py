@@ -199,3 +199,28 @@ def test_what_is_only_shown_says_would(url):
         done = "\n".join(map(str, reports(dry_run=False)))
         assert "would" not in done
         assert "things" not in done
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("maintain {url} --keep latest:3 --grace 0s", "lcstore collect URL --grace 0 --run-is-dead"),
+        ("ls {url} --sort loss", "--json, which prints all"),
+        ("show {url} --step 50", "URL@STEP"),
+        ("retain {url} --keep latest:1 --yes", "--apply"),
+        ("retain {url} --keep latest:1 --dry-run", "leave --apply out"),
+        ("import old", "after them the store: lcstore import FILES... URL"),
+    ],
+)
+def test_options_that_people_look_for_are_answered(url, typed, hint):
+    assert hint in said(*typed.format(url=url).split())
+
+
+def test_ctrl_c_is_told_in_one_line(url, tmp_path, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lcstore.store.whole.copy", interrupted)
+    result = call("cp", url, str(tmp_path / "copy"))
+    assert result.exit_code == 130
+    assert result.stderr.startswith("Interrupted. What was stored is not lost")
