@@ -30,7 +30,7 @@ _COMMANDS: Final = {
 _OPTIONS: Final = {
     **dict.fromkeys(("--step", "--tag", "--node"), "name the state in the URL: URL@STEP"),
     **dict.fromkeys(("--force", "--yes", "-y", "-f"), "--apply, where a command only shows what it would do"),
-    **dict.fromkeys(("--sort", "--filter"), "--json, which prints all that there is, for a tool that sorts it"),
+    **dict.fromkeys(("--sort", "--filter"), "--json, which prints all there is, for a tool that sorts it"),
     "--dry-run": "leave --apply out, so that it is only shown",
     "--grace": "to free space at once where no run is left: lcstore collect URL --grace 0 --run-is-dead",
 }

@@ -224,3 +224,10 @@ def test_ctrl_c_is_told_in_one_line(url, tmp_path, monkeypatch):
     result = call("cp", url, str(tmp_path / "copy"))
     assert result.exit_code == 130
     assert result.stderr.startswith("Interrupted. What was stored is not lost")
+
+
+def test_the_best_by_a_mode_in_other_words_is_told_how_to_write_it(url):
+    with lcstore.open(url) as store:
+        for mode, meant in (("maximum", "max"), ("minimize", "min")):
+            with pytest.raises(lcstore.InvalidInputError, match=f"say 'best:loss:{meant}'$"):
+                store.restore(f"best:loss:{mode}")
