@@ -91,6 +91,7 @@ class Store(Saving, Looking, Upkeep):
             built = find_whole(self._reader, at, _rebuilt_track, "raise")
             self._goes_on_from_latest = at in (None, "latest")
             self._writer.stand_on(built.node.name, _track_of(built))
+            self._go_on_with_policy(built.node.record)
 
     def rewind(
         self,
@@ -156,6 +157,7 @@ class Store(Saving, Looking, Upkeep):
         if self._goes_on_from_latest:
             warn_of_later(self._reader, node.name)
         self._writer.stand_on(node.name, track)
+        self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
         return state
 
