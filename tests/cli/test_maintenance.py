@@ -301,7 +301,7 @@ def test_states_of_one_step_are_told_apart_by_their_runs(run):
         store.save(285, {"other": np.zeros(3)})
     shown = call("retire", f"{run}@280").stdout
     assert f"Step 280 of run 2 (node {other}) would be hidden" in shown
-    named = next(line for line in shown.splitlines() if line.startswith("Another state of step 280"))
+    named = next(line for line in shown.splitlines() if line.startswith("Run 1 saved step 280 too"))
     assert call("show", shlex.split(named.rpartition(": ")[2])[0]).exit_code == 0
     table = call("retain", run, "--keep", "latest:1").stdout.splitlines()
     assert table[0].split()[:2] == ["step", "run"]

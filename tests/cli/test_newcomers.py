@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.maintain.sizing import Forecast
+from lcstore.terminal.foreseen import foreseen
 
 
 def call(*arguments: str) -> Result:
@@ -231,3 +233,21 @@ def test_the_best_by_a_mode_in_other_words_is_told_how_to_write_it(url):
         for mode, meant in (("maximum", "max"), ("minimize", "min")):
             with pytest.raises(lcstore.InvalidInputError, match=f"say 'best:loss:{meant}'$"):
                 store.restore(f"best:loss:{mode}")
+
+
+def test_what_a_forecast_says_of_a_compaction_names_it(url):
+    with lcstore.open(url) as store:
+        store.compact()
+    shown = call("retire", f"{url}@20").stdout
+    assert "More than now" not in shown
+    forecast = Forecast(bytes_now=10, bytes_compacted=20, bytes_collected=15, bytes_without=12)
+    assert "A compaction would add more than it frees" in [*foreseen(forecast)][1]
+
+
+def test_plain_weights_are_said_to_hardly_shrink(tmp_path):
+    state = {"thing": np.random.default_rng(0).random((512, 512), np.float32)}
+    with (
+        lcstore.open(tmp_path / "run") as store,
+        pytest.warns(lcstore.UnrecognisedWarning, match="kept bit for bit, and so hardly shrink"),
+    ):
+        store.save(0, state)
