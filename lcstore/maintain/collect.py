@@ -77,10 +77,14 @@ class CollectReport:
 
     def __str__(self) -> str:
         """Return one line for a log."""
+        went = (
+            f"{self.deleted_bytes:,} bytes of {self.deleted_objects} objects and {self.deleted_states} states"
+        )
+        if self.dry_run:
+            return f"would be collected: {went}, {self.kept_states} states kept"
         return (
-            f"collected: {self.deleted_bytes:,} bytes of {self.deleted_objects} objects and "
-            f"{self.deleted_states} states deleted, {self.condemned} things condemned, {self.waiting} wait "
-            f"for their grace, {self.kept_states} states kept"
+            f"collected: {went} deleted, {self.condemned} arrays, values and edges condemned, "
+            f"{self.waiting} wait for their grace, {self.kept_states} states kept"
         )
 
 
