@@ -11,10 +11,10 @@ import numpy as np
 
 from lcstore import limits
 from lcstore.arrays import Array, Buffer
-from lcstore.codec import format as f
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
-from lcstore.codec.entropy import Coded, Small
-from lcstore.codec.tables import CodeTable
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Coded, Small
+from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
 
 

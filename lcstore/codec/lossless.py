@@ -8,13 +8,13 @@ from collections.abc import Iterable
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec import format as f
 from lcstore.codec.decode import SPAN, Levels, Room
-from lcstore.codec.entropy import Coded, encode_levels
 from lcstore.codec.frame import About, Frame, build_frame, frame_pieces, parse_frame, word_size
-from lcstore.codec.momentary import momentary
 from lcstore.codec.pieces import Pieces
-from lcstore.codec.tables import SYMBOLS, CodeTable
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Coded, encode_levels
+from lcstore.coders.momentary import momentary
+from lcstore.coders.tables import SYMBOLS, CodeTable
 from lcstore.errors import CorruptionError
 from lcstore.kernels import huffman, planes
 

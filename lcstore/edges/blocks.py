@@ -9,10 +9,10 @@ import numpy as np
 
 from lcstore.arrays import Array, Buffer
 from lcstore.codec import decode
-from lcstore.codec import format as f
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.lossless import LosslessReader
 from lcstore.codec.values import decode_values
+from lcstore.coders import format as f
 from lcstore.edges.frames import add_span, delta_frame, delta_scales
 from lcstore.errors import CorruptionError
 

@@ -14,7 +14,7 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
 from lcstore.codec.pieces import Pieces
-from lcstore.codec.tables import TableCache
+from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET

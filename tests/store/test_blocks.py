@@ -11,7 +11,7 @@ from states import same
 
 import lcstore
 from lcstore.codec.decode import Room
-from lcstore.codec.tables import TableCache
+from lcstore.coders.tables import TableCache
 from lcstore.edges import path
 from lcstore.edges.blocks import BLOCK, Delta
 from lcstore.edges.frames import frame_of_levels

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec import format as f
-from lcstore.codec.momentary import momentary
-from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
+from lcstore.coders import format as f
+from lcstore.coders.momentary import momentary
+from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache
 from lcstore.kernels import huffman, pack, runs, wide
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
