@@ -9,9 +9,9 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
 from lcstore.codec.frame import Frame
-from lcstore.codec.tables import CodeTable
+from lcstore.coders import format as f
+from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError
 from lcstore.kernels import bits, pack, runs, wide
 from lcstore.kernels.escapes import decode_escapes

@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
 from lcstore.codec.decode import Span, spans
 from lcstore.codec.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.codec.frame import Frame
 from lcstore.codec.scales import unpack_scales
+from lcstore.coders import format as f
 from lcstore.errors import CorruptionError
 from lcstore.kernels import quantize
 

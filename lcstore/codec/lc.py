@@ -12,7 +12,6 @@ from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
 from numcodecs.registry import register_codec
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
 from lcstore.codec import values as v
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.codec.fill import working
@@ -23,7 +22,8 @@ from lcstore.codec.placed import Placed
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor, choose
 from lcstore.codec.stepsize import StepSize
-from lcstore.codec.tables import TableCache
+from lcstore.coders import format as f
+from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.kernels import quantize
 

@@ -1,4 +1,4 @@
-"""Lossless frames: byte planes, each coded by itself where that saves something. Any dtype, any bits."""
+"""Lossless frames: byte planes, each coded by itself if that saves something, or integers by their kinds."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ import struct
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
-from lcstore.codec.decode import spans
-from lcstore.codec.entropy import Coded, encode_levels
-from lcstore.codec.frame import About, Frame, build_frame, frame_pieces, parse_frame, word_size
-from lcstore.codec.momentary import momentary
-from lcstore.codec.tables import SYMBOLS, CodeTable
+from lcstore.codec.bykind import count_kinds, decode_kinds, encode_kinds
+from lcstore.codec.bytelevels import (
+    MUST_SAVE,
+    about_lossless,
+    count_bytes,
+    decode_bytes,
+    encode_bytes,
+    frame_of_bytes,
+    parsed_bytes,
+    raw,
+    size_of,
+)
+from lcstore.codec.frame import Frame, build_frame, parse_frame, word_size
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Coded, spread_pieces
+from lcstore.coders.momentary import momentary
 from lcstore.errors import CorruptionError
-from lcstore.kernels import huffman, planes
+from lcstore.kernels import planes
 
-_BYTE = np.dtype(np.uint8)
-#: A plane is coded only where that saves this part of it; the rest is copied.
-_MUST_SAVE = 0.02
-#: Bytes of a plane that are looked at before it is coded.
-_SAMPLE = 1 << 18
+#: Integers are tried as kinds and levels from here on: fewer are no longer than the headers of these.
+_KINDS_FROM = 64
+#: Pieces of a sample, and elements of each.
+_SAMPLE = 16, 1 << 10
 
 
 def encode_lossless(array: Array) -> bytes:
@@ -29,23 +38,24 @@ def encode_lossless(array: Array) -> bytes:
     if not words.size or not words.any():
         return _frame(Coded(f.ZERO), array)
     if words.itemsize == 1:
-        coded, parameter = _encode_plane(words)
+        coded, parameter = encode_bytes(words)
         return _frame(coded, array, parameter)
     if array.nbytes <= words.itemsize * f.HEADER.size:  # planes have headers of their own
-        return _frame(_raw(array), array)
-    turn = int(array.dtype.kind not in "iub")
-    split = momentary(words.itemsize * words.size, np.uint8).reshape(words.itemsize, words.size)
-    planes.split_planes(words, turn, split)
-    sizes, pieces = [], []
-    for plane in split:
-        coded, parameter = _encode_plane(plane)
-        frame = frame_pieces(coded, **_about(plane, parameter))
-        sizes.append(sum(map(len, frame)))
-        pieces += frame
-    directory = struct.pack(f"<{len(sizes)}Q", *sizes)
-    if sum(sizes) + len(directory) >= array.nbytes:
-        return _frame(_raw(array), array)
-    return _frame(Coded(f.PLANES, directory=directory, payload=pieces), array, turn)
+        return _frame(raw(array), array)
+    coded, parameter = _encode_kinds(array) or _encode_planes(array)
+    return _frame(raw(array), array) if size_of(coded) >= array.nbytes else _frame(coded, array, parameter)
+
+
+def sample_of(array: Array) -> Array:
+    """Return what of an array tells how well it can be coded: pieces from all over it, or all of it."""
+    return spread_pieces(array, *_SAMPLE)
+
+
+def count_lossless(sample: Array) -> float:
+    """Return about how many bits an array like `sample` takes as a lossless frame: its entropy."""
+    bits = _count_planes(sample)
+    signed = _signed(sample)
+    return bits if signed is None else min(bits, count_kinds(signed))
 
 
 def decode_lossless(frame: Frame) -> Array:
@@ -54,14 +64,16 @@ def decode_lossless(frame: Frame) -> Array:
     Raises
     ------
     CorruptionError
-        A plane does not decode.
+        A part of it does not decode.
     """
     if frame.coder == f.ZERO and frame.parameter == 0:
         return np.zeros(frame.count, frame.dtype)
+    if frame.coder == f.KINDS:
+        return decode_kinds(frame)
     if frame.coder != f.PLANES:
         if frame.coder != f.RAW and frame.dtype.itemsize != 1:
-            raise CorruptionError("a lossless frame of wide values must be raw or hold planes")
-        data = _decode_plane(frame)
+            raise CorruptionError("a lossless frame of wide values must be raw, or of planes or kinds")
+        data = decode_bytes(frame)
         # Raw bytes lie in the frame: whoever gave it may write over them.
         return (data.copy() if frame.coder == f.RAW else data).view(frame.dtype)
     size = frame.directory.size
@@ -70,9 +82,7 @@ def decode_lossless(frame: Frame) -> Array:
     at = 0
     for index, length in enumerate(frame.directory.tolist()):
         plane = parse_frame(frame.payload[at : at + length], expected=words.size)
-        if plane.dtype != _BYTE or plane.quantizer != f.LOSSLESS or plane.coder == f.PLANES:
-            raise CorruptionError("a plane of the frame is not one of bytes")
-        planes.join_plane(_decode_plane(plane), index, words)
+        planes.join_plane(parsed_bytes(plane), index, words)
         at += length
     if frame.parameter:
         planes.turn_back(words)
@@ -83,74 +93,52 @@ def _words(array: Array) -> Array:
     return array.view(f"u{word_size(array.dtype)}")
 
 
+def _signed(array: Array) -> Array | None:
+    """Return integers of two bytes and more as signed ones; None for all else."""
+    wide = array.dtype.kind in "iu" and array.itemsize > 1
+    return array.view(f"i{array.itemsize}") if wide else None
+
+
+def _turned(array: Array) -> int:
+    return int(array.dtype.kind not in "iub")
+
+
 def _frame(coded: Coded, array: Array, parameter: int = 0) -> bytes:
-    return build_frame(coded, **_about(array, parameter))
+    return build_frame(coded, **about_lossless(array.size, array.dtype, parameter))
 
 
-def _about(array: Array, parameter: int) -> About:
-    return {
-        "count": array.size,
-        "dtype": array.dtype,
-        "quantizer": f.LOSSLESS,
-        "scales": b"",
-        "block": f.BLOCK,
-        "parameter": parameter,
-    }
+def _encode_kinds(array: Array) -> tuple[Coded, int] | None:
+    """Code integers by their kinds, where a sample says that planes would take more."""
+    signed = _signed(array)
+    if signed is None or signed.size < _KINDS_FROM:
+        return None
+    sample = sample_of(signed)
+    if count_kinds(sample) > (1 - MUST_SAVE) * _count_planes(sample):
+        return None
+    return encode_kinds(signed)
 
 
-def _raw(array: Array) -> Coded:
-    return Coded(f.RAW, payload=[array.view(np.uint8).data])
+def _encode_planes(array: Array) -> tuple[Coded, int]:
+    turn, split = _turned(array), _split(array)
+    frames = [frame_of_bytes(plane) for plane in split]
+    sizes = [sum(map(len, frame)) for frame in frames]
+    directory = struct.pack(f"<{len(sizes)}Q", *sizes)
+    return Coded(f.PLANES, directory=directory, payload=[piece for frame in frames for piece in frame]), turn
 
 
-def _encode_plane(plane: Array) -> tuple[Coded, int]:
-    """Code bytes; give also what they are xor-ed with."""
-    if plane.size > 4 * _SAMPLE and not _worth_it(plane[:: plane.size // _SAMPLE]):
-        return _raw(plane), 0
-    counts = _count(plane)
-    used = np.flatnonzero(counts)
-    if used.size == 1:
-        return Coded(f.ZERO), int(used[0])
-    turn = _turn(counts)
-    levels = (plane ^ np.uint8(turn)).view(np.int8)
-    escapes = np.full(int(counts[turn ^ 0x80]), -128, np.int64)
-    coded = encode_levels(levels, escapes)
-    if coded is None or _size(coded) > (1 - _MUST_SAVE) * plane.size:
-        return _raw(plane), 0
-    return coded, turn
+def _split(array: Array) -> Array:
+    """Return the byte planes of an array, the least significant byte first."""
+    words = _words(array)
+    split = momentary(words.itemsize * words.size, np.uint8).reshape(words.itemsize, words.size)
+    planes.split_planes(words, _turned(array), split)
+    return split
 
 
-def _size(coded: Coded) -> int:
-    return len(coded.table) + len(coded.directory) + sum(map(len, coded.payload))
-
-
-def _turn(counts: Array) -> int:
-    """Choose the byte that becomes level 0: the commonest, unless that makes a common one the escape."""
-    common = int(np.argmax(counts))
-    return common if 64 * counts[common ^ 0x80] <= counts.sum() else int(np.argmin(counts)) ^ 0x80
-
-
-def _worth_it(sample: Array) -> bool:
-    counts = _count(np.ascontiguousarray(sample))
-    return CodeTable.from_counts(counts).bits(counts) < 8 * sample.size * (1 - _MUST_SAVE)
-
-
-def _count(plane: Array) -> Array:
-    counts = np.zeros(SYMBOLS, np.int64)
-    huffman.histogram(plane, counts)
-    return counts
-
-
-def _decode_plane(frame: Frame) -> Array:
-    if frame.coder == f.RAW:
-        return np.frombuffer(frame.payload, np.uint8)
-    out = np.zeros(frame.count, np.int8)
-    for span in spans(frame):
-        if span.levels.dtype != np.int8:
-            raise CorruptionError("a plane of bytes cannot be of the wide coder")
-        part = out[span.start : span.start + span.levels.size]
-        part[:] = span.levels
-        if span.values.size and not -128 <= span.values.min() <= span.values.max() <= 127:
-            raise CorruptionError("an escape in a plane of bytes is not a byte")
-        part[span.places] = span.values
-    plane = out.view(np.uint8)
-    return np.bitwise_xor(plane, np.uint8(frame.parameter), out=plane)
+def _count_planes(sample: Array) -> float:
+    """Return about how many bits the byte planes of an array take."""
+    bits = 0.0
+    for plane in _split(np.ascontiguousarray(sample)):
+        counts = count_bytes(plane)
+        used = counts[counts > 0]
+        bits += float(used @ np.log2(plane.size / used))
+    return bits

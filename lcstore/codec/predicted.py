@@ -10,9 +10,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
 from lcstore.codec.dtypes import LOSSY_DTYPES
-from lcstore.codec.entropy import Coded, encode_any
 from lcstore.codec.fill import Filler, make_filler, restored, working, working_dtype
 from lcstore.codec.frame import Frame, build_frame, frame_pieces, parse_frame
 from lcstore.codec.lossless import decode_lossless, encode_lossless
@@ -28,7 +26,9 @@ from lcstore.codec.predictors import (
 )
 from lcstore.codec.scales import pack_scales
 from lcstore.codec.stepsize import StepSize
-from lcstore.codec.tables import TableCache
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Coded, encode_any
+from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import neighbours, quantize
 

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
-from lcstore.codec.entropy import Small, encode_any, encode_levels, encode_small, encode_wide
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import (
     MANTISSA,
@@ -30,7 +28,9 @@ from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.predicted import decode_predicted
 from lcstore.codec.scales import pack_scales
-from lcstore.codec.tables import TableCache
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Small, encode_any, encode_levels, encode_small, encode_wide
+from lcstore.coders.tables import TableCache
 from lcstore.kernels import quantize
 from lcstore.kernels.sums import common_steps, to_levels
 

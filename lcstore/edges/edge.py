@@ -16,6 +16,7 @@ from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, array_of
 from lcstore.edges.columns import EXACT, Columns
 from lcstore.edges.frames import apply_delta, values_of_frame
+from lcstore.edges.patterns import apply_patterns, decode_patterns
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import Piece
@@ -76,7 +77,10 @@ class Edge:
             return
         size = self.size_of(pool, chunk)
         with self.named(pool, "add", chunk):
-            apply_delta(data, out[:size], self.effect.sign, (min(span[0], size), min(span[1], size)))
+            if self.layout.pools[pool].role == "weights":
+                apply_delta(data, out[:size], self.effect.sign, (min(span[0], size), min(span[1], size)))
+            else:
+                apply_patterns(data, out[:size], self.effect.sign)
 
     def fill(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Array, span: Span) -> None:
         """Fill pieces of a chunk that the edge itself sets, at least within `span`."""
@@ -118,6 +122,8 @@ def composed_dtype(pool: PoolSpec) -> np.dtype:
 def decode(pool: PoolSpec, array: ArrayName, data: bytes, size: int, span: Span | None = None) -> Array:
     """Decode a chunk of an array: integers of the grid, or values in the dtype of the pool.
 
+    Differences of bit patterns are given as such values, too.
+
     Parameters
     ----------
     data, size
@@ -131,7 +137,8 @@ def decode(pool: PoolSpec, array: ArrayName, data: bytes, size: int, span: Span 
         It is no frame of such a chunk.
     """
     if pool.role != "weights" or array == "exact":
-        return values_of_frame(data, size, dtype_from_name(pool.dtype))
+        decode_ = decode_patterns if array == "add" else values_of_frame
+        return decode_(data, size, dtype_from_name(pool.dtype))
     out = np.zeros(size, composed_dtype(pool))
     apply_delta(data, out, part=span)
     return out

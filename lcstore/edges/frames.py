@@ -10,17 +10,17 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
 from lcstore.codec.decode import spans
-from lcstore.codec.entropy import encode_levels, encode_wide
 from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.fill import MAX_EXPONENT, MIN_EXPONENT, working
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
-from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values, encode_linear, encode_log, values_back
+from lcstore.coders import format as f
+from lcstore.coders.entropy import encode_levels, encode_wide
+from lcstore.coders.tables import TableCache
 from lcstore.edges.algebra import ArrayName
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels

@@ -17,7 +17,7 @@ from weakref import ref
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
+from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name, pattern_dtype
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layoutjson import read_layout, write_layout
 from lcstore.layout.poolmap import PoolMap
@@ -175,6 +175,18 @@ class Layout:
     def weights(self) -> Array:
         """Which tensors are weights: ``bool``, per tensor."""
         return np.array([spec.role == "weights" for spec in self.tensors], bool)
+
+    @cached_property
+    def plain(self) -> Array:
+        """Which tensors are plain: ``bool``, per tensor."""
+        return np.array([spec.role == "plain" for spec in self.tensors], bool)
+
+    @cached_property
+    def movable(self) -> Array:
+        """Which tensors an edge may add to: weights, and plain ones but for complex numbers; ``bool``."""
+        able = [pattern_dtype(dtype_from_name(spec.dtype)) is not None for spec in self.tensors]
+        out: Array = self.weights | (self.plain & np.array(able, bool))
+        return out
 
     @cached_property
     def lossy(self) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, NO_GRID, SET, Columns
+from lcstore.edges.patterns import part_of_delta
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
@@ -48,6 +49,8 @@ class Asked:
         Store the exact value of everything besides.
     reset
         Tensors of weights to set on a new grid.
+    delta_cost
+        What a byte that is added to a plain tensor costs beside one that sets it: anchors are due by it.
     touched
         Of tensors of weights of which only some elements changed since the last commit: ``int64[r, 2]``,
         ranges of them, rising and apart. No others are looked at.
@@ -60,6 +63,7 @@ class Asked:
     anchor: bool = False
     exact: bool = False
     reset: Set[Name] = frozenset()
+    delta_cost: float = 1.0
     touched: Mapping[Name, Array] = field(default_factory=dict)
 
 
@@ -147,6 +151,7 @@ class _Deciding:
     budget: Budget
     factor: float
     saves: int
+    is_anchor: bool
 
     @classmethod
     def of(cls, held: Held, asked: Asked) -> _Deciding:
@@ -158,17 +163,25 @@ class _Deciding:
             middle = float(np.median([*asked.shares.values()])) if asked.shares else 1.0
             budget = budget.begun(policy.error * middle, held.columns)
             factor = budget.factor or 1.0
-        return cls(held, asked, before, budget, factor, held.saves + 1)
+        return cls(held, asked, before, budget, factor, held.saves + 1, base is None)
 
     def choose(self, index: int, spec: TensorSpec) -> _Choice:
         """Decide about one tensor."""
         flat, before = self.asked.arrays[index], self.before[index]
         if spec.role == "weights":
             return self._weights(index, spec, flat, before)
-        kept = spec.role == "plain" and before is not None and not self.asked.exact
-        if kept and grid.same_bits(self.held.of(spec), flat):
-            return _Choice(KEEP, digest=int(self._columns.digest[before]))
+        if spec.role == "plain":
+            return self._plain(spec, flat, before)
         return _Choice(SET)
+
+    def _plain(self, spec: TensorSpec, flat: Array, before: int | None) -> _Choice:
+        """Decide about a plain tensor: what it differs by from what readers have, where that is smaller."""
+        if before is None or self.asked.exact:
+            return _Choice(EXACT if self.is_anchor else SET)
+        held = self.held.of(spec)
+        if grid.same_bits(held, flat):
+            return _Choice(KEEP, digest=int(self._columns.digest[before]))
+        return _Choice(ADD if part_of_delta(flat, held) * self.asked.delta_cost < 1 else SET)
 
     def _weights(self, index: int, spec: TensorSpec, flat: Array, before: int | None) -> _Choice:
         now = samples.take(flat)
