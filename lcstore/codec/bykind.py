@@ -18,7 +18,15 @@ from lcstore.codec.fill import make_filler, restored
 from lcstore.codec.frame import Frame, frame_pieces, parse_frame
 from lcstore.codec.scales import pack_scales
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Coded, Small, bits_of_zeros, count_bits, encode_small, encode_wide
+from lcstore.coders.entropy import (
+    Coded,
+    Small,
+    bits_of_zeros,
+    count_bits,
+    encode_small,
+    encode_wide,
+    spread_pieces,
+)
 from lcstore.errors import CorruptionError
 
 #: Kinds of an element: zero, a level, and an integer that no level holds.
@@ -27,6 +35,8 @@ _ZERO, _NEAR, _FAR = 0, 1, 2
 _MOST: Final = 1 << 61
 #: A frame of kinds is tried where one element in so many is zero.
 _ZEROS_AT_LEAST: Final = 64
+#: Narrow coders are taken where at most one level in so many, zeros apart, is an escape, which is long.
+_ESCAPED_AT_MOST: Final = 64
 
 
 def encode_kinds(words: Array) -> tuple[Coded, int]:
@@ -44,13 +54,12 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
     """
     shift = _shift(words)
     levels = _levels(words, shift)
-    small = Small.of(levels)
-    coded = None if small is None else encode_small(small)
     parts: list[Sequence[bytes | memoryview]] = []
+    coded = _encode_small(levels)
     if coded is None:
-        kinds = _kinds_of(levels)
-        if kinds is not None:
-            parts.append(frame_of_bytes(kinds))
+        kinds, frame = _kinds_of(levels)
+        if frame is not None:
+            parts.append(frame)
             levels, far = levels[kinds == _NEAR], words[kinds == _FAR]
             if far.size:
                 parts.append(frame_pieces(raw(far), **about_lossless(far.size, words.dtype)))
@@ -86,19 +95,33 @@ def _levels(words: Array, shift: int) -> Array:
     return levels >> shift if shift else levels
 
 
-def _kinds_of(levels: Array) -> Array | None:
-    """Return the kind of each element, ``uint8``, where it is to be said."""
+def _encode_small(levels: Array) -> Coded | None:
+    """Code levels of which few are large; None where there are none of them."""
+    small = Small.of(levels)
+    if small is None or small.escapes.size * _ESCAPED_AT_MOST > np.count_nonzero(small.levels):
+        return None
+    return None if _far(small.escapes).any() else encode_small(small)
+
+
+def _far(levels: Array) -> Array:
+    """Return which integers are too large for a level: ``bool``."""
+    out: Array = (levels >= _MOST) | (levels <= -_MOST) if levels.itemsize == 8 else np.zeros(0, bool)
+    return out
+
+
+def _kinds_of(levels: Array) -> tuple[Array, Sequence[bytes | memoryview] | None]:
+    """Return the kind of each element, ``uint8``, and the frame of kinds where it is worth its bytes."""
     kinds: Array = (levels != 0).view(np.uint8)
-    if levels.itemsize == 8:
-        far = (levels >= _MOST) | (levels <= -_MOST)
-        if far.any():
-            kinds[far] = _FAR
-            return kinds
+    far = _far(levels)
+    if far.any():
+        kinds[far] = _FAR
+        return kinds, frame_of_bytes(kinds)
     zeros = levels.size - int(np.count_nonzero(kinds))
     if zeros * _ZEROS_AT_LEAST < levels.size:
-        return None
-    size = sum(map(len, frame_of_bytes(kinds)))
-    return kinds if 8 * size < bits_of_zeros(levels) else None
+        return kinds, None
+    frame, sample = frame_of_bytes(kinds), spread_pieces(levels)
+    worth = bits_of_zeros(sample) * levels.size / sample.size
+    return kinds, frame if 8 * sum(map(len, frame)) < worth else None
 
 
 def decode_kinds(frame: Frame) -> Array:

@@ -28,8 +28,10 @@ from lcstore.kernels import planes
 
 #: Integers are tried as kinds and levels from here on: fewer are no longer than the headers of these.
 _KINDS_FROM = 64
+#: Frames within one of kinds, most often.
+_KINDS_PARTS = 2
 #: Pieces of a sample, and elements of each.
-_SAMPLE = 16, 1 << 10
+_SAMPLE = 8, 1 << 10
 
 
 def encode_lossless(array: Array) -> bytes:
@@ -47,15 +49,18 @@ def encode_lossless(array: Array) -> bytes:
 
 
 def sample_of(array: Array) -> Array:
-    """Return what of an array tells how well it can be coded: pieces from all over it, or all of it."""
-    return spread_pieces(array, *_SAMPLE)
+    """Return a copy of what tells how well an array can be coded: pieces from all over it, or all of it."""
+    return np.array(spread_pieces(array, *_SAMPLE))
 
 
-def count_lossless(sample: Array) -> float:
-    """Return about how many bits an array like `sample` takes as a lossless frame: its entropy."""
-    bits = _count_planes(sample)
-    signed = _signed(sample)
-    return bits if signed is None else min(bits, count_kinds(signed))
+def count_planes(sample: Array) -> float:
+    """Return about how many bits the byte planes of an array take."""
+    bits = 0.0
+    for plane in _split(np.ascontiguousarray(sample)):
+        counts = count_bytes(plane)
+        used = counts[counts > 0]
+        bits += float(used @ np.log2(plane.size / used))
+    return bits
 
 
 def decode_lossless(frame: Frame) -> Array:
@@ -113,7 +118,8 @@ def _encode_kinds(array: Array) -> tuple[Coded, int] | None:
     if signed is None or signed.size < _KINDS_FROM:
         return None
     sample = sample_of(signed)
-    if count_kinds(sample) > (1 - MUST_SAVE) * _count_planes(sample):
+    share, more = signed.size / sample.size, (signed.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
+    if share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
         return None
     return encode_kinds(signed)
 
@@ -132,13 +138,3 @@ def _split(array: Array) -> Array:
     split = momentary(words.itemsize * words.size, np.uint8).reshape(words.itemsize, words.size)
     planes.split_planes(words, _turned(array), split)
     return split
-
-
-def _count_planes(sample: Array) -> float:
-    """Return about how many bits the byte planes of an array take."""
-    bits = 0.0
-    for plane in _split(np.ascontiguousarray(sample)):
-        counts = count_bytes(plane)
-        used = counts[counts > 0]
-        bits += float(used @ np.log2(plane.size / used))
-    return bits

@@ -172,7 +172,7 @@ class Effect:
             Gives by array the tensors of which a chunk cannot be had: ``bool``, per tensor. A chunk of deltas
             is added as a whole, so its neighbours suffer with what is added to.
         """
-        out = self.passes & damaged("add")
+        out = self.passes & self.layout.movable & damaged("add")
         for array in _SETTERS:
             out |= self.holds(array) & damaged(array)
         return out

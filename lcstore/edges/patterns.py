@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.bykind import count_kinds
 from lcstore.codec.dtypes import pattern_dtype
-from lcstore.codec.lossless import count_lossless, encode_lossless, sample_of
+from lcstore.codec.lossless import count_planes, encode_lossless, sample_of
 from lcstore.edges.frames import values_of_frame
 from lcstore.errors import CorruptionError
 
@@ -30,19 +31,22 @@ def patterns(values: Array) -> Array:
     return values.view(kind)
 
 
-def part_of_delta(values: Array, held: Array) -> float:
-    """Return what part of the coded values coded differences take, counted on a sample; 1: as much, or more.
+def saved_by_delta(values: Array, held: Array, cost: float) -> float:
+    """Return how many bytes adding to a plain tensor saves beside setting it, by a sample: 0 or more.
 
     Parameters
     ----------
     values, held
-        A flat plain tensor, and what readers have of it.
+        The tensor, flat, and what readers have of it.
+    cost
+        What a byte that is added counts.
     """
     if pattern_dtype(values.dtype) is None:
-        return 1.0
+        return 0.0
     now, before = sample_of(values), sample_of(held)
-    whole = count_lossless(now) * (1 - _MUST_SAVE)
-    return count_lossless(patterns(now) - patterns(before)) / whole if whole > 0 else 1.0
+    moves = patterns(now) - patterns(before)
+    saved = (1 - _MUST_SAVE) * count_planes(now) - cost * count_kinds(moves)
+    return max(0.0, saved / 8 * values.size / now.size)
 
 
 def frame_of_patterns(moves: Array) -> bytes | None:

@@ -183,7 +183,7 @@ class Layout:
 
     @cached_property
     def movable(self) -> Array:
-        """Which tensors an edge may add to: weights, and plain ones but for complex numbers; ``bool``."""
+        """Which tensors an edge may add to: weights, and plain ones of most dtypes; ``bool``."""
         able = [pattern_dtype(dtype_from_name(spec.dtype)) is not None for spec in self.tensors]
         out: Array = self.weights | (self.plain & np.array(able, bool))
         return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, NO_GRID, SET, Columns
-from lcstore.edges.patterns import part_of_delta
+from lcstore.edges.patterns import saved_by_delta
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
@@ -25,6 +26,8 @@ from lcstore.track.policy import Policy
 from lcstore.track.stepsizes import IN_ROWS, StepSize
 from lcstore.track.steptable import StepTable, make_table
 
+#: Bytes that the plain tensors of a pool have to save to be added to: each delta is read by every restore.
+_LEAST_SAVED: Final = 2048
 #: Update scales are recorded as float32; those of float64 tensors may be larger.
 _LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
 
@@ -106,6 +109,7 @@ class _Choice(NamedTuple):
     table: StepTable | None = None
     risk: float | None = None
     off_grid: bool = False
+    saved: float = 0.0
 
 
 def decide(held: Held, asked: Asked) -> Decision:
@@ -118,7 +122,7 @@ def decide(held: Held, asked: Asked) -> Decision:
     """
     tensors, columns = asked.layout.tensors, Columns.empty(len(asked.layout.tensors))
     deciding = _Deciding.of(held, asked)
-    choices = [deciding.choose(index, spec) for index, spec in enumerate(tensors)]
+    choices = _worth_it(tensors, [deciding.choose(index, spec) for index, spec in enumerate(tensors)])
     for name in COLUMNS:
         getattr(columns, name)[:] = [getattr(one, name) for one in choices]
     risks = {index: one.risk for index, one in enumerate(choices) if one.risk is not None}
@@ -181,7 +185,8 @@ class _Deciding:
         held = self.held.of(spec)
         if grid.same_bits(held, flat):
             return _Choice(KEEP, digest=int(self._columns.digest[before]))
-        return _Choice(ADD if part_of_delta(flat, held) * self.asked.delta_cost < 1 else SET)
+        saved = saved_by_delta(flat, held, self.asked.delta_cost)
+        return _Choice(ADD if saved else SET, saved=saved)
 
     def _weights(self, index: int, spec: TensorSpec, flat: Array, before: int | None) -> _Choice:
         now = samples.take(flat)
@@ -261,6 +266,17 @@ class _Deciding:
             places = samples.positions(spec.size)
             flat, has = flat[places], has[places]
         return grid.is_at(flat, unit, has, spec.dtype)
+
+
+def _worth_it(tensors: Sequence[TensorSpec], choices: list[_Choice]) -> list[_Choice]:
+    """Set plain tensors of which those of their pool together save too little for an object of their own."""
+    saved = Counter[str]()
+    for spec, one in zip(tensors, choices, strict=True):
+        saved[spec.pool] += round(one.saved)
+    return [
+        one._replace(op=SET) if one.saved and saved[spec.pool] < _LEAST_SAVED else one
+        for spec, one in zip(tensors, choices, strict=True)
+    ]
 
 
 def _anew(spec: TensorSpec, flat: Array, known: Known) -> _Choice:
