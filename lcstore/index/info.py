@@ -8,6 +8,7 @@ from typing import Literal
 
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
+from lcstore.track.recorded import told_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class StepInfo:
         The tags that it has now. Where nothing was listed, as in another process: those given to `save`.
     bytes_parity
         Of `bytes_stored`: what lost chunks can be rebuilt from.
+    policy
+        The policy that it was saved under: a preset's name, or its numbers. None where the record does not
+        say.
     """
 
     step: int
@@ -50,6 +54,7 @@ class StepInfo:
     tags: tuple[str, ...]
     row_error: float | None = None
     bytes_parity: int = 0
+    policy: str | None = None
 
 
 def step_info(node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | None = None) -> StepInfo:
@@ -75,5 +80,6 @@ def step_info(node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | 
         metadata=dict(record.metadata),
         tags=record.tags if tags is None else tuple(sorted(tags)),
         row_error=None if row_error is None else float(row_error),
+        policy=told_of(record.stats),
         bytes_parity=sum(ref.nbytes for ref in record.objects if keys.is_parity(ref.key)),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -30,6 +30,7 @@ from lcstore.maintain.sizing import sizes_of
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
+from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress, spread
 
@@ -134,7 +135,29 @@ class Collector:
         return self.index.layout
 
     def run(self, *, dry_run: bool) -> CollectReport:
-        """Collect, or say what would be collected."""
+        """Collect, or say what would be collected.
+
+        Raises
+        ------
+        StorageError
+            There is no room for a single record that says what goes, and nothing that could go before it.
+        """
+        report, lack = self._once(dry_run=dry_run)
+        while lack is not None:
+            if not report.deleted_objects:
+                raise StorageError(
+                    f"there is no room on {self.backend.url} for the records that say what goes, of some "
+                    "4 KiB each: delete anything else there, and collect again",
+                    key=lack.key,
+                ) from lack.__cause__
+            more, lack = self._once(dry_run=False)
+            if lack is not None and not more.deleted_objects:
+                raise lack
+            report = _together(report, more)
+        return report
+
+    def _once(self, *, dry_run: bool) -> tuple[CollectReport, StorageError | None]:
+        """Collect as far as there is room for the records that condemn; return the lack of it too."""
         contents, verdict = self._judged(None)
         if self.is_cut_short:
             self.silence = check_dead(self.backend, contents, self.least, dry_run=dry_run)
@@ -147,13 +170,20 @@ class Collector:
         new = self._new(contents, scopes)
         if dry_run:
             freed = self._freed(contents, scopes)
-            return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True)
-        self._settle(contents, new)
-        self._condemn(new)
+            return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True), None
+        lack = None
+        try:
+            self._settle(contents, new)
+            self._condemn(new)
+        except StorageError as error:
+            if not no_room(error):
+                raise
+            lack = error  # what is condemned makes room for the rest
         after, verdict = self._judged(contents)
         if self.is_cut_short:
             check_still(contents, after)
-        return self._after(after, verdict, new)
+        known = _condemned(after)
+        return self._after(after, verdict, [scope for scope in new if scope in known]), lack
 
     def _after(self, contents: Contents, verdict: Verdict, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
@@ -210,7 +240,7 @@ class Collector:
 
     @staticmethod
     def _new(contents: Contents, scopes: Iterable[Scope]) -> list[Scope]:
-        known = {Scope(n.edge, n.node, n.scope) for n in contents.marks.condemned}
+        known = _condemned(contents)
         return [scope for scope in scopes if scope not in known]
 
     def _settle(self, contents: Contents, scopes: Sequence[Scope]) -> None:
@@ -343,6 +373,17 @@ class Collector:
         """Count objects and their bytes, as the records give them; what no record names is asked for."""
         objects = set(_objects(contents, gone))
         return len(objects), sum(sizes_of(self.backend, contents, objects).values())
+
+
+def _condemned(contents: Contents) -> set[Scope]:
+    return {Scope(name.edge, name.node, name.scope) for name in contents.marks.condemned}
+
+
+def _together(first: CollectReport, then: CollectReport) -> CollectReport:
+    """Return what two collections in a row did."""
+    counts = ("condemned", "deleted_objects", "deleted_bytes", "deleted_states", "deleted_shortcuts")
+    sums = {name: getattr(first, name) + getattr(then, name) for name in (*counts, "deleted_marks")}
+    return replace(then, **sums)
 
 
 def _of_layouts(digests: Iterable[str]) -> list[Scope]:

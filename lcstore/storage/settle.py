@@ -69,13 +69,13 @@ def _look(backend: Backend, key: str, data: bytes, error: StorageError) -> None:
         found = backend.get(key, 0, len(data) + 1)
     except NotFoundError:
         if not unknown:
-            raise error from None
+            raise error from error.__cause__
         raise UnknownOutcomeError(
             "the write of the record may still land: save again, which settles it first", key=key
         ) from error
     except LcstoreError:
         if not unknown:
-            raise error from None
+            raise error from error.__cause__
         raise UnknownOutcomeError(
             "the record was sent, but whether it arrived cannot be read: save again, which settles it first",
             key=key,

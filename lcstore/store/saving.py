@@ -21,7 +21,7 @@ from lcstore.errors import (
 )
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
-from lcstore.format.records import StoreRecord
+from lcstore.format.records import NodeRecord, StoreRecord
 from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend
@@ -32,7 +32,8 @@ from lcstore.storage.survey import OnProgress
 from lcstore.store.company import Company
 from lcstore.store.handle import Handle
 from lcstore.store.saver import SaveFuture, Saver
-from lcstore.track.policy import Policy
+from lcstore.track.policy import PRESETS, Policy
+from lcstore.track.recorded import policy_of_numbers
 from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Staged, stage
@@ -48,7 +49,7 @@ class Saving(Handle):
     def __init__(
         self,
         backend: Backend,
-        policy: Policy,
+        policy: Policy | None,
         durability: Durability,
         *,
         writable: bool,
@@ -62,11 +63,13 @@ class Saving(Handle):
             self._index,
             self._executor,
             self._requests,
-            policy=policy,
+            policy=policy or PRESETS["balanced"],
             durability=durability,
             made=made,
             grace=grace,
         )
+        #: Whether the policy is the caller's. Otherwise it becomes that of the state that is gone on from.
+        self._policy_is_given = policy is not None
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
         #: Whether a save is to say (once) that its step is not above the one before.
@@ -84,6 +87,24 @@ class Saving(Handle):
     def policy(self, policy: PolicyLike) -> None:
         with self._alone():
             self._writer.change_policy(policy_from(policy))
+            self._policy_is_given = True
+
+    def _go_on_with_policy(self, record: NodeRecord) -> None:
+        """Save as the state of a record was saved, unless the caller has said how."""
+        found = policy_of_numbers(record.stats)
+        if self._policy_is_given or found is None:
+            return
+        policy, more = found
+        if more:
+            _log.warning(
+                "%s: step %d was saved under a policy with rules or bounds, which are not kept in a store: "
+                "give it again, open(..., policy=...)",
+                self.url,
+                record.step,
+            )
+        if policy != self.policy:
+            _log.info("%s: saves go on under the policy of step %d: %s", self.url, record.step, policy.name)
+        self._writer.change_policy(policy)
 
     def save(
         self,

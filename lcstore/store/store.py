@@ -82,6 +82,7 @@ class Store(Saving, Looking, Upkeep):
             self._writer.settle()
             built = find_whole(self._reader, self._of_run(at, run), _rebuilt_track, "raise")
             self._writer.stand_on(built.node.name, _track_of(built))
+            self._go_on_with_policy(built.node.record)
 
     def rewind(
         self,
@@ -145,6 +146,7 @@ class Store(Saving, Looking, Upkeep):
         if at in (None, "latest"):
             warn_of_later(self._reader, node.name)
         self._writer.stand_on(node.name, track)
+        self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
         return state
 

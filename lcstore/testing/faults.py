@@ -157,7 +157,8 @@ class FaultBackend:
         if fault is not None and fault.kind == "enospc":
             self._full = True
         if self._full:
-            raise StorageError(f"could not write: {os.strerror(errno.ENOSPC)}", key=key)
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise StorageError(f"could not write: {full.strerror}", key=key) from full
         if fault is not None and fault.kind == "torn":
             self.inner.put(key, view[: self._random(operation).randrange(view.nbytes or 1)])
             self._die(operation)
