@@ -158,9 +158,7 @@ class Effect:
 
         Patterns add up modulo 2^w, and so do their digests: of those the low w bits are compared.
         """
-        bits = np.array([8 * spec.itemsize for spec in self.layout.tensors], np.uint64)
-        left = np.where(self.adds & ~self.layout.weights, np.uint64(64) - bits, np.uint64(0))
-        out: Array = (found - wanted) << left != 0
+        out: Array = (found - wanted) << np.where(self.adds, self.layout.spare_bits, np.uint64(0)) != 0
         return out
 
     def spoiled(self, damaged: Callable[[ArrayName], Array]) -> Array:

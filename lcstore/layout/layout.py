@@ -189,6 +189,12 @@ class Layout:
         return out
 
     @cached_property
+    def spare_bits(self) -> Array:
+        """By how many bits the pattern of a plain element is shorter than a digest: ``uint64``; 0 of others."""
+        found = [64 - 8 * min(spec.itemsize, 8) for spec in self.tensors]
+        return np.where(self.plain, np.array(found, np.uint64), np.uint64(0))
+
+    @cached_property
     def lossy(self) -> Array:
         """Which tensors may have an exact value besides their track: ``bool``, per tensor."""
         roles = ("weights", "first_moment", "second_moment")
