@@ -17,7 +17,7 @@ from weakref import ref
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name, pattern_dtype
+from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layoutjson import read_layout, write_layout
 from lcstore.layout.poolmap import PoolMap
@@ -183,16 +183,14 @@ class Layout:
 
     @cached_property
     def movable(self) -> Array:
-        """Which tensors an edge may add to: weights, and plain ones of most dtypes; ``bool``."""
-        able = [pattern_dtype(dtype_from_name(spec.dtype)) is not None for spec in self.tensors]
-        out: Array = self.weights | (self.plain & np.array(able, bool))
-        return out
+        """Which tensors an edge may add to: ``bool``, per tensor."""
+        return np.array([spec.is_movable for spec in self.tensors], bool)
 
     @cached_property
     def spare_bits(self) -> Array:
-        """By how many bits the pattern of a plain element is shorter than a digest: ``uint64``; 0 of others."""
-        found = [64 - 8 * min(spec.itemsize, 8) for spec in self.tensors]
-        return np.where(self.plain, np.array(found, np.uint64), np.uint64(0))
+        """By how many bits patterns of a plain tensor are shorter than a digest: ``uint64``; 0 of others."""
+        bits = [64 - 8 * spec.itemsize if spec.role == "plain" else 0 for spec in self.tensors]
+        return np.array([max(0, spare) for spare in bits], np.uint64)
 
     @cached_property
     def lossy(self) -> Array:
