@@ -178,7 +178,7 @@ class Layout:
 
     @cached_property
     def plain(self) -> Array:
-        """Which tensors are plain: ``bool``, per tensor."""
+        """Which tensors are plain, so that no exact value is kept besides their track: ``bool``, per tensor."""
         return np.array([spec.role == "plain" for spec in self.tensors], bool)
 
     @cached_property
@@ -189,14 +189,8 @@ class Layout:
     @cached_property
     def spare_bits(self) -> Array:
         """By how many bits patterns of a plain tensor are shorter than a digest: ``uint64``; 0 of others."""
-        bits = [64 - 8 * spec.itemsize if spec.role == "plain" else 0 for spec in self.tensors]
-        return np.array([max(0, spare) for spare in bits], np.uint64)
-
-    @cached_property
-    def lossy(self) -> Array:
-        """Which tensors may have an exact value besides their track: ``bool``, per tensor."""
-        roles = ("weights", "first_moment", "second_moment")
-        return np.array([spec.role in roles for spec in self.tensors], bool)
+        sizes = [spec.itemsize if spec.role == "plain" else 8 for spec in self.tensors]
+        return 8 * np.array([8 - min(8, size) for size in sizes], np.uint64)
 
     def within(self, pools: Container[str]) -> Array:
         """Return which tensors lie in pools of these names, of whatever part: ``bool``, per tensor."""
