@@ -178,7 +178,7 @@ class Layout:
 
     @cached_property
     def plain(self) -> Array:
-        """Which tensors are plain, so that no exact value is kept besides their track: ``bool``, per tensor."""
+        """Which tensors are plain, with no exact value besides their track: ``bool``, per tensor."""
         return np.array([spec.role == "plain" for spec in self.tensors], bool)
 
     @cached_property
