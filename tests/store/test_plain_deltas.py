@@ -224,3 +224,22 @@ def test_merged_deltas_are_smaller_than_what_they_are_merged_of():
     store.collect(grace=0)
     assert same(store.restore(SAVES - 1), STATES[SAVES - 1])
     assert store.verify(level="restore").ok
+
+
+def test_accumulators_of_an_optimizer_are_let_go_of_but_in_the_latest_state():
+    rng, made = np.random.default_rng(1), []
+    total = rng.gamma(1, 1, (70, 60)).astype(np.float32)
+    with lcstore.open(MemoryBackend.fresh(), policy="lossless", durability="none", grace=0) as store:
+        for step in range(6):
+            total = total + rng.random(total.shape, np.float32) * np.float32(1e-4)
+            made.append({"model": {"fc.weight": total[:4] * 2}, "optim": {"state": {0: {"sum": total}}}})
+            store.save(step, made[-1])
+        assert ops(store, 4)["optim/state/0/sum"] == ADD
+        store.retain(lcstore.LatestN(9) | lcstore.Strip("optim/**", after=lcstore.LatestN(1)))
+        store.compact()
+        store.collect(grace=0)
+        assert same(store.restore(5), made[5])
+        assert same(store.restore(2, names="model/**")["model"], made[2]["model"])
+        with pytest.raises(lcstore.NotFoundError):
+            store.restore(2, names="optim/**")
+        assert store.verify(level="restore").ok
