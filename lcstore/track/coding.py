@@ -135,7 +135,8 @@ class Coder:
         data = frame_of_patterns(moves)
         if data is not None and pool not in self.fresh:
             journal.append(partial(apply_patterns, data, held, -1))
-        words += moves
+        for piece in pieces:  # and nothing else: another job may be setting what lies between
+            words[piece.at : piece.at + piece.size] += moves[piece.at : piece.at + piece.size]
         digests = [(p.tensor, self._digest(p.tensor, self._part(p), p.first)) for p in pieces]
         return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
 
