@@ -12,8 +12,9 @@ from typing import Final
 
 import numpy as np
 
-from lcstore.arrays import Array
-from lcstore.codec.bytelevels import about_lossless, frame_of_bytes, parsed_bytes, raw
+from lcstore.arrays import Array, Buffer
+from lcstore.codec.bytelevels import about_lossless, frame_of_bytes, inner_bytes, raw
+from lcstore.codec.decode import SPAN, Room
 from lcstore.codec.fill import make_filler, restored
 from lcstore.codec.frame import Frame, frame_pieces, parse_frame
 from lcstore.codec.scales import pack_scales
@@ -54,7 +55,7 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
     """
     shift = _shift(words)
     levels = _levels(words, shift)
-    parts: list[Sequence[bytes | memoryview]] = []
+    parts: list[Sequence[Buffer]] = []
     coded = _encode_small(levels)
     if coded is None:
         kinds, frame = _kinds_of(levels)
@@ -109,17 +110,17 @@ def _far(levels: Array) -> Array:
     return out
 
 
-def _kinds_of(levels: Array) -> tuple[Array, Sequence[bytes | memoryview] | None]:
+def _kinds_of(levels: Array) -> tuple[Array, Sequence[Buffer] | None]:
     """Return the kind of each element, ``uint8``, and the frame of kinds where it is worth its bytes."""
     kinds: Array = (levels != 0).view(np.uint8)
     far = _far(levels)
     if far.any():
         kinds[far] = _FAR
-        return kinds, frame_of_bytes(kinds)
+        return kinds, frame_of_bytes(kinds.copy())
     zeros = levels.size - int(np.count_nonzero(kinds))
     if zeros * _ZEROS_AT_LEAST < levels.size:
         return kinds, None
-    frame, sample = frame_of_bytes(kinds), spread_pieces(levels)
+    frame, sample = frame_of_bytes(kinds.copy()), spread_pieces(levels)
     worth = bits_of_zeros(sample) * levels.size / sample.size
     return kinds, frame if 8 * sum(map(len, frame)) < worth else None
 
@@ -138,22 +139,31 @@ def decode_kinds(frame: Frame) -> Array:
     if len(parts) == 1:
         out: Array = _decode_levels(parts[0], frame, frame.count).astype(kind, copy=False)
         return out.view(frame.dtype)
-    kinds = parsed_bytes(parse_frame(parts[1], expected=frame.count))
+    kinds = _decode_bytes(parts[1], frame)
     near, far = kinds == _NEAR, kinds == _FAR
     if kinds.max(initial=0) > _FAR or bool(far.any()) != (len(parts) == 3):
         raise CorruptionError("the frame's kinds do not fit its parts")
     out = np.zeros(frame.count, kind)
     out[near] = _decode_levels(parts[0], frame, int(np.count_nonzero(near)))
     if len(parts) == 3:
-        inner = parse_frame(parts[2], expected=int(np.count_nonzero(far)))
+        inner = parse_frame(parts[2], expected=int(np.count_nonzero(far)), proved=frame.proved)
         if inner.coder != f.RAW or inner.dtype != kind or inner.quantizer != f.LOSSLESS:
             raise CorruptionError("what is no level in the frame is not listed as it is")
         out[far] = np.frombuffer(inner.payload, kind)
     return out.view(frame.dtype)
 
 
+def _decode_bytes(data: memoryview, frame: Frame) -> Array:
+    plane = inner_bytes(parse_frame(data, expected=frame.count, proved=frame.proved), Room())
+    out = np.empty(frame.count, np.uint8)
+    for at in range(0, out.size, SPAN):
+        part = out[at : at + SPAN]
+        part[:] = plane.bytes(at, part.size)
+    return out
+
+
 def _decode_levels(data: memoryview, frame: Frame, count: int) -> Array:
-    inner = parse_frame(data, expected=count)
+    inner = parse_frame(data, expected=count, proved=frame.proved)
     if inner.quantizer != f.LINEAR or inner.dtype != np.dtype(f"i{max(frame.dtype.itemsize, 4)}"):
         raise CorruptionError("the frame's levels are not integers of its width")
     levels = restored(inner, make_filler(inner))

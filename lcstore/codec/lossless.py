@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import numpy as np
 
-from lcstore.arrays import Array
+from lcstore.arrays import Array, Buffer
 from lcstore.codec.bykind import count_kinds, decode_kinds, encode_kinds
 from lcstore.codec.bytelevels import (
     MUST_SAVE,
+    Plane,
     about_lossless,
     count_bytes,
-    decode_bytes,
     encode_bytes,
-    frame_of_bytes,
-    parsed_bytes,
+    inner_bytes,
     raw,
     size_of,
 )
-from lcstore.codec.frame import Frame, build_frame, parse_frame, word_size
+from lcstore.codec.decode import SPAN, Room
+from lcstore.codec.frame import About, Frame, build_frame, frame_pieces, parse_frame, word_size
+from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Coded, spread_pieces
 from lcstore.coders.momentary import momentary
@@ -34,18 +36,139 @@ _KINDS_PARTS = 2
 _SAMPLE = 8, 1 << 10
 
 
-def encode_lossless(array: Array) -> bytes:
-    """Code `array` (contiguous, one dimension) so that every bit comes back."""
-    words = _words(array)
-    if not words.size or not words.any():
-        return _frame(Coded(f.ZERO), array)
-    if words.itemsize == 1:
-        coded, parameter = encode_bytes(words)
-        return _frame(coded, array, parameter)
-    if array.nbytes <= words.itemsize * f.HEADER.size:  # planes have headers of their own
-        return _frame(raw(array), array)
-    coded, parameter = _encode_kinds(array) or _encode_planes(array)
-    return _frame(raw(array), array) if size_of(coded) >= array.nbytes else _frame(coded, array, parameter)
+def encode_lossless(values: Pieces) -> Buffer:
+    """Code values so that every bit of them comes back.
+
+    Each plane is spread to where the frame has it if all before it are stored as they are, which is the rule:
+    then nothing is copied but what is coded.
+    """
+    dtype, width = values.dtype, word_size(values.dtype)
+    count = values.size * dtype.itemsize // width
+    if not values.any_bit():
+        return build_frame(Coded(f.ZERO), **_about(values, 0))
+    if width > 1 and count <= f.HEADER.size:  # planes have headers of their own
+        return _raw_frame(values)
+    by_kind = _encode_kinds(values)
+    if by_kind is not None:
+        return by_kind
+    turn = int(dtype.kind not in "iub")
+    front = f.HEADER.size + (struct.calcsize(f"<{width}Q") if width > 1 else 0)
+    header = f.HEADER.size if width > 1 else 0
+    room = momentary(front + width * (header + count), np.uint8)
+    places = front + header + np.arange(width) * (header + count)
+    for at, part in values.parts:
+        planes.split_planes(_words(part), turn if width > 1 else 0, room, places + at * count // values.size)
+    if width == 1:
+        coded, parameter = encode_bytes(room[front:])
+        end = _lay(room, 0, frame_pieces(coded, **_about(values, parameter)))
+        return room[:end].data
+    sizes, end = [], front
+    for place in places.tolist():
+        plane = room[place : place + count]
+        coded, parameter = encode_bytes(plane)
+        begin, end = end, _lay(room, end, frame_pieces(coded, **_about(plane, parameter)))
+        sizes.append(end - begin)
+    if end - f.HEADER.size >= count * width:
+        return _raw_frame(values)
+    directory = struct.pack(f"<{width}Q", *sizes)
+    coded = Coded(f.PLANES, directory=directory, payload=[room[front:end].data])
+    _lay(room, 0, frame_pieces(coded, **_about(values, turn)))
+    return room[:end].data
+
+
+def _lay(room: Array, at: int, pieces: Iterable[Buffer]) -> int:
+    """Write the pieces of a frame one behind another, but for what lies there; return where they end."""
+    for piece in pieces:
+        new = np.frombuffer(piece, np.uint8)
+        here = room[at : at + new.size]
+        if here.ctypes.data != new.ctypes.data:
+            here[:] = new
+        at += new.size
+    return at
+
+
+def _raw_frame(values: Pieces) -> bytes:
+    return build_frame(raw(values.whole), **_about(values, 0))
+
+
+def decode_lossless(frame: Frame, low: int = 0, high: int | None = None) -> Array:
+    """Return elements ``low:high`` of a lossless frame, in one dimension.
+
+    Raises
+    ------
+    CorruptionError
+        A plane does not decode.
+    """
+    high = frame.count if high is None else high
+    first = (low >> f.SEGMENT) << f.SEGMENT
+    out = np.empty(max(high - first, 0), frame.dtype)
+    read = LosslessReader(frame).read
+    for at in range(0, out.size, SPAN):
+        read(first + at, out[at : at + SPAN])
+    return out[low - first :]
+
+
+class LosslessReader:
+    """Decodes a lossless frame, a span of it at a time, into memory that is given.
+
+    Parameters
+    ----------
+    frame
+        The frame. What it was parsed from is kept.
+    room
+        What decoders use meanwhile; of its own if None.
+
+    Raises
+    ------
+    CorruptionError
+        A plane is none.
+    """
+
+    def __init__(self, frame: Frame, room: Room | None = None) -> None:
+        room = room or Room()
+        self._turned = False
+        self._room = room
+        self._whole = decode_kinds(frame) if frame.coder == f.KINDS else None
+        if self._whole is not None:
+            return
+        if frame.coder != f.PLANES:
+            wide = frame.dtype.itemsize != 1
+            zero = frame.coder == f.ZERO and frame.parameter == 0
+            if wide and not zero and frame.coder != f.RAW:
+                raise CorruptionError("a lossless frame of wide values must be raw, or of planes or kinds")
+            self._width = 1
+            self._planes = [Plane(frame, room)]
+            return
+        self._width, self._turned = frame.directory.size, bool(frame.parameter)
+        words = frame.count * frame.dtype.itemsize // self._width
+        self._planes, at = [], 0
+        for length in frame.directory.tolist():
+            plane = parse_frame(frame.payload[at : at + length], expected=words, proved=frame.proved)
+            self._planes.append(inner_bytes(plane, room))
+            at += length
+
+    def read(self, low: int, out: Array) -> None:
+        """Fill `out`, contiguous and no longer than a span, with elements from `low` on: a segment's first.
+
+        Raises
+        ------
+        CorruptionError
+            A plane does not decode.
+        """
+        if self._whole is not None:
+            out[:] = self._whole[low : low + out.size]
+            return
+        words = out.view(f"u{self._width}")
+        low = low * (out.dtype.itemsize // self._width)
+        for begin in range(0, words.size, SPAN):
+            part = words[begin : begin + SPAN]
+            if self._width == 1:
+                part[:] = self._planes[0].bytes(low + begin, part.size)
+                continue
+            for index, plane in enumerate(self._planes):
+                planes.join_plane(plane.bytes(low + begin, part.size), index, part)
+            if self._turned:
+                planes.turn_back(part)
 
 
 def sample_of(array: Array) -> Array:
@@ -55,86 +178,34 @@ def sample_of(array: Array) -> Array:
 
 def count_planes(sample: Array) -> float:
     """Return about how many bits the byte planes of an array take."""
+    words = _words(sample)
+    split = np.empty(words.nbytes, np.uint8)
+    places = np.arange(words.itemsize) * words.size
+    planes.split_planes(words, int(sample.dtype.kind not in "iub"), split, places)
     bits = 0.0
-    for plane in _split(np.ascontiguousarray(sample)):
+    for plane in split.reshape(words.itemsize, words.size):
         counts = count_bytes(plane)
         used = counts[counts > 0]
         bits += float(used @ np.log2(plane.size / used))
     return bits
 
 
-def decode_lossless(frame: Frame) -> Array:
-    """Return the array of a lossless frame, in one dimension.
-
-    Raises
-    ------
-    CorruptionError
-        A part of it does not decode.
-    """
-    if frame.coder == f.ZERO and frame.parameter == 0:
-        return np.zeros(frame.count, frame.dtype)
-    if frame.coder == f.KINDS:
-        return decode_kinds(frame)
-    if frame.coder != f.PLANES:
-        if frame.coder != f.RAW and frame.dtype.itemsize != 1:
-            raise CorruptionError("a lossless frame of wide values must be raw, or of planes or kinds")
-        data = decode_bytes(frame)
-        # Raw bytes lie in the frame: whoever gave it may write over them.
-        return (data.copy() if frame.coder == f.RAW else data).view(frame.dtype)
-    size = frame.directory.size
-    out = np.empty(frame.count, frame.dtype)
-    words = out.view(f"u{size}")
-    at = 0
-    for index, length in enumerate(frame.directory.tolist()):
-        plane = parse_frame(frame.payload[at : at + length], expected=words.size)
-        planes.join_plane(parsed_bytes(plane), index, words)
-        at += length
-    if frame.parameter:
-        planes.turn_back(words)
-    return out
-
-
 def _words(array: Array) -> Array:
     return array.view(f"u{word_size(array.dtype)}")
 
 
-def _signed(array: Array) -> Array | None:
-    """Return integers of two bytes and more as signed ones; None for all else."""
-    wide = array.dtype.kind in "iu" and array.itemsize > 1
-    return array.view(f"i{array.itemsize}") if wide else None
+def _about(array: Array | Pieces, parameter: int) -> About:
+    return about_lossless(array.size, array.dtype, parameter)
 
 
-def _turned(array: Array) -> int:
-    return int(array.dtype.kind not in "iub")
-
-
-def _frame(coded: Coded, array: Array, parameter: int = 0) -> bytes:
-    return build_frame(coded, **about_lossless(array.size, array.dtype, parameter))
-
-
-def _encode_kinds(array: Array) -> tuple[Coded, int] | None:
+def _encode_kinds(values: Pieces) -> bytes | None:
     """Code integers by their kinds, where a sample says that planes would take more."""
-    signed = _signed(array)
-    if signed is None or signed.size < _KINDS_FROM:
+    if values.dtype.kind not in "iu" or values.dtype.itemsize == 1 or values.size < _KINDS_FROM:
         return None
-    sample = sample_of(signed)
-    share, more = signed.size / sample.size, (signed.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
+    words = values.whole.view(f"i{values.dtype.itemsize}")
+    sample = sample_of(words)
+    share, more = words.size / sample.size, (words.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
     if share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
         return None
-    return encode_kinds(signed)
-
-
-def _encode_planes(array: Array) -> tuple[Coded, int]:
-    turn, split = _turned(array), _split(array)
-    frames = [frame_of_bytes(plane) for plane in split]
-    sizes = [sum(map(len, frame)) for frame in frames]
-    directory = struct.pack(f"<{len(sizes)}Q", *sizes)
-    return Coded(f.PLANES, directory=directory, payload=[piece for frame in frames for piece in frame]), turn
-
-
-def _split(array: Array) -> Array:
-    """Return the byte planes of an array, the least significant byte first."""
-    words = _words(array)
-    split = momentary(words.itemsize * words.size, np.uint8).reshape(words.itemsize, words.size)
-    planes.split_planes(words, _turned(array), split)
-    return split
+    coded, parameter = encode_kinds(words)
+    return build_frame(coded, **_about(values, parameter)) if size_of(coded) < words.nbytes else None

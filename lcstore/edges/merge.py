@@ -15,6 +15,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.lossless import encode_lossless
+from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import ArrayName, Effect, Held, array_of, merged
 from lcstore.edges.columns import Columns
@@ -150,7 +151,7 @@ class Merger:
         if not values.view(np.uint8).any():
             return None
         coded = patterns(values) if array == "add" else values
-        data = encode_lossless(coded)
+        data = encode_lossless(Pieces.of(coded))
         back = values_of_frame(data, coded.size, coded.dtype)
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")

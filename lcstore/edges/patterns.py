@@ -6,10 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from lcstore.arrays import Array
+from lcstore.arrays import Array, Buffer
 from lcstore.codec.bykind import count_kinds
 from lcstore.codec.dtypes import pattern_dtype
 from lcstore.codec.lossless import count_planes, encode_lossless, sample_of
+from lcstore.codec.pieces import Pieces
 from lcstore.edges.frames import values_of_frame
 from lcstore.errors import CorruptionError
 
@@ -49,18 +50,18 @@ def saved_by_delta(values: Array, held: Array, cost: float) -> float:
     return max(0.0, saved / 8 * values.size / now.size)
 
 
-def frame_of_patterns(moves: Array) -> bytes | None:
+def frame_of_patterns(moves: Array) -> Buffer | None:
     """Make the frame of a chunk of differences; None where all are zero (such a chunk is not stored)."""
-    return encode_lossless(moves) if moves.any() else None
+    return encode_lossless(Pieces.of(moves)) if moves.any() else None
 
 
-def decode_patterns(data: bytes, size: int, dtype: np.dtype) -> Array:
+def decode_patterns(data: Buffer, size: int, dtype: np.dtype) -> Array:
     """Return the differences of a chunk of plain values, in the dtype of the values."""
     moves = values_of_frame(data, size, patterns(np.empty(0, dtype)).dtype)
     return moves.view(dtype)
 
 
-def apply_patterns(data: bytes, values: Array, sign: int = 1) -> None:
+def apply_patterns(data: Buffer, values: Array, sign: int = 1) -> None:
     """Add a frame of differences to a chunk of plain values, or take it back with `sign` -1.
 
     Raises

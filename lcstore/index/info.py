@@ -57,17 +57,24 @@ class StepInfo:
     policy: str | None = None
 
 
-def step_info(node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | None = None) -> StepInfo:
-    """Return what a node's record, of some bytes, says; with the tags that it has now, if they are known."""
+def step_info(
+    node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | None = None, *, inexact: bool = False
+) -> StepInfo:
+    """Return what a node's record, of some bytes, says.
+
+    With the tags that it has now, if they are known; `inexact` where its exact value was let go of.
+    """
     anchor = record.edge.base == "root"
     stored = sum(ref.nbytes for ref in record.objects) + int(record.stats.get("bytes_besides", 0))
-    error, row_error = record.stats.get("error"), record.stats.get("row_error")
+    exact = bool(record.stats.get("exact", 0)) and not inexact
+    # Those of a record are of the track: who is given every bit sees none of them.
+    error, row_error = (None if exact else record.stats.get(name) for name in ("error", "row_error"))
     return StepInfo(
         step=record.step,
         node=node,
         base=None if anchor else record.edge.base,
         kind="anchor" if anchor else "delta",
-        exact=bool(record.stats.get("exact", 0)),
+        exact=exact,
         bytes_raw=int(record.stats.get("bytes_raw", 0)),
         bytes_stored=stored + nbytes * (1 + int(record.stats.get("record_copies", 0))),
         error=None if error is None else float(error),

@@ -24,8 +24,8 @@ from typing import Any, Final
 #: need them, and the types of their arguments; ``!`` marks an array that may not be written.
 TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("sample.gather", "float32[::1], int64[::1], float64[::1]"),
-    ("grid.magnitude", "float32[::1], float64[::1]"),
-    ("planes.split_planes", "uint32[::1], int64, uint8[:, ::1]"),
+    ("grid.largest_pattern", "uint32[::1], int64, uint32[::1]"),
+    ("planes.split_planes", "uint32[::1], int64, uint8[::1], int64[::1]"),
     ("quantize.energies", "float32[::1], int64, float64[::1]"),
     ("huffman.histogram", "uint8[::1], int64[::1]"),
     (
@@ -33,24 +33,24 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
         "float32[::1], float64[::1], int64, float64, int8[::1], int64[::1], int64[::1]",
     ),
     ("pack.any_level", "int8[::1]"),
-    ("pack.pack", "int8[::1], int64, int64, uint8[::1]"),
+    ("pack.count_symbols", "int8[::1], int64, int64, int64[::1]"),
     ("huffman.code_lengths", "int64[::1], uint8[::1]"),
     ("huffman.assign_codes", "uint8[::1], uint32[::1]"),
     ("huffman.code_bits", "int64[::1], uint8[::1]"),
     ("runs.tokenize", "int8[::1], int64, uint8[::1], uint32[::1], int64[::1]"),
+    ("runs.extra_bits", "uint8[::1]"),
     (
         "pack.encode_pack",
-        "int8[::1], int64[::1], int64, int64, int64, int64, uint32[::1], uint8[::1], uint16[:, "
-        "::1]",
+        "int8[::1], int64[::1], int64, int64, int64, int64, uint32[::1], uint8[::1], "
+        "uint16[:, ::1]",
     ),
-    ("runs.extra_bits", "uint8[::1]"),
-    ("grid.to_grid", "float32[::1], float32, float32, int32[::1]"),
     ("huffman.entropy", "int64[::1], float64[::1]"),
-    ("digest.digest", "int32[::1], int64, uint64[::1]"),
+    ("grid.to_grid", "float32[::1], float32, float32, int32[::1]"),
     ("scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
+    ("digest.digest", "int32[::1], int64, uint64[::1]"),
     ("quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
-    ("digest.digest", "uint32[::1], int64, uint64[::1]"),
     ("factored.row_codes", "int32[::1], int64, int64, int16[::1]"),
+    ("digest.digest", "uint32[::1], int64, uint64[::1]"),
     ("factored.column_sums", "int32[::1], int64, int16[::1], int64[::1], int64[::1]"),
     ("factored.factored_levels", "int32[::1], int64, int16[::1], int16[::1], int64, int64, int32[::1]"),
     ("wide.narrow_levels", "int32[::1], int8[::1], int64[::1]"),
@@ -71,19 +71,19 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("sample.residuals", "int32[::1], int64[::1], float64, float64[::1], float64[::1], float64[::1]"),
     ("rows.misses", "float32[::1], int32[::1], int64, int64[::1], int64, float64, float64[::1]"),
-    ("planes.join_plane", "uint8[::1]!, int64, uint32[::1]"),
-    ("huffman.fill_table", "uint32[::1], uint16[::1], uint16[::1], uint8[::1]"),
     ("huffman.fill_table", "uint32[::1], uint32[::1], uint32[::1], uint8[::1]"),
+    ("huffman.fill_table", "uint32[::1], uint16[::1], uint16[::1], uint8[::1]"),
     ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint32[::1], uint8[::1], uint32[::1], int64"),
+    ("huffman.fill_table", "uint32[::1], uint8[::1], uint8[::1], uint8[::1]"),
     (
         "escapes.decode_escapes",
         "uint64[::1], int64, uint16[:, ::1], int8[::1], int64, int64, int64[::1], int64[::1]",
     ),
-    ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint16[::1], uint8[::1], uint16[::1], int64"),
+    ("planes.join_plane", "uint8[::1]!, int64, uint32[::1]"),
     ("quantize.linear_values", "int64[::1], float64[::1], int64, float32[::1]"),
-    ("huffman.fill_table", "uint32[::1], uint8[::1], uint8[::1], uint8[::1]"),
-    ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint8[::1], uint8[::1], uint8[::1], int64"),
+    ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint16[::1], uint8[::1], uint16[::1], int64"),
     ("planes.join_plane", "uint8[::1], int64, uint32[::1]"),
+    ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint8[::1], uint8[::1], uint8[::1], int64"),
     ("planes.turn_back", "uint32[::1]"),
     ("runs.decode_runs", "uint64[::1], int64, uint16[:, ::1], uint8[::1], uint8[::1], int8[::1], int64"),
     ("grid.add_levels", "int8[::1], int16[::1], int64, int64, int32[::1]"),
@@ -171,6 +171,7 @@ def _claim(mark: Path) -> bool:
 
 def main(share: str, of: str, mark: str | None = None) -> None:
     """Compile a share; the one that takes the first share takes the mark away."""
+    os.environ[HELPER] = "1"
     try:
         compile_share(int(share), int(of))
     finally:

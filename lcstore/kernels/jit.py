@@ -60,7 +60,7 @@ class _TolerantCache:
         if found is None and not _TolerantCache.told:
             _TolerantCache.told = True
             _log.warning(
-                "kernels are compiled, which takes some seconds and is kept for later processes: "
+                "kernels are compiled, which takes up to a minute and is kept for later processes: "
                 "`lcstore warm` does it beforehand"
             )
         return found

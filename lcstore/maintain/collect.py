@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -25,6 +24,7 @@ from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import COPIES, Listing
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.sizing import sizes_of
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
@@ -36,52 +36,6 @@ from lcstore.storage.survey import OnProgress, spread
 
 #: Objects deleted in one go.
 _BATCH: Final = 500
-
-
-@dataclass(frozen=True)
-class CollectReport:
-    """What a collection did; of a dry run, what it would do (all of it, however young).
-
-    Attributes
-    ----------
-    url, dry_run
-        The URL of the store, and whether nothing was changed.
-    condemned
-        Number of arrays, exact values, edges and layouts newly condemned.
-    waiting
-        Condemned before or now, and too young to be deleted.
-    deleted_objects, deleted_bytes, deleted_states, deleted_shortcuts
-        What went: objects of data, with layouts, and their bytes; nodes; edges that maintenance had added.
-    deleted_marks
-        Retirements, condemnations and tags that nothing refers to any more.
-    kept_states
-        States that stay.
-    grace_seconds
-        How long this collection waited between condemning and deleting.
-    silence
-        Where the grace was cut short: how long no run had written.
-    """
-
-    url: str
-    dry_run: bool
-    condemned: int
-    waiting: int
-    deleted_objects: int
-    deleted_bytes: int
-    deleted_states: int
-    deleted_shortcuts: int
-    deleted_marks: int
-    kept_states: int
-    grace_seconds: float
-    silence: Silence | None = None
-
-    def __str__(self) -> str:
-        """Return one line for a log."""
-        return (
-            f"collected: {self.deleted_bytes:,} bytes of {self.deleted_objects} objects and "
-            f"{self.deleted_states} states deleted, {self.condemned} things condemned, {self.waiting} wait "
-            f"for their grace, {self.kept_states} states kept"
-        )
 
 
 class Collector:
@@ -144,16 +98,16 @@ class Collector:
         """
         report, lack = self._once(dry_run=dry_run)
         while lack is not None:
-            if not report.deleted_objects:
+            more = report
+            if more.deleted_objects:
+                more, lack = self._once(dry_run=False)
+                report = together(report, more)
+            if lack is not None and not more.deleted_objects:
                 raise StorageError(
                     f"there is no room on {self.backend.url} for the records that say what goes, of some "
                     "4 KiB each: delete anything else there, and collect again",
                     key=lack.key,
                 ) from lack.__cause__
-            more, lack = self._once(dry_run=False)
-            if lack is not None and not more.deleted_objects:
-                raise lack
-            report = _together(report, more)
         return report
 
     def _once(self, *, dry_run: bool) -> tuple[CollectReport, StorageError | None]:
@@ -198,8 +152,6 @@ class Collector:
         self._delete(contents, ripe)
         marks = self._sweep(contents, ripe)
         return self._report(contents, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
-
-    # Condemning -----------------------------------------------------------------------------------------
 
     def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
         def verdict(contents: Contents) -> Verdict:
@@ -266,8 +218,6 @@ class Collector:
             put_record(self.backend, record.key(), record.to_bytes())
 
         run_all(self.executor, [partial(put, scope) for scope in scopes])
-
-    # Deleting -------------------------------------------------------------------------------------------
 
     def _delete(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Delete objects, and only when all are gone the records that list them.
@@ -340,8 +290,6 @@ class Collector:
         ):
             pass
 
-    # Reporting ------------------------------------------------------------------------------------------
-
     def _report(
         self,
         contents: Contents,
@@ -377,13 +325,6 @@ class Collector:
 
 def _condemned(contents: Contents) -> set[Scope]:
     return {Scope(name.edge, name.node, name.scope) for name in contents.marks.condemned}
-
-
-def _together(first: CollectReport, then: CollectReport) -> CollectReport:
-    """Return what two collections in a row did."""
-    counts = ("condemned", "deleted_objects", "deleted_bytes", "deleted_states", "deleted_shortcuts")
-    sums = {name: getattr(first, name) + getattr(then, name) for name in (*counts, "deleted_marks")}
-    return replace(then, **sums)
 
 
 def _of_layouts(digests: Iterable[str]) -> list[Scope]:

@@ -16,8 +16,9 @@ from functools import partial
 from threading import Thread
 from typing import Final, TypeVar
 
+from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Buffer, Names
+from lcstore.storage.backend import Backend, Names
 from lcstore.storage.deadline import deadline, remaining
 
 R = TypeVar("R")

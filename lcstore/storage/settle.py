@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from lcstore.arrays import Buffer
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Buffer
+from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
 
 #: Seconds for what is asked of a target that has failed.

@@ -75,6 +75,8 @@ class Saving(Handle):
         #: Whether a save is to say (once) that its step is not above the one before.
         self.looks_at_steps = True
         self._looks_at_wrapping = self._looks_at_values = True
+        #: Whether what was resumed was taken for being the latest: a lower step is a counter's mistake then.
+        self._goes_on_from_latest = False
         self._company = Company(self.url, self._index)
         self._saver = Saver(self._executor, threads or default_threads())
 
@@ -168,7 +170,8 @@ class Saving(Handle):
         NotFiniteWarning
             Once for a handle: weights hold NaN or infinity.
         StepWarning
-            Once for a handle: the step is not above the one that it saved before.
+            Once for a handle: the step is not above the one that it saved before, or is below the one that it
+            resumed as the latest.
 
         Examples
         --------
@@ -335,18 +338,21 @@ class Saving(Handle):
         assert self._writer.head is not None
         self._company.saved(self._writer.head, anew=head is None)
         if own and head is not None and info.step <= head.step:
-            self._look_at_step(info.step, head.step)
+            self._look_at_step(info.step, head.step, "in the same run")
+        elif not own and head is not None and self._goes_on_from_latest and info.step < head.step:
+            self._look_at_step(info.step, head.step, "which was resumed as the latest")
         _log.info("%s: saved %s", self.url, info)
         return info
 
-    def _look_at_step(self, step: int, before: int) -> None:
+    def _look_at_step(self, step: int, before: int, how: str) -> None:
         """Warn once of a step that does not go on from the one before, as of a counter that began anew."""
         if self.looks_at_steps:
             self.looks_at_steps = False
             warn(
-                f"step {step} was saved after step {before}, in the same run; both are kept. 'latest' is the "
-                "state that was saved last, and a step that was saved twice is the later of the two. If a "
-                "counter begins anew with each epoch, count the steps of all epochs together",
+                f"step {step} was saved after step {before}, {how}; both are kept. 'latest' is the state "
+                "that was saved last, and a step that was saved twice is the later of the two. If a counter "
+                "begins anew with each epoch or process, count all steps together: a resumed loop begins "
+                "with store.step + 1. If it is meant so, resume that state by its step",
                 StepWarning,
             )
 

@@ -98,12 +98,15 @@ class Answer:
         with store:
             yield store
 
-    def whole(self, command: str | None = None) -> None:
-        """Refuse a URL that names a state of a store, for what is done to all of it; `command` may be run."""
+    def whole(self, instead: str) -> None:
+        """Refuse a URL that names a state, for what is done to a whole store.
+
+        `instead` is what may be run in its place, where ``{store}`` and ``{state}`` stand for the two.
+        """
         names_a_state = self._names_a_state()
         if names_a_state:
-            if command is not None:
-                self.next = f"lcstore {command} {shlex.quote(self.url.rpartition('@')[0])}"
+            store = shlex.quote(self.url.rpartition("@")[0])
+            self.next = instead.format(store=store, state=self.quoted)
             raise InvalidInputError(f"{self.url}: {names_a_state}")
 
     def _names_a_state(self) -> str:
@@ -252,7 +255,7 @@ def answering(
     """Yield the `Answer` of a command.
 
     An `LcstoreError` becomes one line and exit status 1. A warning becomes one line: a line of this program
-    would say nothing to the user. So does a hint of the log.
+    would say nothing to the user. So does a hint of the log, and Ctrl-C, with exit status 130.
     """
     answer = Answer(url, as_json, storage_options(options, pairs))
     with warnings.catch_warnings(), _hints(answer):
@@ -265,3 +268,6 @@ def answering(
                 raise
             answer.fail(known)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            answer.note("Interrupted. What was stored is not lost: the same command goes on, or begins anew.")
+            raise typer.Exit(130) from None

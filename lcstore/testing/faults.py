@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, LcstoreError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Buffer, Names, as_view
+from lcstore.storage.backend import Backend, Names, as_view
 
 FaultKind: TypeAlias = Literal[
     "crash_before",

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lcstore.codec import LCCodec
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.lossless import decode_lossless, encode_lossless
+from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
 
 INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (2, 4, 8)]
@@ -31,7 +32,7 @@ def mixture(seed, dtype, size, zeros, bits, far, shift) -> np.ndarray:
 
 def there_and_back(words: np.ndarray) -> bytes:
     """Code integers, check that all of them come back, and give the frame."""
-    data = encode_lossless(words)
+    data = encode_lossless(Pieces.of(words))
     back = decode_lossless(parse_frame(data, expected=words.size))
     assert back.dtype == words.dtype
     assert back.tobytes() == words.tobytes()
@@ -71,7 +72,7 @@ def test_what_all_are_multiples_of_is_said_once():
     words = mixture(2, np.dtype(np.int64), 50_000, 0.1, 20, 0, 0)
     near, far = len(there_and_back(words)), len(there_and_back(words << 13))
     assert near == far
-    assert take_apart(encode_lossless(words << 13)).parameter == 13
+    assert take_apart(encode_lossless(Pieces.of(words << 13))).parameter == 13
 
 
 @pytest.mark.parametrize(("zeros", "bits", "most"), [(0.0, 20, 22.3), (0.5, 20, 12.2), (0.97, 20, 0.9)])

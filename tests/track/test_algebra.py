@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lcstore import CorruptionError
 from lcstore.codec.lossless import encode_lossless
+from lcstore.codec.pieces import Pieces
 from lcstore.edges.algebra import LOST, START, Effect, Held, Trace, array_of, merged, sets, trace
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 from lcstore.edges.edge import decode
@@ -338,7 +339,7 @@ def test_nothing_is_added_to_complex_numbers_and_bytes(dtype):
     assert not effect.adds.any()
     assert not effect.passes.any()
     with pytest.raises(CorruptionError, match="have no deltas"):
-        decode(layout.pools[spec.pool], "add", encode_lossless(np.arange(16, dtype=np.int16)), 16)
+        decode(layout.pools[spec.pool], "add", encode_lossless(Pieces.of(np.arange(16, dtype=np.int16))), 16)
 
 
 @pytest.mark.parametrize("own", [None, [KEEP, SET], [SET]])
