@@ -267,7 +267,7 @@ class Judge:
         """Return which tensors of a node were saved with their exact value: ``bool``, per tensor."""
         own = self.store.own[node]
         whole = self.store.records[node].exact is not None
-        out: Array = own.layout.lossy & (whole | own.effect.holds("exact"))
+        out: Array = ~own.layout.plain & (whole | own.effect.holds("exact"))
         return out
 
     @staticmethod

@@ -78,6 +78,14 @@ def storage_dtype(name: str) -> np.dtype[Any]:
     return np.dtype(f"uint{8 * dtype.itemsize}") if name in _ML_NAMES else dtype
 
 
+def pattern_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the signed integers that bit patterns of `dtype` are taken as, to be added to.
+
+    None of complex numbers, and of single bytes: a digest of sums modulo 2^8 would prove little.
+    """
+    return None if dtype.kind == "c" or dtype.itemsize == 1 else np.dtype(f"i{dtype.itemsize}")
+
+
 def to_float16(values: Array) -> Array:
     """Return ``float32[n]`` or ``float64[n]`` as float16, rounded once, to nearest with ties to even.
 

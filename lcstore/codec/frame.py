@@ -169,7 +169,7 @@ def parse_frame(
     frame = Frame(
         *(count, dtype, quantizer, coder, bits, per, streams, block, segment, parameter, scales),
         CodeTable.from_bytes(table) if coder in f.CODED else None,
-        _directory(directory, 8 if coder == f.PLANES else 2),
+        _directory(directory, 8 if coder in f.COMPOSITE else 2),
         payload,
         proved,
     )
@@ -203,7 +203,7 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
     quantized = frame.quantizer != f.LOSSLESS
     if frame.quantizer not in f.QUANTIZERS:
         raise UnsupportedFormatError(f"quantizer {frame.quantizer} is not known: upgrade lcstore")
-    if frame.coder not in (f.ZERO, *f.CODED, f.PLANES, f.RAW):
+    if frame.coder not in (f.ZERO, *f.CODED, *f.COMPOSITE, f.RAW):
         raise UnsupportedFormatError(f"coder {frame.coder} is not known: upgrade lcstore")
     if not f.MIN_BLOCK <= frame.block <= f.WIDE_SEGMENT:
         raise CorruptionError(f"the frame's blocks of 2**{frame.block} elements are not allowed")
@@ -216,7 +216,7 @@ def _check_shape(frame: Frame, table_bytes: int) -> None:
     if frame.quantizer == f.PREDICTED:
         _check_predicted(frame, table_bytes)
         return
-    if frame.coder in (f.PLANES, f.RAW):
+    if frame.coder in (*f.COMPOSITE, f.RAW):
         _check_lossless(frame, quantized, table_bytes)
         return
     if frame.coder == f.ZERO:
@@ -239,9 +239,19 @@ def _check_lossless(frame: Frame, quantized: bool, table_bytes: int) -> None:
         if frame.directory.size or len(frame.payload) != frame.count * frame.dtype.itemsize:
             raise CorruptionError("a raw frame's payload does not fit its elements")
         return
-    if frame.parameter not in (0, 1) or frame.directory.size != word_size(frame.dtype) or not frame.count:
+    if frame.coder == f.KINDS:
+        _check_kinds(frame)
+    elif frame.parameter not in (0, 1) or frame.directory.size != word_size(frame.dtype) or not frame.count:
         raise CorruptionError("the frame's planes are not allowed")
     _check_parts(frame)
+
+
+def _check_kinds(frame: Frame) -> None:
+    integers = frame.dtype.kind in "iu" and frame.dtype.itemsize > 1
+    if not integers or frame.directory.size not in (1, 2, 3) or not frame.count:
+        raise CorruptionError("the frame's kinds are not allowed")
+    if frame.parameter >= 8 * frame.dtype.itemsize:
+        raise CorruptionError("the frame's integers are divided by more than they can be")
 
 
 def _check_predicted(frame: Frame, table_bytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Lossless frames: byte planes, each coded by itself where that saves something. Any dtype, any bits."""
+"""Lossless frames: byte planes, each coded by itself if that saves something, or integers by their kinds."""
 
 from __future__ import annotations
 
@@ -8,21 +8,32 @@ from collections.abc import Iterable
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.decode import SPAN, Levels, Room
+from lcstore.codec.bykind import count_kinds, decode_kinds, encode_kinds
+from lcstore.codec.bytelevels import (
+    MUST_SAVE,
+    Plane,
+    about_lossless,
+    count_bytes,
+    encode_bytes,
+    inner_bytes,
+    raw,
+    size_of,
+)
+from lcstore.codec.decode import SPAN, Room
 from lcstore.codec.frame import About, Frame, build_frame, frame_pieces, parse_frame, word_size
 from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Coded, encode_levels
+from lcstore.coders.entropy import Coded, spread_pieces
 from lcstore.coders.momentary import momentary
-from lcstore.coders.tables import SYMBOLS, CodeTable
 from lcstore.errors import CorruptionError
-from lcstore.kernels import huffman, planes
+from lcstore.kernels import planes
 
-_BYTE = np.dtype(np.uint8)
-#: A plane is coded only where that saves this part of it; the rest is copied.
-_MUST_SAVE = 0.02
-#: Bytes of a plane that are looked at before it is coded.
-_SAMPLE = 1 << 18
+#: Integers are tried as kinds and levels from here on: fewer are no longer than the headers of these.
+_KINDS_FROM = 64
+#: Frames within one of kinds, most often.
+_KINDS_PARTS = 2
+#: Pieces of a sample, and elements of each.
+_SAMPLE = 8, 1 << 10
 
 
 def encode_lossless(values: Pieces) -> Buffer:
@@ -37,6 +48,9 @@ def encode_lossless(values: Pieces) -> Buffer:
         return build_frame(Coded(f.ZERO), **_about(values, 0))
     if width > 1 and count <= f.HEADER.size:  # planes have headers of their own
         return _raw_frame(values)
+    by_kind = _encode_kinds(values)
+    if by_kind is not None:
+        return by_kind
     turn = int(dtype.kind not in "iub")
     front = f.HEADER.size + (struct.calcsize(f"<{width}Q") if width > 1 else 0)
     header = f.HEADER.size if width > 1 else 0
@@ -45,13 +59,13 @@ def encode_lossless(values: Pieces) -> Buffer:
     for at, part in values.parts:
         planes.split_planes(_words(part), turn if width > 1 else 0, room, places + at * count // values.size)
     if width == 1:
-        coded, parameter = _encode_plane(room[front:])
+        coded, parameter = encode_bytes(room[front:])
         end = _lay(room, 0, frame_pieces(coded, **_about(values, parameter)))
         return room[:end].data
     sizes, end = [], front
     for place in places.tolist():
         plane = room[place : place + count]
-        coded, parameter = _encode_plane(plane)
+        coded, parameter = encode_bytes(plane)
         begin, end = end, _lay(room, end, frame_pieces(coded, **_about(plane, parameter)))
         sizes.append(end - begin)
     if end - f.HEADER.size >= count * width:
@@ -74,7 +88,7 @@ def _lay(room: Array, at: int, pieces: Iterable[Buffer]) -> int:
 
 
 def _raw_frame(values: Pieces) -> bytes:
-    return build_frame(_raw(values.whole), **_about(values, 0))
+    return build_frame(raw(values.whole), **_about(values, 0))
 
 
 def decode_lossless(frame: Frame, low: int = 0, high: int | None = None) -> Array:
@@ -114,22 +128,23 @@ class LosslessReader:
         room = room or Room()
         self._turned = False
         self._room = room
+        self._whole = decode_kinds(frame) if frame.coder == f.KINDS else None
+        if self._whole is not None:
+            return
         if frame.coder != f.PLANES:
             wide = frame.dtype.itemsize != 1
             zero = frame.coder == f.ZERO and frame.parameter == 0
             if wide and not zero and frame.coder != f.RAW:
-                raise CorruptionError("a lossless frame of wide values must be raw or hold planes")
+                raise CorruptionError("a lossless frame of wide values must be raw, or of planes or kinds")
             self._width = 1
-            self._planes = [_Plane(frame, room)]
+            self._planes = [Plane(frame, room)]
             return
         self._width, self._turned = frame.directory.size, bool(frame.parameter)
         words = frame.count * frame.dtype.itemsize // self._width
         self._planes, at = [], 0
         for length in frame.directory.tolist():
             plane = parse_frame(frame.payload[at : at + length], expected=words, proved=frame.proved)
-            if plane.dtype != _BYTE or plane.quantizer != f.LOSSLESS or plane.coder == f.PLANES:
-                raise CorruptionError("a plane of the frame is not one of bytes")
-            self._planes.append(_Plane(plane, room))
+            self._planes.append(inner_bytes(plane, room))
             at += length
 
     def read(self, low: int, out: Array) -> None:
@@ -140,6 +155,9 @@ class LosslessReader:
         CorruptionError
             A plane does not decode.
         """
+        if self._whole is not None:
+            out[:] = self._whole[low : low + out.size]
+            return
         words = out.view(f"u{self._width}")
         low = low * (out.dtype.itemsize // self._width)
         for begin in range(0, words.size, SPAN):
@@ -153,31 +171,23 @@ class LosslessReader:
                 planes.turn_back(part)
 
 
-class _Plane:
-    """One plane of bytes: as it is stored, or decoded to the room that is given."""
+def sample_of(array: Array) -> Array:
+    """Return a copy of what tells how well an array can be coded: pieces from all over it, or all of it."""
+    return np.array(spread_pieces(array, *_SAMPLE))
 
-    def __init__(self, frame: Frame, room: Room) -> None:
-        self._raw = np.frombuffer(frame.payload, np.uint8) if frame.coder == f.RAW else None
-        self._levels = Levels(frame, room)
-        self._turn = np.uint8(frame.parameter)
-        self._room = room
 
-    def bytes(self, low: int, count: int) -> Array:
-        """Return bytes of no more than a span; they are valid until the room is used again."""
-        if self._raw is not None:
-            return self._raw[low : low + count]
-        found = [*self._levels.spans(low, low + count)]
-        plane = found[0].levels if found else self._room.levels[:count]
-        if not found:
-            plane[:] = 0
-        for span in found:
-            if span.levels.dtype != np.int8:
-                raise CorruptionError("a plane of bytes cannot be of the wide coder")
-            if span.values.size and not -128 <= span.values.min() <= span.values.max() <= 127:
-                raise CorruptionError("an escape in a plane of bytes is not a byte")
-            plane[span.places] = span.values
-        decoded = plane[:count].view(np.uint8)
-        return np.bitwise_xor(decoded, self._turn, out=decoded)
+def count_planes(sample: Array) -> float:
+    """Return about how many bits the byte planes of an array take."""
+    words = _words(sample)
+    split = np.empty(words.nbytes, np.uint8)
+    places = np.arange(words.itemsize) * words.size
+    planes.split_planes(words, int(sample.dtype.kind not in "iub"), split, places)
+    bits = 0.0
+    for plane in split.reshape(words.itemsize, words.size):
+        counts = count_bytes(plane)
+        used = counts[counts > 0]
+        bits += float(used @ np.log2(plane.size / used))
+    return bits
 
 
 def _words(array: Array) -> Array:
@@ -185,54 +195,17 @@ def _words(array: Array) -> Array:
 
 
 def _about(array: Array | Pieces, parameter: int) -> About:
-    return {
-        "count": array.size,
-        "dtype": array.dtype,
-        "quantizer": f.LOSSLESS,
-        "scales": b"",
-        "block": f.BLOCK,
-        "parameter": parameter,
-    }
+    return about_lossless(array.size, array.dtype, parameter)
 
 
-def _raw(array: Array) -> Coded:
-    return Coded(f.RAW, payload=[array.view(np.uint8).data])
-
-
-def _encode_plane(plane: Array) -> tuple[Coded, int]:
-    """Code bytes; give also what they are xor-ed with. They are as before where they stay raw."""
-    if plane.size > 4 * _SAMPLE and not _worth_it(plane[:: plane.size // _SAMPLE]):
-        return _raw(plane), 0
-    counts = _count(plane)
-    used = np.flatnonzero(counts)
-    if used.size == 1:
-        return Coded(f.ZERO), int(used[0])
-    turn = _turn(counts)
-    np.bitwise_xor(plane, np.uint8(turn), out=plane)
-    escapes = np.full(int(counts[turn ^ 0x80]), -128, np.int64)
-    coded = encode_levels(plane.view(np.int8), escapes)
-    if coded is None or _size(coded) > (1 - _MUST_SAVE) * plane.size:
-        np.bitwise_xor(plane, np.uint8(turn), out=plane)
-        return _raw(plane), 0
-    return coded, turn
-
-
-def _size(coded: Coded) -> int:
-    return len(coded.table) + len(coded.directory) + sum(map(len, coded.payload))
-
-
-def _turn(counts: Array) -> int:
-    """Choose the byte that becomes level 0: the commonest, unless that makes a common one the escape."""
-    common = int(np.argmax(counts))
-    return common if 64 * counts[common ^ 0x80] <= counts.sum() else int(np.argmin(counts)) ^ 0x80
-
-
-def _worth_it(sample: Array) -> bool:
-    counts = _count(np.ascontiguousarray(sample))
-    return CodeTable.from_counts(counts).bits(counts) < 8 * sample.size * (1 - _MUST_SAVE)
-
-
-def _count(plane: Array) -> Array:
-    counts = np.zeros(SYMBOLS, np.int64)
-    huffman.histogram(plane, counts)
-    return counts
+def _encode_kinds(values: Pieces) -> bytes | None:
+    """Code integers by their kinds, where a sample says that planes would take more."""
+    if values.dtype.kind not in "iu" or values.dtype.itemsize == 1 or values.size < _KINDS_FROM:
+        return None
+    words = values.whole.view(f"i{values.dtype.itemsize}")
+    sample = sample_of(words)
+    share, more = words.size / sample.size, (words.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
+    if share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
+        return None
+    coded, parameter = encode_kinds(words)
+    return build_frame(coded, **_about(values, parameter)) if size_of(coded) < words.nbytes else None

@@ -113,7 +113,7 @@ def encode_levels(
     """
     if not pack.any_level(levels):
         return Coded(f.ZERO)
-    picked = _sample(levels)
+    picked = spread_pieces(levels)
     counts = count_pairs(picked)
     trials = [*_try_packs(picked, counts, entropy), *_try_runs(picked, counts[0], entropy)]
     for trial in sorted(trials, key=lambda p: p.cost(levels.size)):
@@ -161,12 +161,12 @@ class _Trial:
         return self.level_bits * size / self.size + 8 * self.table_bytes
 
 
-def _sample(levels: Array) -> Array:
-    """Return the levels by which a coder is chosen: some pieces from all over, or all of them."""
-    if levels.size < 2 * _PIECES * _PIECE:
-        return levels
-    stride = levels.size // _PIECES
-    return levels[: stride * _PIECES].reshape(_PIECES, stride)[:, :_PIECE].reshape(-1)
+def spread_pieces(array: Array, pieces: int = _PIECES, size: int = _PIECE) -> Array:
+    """Return what a coder is chosen by: pieces from all over an array of one dimension, or all of it."""
+    if array.size < 2 * pieces * size:
+        return array
+    stride = array.size // pieces
+    return array[: stride * pieces].reshape(pieces, stride)[:, :size].reshape(-1)
 
 
 def _table(cache: TableCache | None, key: object, counts: Array) -> CodeTable:
@@ -323,6 +323,15 @@ def _extra_bits(counts: Array) -> int:
     extra = np.maximum(np.arange(SYMBOLS) - 16, -4) // 4 + 2
     extra[:16] = 0
     return int(counts @ extra)
+
+
+def bits_of_zeros(levels: Array) -> int:
+    """Return by how many bits the wide coder's codes of levels are longer for the zeros among them."""
+    counts = _count_wide(levels)
+    rest = counts.copy()
+    rest[0] = 0
+    with_zeros, without = CodeTable.from_counts(counts).bits(counts), CodeTable.from_counts(rest).bits(rest)
+    return int(with_zeros - without)
 
 
 def count_bits(levels: Array) -> float:

@@ -24,6 +24,7 @@ _SETTERS: Final[tuple[ArrayName, ...]] = ("grid", "set", "exact")
 #: By operation, and whether the tensor is one of weights. Weights that are `SET` are zero: nothing is stored.
 _HELD_IN: Final[dict[tuple[int, bool], ArrayName]] = {
     (ADD, True): "add",
+    (ADD, False): "add",
     (SET_GRID, True): "grid",
     (SET, False): "set",
     (EXACT, True): "exact",
@@ -40,6 +41,11 @@ def sets(op: Array) -> Array:
     """Return which operations set a tensor without a look at what was there."""
     out: Array = (op == SET) | (op == EXACT) | (op == SET_GRID)
     return out
+
+
+def whole(layout: Layout) -> Array:
+    """Return the operations that set every tensor to what it is when edges are put together: ``uint8``."""
+    return np.where(layout.weights, SET_GRID, np.where(layout.plain, EXACT, SET)).astype(np.uint8)
 
 
 def array_of(op: int, weights: bool) -> ArrayName | None:
@@ -103,7 +109,7 @@ class Effect:
                     f"a shortcut leaves tensor {name!r} to an own edge that does not set it"
                 )
             op = np.where(owned, own, op)
-        adds = (op == ADD) & layout.weights
+        adds = (op == ADD) & layout.movable
         return cls(layout, op, owned, sets(op), adds, adds | (op == KEEP))
 
     def back(self) -> Self:
@@ -147,6 +153,14 @@ class Effect:
         """
         return target if base is None else target - self.carry(base[1], base[0], 0)
 
+    def unlike(self, found: Array, wanted: Array) -> Array:
+        """Return of which tensors what the edge holds does not have the digest it has to: ``bool``.
+
+        Patterns add up modulo 2^w, and so do their digests: of those the low w bits are compared.
+        """
+        out: Array = (found - wanted) << np.where(self.adds, self.layout.spare_bits, np.uint64(0)) != 0
+        return out
+
     def spoiled(self, damaged: Callable[[ArrayName], Array]) -> Array:
         """Return which tensors the edge leads to a wrong value, those that are owned apart.
 
@@ -156,7 +170,7 @@ class Effect:
             Gives by array the tensors of which a chunk cannot be had: ``bool``, per tensor. A chunk of deltas
             is added as a whole, so its neighbours suffer with what is added to.
         """
-        out = self.passes & self.layout.weights & damaged("add")
+        out = self.passes & self.layout.movable & damaged("add")
         for array in _SETTERS:
             out |= self.holds(array) & damaged(array)
         return out
@@ -228,5 +242,4 @@ def merged(path: Trace, own: Effect) -> Array:
         What the own edge of the path's last node does.
     """
     passed = np.where(path.added, ADD, KEEP)
-    between = np.where(own.layout.weights, SET_GRID, SET)
-    return np.where(own.sets, OWN, np.where(path.begins == START, passed, between)).astype(np.uint8)
+    return np.where(own.sets, OWN, np.where(path.begins == START, passed, whole(own.layout))).astype(np.uint8)

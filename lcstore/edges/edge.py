@@ -15,9 +15,10 @@ from lcstore.codec.decode import Room
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, array_of
-from lcstore.edges.blocks import Delta, Step, reader, sums
+from lcstore.edges.blocks import BLOCK, Delta, Step, reader, sums
 from lcstore.edges.columns import EXACT, Columns
 from lcstore.edges.frames import apply_delta, values_of_frame
+from lcstore.edges.patterns import decode_patterns, patterns
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import Piece, within
@@ -77,6 +78,8 @@ class Edge:
         if data is None:
             return None
         dtype, sign = composed_dtype(self.layout.pools[pool]), self.effect.sign
+        if self.layout.pools[pool].role != "weights":
+            return self._pattern_adder(pool, chunk, data, room)
         with self.named(pool, "add", chunk):
             delta = Delta(data, self.size_of(pool, chunk), dtype, sign, room)
 
@@ -85,6 +88,24 @@ class Edge:
                 delta.add(low, out)
 
         return Step(run, len(data))
+
+    def _pattern_adder(self, pool: str, chunk: int, data: Buffer, room: Room) -> Step:
+        """Return the step that adds differences of bit patterns to a chunk, or takes them back."""
+        size, sign = self.size_of(pool, chunk), self.effect.sign
+        kind = patterns(np.empty(0, composed_dtype(self.layout.pools[pool]))).dtype
+        with self.named(pool, "add", chunk):
+            read = reader(data, size, kind, room)
+
+        def run(low: int, out: Array) -> None:
+            words = patterns(out)[: max(0, size - low)]
+            moves = room.values(words.size, kind)
+            with self.named(pool, "add", chunk):
+                if out.size < BLOCK and low + out.size < size:
+                    raise CorruptionError(f"the frame holds {size} elements instead of {low + out.size}")
+                read(low, moves)
+            (np.add if sign > 0 else np.subtract)(words, moves, out=words)
+
+        return Step(run, size * kind.itemsize)  # decoded, it is held as it is
 
     def setter(self, pool: str, chunk: int, pieces: Sequence[Piece], room: Room) -> Step:
         """Get pieces of a chunk that the edge itself sets; return the step that fills them."""
@@ -149,6 +170,8 @@ def composed_dtype(pool: PoolSpec) -> np.dtype:
 def decode(pool: PoolSpec, array: ArrayName, data: Buffer, size: int) -> Array:
     """Decode a chunk of an array: integers of the grid, or values in the dtype of the pool.
 
+    Differences of bit patterns are given as such values, too.
+
     Parameters
     ----------
     data, size
@@ -160,7 +183,8 @@ def decode(pool: PoolSpec, array: ArrayName, data: Buffer, size: int) -> Array:
         It is no frame of such a chunk, or its checksum is not that of its bytes.
     """
     if pool.role != "weights" or array == "exact":
-        return values_of_frame(data, size, dtype_from_name(pool.dtype))
+        decode_ = decode_patterns if array == "add" else values_of_frame
+        return decode_(data, size, dtype_from_name(pool.dtype))
     out = np.zeros(size, composed_dtype(pool))
     apply_delta(data, out)
     return out

@@ -17,12 +17,13 @@ from lcstore.arrays import Array
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import log2_of
-from lcstore.edges.algebra import ArrayName, Effect, Held, merged
+from lcstore.edges.algebra import ArrayName, Effect, Held, array_of, merged
 from lcstore.edges.columns import Columns
 from lcstore.edges.digests import Digests
 from lcstore.edges.edge import Edge, composed_dtype
 from lcstore.edges.frames import Chunk, values_of_frame
 from lcstore.edges.path import Path
+from lcstore.edges.patterns import patterns
 from lcstore.edges.sumframes import frame_of_sums
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
@@ -83,7 +84,7 @@ class Merger:
 
     def jobs(self) -> list[MergeJob]:
         """List the jobs, one for each chunk that may have something to store."""
-        held = [self._effect.holds(array) for array in ("add", "grid", "set")]
+        held = [self._effect.holds(array) for array in ("add", "grid", "exact", "set")]
         stored = np.flatnonzero(np.any(held, axis=0)).tolist()
         return [partial(self.merge, pool, chunk, pieces) for pool, chunk, pieces in self.path.chunks(stored)]
 
@@ -97,7 +98,7 @@ class Merger:
         """
         effect = self._effect
         wanted = effect.digests(self.columns.digest, self._base)
-        wrong = np.flatnonzero(~effect.owned & (self._digests.found != wanted))
+        wrong = np.flatnonzero(~effect.owned & effect.unlike(self._digests.found, wanted))
         if wrong.size:
             name = self.layout.tensors[int(wrong[0])].name
             if effect.passes[wrong[0]]:
@@ -113,20 +114,21 @@ class Merger:
         low, high = self.layout.maps[pool].bounds(chunk)
         out = np.zeros(high - low, composed_dtype(self.layout.pools[pool]))
         self.path.apply(pool, chunk, pieces, out)
-        if self.layout.pools[pool].role != "weights":
-            return self._copy(pool, chunk, pieces, out)
-        added = self._effect.adds
-        by_array: tuple[tuple[ArrayName, list[Piece]], ...] = (
-            ("add", [piece for piece in pieces if added[piece.tensor]]),
-            ("grid", [piece for piece in pieces if not added[piece.tensor]]),
-        )
-        both = all(some for _, some in by_array)
+        held: dict[ArrayName, list[Piece]] = {}
+        for piece in pieces:
+            array = self._array_of(piece)
+            if array is not None:
+                held.setdefault(array, []).append(piece)
+        merge = self._sum if self.layout.pools[pool].role == "weights" else self._copy
+        last = len(held) - 1
         made = [
-            self._sum(pool, array, chunk, some, out.copy() if both and array == "add" else out)
-            for array, some in by_array
-            if some
+            merge(pool, array, chunk, some, out if at == last else out.copy())
+            for at, (array, some) in enumerate(held.items())
         ]
         return [one for one in made if one is not None]
+
+    def _array_of(self, piece: Piece) -> ArrayName | None:
+        return array_of(int(self.columns.op[piece.tensor]), bool(self.layout.weights[piece.tensor]))
 
     def _sum(self, pool: str, op: ArrayName, chunk: int, pieces: list[Piece], sums: Array) -> Chunk | None:
         """Code what a chunk adds up to; `sums` is used up."""
@@ -139,18 +141,21 @@ class Merger:
                 self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
         return None if data is None else Chunk(pool, op, chunk, data)
 
-    def _copy(self, pool: str, chunk: int, pieces: Sequence[Piece], values: Array) -> list[Chunk]:
-        """Code values as they are, every bit of them."""
+    def _copy(
+        self, pool: str, array: ArrayName, chunk: int, pieces: list[Piece], values: Array
+    ) -> Chunk | None:
+        """Code values as they are, every bit of them, or what bit patterns add up to."""
         _clear_between(values, pieces)
         for piece in pieces:
             self._digests.add(piece, values[piece.at : piece.at + piece.size])
         if not values.view(np.uint8).any():
-            return []
-        data = encode_lossless(Pieces.of(values))
-        back = values_of_frame(data, values.size, values.dtype)
+            return None
+        coded = patterns(values) if array == "add" else values
+        data = encode_lossless(Pieces.of(coded))
+        back = values_of_frame(data, coded.size, coded.dtype)
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")
-        return [Chunk(pool, "set", chunk, data)]
+        return Chunk(pool, array, chunk, data)
 
 
 def bytes_per_job(layout: Layout) -> int:

@@ -78,8 +78,8 @@ class Path:
 
     @property
     def length(self) -> int:
-        """How many edges wanted tensors of weights go over."""
-        begins = self.begins[self.wanted[self.layout.weights[self.wanted]]]
+        """How many edges wanted tensors go over that are weights, or are added to."""
+        begins = self.begins[self.wanted[(self.layout.weights | self.added)[self.wanted]]]
         first = int(begins[begins != LOST].min(initial=len(self.edges)))
         return len(self.edges) - max(first, 0)
 

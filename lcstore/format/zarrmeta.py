@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from lcstore.codec.dtypes import dtype_from_name, pattern_dtype
 from lcstore.edges.grid import track_dtype
 from lcstore.format.keys import INTEGERS, Op
 from lcstore.layout.qualified import stem_of
@@ -38,13 +39,13 @@ def array_metadata(pool: PoolSpec, op: Op) -> dict[str, Any]:
     """Return the metadata of the array of a pool that holds what an operation says."""
     integers = op in INTEGERS
     codec: dict[str, Any] = {"name": "lcstore.lc"}
-    if op == "exact":
+    if op == "exact" or (integers and pool.role == "plain"):
         codec["configuration"] = {"quantizer": "lossless"}
     else:
         codec["configuration"] = {}
     if not integers and pool.storage_dtype != pool.dtype:
         codec["configuration"]["logical"] = pool.dtype
-    shown = str(track_dtype(pool.dtype)) if integers else pool.storage_dtype
+    shown = str(_integers_of(pool)) if integers else pool.storage_dtype
     return {
         "attributes": {},
         "chunk_grid": {"configuration": {"chunk_shape": [pool.chunk]}, "name": "regular"},
@@ -57,6 +58,11 @@ def array_metadata(pool: PoolSpec, op: Op) -> dict[str, Any]:
         "storage_transformers": [],
         "zarr_format": 3,
     }
+
+
+def _integers_of(pool: PoolSpec) -> object:
+    """Return the dtype of what is added to a pool, or set on its grid."""
+    return pattern_dtype(dtype_from_name(pool.dtype)) if pool.role == "plain" else track_dtype(pool.dtype)
 
 
 def _fill_value(dtype: str) -> object:

@@ -58,9 +58,8 @@ class Link:
         if self.own is not None:
             return markkeys.WHOLE_EDGE
         pool = self.layout.tensors[tensor].pool
-        passes = self.effect.passes[tensor] and self.layout.weights[tensor]
         array = array_of(int(self.columns.op[tensor]), bool(self.layout.weights[tensor]))
-        return markkeys.array_scope(pool, "add" if passes else array or "set")
+        return markkeys.array_scope(pool, "add" if self.effect.passes[tensor] else array or "set")
 
 
 def own_link(node: str, record: NodeRecord, layout: Layout) -> Link:

@@ -177,10 +177,20 @@ class Layout:
         return np.array([spec.role == "weights" for spec in self.tensors], bool)
 
     @cached_property
-    def lossy(self) -> Array:
-        """Which tensors may have an exact value besides their track: ``bool``, per tensor."""
-        roles = ("weights", "first_moment", "second_moment")
-        return np.array([spec.role in roles for spec in self.tensors], bool)
+    def plain(self) -> Array:
+        """Which tensors are plain, with no exact value besides their track: ``bool``, per tensor."""
+        return np.array([spec.role == "plain" for spec in self.tensors], bool)
+
+    @cached_property
+    def movable(self) -> Array:
+        """Which tensors an edge may add to: ``bool``, per tensor."""
+        return np.array([spec.is_movable for spec in self.tensors], bool)
+
+    @cached_property
+    def spare_bits(self) -> Array:
+        """By how many bits patterns of a plain tensor are shorter than a digest: ``uint64``; 0 of others."""
+        sizes = [spec.itemsize if spec.role == "plain" else 8 for spec in self.tensors]
+        return 8 * np.array([8 - min(8, size) for size in sizes], np.uint64)
 
     def within(self, pools: Container[str]) -> Array:
         """Return which tensors lie in pools of these names, of whatever part: ``bool``, per tensor."""

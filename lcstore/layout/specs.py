@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from lcstore.codec.dtypes import dtype_from_name, storage_dtype
+from lcstore.codec.dtypes import dtype_from_name, pattern_dtype, storage_dtype
 from lcstore.layout.qualified import stem_of
 from lcstore.layout.shards import Box, Shard, box_of
 from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check
@@ -75,6 +75,12 @@ class TensorSpec:
     def place(self) -> tuple[Name, str, int, tuple[int, ...], Shard | None]:
         """What two tensors have in common whose pools can be added where they lie."""
         return self.name, self.pool, self.offset, self.shape, self.shard
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether an edge may add to it: to weights, and to plain tensors of most dtypes."""
+        plain = self.role == "plain" and pattern_dtype(dtype_from_name(self.dtype)) is not None
+        return plain or self.role == "weights"
 
     @property
     def itemsize(self) -> int:

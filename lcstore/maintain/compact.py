@@ -21,7 +21,7 @@ from lcstore.graph.plan import Shortcut, plan, waits
 from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
 from lcstore.maintain.making import Made, Maker, known_of, make_there
-from lcstore.maintain.verdict import weights_of
+from lcstore.maintain.verdict import movable_in
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
@@ -252,8 +252,8 @@ class Compactor:
         )
 
     def elements(self) -> int:
-        """Return how many weights the latest state has, at least 1."""
+        """Return how much edges may add to in the latest state, as weights are counted: at least 1."""
         latest = self.index.graph.latest()
         if latest is None:
             return 1
-        return weights_of(self.index.layout(self.index.record(latest.node).layout))
+        return movable_in(self.index.layout(self.index.record(latest.node).layout))

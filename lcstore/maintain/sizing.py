@@ -14,8 +14,8 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.durability import Durability
-from lcstore.edges.algebra import sets
-from lcstore.edges.columns import KEEP, OWN, SET, SET_GRID
+from lcstore.edges.algebra import sets, whole
+from lcstore.edges.columns import KEEP, OWN
 from lcstore.errors import NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
@@ -137,7 +137,7 @@ def _ops(contents: Contents, layout: Callable[[str], Layout], shortcut: Shortcut
     found = np.frombuffer(own.ops, np.uint8)
     new: Array | int = KEEP
     if shortcut.base == ROOT:
-        new = np.where(layout(own.layout).weights, SET_GRID, SET)
+        new = whole(layout(own.layout))
     return np.where(sets(found), OWN, new).astype(np.uint8).tobytes()
 
 

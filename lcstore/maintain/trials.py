@@ -8,6 +8,7 @@ their own, a sum takes more bits. Only merging shows how many.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, TypeAlias
@@ -99,15 +100,17 @@ def _last_of(shortcut: Shortcut, span: int, graph: Graph, sizes: Sizes) -> Short
 
 
 def _tried(shortcut: Shortcut, merger_of: MergerOf) -> _Trial | None:
-    """Merge a chunk of the largest pool of weights; None where that cannot be done, or tells nothing."""
+    """Merge a chunk of the largest pool added to; None where that cannot be done, or tells nothing."""
     if shortcut.span < _FEWEST:
         return None
     try:
         merger = merger_of(shortcut)
-        pools = {name: pool for name, pool in merger.layout.pools.items() if pool.role == "weights"}
-        if not pools:
+        by_pool = Counter[str]()
+        for at in np.flatnonzero(merger.path.added).tolist():
+            by_pool[merger.layout.tensors[at].pool] += merger.layout.tensors[at].nbytes
+        if not by_pool:
             return None
-        largest = max(pools, key=lambda name: pools[name].size)
+        largest = max(by_pool, key=lambda name: by_pool[name])
         tensors = [at for at, tensor in enumerate(merger.layout.tensors) if tensor.pool == largest]
         chunks = [*merger.path.chunks(tensors)]
         made = merger.merge(*chunks[len(chunks) // 2])

@@ -159,16 +159,18 @@ def objects_of(contents: Contents, scope: Scope) -> list[str]:
 
 
 def elements_of(contents: Contents, layout: Callable[[str], Layout]) -> int:
-    """Return about how many weights a state has: what the latest one has."""
+    """Return about how much of a state edges add to: what of the latest one."""
     latest = contents.graph.latest()
     if latest is None:
         return 1
-    return weights_of(layout(contents.stored[contents.own[latest.node]].layout))
+    return movable_in(layout(contents.stored[contents.own[latest.node]].layout))
 
 
-def weights_of(layout: Layout) -> int:
-    """Return the number of weights, at least 1."""
-    return max(1, sum(spec.size for spec in layout.tensors if spec.role == "weights"))
+def movable_in(layout: Layout) -> int:
+    """Return how much edges may add to, at least 1: weights, and four bytes each of plain tensors."""
+    weights = sum(spec.size for spec in layout.tensors if spec.role == "weights")
+    plain = sum(spec.nbytes for spec in layout.tensors if spec.role == "plain")
+    return max(1, weights + plain // 4)
 
 
 def _keeps_exact(contents: Contents, stored: Stored) -> bool:

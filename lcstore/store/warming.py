@@ -99,3 +99,8 @@ def _code(rng: np.random.Generator, dtype: np.dtype[Any]) -> None:
     smooth = values.reshape(64, 64).cumsum(axis=0).cumsum(axis=1)
     for codec in (LCCodec(step_size=0.25), LCCodec(max_error=1.0), LCCodec(max_error=2.0**-28)):
         codec.decode(codec.encode(smooth.astype(dtype)))
+    # What bit patterns differ by, and other integers: most of them few bits, or many; some of them zero.
+    lossless, sparse = LCCodec("lossless"), rng.random(values.size) < 1 / 32
+    for wide, part in product((5, 8 * dtype.itemsize - 4), (1, sparse)):
+        integers = np.rint(values * np.exp2(wide - 3) * part).astype(f"i{dtype.itemsize}")
+        lossless.decode(lossless.encode(integers))

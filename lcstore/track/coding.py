@@ -20,6 +20,7 @@ from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
 from lcstore.edges.digests import digest_of
 from lcstore.edges.frames import Chunk, frame_of_values
+from lcstore.edges.patterns import apply_patterns, frame_of_patterns, patterns
 from lcstore.layout.poolmap import Piece, PoolMap
 from lcstore.layout.specs import ALIGN
 from lcstore.track.decide import Asked, Decision
@@ -87,8 +88,9 @@ class Coder:
         for name, members in self.maps.items():
             role = members.pool.role
             of = {op: {t for t in members.tensors if ops[t] == op} for op in (KEEP, ADD, SET, EXACT)}
+            code = self.code_patterns if role == "plain" else self.code_deltas
             for chunk in members.chunks_of(of[ADD]):
-                yield partial(self.code_deltas, name, chunk)
+                yield partial(code, name, chunk)
             whole = of[EXACT]
             if self.asked.exact and role != "plain":
                 whole = {*members.tensors}
@@ -123,6 +125,24 @@ class Coder:
         data = moving.frame(self.tables)
         return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
 
+    def code_patterns(self, pool: str, chunk: int, journal: Journal) -> Coded:
+        """Code by how much the bit patterns of plain tensors in a chunk differ, and move the track there."""
+        decided, (low, high) = self.decided, self.maps[pool].bounds(chunk)
+        pieces = [p for p in self.maps[pool].pieces(chunk) if decided.columns.op[p.tensor] == ADD]
+        held = self.pools[pool][low:high]
+        words = patterns(held)
+        moves = np.zeros(words.size, words.dtype)
+        for piece in pieces:
+            here = slice(piece.at, piece.at + piece.size)
+            np.subtract(patterns(self._part(piece)), words[here], out=moves[here])
+        data = frame_of_patterns(moves)
+        if data is not None and pool not in self.fresh:
+            journal.append(partial(apply_patterns, data, held, -1))
+        for piece in pieces:  # and nothing else: another job may be setting what lies between
+            words[piece.at : piece.at + piece.size] += moves[piece.at : piece.at + piece.size]
+        digests = [(p.tensor, self._digest(p.tensor, self._part(p), p.first)) for p in pieces]
+        return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
+
     def code_values(
         self,
         pool: str,
@@ -141,13 +161,13 @@ class Coder:
         )
         made = frame_of_values(values, spec.role, precision or None, self.tables, self._matrices(kept))
         stored = Chunk(pool, op, chunk, made.data) if values.any_bit() else None
-        if op == "set":
+        if op == "set" or spec.role == "plain":
             for piece in pieces if pool in self.pools else ():
                 self._place(piece, pool, low, journal)[:] = self._part(piece)
             return Coded(stored, self._digests(pieces, made.decoded), set())
         digests, off_grid = [], set()
         for piece in pieces:
-            if self.decided.columns.op[piece.tensor] != EXACT or spec.role != "weights":
+            if self.decided.columns.op[piece.tensor] != EXACT:
                 continue  # its exact value is stored besides what readers get
             found = self._set_grid(piece, self._place(piece, pool, low, journal))
             if found is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, NO_GRID, SET, Columns
+from lcstore.edges.patterns import saved_by_delta
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
@@ -24,6 +26,8 @@ from lcstore.track.policy import Policy
 from lcstore.track.stepsizes import IN_ROWS, StepSize
 from lcstore.track.steptable import StepTable, make_table
 
+#: Bytes that the plain tensors of a pool have to save to be added to: each delta is read by every restore.
+_LEAST_SAVED: Final = 2048
 #: Update scales are recorded as float32; those of float64 tensors may be larger.
 _LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
 
@@ -48,6 +52,8 @@ class Asked:
         Store the exact value of everything besides.
     reset
         Tensors of weights to set on a new grid.
+    delta_cost
+        What a byte that is added to a plain tensor costs beside one that sets it: anchors are due by it.
     touched
         Of tensors of weights of which only some elements changed since the last commit: ``int64[r, 2]``,
         ranges of them, rising and apart. No others are looked at.
@@ -60,6 +66,7 @@ class Asked:
     anchor: bool = False
     exact: bool = False
     reset: Set[Name] = frozenset()
+    delta_cost: float = 1.0
     touched: Mapping[Name, Array] = field(default_factory=dict)
 
 
@@ -102,6 +109,7 @@ class _Choice(NamedTuple):
     table: StepTable | None = None
     risk: float | None = None
     off_grid: bool = False
+    saved: float = 0.0
 
 
 def decide(held: Held, asked: Asked) -> Decision:
@@ -114,7 +122,7 @@ def decide(held: Held, asked: Asked) -> Decision:
     """
     tensors, columns = asked.layout.tensors, Columns.empty(len(asked.layout.tensors))
     deciding = _Deciding.of(held, asked)
-    choices = [deciding.choose(index, spec) for index, spec in enumerate(tensors)]
+    choices = _worth_it(tensors, [deciding.choose(index, spec) for index, spec in enumerate(tensors)])
     for name in COLUMNS:
         getattr(columns, name)[:] = [getattr(one, name) for one in choices]
     risks = {index: one.risk for index, one in enumerate(choices) if one.risk is not None}
@@ -147,6 +155,7 @@ class _Deciding:
     budget: Budget
     factor: float
     saves: int
+    is_anchor: bool
 
     @classmethod
     def of(cls, held: Held, asked: Asked) -> _Deciding:
@@ -158,17 +167,26 @@ class _Deciding:
             middle = float(np.median([*asked.shares.values()])) if asked.shares else 1.0
             budget = budget.begun(policy.error * middle, held.columns)
             factor = budget.factor or 1.0
-        return cls(held, asked, before, budget, factor, held.saves + 1)
+        return cls(held, asked, before, budget, factor, held.saves + 1, base is None)
 
     def choose(self, index: int, spec: TensorSpec) -> _Choice:
         """Decide about one tensor."""
         flat, before = self.asked.arrays[index], self.before[index]
         if spec.role == "weights":
             return self._weights(index, spec, flat, before)
-        kept = spec.role == "plain" and before is not None and not self.asked.exact
-        if kept and grid.same_bits(self.held.of(spec), flat):
-            return _Choice(KEEP, digest=int(self._columns.digest[before]))
+        if spec.role == "plain":
+            return self._plain(spec, flat, before)
         return _Choice(SET)
+
+    def _plain(self, spec: TensorSpec, flat: Array, before: int | None) -> _Choice:
+        """Decide about a plain tensor: what it differs by from what readers have, where that is smaller."""
+        if before is None or self.asked.exact:
+            return _Choice(EXACT if self.is_anchor else SET)
+        held = self.held.of(spec)
+        if grid.same_bits(held, flat):
+            return _Choice(KEEP, digest=int(self._columns.digest[before]))
+        saved = saved_by_delta(flat, held, self.asked.delta_cost)
+        return _Choice(ADD if saved else SET, saved=saved)
 
     def _weights(self, index: int, spec: TensorSpec, flat: Array, before: int | None) -> _Choice:
         now = samples.take(flat)
@@ -248,6 +266,17 @@ class _Deciding:
             places = samples.positions(spec.size)
             flat, has = flat[places], has[places]
         return grid.is_at(flat, unit, has, spec.dtype)
+
+
+def _worth_it(tensors: Sequence[TensorSpec], choices: list[_Choice]) -> list[_Choice]:
+    """Set plain tensors of which those of their pool together save too little for an object of their own."""
+    saved = Counter[str]()
+    for spec, one in zip(tensors, choices, strict=True):
+        saved[spec.pool] += round(one.saved)
+    return [
+        one._replace(op=SET) if one.saved and saved[spec.pool] < _LEAST_SAVED else one
+        for spec, one in zip(tensors, choices, strict=True)
+    ]
 
 
 def _anew(spec: TensorSpec, flat: Array, known: Known) -> _Choice:

@@ -15,7 +15,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from lcstore.edges.columns import ADD
 from lcstore.edges.frames import Chunk
 from lcstore.state.names import Name
 from lcstore.track import samples
@@ -96,7 +95,7 @@ class Draft:
     def tracking(self) -> tuple[float, float]:
         """Estimate tracking error and lag on the samples, both in intervals (NaN where nothing moved)."""
         error = moved = along = 0.0
-        for tensor in np.flatnonzero(self.columns.op == ADD).tolist():
+        for tensor in self.coder.decided.tables:
             spec, unit = self.layout.tensors[tensor], math.ldexp(1.0, int(self.columns.grid[tensor]))
             now, before = (known[spec.name].sample for known in (self.coder.decided.known, self._before))
             if now.size:

@@ -66,6 +66,7 @@ class Track:
         anchor: bool,
         exact: bool = False,
         reset: Set[Name] = frozenset(),
+        delta_cost: float = 1.0,
         touched: Mapping[Name, Array] | None = None,
     ) -> Draft:
         """Begin a save; the parameters are those of `Asked`.
@@ -76,7 +77,7 @@ class Track:
             `touched` leaves out elements that have changed.
         """
         shares = self._sensitivity.shares(layout, arrays, policy)
-        asked = Asked(layout, arrays, policy, shares, anchor, exact, reset, touched or {})
+        asked = Asked(layout, arrays, policy, shares, anchor, exact, reset, delta_cost, touched or {})
         decided = decide(self.held, asked)
         pools = self._pools_for(layout, fresh=anchor)
         fresh = {name for name, pool in pools.items() if pool is not self.held.pools.get(name)}

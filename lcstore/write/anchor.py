@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from lcstore.arrays import Array
 from lcstore.codec.decode import Room
 from lcstore.durability import Durability
+from lcstore.edges.algebra import whole
 from lcstore.edges.blocks import Step
-from lcstore.edges.columns import SET, SET_GRID, Columns
+from lcstore.edges.columns import Columns
 from lcstore.edges.edge import Edge
 from lcstore.edges.merge import Merger
 from lcstore.format.records import EdgeRecord
@@ -44,8 +43,7 @@ class HeldEdge(Edge):
     @classmethod
     def of(cls, layout: Layout, columns: Columns, pools: Mapping[str, Array]) -> HeldEdge:
         """Return the edge of the tracks of a layout's tensors."""
-        op = np.where(layout.weights, SET_GRID, SET).astype(np.uint8)
-        return cls(layout, columns.but(op=op), _no_chunk, lambda *_: "", pools=pools)
+        return cls(layout, columns.but(op=whole(layout)), _no_chunk, lambda *_: "", pools=pools)
 
 
 def add_anchor(

@@ -199,6 +199,7 @@ class EdgeWrite:
             anchor=anchor,
             exact=staged.exact,
             reset=reset,
+            delta_cost=1 + 1 / self._durability.anchor_ratio,
             touched={name: ranges for name, ranges in quality.touched.items() if name in tracked},
         )
 

@@ -124,6 +124,7 @@ def samples(size: int = 300) -> dict[str, bytes]:
     masked = bowl.copy()
     masked[2, 3], masked[4, 4:9] = np.inf, np.nan
     words = rng.integers(0, 1 << 10, size).astype(np.uint16)
+    rare = np.where(np.tile(words, 10) % 32, 0, rng.integers(1 << 40, 1 << 60, 10 * size))
     return {
         "zero": LCCodec(step_size=1.0).encode(np.zeros(size, np.float32)),
         "pack": LCCodec(step_size=0.5, entropy="pack").encode(normal),
@@ -140,6 +141,9 @@ def samples(size: int = 300) -> dict[str, bytes]:
         "interpolated": LCCodec(max_error=2.0).encode(np.sin(bowl / 99) * 99),
         "integers": LCCodec().encode(words.astype(np.int32)),
         "planes": LCCodec("lossless").encode(words),
+        "levels": LCCodec("lossless").encode(words.astype(np.int64)),
+        "kinds": LCCodec("lossless").encode(rare),
+        "far": LCCodec("lossless").encode(np.where(rare == rare.max(), np.iinfo(np.int64).min, rare)),
         "bytes": LCCodec("lossless").encode((words & 3).astype(np.uint8)),
         "raw": LCCodec("lossless").encode(rng.integers(0, 256, 200).astype(np.uint8)),
     }

@@ -14,10 +14,11 @@ SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))
 ZERO, LOG, EXPONENT = (take_apart(SAMPLES[name]) for name in ("zero", "log", "exponent"))
 PLANES, BYTES, RAW = (take_apart(SAMPLES[name]) for name in ("planes", "bytes", "raw"))
+KINDS, FAR = (take_apart(SAMPLES[name]) for name in ("kinds", "far"))
 FACTORED = take_apart(SAMPLES["factored"])
 BLOCKS, INTEGERS = (take_apart(SAMPLES[name]) for name in ("blocks", "integers"))
-FLOAT16, FLOAT64, INT8, INT32, UINT8 = (
-    f.DTYPES.index(n) for n in ("float16", "float64", "int8", "int32", "uint8")
+FLOAT16, FLOAT64, INT8, INT32, INT64, UINT8 = (
+    f.DTYPES.index(n) for n in ("float16", "float64", "int8", "int32", "int64", "uint8")
 )
 
 
@@ -37,6 +38,23 @@ def plane(frame):
         payload=data + data,
         parameter=0,
     )
+
+
+def kinds(frame, *others):
+    """Give a frame of kinds that holds other frames in the place of its parts; None: the part as it is."""
+    at, parts = 0, []
+    for size, other in zip(frame.parts(), [*others, *[None] * 3], strict=False):
+        parts.append(frame.payload[at : at + size] if other is None else other.to_bytes())
+        at += size
+    parts += [other.to_bytes() for other in others[len(parts) :]]
+    lengths = struct.pack(f"<{len(parts)}Q", *map(len, parts))
+    return frame.but(directory=lengths, payload=b"".join(parts))
+
+
+def part(frame, number):
+    """Give a part of a frame of kinds."""
+    begin = sum(frame.parts()[:number])
+    return take_apart(frame.payload[begin : begin + frame.parts()[number]])
 
 
 def nested(depth):
@@ -138,7 +156,7 @@ FRAMES = {
     "one element too many": PACK.but(count=PACK.count + 70_000),
     "a bad dtype": ZERO.but(dtype=len(f.DTYPES)),
     "a bad quantizer": ZERO.but(quantizer=len(f.QUANTIZERS)),
-    "a bad coder": ZERO.but(coder=6),
+    "a bad coder": ZERO.but(coder=7),
     "a reserved byte": ZERO.but(reserved=1),
     "an unknown feature": ZERO.but(features=1 << 15),
     "a later version": ZERO.but(version=1),
@@ -297,6 +315,39 @@ FRAMES = {
     "planes of other dtypes": plane(RAW.but(count=4, payload=b"abcd", dtype=INT8)),
     "planes of levels": plane(ZERO.but(count=4)),
     "planes of wide levels": plane(WIDE.but(quantizer=f.LOSSLESS, dtype=UINT8, scales=b"")),
+    "planes that hold kinds": plane(KINDS.but(dtype=UINT8)),
+    # integers by their kinds
+    "kinds of floats": KINDS.but(dtype=FLOAT64),
+    "kinds of bytes": KINDS.but(dtype=UINT8),
+    "kinds of other integers": KINDS.but(dtype=INT32),
+    "kinds of nothing": KINDS.but(count=0),
+    "kinds of more elements": KINDS.but(count=KINDS.count + 1),
+    "kinds of a quantizer": KINDS.but(quantizer=f.LINEAR),
+    "kinds with a table": KINDS.but(table=TWO),
+    "kinds with scales": KINDS.but(scales=b"\0\0\0"),
+    "kinds of no parts": KINDS.but(directory=b"", payload=b""),
+    "kinds of four parts": kinds(FAR, None, None, None, RAW),
+    "kinds of levels alone": KINDS.but(
+        directory=KINDS.directory[:8], payload=KINDS.payload[: KINDS.parts()[0]]
+    ),
+    "kinds shifted by all their bits": KINDS.but(parameter=64),
+    "kinds that are longer than the payload": KINDS.but(directory=struct.pack("<2Q", 1 << 40, 5)),
+    "kinds whose levels are not integers": kinds(KINDS, part(KINDS, 0).but(dtype=FLOAT64)),
+    "kinds whose levels are narrower": kinds(KINDS, part(KINDS, 0).but(dtype=INT32)),
+    "kinds whose levels are raw": kinds(
+        KINDS, RAW.but(count=part(KINDS, 0).count, dtype=INT64, payload=bytes(8 * part(KINDS, 0).count))
+    ),
+    "kinds with one level more": kinds(KINDS, part(KINDS, 0).but(count=part(KINDS, 0).count + 1)),
+    "kinds that are no bytes": kinds(KINDS, None, part(KINDS, 1).but(dtype=INT8)),
+    "kinds that are kinds": kinds(KINDS, None, KINDS),
+    "a kind of three": kinds(KINDS, None, RAW.but(count=KINDS.count, payload=b"\3" * KINDS.count)),
+    "far ones of no kind": kinds(KINDS, None, None, part(FAR, 2)),
+    "a far kind, and none listed": FAR.but(
+        directory=FAR.directory[:16], payload=FAR.payload[: sum(FAR.parts()[:2])]
+    ),
+    "far ones that are levels": kinds(FAR, None, None, ZERO.but(count=part(FAR, 2).count, dtype=INT64)),
+    "far ones of another width": kinds(FAR, None, None, part(FAR, 2).but(dtype=INT32, payload=bytes(4))),
+    "a far one more": kinds(FAR, None, None, part(FAR, 2).but(count=2, payload=bytes(16))),
     "a plane with a broken checksum": PLANES.but(payload=PLANES.payload[:-1] + b"\xfe"),
     "an escape that is not a byte": PACK.but(
         count=4,

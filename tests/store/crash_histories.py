@@ -24,8 +24,11 @@ def state(number: int) -> dict[str, Any]:
     still = rng.standard_normal((4, 4)).astype(np.float32)
     for _ in range(number):
         weights = weights + rng.standard_normal(weights.shape).astype(np.float32) * np.float32(1e-3)
+    # Plain, and moved so little that it is added to.
+    average = np.random.default_rng(7).standard_normal(700) * (1 + number * 1e-12)
     return {
         "model": {"a.weight": weights, "b.weight": still, "bn.running_mean": weights[0] * 2},
+        "average": average,
         "optim": {"state": {0: {"step": np.float32(number), "exp_avg": weights * np.float32(1e-3)}}},
         "table": np.arange(12) * 3,
         "epoch": number,

@@ -145,6 +145,8 @@ class Handle:
         for name, shape in zip(WEIGHTS[:3], [(40, 33), (8, 16), (70, 40)], strict=True):
             self.state[name] = rng.standard_normal(shape).astype(dtype)
         self.state["bn.running_mean"] = rng.standard_normal(9).astype(dtype)
+        # Plain, and large enough to be added to where it moves little.
+        self.state["average.running_mean"] = rng.standard_normal(3000).astype(dtype)
         self.state["ids"] = np.arange(12).reshape(3, 4)
 
     def like(self, other: Handle) -> None:

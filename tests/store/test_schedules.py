@@ -160,10 +160,10 @@ def test_a_way_that_needs_a_condemned_array_is_not_relied_on():
         store.retire(middle)
         assert store.compact().added
         edge = store._index.record(middle).edge.id
-    (shortcut,) = map(keys.parse_edge_key, backend.list(keys.EDGES))
-    # One collector means to delete the shortcut, another (relying on that) what the other way needs.
+    shortcuts = [keys.parse_edge_key(key).edge for key in backend.list(keys.EDGES)]
+    # One collector means to delete the shortcuts, another (relying on them) what the other way needs.
     for mark in (
-        CondemnedRecord(shortcut.edge, None, markkeys.WHOLE_EDGE, utc_now()),
+        *(CondemnedRecord(one, None, markkeys.WHOLE_EDGE, utc_now()) for one in shortcuts),
         CondemnedRecord(edge, middle, "plain-int64.set", utc_now()),
     ):
         backend.put(mark.key(), mark.to_bytes())

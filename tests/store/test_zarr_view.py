@@ -12,6 +12,7 @@ import zarr
 from zarr.registry import register_codec
 
 import lcstore
+from lcstore.codec.dtypes import pattern_dtype
 from lcstore.codec.zarr3 import LCZarrCodec
 from lcstore.edges.grid import track_dtype
 from lcstore.format.zarrmeta import group_metadata
@@ -20,18 +21,25 @@ from lcstore.layout.specs import PoolSpec
 register_codec("lcstore.lc", LCZarrCodec)
 
 
-@pytest.mark.parametrize(
-    "dtype", ["int32", "int64", "float32", "float64", "float16", "bool", "uint16", "complex64"]
-)
-@pytest.mark.parametrize("op", ["add", "grid", "set", "exact"])
-def test_templates_are_what_zarr_writes(tmp_path, dtype, op):
+DTYPES = ["int32", "int64", "float32", "float64", "float16", "bool", "uint16", "complex64"]
+#: What arrays of weights and of plain tensors hold integers of.
+ON_GRID = ["float32", "float64"]
+GRID = {("weights", dtype, op): track_dtype(dtype) for dtype in ON_GRID for op in ("add", "grid")}
+BITS = {("plain", dtype, "add"): pattern_dtype(np.dtype(dtype)) for dtype in DTYPES}
+INTEGERS = {case: kind for case, kind in (GRID | BITS).items() if kind is not None}
+VALUES = [("plain", dtype, op) for dtype in DTYPES for op in ("set", "exact")]
+
+
+@pytest.mark.parametrize(("role", "dtype", "op"), [*INTEGERS, *VALUES])
+def test_templates_are_what_zarr_writes(tmp_path, role, dtype, op):
     group = zarr.open_group(tmp_path, mode="w", zarr_format=3)
+    lossless = op == "exact" or (role, op) == ("plain", "add")
     group.create_array(
-        f"plain-{dtype}.{op}",
+        f"{role}-{dtype}.{op}",
         shape=(5000,),
         chunks=(2048,),
-        dtype=str(track_dtype(dtype)) if op in ("add", "grid") else dtype,
-        serializer=LCZarrCodec(quantizer="lossless") if op == "exact" else LCZarrCodec(),
+        dtype=str(INTEGERS.get((role, dtype, op), dtype)),
+        serializer=LCZarrCodec(quantizer="lossless") if lossless else LCZarrCodec(),
         filters=None,
         compressors=None,
         fill_value=0,
@@ -41,7 +49,7 @@ def test_templates_are_what_zarr_writes(tmp_path, dtype, op):
         warnings.simplefilter("ignore")  # Zarr's own, that its specification does not have this yet
         zarr.consolidate_metadata(tmp_path)
     written = json.loads((tmp_path / "zarr.json").read_text())
-    pool = PoolSpec(f"plain-{dtype}", dtype, 5000, 2048)
+    pool = PoolSpec(f"{role}-{dtype}", dtype, 5000, 2048)
     assert json.loads(group_metadata([(pool, op)])) == written
 
 

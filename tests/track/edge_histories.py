@@ -123,7 +123,7 @@ def random_history(seed: int, saves: int = 7) -> History:
     """Make a history in which tensors move, freeze, jump, vanish, come back and change their shape."""
     rng = np.random.default_rng(seed)
     history, state = History(), {}
-    for name in ("w0", "w1", "w2", "w3", "m0", "v0", "e0", "e1"):
+    for name in ("w0", "w1", "w2", "w3", "m0", "v0", "e0", "e1", "e2"):
         state[name] = first_value(rng, name)
     for index in range(saves):
         history.save(dict(state), exact=bool(rng.random() < 0.2), fresh=index > 0 and rng.random() < 0.05)
@@ -149,13 +149,25 @@ def first_value(rng: np.random.Generator, name: str) -> np.ndarray:
     return values.astype(DTYPES[rng.integers(len(DTYPES))])
 
 
+def moved_little(rng: np.random.Generator, value: np.ndarray) -> np.ndarray:
+    """Make what some elements of a plain tensor are later: near what they were, or anything."""
+    words = value.copy().view(f"i{value.itemsize}").reshape(-1)
+    some = rng.random(words.size) < rng.choice([0.05, 0.5, 1])
+    words[some] += rng.integers(-100, 100, words.size).astype(words.dtype)[some]
+    far = rng.random(words.size) < 0.002
+    words[far] = rng.integers(np.iinfo(words.dtype).min, np.iinfo(words.dtype).max, words.size)[far]
+    return words.view(value.dtype).reshape(value.shape)
+
+
 def next_value(rng: np.random.Generator, name: str, value: np.ndarray) -> np.ndarray:
     """Make what a tensor is one interval later."""
     what = rng.random()
     if what < 0.25:
         return value
-    if value.dtype.kind == "i" or what < 0.3:
+    if what < 0.3:
         return first_value(rng, name)
+    if name.startswith("e"):
+        return moved_little(rng, value) if what < 0.9 else np.zeros_like(value)
     if what < 0.36 and value.dtype != np.float16:
         return value * value.dtype.type(64)
     if what < 0.42:

@@ -10,25 +10,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore import CorruptionError
+from lcstore.codec.lossless import encode_lossless
+from lcstore.codec.pieces import Pieces
 from lcstore.edges.algebra import LOST, START, Effect, Held, Trace, array_of, merged, sets, trace
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
+from lcstore.edges.edge import decode
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import PoolSpec, TensorSpec
 
 seeds = st.integers(0, 1 << 30)
-POOLS = {"weights": "weights-float32", "first_moment": "first-float32", "second_moment": "second-float32"}
-ROLE_OF = {"w": "weights", "m": "first_moment", "v": "second_moment"}
-SETTERS = {"weights": (SET_GRID, EXACT, SET), "first_moment": (SET, EXACT), "second_moment": (SET,)}
+POOLS = {
+    "weights": "weights-float32",
+    "first_moment": "first-float32",
+    "second_moment": "second-float32",
+    "plain": "plain-float64",
+}
+ROLE_OF = {"w": "weights", "m": "first_moment", "v": "second_moment", "e": "plain"}
+SETTERS = {
+    "weights": (SET_GRID, EXACT, SET),
+    "first_moment": (SET, EXACT),
+    "second_moment": (SET,),
+    "plain": (SET, EXACT),
+}
+#: What edges may add to, and what a merge says of tensors that an edge in between sets.
+ADDED_TO = ("w", "e")
+BETWEEN = {"w": SET_GRID, "e": EXACT, "m": SET, "v": SET}
 NAMES = [f"{role}{number}" for role in ROLE_OF for number in range(4)]
+
+
+def dtype_of(pool: str) -> str:
+    return pool.partition("-")[2]
 
 
 def layout_of(places: dict[str, int]) -> Layout:
     """Return a layout that has each tensor at a place."""
     tensors = [
-        TensorSpec((name,), (16,), "float32", ROLE_OF[name[0]], "plain", POOLS[ROLE_OF[name[0]]], 1024 * at)
+        TensorSpec((name,), (16,), dtype_of(pool), ROLE_OF[name[0]], "plain", pool, 1024 * at)
         for name, at in places.items()
+        for pool in [POOLS[ROLE_OF[name[0]]]]
     ]
-    pools = {name: PoolSpec(name, "float32", 1 << 16, 1 << 14) for name in POOLS.values()}
+    pools = {name: PoolSpec(name, dtype_of(name), 1 << 16, 1 << 14) for name in POOLS.values()}
     return Layout(None, tuple(tensors), pools)
 
 
@@ -71,7 +92,7 @@ def saved(rng: np.random.Generator, base: Node | None) -> Segment:
         moves = not there or rng.random() < 0.1
         places[name] = int(rng.integers(50)) if moves else base.places[name]
         if there and places[name] == base.places[name] and rng.random() < 0.75:
-            add = name.startswith("w") and rng.random() < 0.6
+            add = name.startswith(ADDED_TO) and rng.random() < 0.6
             amounts.append(int(rng.integers(1, 1 << 40)) if add else 0)
             op.append(ADD if add else KEEP)
             values[name] = base.values[name] + amounts[-1]
@@ -236,7 +257,7 @@ def test_a_shortcut_says_what_the_table_says(seed):
         if ops[0] not in (KEEP, ADD):
             assert said[name] == OWN
         elif ops[-1] not in (KEEP, ADD):
-            assert said[name] == (SET_GRID if name.startswith("w") else SET)
+            assert said[name] == BETWEEN[name[0]]
         else:
             assert said[name] == (ADD if ADD in ops else KEEP)
 
@@ -282,21 +303,43 @@ def test_damage_spoils_what_an_array_holds_and_the_neighbours_of_what_is_added(s
         found = segment.effect.spoiled(damaged.__getitem__)
         for tensor, (name, op) in enumerate(zip(segment.target.places, segment.op, strict=True)):
             array = array_of(op, name.startswith("w"))
-            if op == KEEP and name.startswith("w"):
+            if op == KEEP and name.startswith(ADDED_TO):
                 array = "add"
             assert found[tensor] == (array is not None and damaged[array][tensor])
 
 
 def test_an_array_holds_what_one_look_at_each_tensor_says():
-    layout = layout_of({"w0": 0, "m0": 0})
+    layout = layout_of({"w0": 0, "m0": 0, "e0": 0})
     for op in range(OWN):
-        effect = Effect.of(layout, np.array([op, op], np.uint8))
-        for tensor, weights in enumerate((True, False)):
+        effect = Effect.of(layout, np.array([op, op, op], np.uint8))
+        for tensor, weights in enumerate((True, False, False)):
             holding = [array for array in ("add", "grid", "set", "exact") if effect.holds(array)[tensor]]
             known = array_of(op, weights)
             assert holding == ([] if known is None else [known])
-        assert effect.sets.tolist() == sets(effect.op).tolist() == [op in (SET, EXACT, SET_GRID)] * 2
-        assert effect.passes.tolist() == [op in (KEEP, ADD), op == KEEP]
+        assert effect.sets.tolist() == sets(effect.op).tolist() == [op in (SET, EXACT, SET_GRID)] * 3
+        assert effect.passes.tolist() == [op in (KEEP, ADD), op == KEEP, op in (KEEP, ADD)]
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float16", 16), ("int32", 32), ("float64", 64)])
+def test_digests_of_patterns_are_compared_modulo_what_the_patterns_are(dtype, bits):
+    spec = TensorSpec(("e",), (16,), dtype, "plain", "numpy", f"plain-{dtype}", 0)
+    layout = Layout(None, (spec,), {spec.pool: PoolSpec(spec.pool, dtype, 1024, 1024)})
+    wanted = np.array([5], np.uint64)
+    for place in range(64):
+        found = wanted + np.uint64(1 << place)
+        assert Effect.of(layout, np.array([ADD], np.uint8)).unlike(found, wanted)[0] == (place < bits)
+        assert Effect.of(layout, np.array([SET], np.uint8)).unlike(found, wanted)[0]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128", "bool", "uint8", "float8_e5m2"])
+def test_nothing_is_added_to_complex_numbers_and_bytes(dtype):
+    spec = TensorSpec(("e",), (16,), dtype, "plain", "numpy", f"plain-{dtype}", 0)
+    layout = Layout(None, (spec,), {spec.pool: PoolSpec(spec.pool, dtype, 1024, 1024)})
+    effect = Effect.of(layout, np.array([ADD], np.uint8))
+    assert not effect.adds.any()
+    assert not effect.passes.any()
+    with pytest.raises(CorruptionError, match="have no deltas"):
+        decode(layout.pools[spec.pool], "add", encode_lossless(Pieces.of(np.arange(16, dtype=np.int16))), 16)
 
 
 @pytest.mark.parametrize("own", [None, [KEEP, SET], [SET]])

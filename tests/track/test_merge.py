@@ -115,8 +115,8 @@ def test_what_the_targets_own_edge_sets_is_left_to_it():
 def test_exact_values_of_an_edge_between_are_copied():
     history = simple(e0=lambda i: np.array([7.5 if i else 1.5]), e1=lambda i: np.array([3]))
     shortcut = history.shortcut(history.segments[1:])
-    assert shortcut.edge.columns.op.tolist() == [ADD, ADD, SET, KEEP]
-    assert ("plain-float64", "set", 0) in shortcut.chunks
+    assert shortcut.edge.columns.op.tolist() == [ADD, ADD, EXACT, KEEP]
+    assert ("plain-float64", "exact", 0) in shortcut.chunks
     path = [history.segments[0], shortcut]
     assert same_bits(history.values(path), history.values(history.segments))
 

@@ -1,0 +1,74 @@
+"""Bit patterns of plain values as integers modulo 2^w: differences add up in any order, and both ways."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from lcstore.arrays import Array, Buffer
+from lcstore.codec.bykind import count_kinds
+from lcstore.codec.dtypes import pattern_dtype
+from lcstore.codec.lossless import count_planes, encode_lossless, sample_of
+from lcstore.codec.pieces import Pieces
+from lcstore.edges.frames import values_of_frame
+from lcstore.errors import CorruptionError
+
+#: A delta has to save this part of what setting the values takes.
+_MUST_SAVE: Final = 0.02
+
+
+def patterns(values: Array) -> Array:
+    """Return plain values as the integers that their bits are, in place.
+
+    Raises
+    ------
+    CorruptionError
+        Nothing can be added to values of such a dtype: an edge that says so cannot be.
+    """
+    kind = pattern_dtype(values.dtype)
+    if kind is None:
+        raise CorruptionError(f"values of {values.dtype} have no deltas")
+    return values.view(kind)
+
+
+def saved_by_delta(values: Array, held: Array, cost: float) -> float:
+    """Return how many bytes adding to a plain tensor saves beside setting it, by a sample: 0 or more.
+
+    Parameters
+    ----------
+    values, held
+        The tensor, flat, and what readers have of it.
+    cost
+        What a byte that is added counts.
+    """
+    if pattern_dtype(values.dtype) is None:
+        return 0.0
+    now, before = sample_of(values), sample_of(held)
+    moves = patterns(now) - patterns(before)
+    saved = (1 - _MUST_SAVE) * count_planes(now) - cost * count_kinds(moves)
+    return max(0.0, saved / 8 * values.size / now.size)
+
+
+def frame_of_patterns(moves: Array) -> Buffer | None:
+    """Make the frame of a chunk of differences; None where all are zero (such a chunk is not stored)."""
+    return encode_lossless(Pieces.of(moves)) if moves.any() else None
+
+
+def decode_patterns(data: Buffer, size: int, dtype: np.dtype) -> Array:
+    """Return the differences of a chunk of plain values, in the dtype of the values."""
+    moves = values_of_frame(data, size, patterns(np.empty(0, dtype)).dtype)
+    return moves.view(dtype)
+
+
+def apply_patterns(data: Buffer, values: Array, sign: int = 1) -> None:
+    """Add a frame of differences to a chunk of plain values, or take it back with `sign` -1.
+
+    Raises
+    ------
+    CorruptionError
+        It is not such a frame, or does not decode.
+    """
+    words = patterns(values)
+    moves = values_of_frame(data, words.size, words.dtype)
+    (np.add if sign > 0 else np.subtract)(words, moves, out=words)
