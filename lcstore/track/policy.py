@@ -65,8 +65,8 @@ class Policy:
     """
 
     error: float | None = 1.0
-    first_moment: float | None = 1.5
-    second_moment: float | None = 1.0
+    first_moment: float | None = 1.0
+    second_moment: float | None = 4.0
     rules: Mapping[str, Rule] = field(default_factory=dict)
     name: str = "custom"
     bytes_per_save: int | None = None
@@ -87,8 +87,8 @@ class Policy:
         if not isinstance(self.weighted, bool):
             raise InvalidInputError(f"a policy's weighted is true or false, not {self.weighted!r}")
         first, second = self.first_moment, self.second_moment
-        if first is not None and first != 0 and not 0.5 <= first <= 16:
-            raise InvalidInputError(f"a policy's first_moment is 0, or 0.5 to 16 bits, not {first}")
+        if first is not None and first != 0 and not 0.3 <= first <= 16:
+            raise InvalidInputError(f"a policy's first_moment is 0, or 0.3 to 16 bits, not {first}")
         if second is not None and not 1 / 16 <= second <= 15:
             raise InvalidInputError(f"a policy's second_moment is 1/16 to 15 octaves, not {second}")
         for glob, rule in self.rules.items():
@@ -173,9 +173,9 @@ def _check_rule(glob: object, rule: object) -> None:
 
 PRESETS: Final[dict[str, Policy]] = {
     "lossless": Policy(None, None, None, name="lossless"),
-    "high": Policy(0.35, 4.0, 1 / 16, name="high"),
-    "balanced": Policy(1.0, 1.5, 1.0, name="balanced"),
-    "small": Policy(2.0, 0.0, 4.0, name="small"),
+    "high": Policy(0.35, 2.0, 2.0, name="high"),
+    "balanced": Policy(1.0, 1.0, 4.0, name="balanced"),
+    "small": Policy(2.0, 0.0, 8.0, name="small"),
 }
 
 
