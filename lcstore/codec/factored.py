@@ -6,6 +6,7 @@ This file has the bytes of such frames; `lcstore.kernels.factored` has the loops
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -205,21 +206,27 @@ class FactoredFiller:
         self.wide = working_dtype(frame.dtype)
         self.step_size = frame.parameter
         self.matrices = _matrices(frame)
-        self.starts = np.array([m.part.at for m in self.matrices], np.int64)
-        self.ends = np.array([m.part.at + m.part.size for m in self.matrices], np.int64)
+        self.starts = [m.part.at for m in self.matrices]
+        self.ends = [m.part.at + m.part.size for m in self.matrices]
 
     def run(self, start: int, levels: Array, out: Array) -> None:
         """Fill `out` with the values of neighbours."""
-        values = np.zeros(levels.size, self.wide)
+        same = self.wide == self.dtype
+        values = out if same else np.empty(levels.size, self.wide)
         patterns = values.view(f"i{self.wide.itemsize}")
+        filled = 0
         for matrix in self._between(start, start + levels.size):
             part = matrix.part
             low, high = max(part.at, start), min(part.at + part.size, start + levels.size)
             here = slice(low - start, high - start)
+            patterns[filled : here.start] = 0
+            filled = here.stop
             first = part.phase + low - part.at
             factors = matrix.rows, matrix.columns, self.step_size
             self._check(kernels.factored_values(levels[here], first, *factors, patterns[here]))
-        out[:] = values.astype(self.dtype, copy=False)
+        patterns[filled:] = 0
+        if not same:
+            out[:] = values.astype(self.dtype, copy=False)
 
     def few(self, places: Array, levels: Array) -> Array:
         """Return the values of scattered elements, in rising order."""
@@ -237,9 +244,7 @@ class FactoredFiller:
 
     def _between(self, low: int, high: int) -> list[_Matrix]:
         """Return the matrices that have any of the elements ``low:high``."""
-        return self.matrices[
-            np.searchsorted(self.ends, low, "right") : np.searchsorted(self.starts, high, "left")
-        ]
+        return self.matrices[bisect_right(self.ends, low) : bisect_left(self.starts, high)]
 
     @staticmethod
     def _check(status: int) -> None:

@@ -295,7 +295,7 @@ def values_back(made: Framed) -> Iterator[tuple[int, Array]]:
     room = np.empty(min(_SPAN, frame.count), frame.dtype)
     for low in range(0, frame.count, _SPAN):
         levels = small.levels[low : low + _SPAN]
-        far = slice(*np.searchsorted(places, (low, low + levels.size)))
+        far = slice(*np.searchsorted(places, (low, low + levels.size))) if places.size else slice(0)
         here = places[far] - low
         if here.size:
             levels = levels.copy()
