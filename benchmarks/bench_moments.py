@@ -12,7 +12,6 @@ of the run that was not interrupted. Ten restores are ten times: restore, train 
 
 from __future__ import annotations
 
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -75,8 +74,8 @@ def main() -> None:
 def policies() -> dict[str, Policy]:
     """The presets, and each with exact moments."""
     presets = {name: PRESETS[name] for name in ("high", "balanced", "small")}
-    exact = {f"{n}, exact moments": replace(p, first_moment=None, second_moment=None) for n, p in presets.items()}
-    return presets | exact
+    plain = {"first_moment": None, "second_moment": None}
+    return presets | {f"{name}, exact moments": replace(p, **plain) for name, p in presets.items()}
 
 
 def settled(
@@ -218,7 +217,9 @@ def _gpt(seed: int) -> Run:
 
 KINDS = {
     "small gpt": Kind(
-        "GPT, 0.5 M parameters, .999", lambda s: _adam(gpt_run(4, s, layers=2, width=128, heads=4), 1e-3, 0.999), 100
+        "GPT, 0.5 M parameters, .999",
+        lambda s: _adam(gpt_run(4, s, layers=2, width=128, heads=4), 1e-3, 0.999),
+        100,
     ),
     "cnn": Kind("small AlexNet, .999", lambda s: _adam(start_run("cnn", s), 3e-4, 0.999), 60),
     "mlp": Kind("perceptron, .95", _perceptron, 60),

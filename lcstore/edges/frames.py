@@ -22,6 +22,7 @@ from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
 from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values, encode_log, values_back
 from lcstore.edges.algebra import ArrayName
+from lcstore.edges.unbiased import rule_for
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
@@ -130,7 +131,7 @@ def frame_of_values(
     """
     made = None
     if precision is not None and role == "first_moment":
-        made = encode_coarse(values, precision, cache=cache)
+        made = encode_coarse(values, rule_for(precision), cache=cache)
     elif precision is not None and role == "second_moment":
         step = max(1, min(255, round(precision * CODES)))
         made = encode_factored(values, parts, step, cache=cache)

@@ -1,7 +1,7 @@
 """Values to levels at few bits each: every block has a step size and a threshold by its root mean square.
 
-A block is gone over three times while it is in the nearest cache, and once in memory. `lcstore.codec.coarse`
-has the rules: which step size and which threshold a root mean square asks for.
+A block is gone over three times while it is in the nearest cache, and once in memory.
+`lcstore.edges.unbiased` says which step size and which threshold a root mean square asks for.
 """
 
 from __future__ import annotations

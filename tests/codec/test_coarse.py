@@ -6,10 +6,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lcstore.codec.coarse import encode_coarse, rule_for, threshold_for
+from lcstore.codec.coarse import encode_coarse
 from lcstore.codec.frame import parse_frame
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.values import decode_values
+from lcstore.edges.unbiased import rule_for, threshold_for
 
 BITS = (0.3, 0.5, 0.7, 1, 1.5, 2, 4, 8)
 
@@ -30,17 +31,17 @@ def along(values, back):
 @pytest.mark.parametrize("bits", BITS)
 def test_normal_values_take_the_bits_asked_for_and_keep_their_length(bits):
     values = drawn("standard_normal")
-    made = encode_coarse(Pieces.of(values), bits)
+    made = encode_coarse(Pieces.of(values), rule_for(bits))
     taken = 8 * len(made.data) / values.size
     assert bits - 0.02 < taken < 1.08 * bits + 0.06
     back = decode_values(parse_frame(made.data))
     assert along(values, back) == pytest.approx(1, abs=0.015)
 
 
-@pytest.mark.parametrize("bits", (0.7, 1, 2))
+@pytest.mark.parametrize("bits", [0.7, 1, 2])
 def test_values_with_large_ones_among_them_keep_about_their_length(bits):
     values = drawn("laplace")
-    made = encode_coarse(Pieces.of(values), bits)
+    made = encode_coarse(Pieces.of(values), rule_for(bits))
     assert 8 * len(made.data) / values.size < 1.05 * bits + 0.03
     assert along(values, decode_values(parse_frame(made.data))) == pytest.approx(1, abs=0.08)
 
@@ -56,10 +57,10 @@ def test_steps_grow_and_thresholds_fall_as_bits_do():
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
-@pytest.mark.parametrize("bits", (0.7, 16))
+@pytest.mark.parametrize("bits", [0.7, 16])
 def test_every_dtype_and_odd_sizes_come_back(dtype, bits):
     values = np.concatenate((drawn("standard_normal", 3)[:2500], np.zeros(1500), [1.0])).astype(dtype)
-    made = encode_coarse(Pieces.of(values), bits)
+    made = encode_coarse(Pieces.of(values), rule_for(bits))
     back = decode_values(parse_frame(made.data))
     assert back.dtype == values.dtype
     assert (back[values == 0] == 0).all()
@@ -71,4 +72,4 @@ def test_every_dtype_and_odd_sizes_come_back(dtype, bits):
 def test_what_would_not_come_back_finite_is_left_to_other_frames(bad):
     values = np.ones(3000, np.float32)
     values[1030] = bad
-    assert encode_coarse(Pieces.of(values), 0.5) is None
+    assert encode_coarse(Pieces.of(values), rule_for(0.5)) is None
