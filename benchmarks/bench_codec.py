@@ -24,11 +24,11 @@ from zipnn import ZipNN
 from benchmarks.inputs import block, delta_chunks, draft, gpt, place_of, run_jobs, take_back, warmed
 from benchmarks.measure import Race, Report, arguments, one_thread
 from benchmarks.workloads_cache import Trace
-from lcstore.codec import entropy
 from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import parse_frame
-from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values
+from lcstore.coders import entropy
+from lcstore.coders.tables import TableCache
 from lcstore.edges import frames
 from lcstore.edges.frames import apply_delta
 from lcstore.track.coding import Coder

@@ -21,7 +21,7 @@ from benchmarks.workloads import trace
 from lcstore.codec import LCCodec
 from lcstore.codec.decode import spans
 from lcstore.codec.frame import parse_frame
-from lcstore.codec.tables import TableCache
+from lcstore.coders.tables import TableCache
 from lcstore.edges.frames import frame_of_levels
 from lcstore.layout.specs import ALIGN
 from lcstore.track.policy import PRESETS, Policy

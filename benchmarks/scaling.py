@@ -316,12 +316,12 @@ class Model:
         self.bytes_merged = far.bytes_merged[few] / few**self.growth
         self.anchor = line(runs, lambda run: bare(run.anchor, 4 * run.weights))
         self.delta = line(runs, lambda run: bare(run.delta, 0))
-        self.first, self.further = lines(runs, lambda run: run.restore, 1, 8)
+        self.first, self.further = lines(runs, lambda run: run.restore, 1, 4)
         self.coded, self.summed = lines(runs, lambda run: run.merge, 0, 0)
         #: Memory besides what each weight takes, in chunks.
         self.held = {
             "anchor": (far.anchor.memory - 4 * far.weights) / chunk(far.weights),
-            "restore": (max(cost.memory for cost in far.restore.values()) - 8 * far.weights)
+            "restore": (max(cost.memory for cost in far.restore.values()) - 4 * far.weights)
             / chunk(far.weights),
             "merge": statistics.mean(cost.memory for cost in far.merge.values()) / chunk(far.weights),
         }
@@ -338,10 +338,10 @@ class Model:
         return Cost(chunks(weights) + 6, self.bytes_delta * weights, seconds)
 
     def restore(self, weights: float, tensors: float, edges: int) -> Cost:
-        """Return the cost of opening a store and restoring: integers are summed, and values made of them."""
+        """Return the cost of opening a store and restoring: sums are held block by block, values whole."""
         nbytes = (self.bytes_anchor + (edges - 1) * self.bytes_delta) * weights
         seconds = self.first.seconds(weights, tensors) + (edges - 1) * self.further.seconds(weights, tensors)
-        memory = 8 * weights + self.held["restore"] * chunk(weights)
+        memory = 4 * weights + self.held["restore"] * chunk(weights)
         return Cost(edges * (chunks(weights) + 1) + 7, nbytes, seconds, memory)
 
     def merge(self, weights: float, tensors: float, inputs: int) -> Cost:
@@ -445,7 +445,7 @@ def states(report: Report, model: Model, sizes: list[int]) -> Table:
         for inputs, cost in run.merge.items():
             pairs.append((f"merge {inputs} deltas", cost, model.merge(w, tensors, inputs)))
         for what, found, said in pairs:
-            held = (4 if "anchor" in what else 8 if "restore" in what else 0) * w
+            held = (0 if "delta" in what else 4) * w
             said = said._replace(seconds=said.seconds + (held + said.nbytes) * found.fresh)
             if size < 10**8:  # less than what the operations before it have left
                 said = said._replace(memory=math.nan)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lcstore.exchange.importing import Imported, ImportReport, import_files
     from lcstore.index.info import StepInfo
     from lcstore.index.states import Listed
-    from lcstore.maintain.collect import CollectReport
+    from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.copying import CopyReport
     from lcstore.maintain.costs import RestoreCost, RestoreCosts
@@ -170,7 +170,7 @@ __all__ = [
 #: Where a public name is defined. The rules of retention are found together, and so are the errors.
 _HOMES: Final = {
     "CheckpointManager": "lcstore.manager.manager",
-    "CollectReport": "lcstore.maintain.collect",
+    "CollectReport": "lcstore.maintain.collected",
     "CompactReport": "lcstore.maintain.compact",
     "CopyReport": "lcstore.maintain.copying",
     "Diff": "lcstore.walks.diff",

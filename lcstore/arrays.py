@@ -1,4 +1,4 @@
-"""The one alias for arrays: dtypes and shapes are said in words, where they matter."""
+"""The aliases for arrays and for bytes: dtypes and shapes are said in words, where they matter."""
 
 from __future__ import annotations
 
@@ -7,3 +7,4 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
+Buffer: TypeAlias = "bytes | bytearray | memoryview[Any]"

@@ -144,7 +144,7 @@ class BesideWarning(UserWarning):
 
 
 class StepWarning(UserWarning):
-    """A step was saved that is not above the one before, as if a counter had begun anew."""
+    """A step is not above the one saved before, or below the one resumed: has a counter begun anew?"""
 
 
 class NotFiniteWarning(UserWarning):

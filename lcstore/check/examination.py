@@ -257,18 +257,21 @@ class Examination:
             if key not in self.needs and keys.copied_from(key) not in self.needs:
                 by_edge[keys.parse_data_key(key).edge].append(key)
         condemned = {name.edge for name in store.marks.condemned}
+        unread = any(key.startswith((keys.NODES, keys.EDGES)) for key in store.unreadable)
         for edge, found in by_edge.items():
             why = "left by an interrupted save, or of one under way"
             if edge in condemned:
                 why = "condemned, and not collected yet"
-            elif any(key.startswith((keys.NODES, keys.EDGES)) for key in store.unreadable):
+            elif unread:
                 why = "of an interrupted save, or of a record that could not be read"
             what = "1 object" if len(found) == 1 else f"{len(found)} objects"
             self.findings.add("info", "orphan", keys.edge_folder(edge), f"{what} of no record: {why}")
         used = {part.layout for record in store.records.values() for part in record.edge.parts}
         for digest in sorted(set(store.stored_layouts) - used):
-            message = "a layout of no record that could be read"
-            self.findings.add("info", "orphan", keys.layout_key(digest), message)
+            why = "left by collected states, or of a save under way: harmless, a later collect deletes it"
+            if unread:
+                why = "it may be of a record that could not be read"
+            self.findings.add("info", "orphan", keys.layout_key(digest), f"a layout of no record: {why}")
 
     # What it comes to -----------------------------------------------------------------------------------
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from lcstore.arrays import Buffer
 from lcstore.errors import NotFoundError
-from lcstore.storage.backend import Backend, Buffer, Names
+from lcstore.storage.backend import Backend, Names
 from lcstore.storage.settle import put_record
 
 

@@ -97,8 +97,9 @@ class RepairReport:
     def __str__(self) -> str:
         """Return one line for a log."""
         return (
-            f"repaired: {len(self.actions)} things done, {len(self.lost)} lost, "
-            f"{len(self.remaining)} that no repair can mend, {self.states} states left"
+            f"{'would be ' * self.dry_run}repaired: {len(self.actions)} objects mended or set aside, "
+            f"{len(self.lost)} states or parts of states lost, {len(self.remaining)} errors that no repair "
+            f"can mend, {self.states} states left"
         )
 
     @property

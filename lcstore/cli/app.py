@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from lcstore.cli.commands.hold.pin import pin, unpin
 from lcstore.cli.commands.hold.tag import tag, untag
@@ -32,31 +31,11 @@ from lcstore.cli.commands.stores.rm import rm
 from lcstore.cli.commands.trouble.doctor import doctor
 from lcstore.cli.commands.trouble.repair import repair
 from lcstore.cli.commands.trouble.verify import verify
+from lcstore.terminal.synonyms import Command, Commands
 from lcstore.version import __version__
 
-#: What is said where a command is asked for that there is not, and its nearest name would mislead.
-_INSTEAD: Final = {
-    **dict.fromkeys(("restore", "load", "resume"), "in Python: lcstore.open(URL).restore(STEP)"),
-    **dict.fromkeys(("convert", "save-as"), "lcstore export URL@STEP FILE, or lcstore import FILES... URL"),
-    **dict.fromkeys(("ingest", "add"), "lcstore import FILES... URL"),
-    **dict.fromkeys(("delete", "remove"), "lcstore retire URL@STEP for a state, lcstore rm URL for a store"),
-    "history": "in Python: lcstore.open(URL).history(NAME)",
-    "save": "in Python: lcstore.open(URL).save(step, state)",
-    "copy": "lcstore cp URL URL",
-}
-
-
-class _Commands(TyperGroup):
-    """The commands, and what is said of one that there is not."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and args[0] in _INSTEAD:
-            ctx.fail(f"No such command {args[0]!r}. Instead, {_INSTEAD[args[0]]}")
-        return super().resolve_command(ctx, args)
-
-
 app = typer.Typer(
-    cls=_Commands,
+    cls=Commands,
     help="Keep every training checkpoint: small deltas over any storage, verified on the way back.",
     epilog="Exit status: 0 good, 1 a problem was found, 2 wrong usage. New here? Run: lcstore demo",
     no_args_is_help=True,
@@ -104,4 +83,4 @@ for panel, commands in _COMMANDS.items():
     for command in commands:
         # A name that Python has taken ends in an underscore.
         name = command.__name__.rstrip("_")
-        app.command(name, help=_flowing(command.__doc__), rich_help_panel=panel)(command)
+        app.command(name, help=_flowing(command.__doc__), rich_help_panel=panel, cls=Command)(command)

@@ -1,16 +1,16 @@
-"""The stores below a place, as ``lcstore ls`` shows them: what names alone tell of each."""
+"""The stores below a place, as ``lcstore ls`` shows them: what names and one record tell of each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import typer
 
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.terminal.answer import Answer
-from lcstore.terminal.table import Table, counted, size
+from lcstore.terminal.table import Table, counted
 
 #: Stores looked at side by side.
 _WORKERS = 8
@@ -18,11 +18,12 @@ _WORKERS = 8
 
 @dataclass(frozen=True)
 class Found:
-    """A store: its steps, that of its latest state, and its bytes of weights as far as names tell them."""
+    """A store: its steps, its latest state, and its bytes of weights as far as names tell them."""
 
     url: str
     steps: int = 0
     latest_step: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict)
     bytes_weights: int | None = None
     problem: str | None = None
 
@@ -41,12 +42,12 @@ def below_of(answer: Answer, **bounds: int) -> list[str]:
     return []
 
 
-def list_stores(answer: Answer, urls: list[str]) -> None:
-    """Show some stores; exit with status 1 if one of them cannot be listed."""
+def list_stores(answer: Answer, urls: list[str], *, fast: bool) -> None:
+    """Show some stores, by names alone if `fast`; exit with status 1 if one of them cannot be listed."""
     from lcstore.storage.survey import spread
 
     with answer.progress() as on_progress:
-        look = partial(_look, answer)
+        look = partial(_look, answer, fast)
         found = list(spread(look, urls, workers=_WORKERS, phase="looking at stores", on_progress=on_progress))
     answer.give({"url": answer.url, "stores": found}, _shown(answer, found))
     broken = [one for one in found if one.problem is not None]
@@ -55,25 +56,34 @@ def list_stores(answer: Answer, urls: list[str]) -> None:
         raise typer.Exit(1)
 
 
-def _look(answer: Answer, url: str) -> Found:
+def _look(answer: Answer, fast: bool, url: str) -> Found:
     import lcstore
 
     try:
         with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
             states = store.states(records=False)
+            latest = next((state for state in states if state.latest), None)
+            metrics = {} if latest is None or fast else store.info(latest.node).metrics
     except LcstoreError as error:
         return Found(url, problem=str(error))
-    latest = next((state.step for state in states if state.latest), None)
     nbytes = sum(state.bytes_weights or 0 for state in states)
-    return Found(url, len({state.step for state in states}), latest, nbytes or None)
+    steps = len({state.step for state in states})
+    return Found(url, steps, None if latest is None else latest.step, metrics, nbytes or None)
 
 
 def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
-    numbers = ("steps", "latest step", "weights alone")
-    shown = Table("store", *numbers, "", right=numbers, spare=("weights alone",), one_line=True)
+    numbers = ("steps", "latest step")
+    shown = Table("store", *numbers, "its metrics", "", right=numbers, spare=("its metrics",), one_line=True)
     for one in found:
-        nbytes = "" if one.bytes_weights is None else size(one.bytes_weights)
-        facts = ("", "", "") if one.problem else (one.steps, one.latest_step, nbytes)
+        facts = ("", "", "") if one.problem else (one.steps, one.latest_step, metrics_text(one.metrics))
         shown.row(one.url, *facts, "cannot be listed" if one.problem else "")
     yield shown
-    yield f"{counted(len(found), 'store')} below {answer.url}. The bytes of all that one holds: lcstore stats"
+    yield (
+        f"{counted(len(found), 'store')} below {answer.url}; of one, lcstore ls URL lists the states and "
+        "lcstore stats URL counts the bytes."
+    )
+
+
+def metrics_text(metrics: dict[str, float]) -> str:
+    """Return metrics for a cell."""
+    return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())

@@ -7,13 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
-from lcstore.codec.entropy import Small
 from lcstore.codec.fill import working
 from lcstore.codec.frame import Framed
 from lcstore.codec.pieces import Pieces
-from lcstore.codec.tables import TableCache
 from lcstore.codec.values import framed_linear
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Small
+from lcstore.coders.tables import TableCache
 from lcstore.kernels import coarse as kernels
 
 _BLOCK = 1 << f.BLOCK

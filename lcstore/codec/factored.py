@@ -13,13 +13,13 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
-from lcstore.codec.entropy import Small, encode_small, encode_wide
 from lcstore.codec.fill import working, working_dtype
 from lcstore.codec.frame import Frame, Framed, framed
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import pack_scales, unpack_scales
-from lcstore.codec.tables import TableCache
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Small, encode_small, encode_wide
+from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import factored as kernels
 

@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
 from lcstore.codec.decode import Span, spans
 from lcstore.codec.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.codec.frame import Frame
 from lcstore.codec.scales import unpack_scales
+from lcstore.coders import format as f
 from lcstore.errors import CorruptionError
 from lcstore.kernels import quantize
 
@@ -154,8 +154,10 @@ class Filling(Protocol):
         """Return the values of scattered elements."""
 
 
-def restored(frame: Frame, fill: Filling, low: int = 0, high: int | None = None) -> Array:
-    """Return elements ``low:high`` of a frame of levels, in its dtype.
+def restored(
+    frame: Frame, fill: Filling, low: int = 0, high: int | None = None, out: Array | None = None
+) -> Array:
+    """Return elements ``low:high`` of a frame of levels, in its dtype; or fill `out` with all of them.
 
     Raises
     ------
@@ -164,7 +166,10 @@ def restored(frame: Frame, fill: Filling, low: int = 0, high: int | None = None)
     """
     high = frame.count if high is None else high
     first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
-    out = np.zeros(max(high - first, 0), frame.dtype)
+    if out is None:
+        out = np.zeros(max(high - first, 0), frame.dtype)
+    elif frame.coder == f.ZERO:
+        out[:] = 0
     for span in spans(frame, low, high) if frame.coder != f.ZERO else _zero_spans(frame, first, high):
         begin = span.start - first
         part = span.levels[: out.size - begin]

@@ -10,11 +10,11 @@ import google_crc32c
 import numpy as np
 
 from lcstore import limits
-from lcstore.arrays import Array
-from lcstore.codec import format as f
+from lcstore.arrays import Array, Buffer
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
-from lcstore.codec.entropy import Coded, Small
-from lcstore.codec.tables import CodeTable
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Coded, Small
+from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError, LimitError, TruncatedError, UnsupportedFormatError
 
 
@@ -25,7 +25,10 @@ def word_size(dtype: np.dtype[Any]) -> int:
 
 @dataclass(frozen=True)
 class Frame:
-    """A validated frame; sections are views of the bytes it was parsed from."""
+    """A validated frame; sections are views of the bytes it was parsed from.
+
+    `proved` says that these were known to be what was written: so are the frames that lie in it.
+    """
 
     count: int
     dtype: np.dtype[Any]
@@ -41,6 +44,7 @@ class Frame:
     table: CodeTable | None
     directory: Array
     payload: memoryview
+    proved: bool = False
 
     @property
     def blocks(self) -> int:
@@ -80,7 +84,7 @@ def build_frame(coded: Coded, **about: Unpack[About]) -> bytes:
     return b"".join(frame_pieces(coded, **about))
 
 
-def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[bytes | memoryview]:
+def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[Buffer]:
     """Return a frame in pieces, for a frame that is a part of another: its bytes are copied only once."""
     scales, dtype = about["scales"], f.DTYPES.index(dtype_name(about["dtype"]))
     header = f.HEADER.pack(
@@ -96,17 +100,18 @@ def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[bytes | memoryvie
     return [header[:4], struct.pack("<I", crc), *parts]
 
 
-def _readable(data: bytes | memoryview) -> Any:
+def _readable(data: Buffer) -> Any:
     """Return bytes as what the checksum takes: not a memoryview, and no copy."""
     return np.frombuffer(data, np.uint8) if len(data) else b""
 
 
 def parse_frame(
-    data: bytes | memoryview,
+    data: Buffer,
     *,
     expected: int | None = None,
     shorter: bool = False,
     room: int | None = None,
+    proved: bool = False,
 ) -> Frame:
     """Parse and validate a frame.
 
@@ -121,6 +126,8 @@ def parse_frame(
         It may hold fewer.
     room
         Bytes that its values have, for a caller that cannot say how many elements they are.
+    proved
+        These are the bytes that were written, as a hash of them says: their checksum is not computed again.
 
     Raises
     ------
@@ -146,7 +153,7 @@ def parse_frame(
         raise TruncatedError(f"the frame says {size} bytes, there are {len(view)}")
     if len(view) > size:
         raise CorruptionError(f"the frame says {size} bytes, there are {len(view)}")
-    if google_crc32c.value(_readable(view[f.CHECKED_FROM :])) != crc:
+    if not proved and google_crc32c.value(_readable(view[f.CHECKED_FROM :])) != crc:
         raise CorruptionError("the frame's checksum does not match its bytes")
     if features:
         raise UnsupportedFormatError("the frame needs features that are not known: upgrade lcstore")
@@ -164,6 +171,7 @@ def parse_frame(
         CodeTable.from_bytes(table) if coder in f.CODED else None,
         _directory(directory, 8 if coder == f.PLANES else 2),
         payload,
+        proved,
     )
     _check_shape(frame, table_bytes)
     return frame

@@ -12,7 +12,6 @@ from numcodecs.compat import ensure_contiguous_ndarray, ndarray_copy
 from numcodecs.registry import register_codec
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
 from lcstore.codec import values as v
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.codec.fill import working
@@ -23,7 +22,8 @@ from lcstore.codec.placed import Placed
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor, choose
 from lcstore.codec.stepsize import StepSize
-from lcstore.codec.tables import TableCache
+from lcstore.coders import format as f
+from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.kernels import quantize
 
@@ -160,7 +160,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         backward = array.flags.f_contiguous and not array.flags.c_contiguous
         frame = self._lossy(flat, array.shape[::-1] if backward else array.shape)
         if frame is None or len(frame) > flat.nbytes:
-            lossless = encode_lossless(flat)
+            lossless = bytes(encode_lossless(Pieces.of(flat)))
             frame = lossless if frame is None or len(lossless) < len(frame) else frame
         return frame
 
@@ -175,11 +175,18 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         data = ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8).data
         if out is None:
             return self.decode_frame(data)
-        room = memoryview(out).nbytes
-        values = self._restore(parse_frame(data, room=room))
-        if values.nbytes != room:
-            raise CorruptionError(f"the frame holds {values.nbytes} bytes of values instead of {room}")
-        return ndarray_copy(values, out)
+        place = memoryview(out)
+        room = place.nbytes
+        frame = parse_frame(data, room=room)
+        nbytes = frame.count * frame.dtype.itemsize
+        if nbytes != room:
+            raise CorruptionError(f"the frame holds {nbytes} bytes of values instead of {room}")
+        if place.contiguous and not place.readonly:
+            into = ensure_contiguous_ndarray(out).reshape(-1).view(np.uint8).view(frame.dtype)
+            if into.flags.aligned:  # kernels are compiled for such arrays
+                v.decode_into(frame, into)
+                return out
+        return ndarray_copy(self._restore(frame), out)
 
     def decode_frame(
         self, data: memoryview | bytes, expected: int | None = None, *, shorter: bool = False

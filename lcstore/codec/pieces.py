@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.momentary import momentary
+from lcstore.coders.momentary import momentary
 
 
 class Pieces:

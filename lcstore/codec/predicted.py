@@ -9,13 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from lcstore.arrays import Array
-from lcstore.codec import format as f
+from lcstore.arrays import Array, Buffer
 from lcstore.codec.dtypes import LOSSY_DTYPES
-from lcstore.codec.entropy import Coded, encode_any
 from lcstore.codec.fill import Filler, make_filler, restored, working, working_dtype
 from lcstore.codec.frame import Frame, build_frame, frame_pieces, parse_frame
 from lcstore.codec.lossless import decode_lossless, encode_lossless
+from lcstore.codec.pieces import Pieces
 from lcstore.codec.predictors import (
     CUBIC_AXES,
     LIMITS,
@@ -28,7 +27,9 @@ from lcstore.codec.predictors import (
 )
 from lcstore.codec.scales import pack_scales
 from lcstore.codec.stepsize import StepSize
-from lcstore.codec.tables import TableCache
+from lcstore.coders import format as f
+from lcstore.coders.entropy import Coded, encode_any
+from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import neighbours, quantize
 
@@ -192,11 +193,13 @@ def _build(
         bytes(predictor.orders),
         patterns.astype(patterns.dtype.newbyteorder("<")).tobytes(),
     ]
-    frames = [_level_frame(levels if special is None else levels[~special.gone], entropy, cache)]
+    frames: list[Sequence[Buffer]] = [
+        _level_frame(levels if special is None else levels[~special.gone], entropy, cache)
+    ]
     if special is not None:
         changes = special.kinds.copy()
         changes[1:] ^= special.kinds[:-1]
-        frames.append([encode_lossless(changes)])
+        frames.append([encode_lossless(Pieces.of(changes))])
     sizes = [sum(map(len, frame)) for frame in frames]
     return build_frame(
         Coded(
@@ -213,7 +216,7 @@ def _build(
     )
 
 
-def _level_frame(levels: Array, entropy: str, cache: TableCache | None) -> Sequence[bytes | memoryview]:
+def _level_frame(levels: Array, entropy: str, cache: TableCache | None) -> Sequence[Buffer]:
     return frame_pieces(
         encode_any(levels, entropy=entropy, cache=cache),
         count=levels.size,

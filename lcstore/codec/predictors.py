@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.entropy import count_bits
+from lcstore.coders.entropy import count_bits
 from lcstore.kernels import neighbours
 
 #: Axes that a frame knows, and those that interpolation goes along: others are joined to the slowest.

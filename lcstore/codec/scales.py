@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
+from lcstore.coders import format as f
 from lcstore.errors import CorruptionError
 from lcstore.kernels.scales import equal_runs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,13 +10,14 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.edges.algebra import LOST, ArrayName, Held
+from lcstore.edges.blocks import blocks
 from lcstore.edges.columns import NO_GRID, Columns
-from lcstore.edges.digests import digest_of
+from lcstore.edges.digests import Digests, digest_of
 from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import Piece, within
 from lcstore.limits import zeros
 
 
@@ -68,6 +69,7 @@ class Composer:
         self._first = 0
         self._start = start
         self._anew: Path | None = None
+        self._digests = Digests(layout)
 
     def _held(self) -> Held:
         tensors = np.zeros(len(self.layout.tensors), bool)
@@ -183,14 +185,53 @@ class Composer:
 
     def chunk(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> Array:
         """Return what some pieces of a chunk come to, in an array of the chunk; the rest means nothing."""
-        out = zeros(self._longest(self.path, pool, chunk), composed_dtype(self.layout.pools[pool]))
+        out = zeros(self.path.longest(pool, chunk), composed_dtype(self.layout.pools[pool]))
         self._apply(pool, chunk, pieces, out)
         return out
 
-    def _longest(self, path: Path, pool: str, chunk: int) -> int:
-        """Return how many elements a chunk has where on a path it is longest, at least those it has here."""
-        low, high = self.layout.maps[pool].bounds(chunk)
-        return max([high - low, *(edge.size_of(pool, chunk) for edge in path.edges)])
+    def filling(self, out: Mapping[int, Array]) -> list[Callable[[], None]]:
+        """List jobs, one per chunk, that fill the flat values of all wanted tensors; then `check_filled`.
+
+        Nothing of the track is kept: each block is composed, digested and rounded while it is in cache.
+
+        Parameters
+        ----------
+        out
+            By wanted tensor: memory for its values, in its dtype.
+
+        Raises
+        ------
+        CorruptionError
+            Nothing leads to a wanted tensor.
+        """
+        self.check()
+        return [partial(self._fill, pool, chunk, pieces, out) for pool, chunk, pieces in self.path.chunks()]
+
+    def check_filled(self) -> None:
+        """Check the digests of all wanted tensors, once the jobs of `filling` have run.
+
+        Raises
+        ------
+        CorruptionError
+            One is not the one committed: what was filled is not to be used.
+        """
+        for tensor in self.path.wanted.tolist():
+            self._check_digest(tensor, self._digests.found[tensor])
+
+    def _fill(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Mapping[int, Array]) -> None:
+        for low, part in self._blocks(pool, chunk, pieces):
+            for piece in within(pieces, low, low + part.size):
+                track = part[piece.at - low : piece.at - low + piece.size]
+                self._digests.add(piece, track)
+                self._round(piece.tensor, track, out[piece.tensor][piece.first : piece.first + piece.size])
+
+    def _blocks(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, Array]]:
+        if self._anew is None or not self._lost(pieces):
+            yield from self.path.blocks(pool, chunk, pieces)
+            return
+        whole = self.chunk(pool, chunk, pieces)
+        for low, high in blocks(0, whole.size, whole.size):
+            yield low, whole[low:high]
 
     def _apply(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Array) -> None:
         self.path.apply(pool, chunk, pieces, out, self._span(pool, chunk))
@@ -198,7 +239,7 @@ class Composer:
         if self._anew is None or not lost:
             return
         # Apart, for what is composed adds to its neighbours in the chunk as well.
-        composed = np.zeros(self._longest(self._anew, pool, chunk), out.dtype)
+        composed = np.zeros(self._anew.longest(pool, chunk), out.dtype)
         self._anew.apply(pool, chunk, lost, composed)
         for piece in lost:
             here = slice(piece.at, piece.at + piece.size)
@@ -230,16 +271,24 @@ class Composer:
         self._prove(tensor, self.pools[spec.pool][spec.offset : spec.offset + spec.size])
 
     def _prove(self, tensor: int, track: Array) -> None:
-        spec = self.layout.tensors[tensor]
-        if digest_of(spec, track) != self.columns.digest[tensor]:
-            raise CorruptionError(f"the digest of tensor {spec.name!r} is not the one committed")
+        self._check_digest(tensor, digest_of(self.layout.tensors[tensor], track))
+
+    def _check_digest(self, tensor: int, found: np.uint64) -> None:
+        if found != self.columns.digest[tensor]:
+            name = self.layout.tensors[tensor].name
+            raise CorruptionError(f"the digest of tensor {name!r} is not the one committed")
 
     def rounded(self, tensor: int, track: Array) -> Array:
         """Return values of a tensor, in its dtype, and of memory of their own."""
+        out = grid.empty_values(track.size, self.layout.tensors[tensor].dtype)
+        self._round(tensor, track, out)
+        return out
+
+    def _round(self, tensor: int, track: Array, out: Array) -> None:
+        """Fill `out` with the values that a track stands for."""
         spec = self.layout.tensors[tensor]
         if spec.role != "weights":
-            return track.copy()
-        out = grid.empty_values(track.size, spec.dtype)
+            out[:] = track
+            return
         unit = int(self.columns.grid[tensor])
         grid.from_grid(track, 0 if unit == NO_GRID else unit, spec.dtype, out)
-        return out

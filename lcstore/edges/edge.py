@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
 
-from lcstore.arrays import Array
+from lcstore.arrays import Array, Buffer
+from lcstore.codec.decode import Room
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, array_of
+from lcstore.edges.blocks import Delta, Step, reader, sums
 from lcstore.edges.columns import EXACT, Columns
 from lcstore.edges.frames import apply_delta, values_of_frame
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import Piece, within
 from lcstore.layout.specs import PoolSpec
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).
@@ -69,36 +71,60 @@ class Edge:
         """Return which of its arrays hold pieces."""
         return {array for piece in pieces if (array := self.array_of(piece)) is not None}
 
-    def add(self, pool: str, chunk: int, out: Array, span: Span) -> None:
-        """Add to a chunk what the edge adds, or take it back: at least within `span`."""
+    def adder(self, pool: str, chunk: int, room: Room) -> Step | None:
+        """Get what the edge adds to a chunk; return the step that adds it, or takes it back."""
         data = self.fetch(pool, "add", chunk)
         if data is None:
-            return
-        size = self.size_of(pool, chunk)
-        with self.named(pool, "add", chunk):
-            apply_delta(data, out[:size], self.effect.sign, (min(span[0], size), min(span[1], size)))
-
-    def fill(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Array, span: Span) -> None:
-        """Fill pieces of a chunk that the edge itself sets, at least within `span`."""
-        held = {array: self._values(pool, array, chunk, span) for array in self.arrays_of(pieces)}
-        for piece in pieces:
-            here = slice(piece.at, piece.at + piece.size)
-            array = self.array_of(piece)
-            values = None if array is None else held[array]
-            if values is None:
-                out[here] = 0
-            else:
-                to_track(self.layout, self.columns, piece.tensor, values[here], out[here])
-
-    def _values(self, pool: str, array: ArrayName, chunk: int, span: Span) -> Array | None:
-        """Return what a chunk of one array holds; None where it is all zero."""
-        data = self.fetch(pool, array, chunk)
-        if data is None:
             return None
-        size = self.size_of(pool, chunk)
+        dtype, sign = composed_dtype(self.layout.pools[pool]), self.effect.sign
+        with self.named(pool, "add", chunk):
+            delta = Delta(data, self.size_of(pool, chunk), dtype, sign, room)
+
+        def run(low: int, out: Array) -> None:
+            with self.named(pool, "add", chunk):
+                delta.add(low, out)
+
+        return Step(run, len(data))
+
+    def setter(self, pool: str, chunk: int, pieces: Sequence[Piece], room: Room) -> Step:
+        """Get pieces of a chunk that the edge itself sets; return the step that fills them."""
+        found: dict[ArrayName | None, list[Piece]] = {}
+        for piece in pieces:
+            found.setdefault(self.array_of(piece), []).append(piece)
+        steps = [self._setting(pool, array, chunk, some, room) for array, some in found.items()]
+
+        def run(low: int, out: Array) -> None:
+            for step in steps:
+                step.run(low, out)
+
+        return Step(run, sum(step.nbytes for step in steps))
+
+    def _setting(
+        self, pool: str, array: ArrayName | None, chunk: int, pieces: Sequence[Piece], room: Room
+    ) -> Step:
+        """Return the step that fills pieces of a chunk from one array; with zeros where nothing is stored."""
+        data = None if array is None else self.fetch(pool, array, chunk)
+        if array is None or data is None:
+            return Step(partial(_clear, pieces), 0)
+        spec, size = self.layout.pools[pool], self.size_of(pool, chunk)
+        grids = spec.role == "weights" and array != "exact"
+        dtype = composed_dtype(spec) if grids else dtype_from_name(spec.dtype)
         with self.named(pool, array, chunk):
-            within = min(span[0], size), min(span[1], size)
-            return decode(self.layout.pools[pool], array, data, size, within)
+            read = sums(data, size, dtype, room) if grids else reader(data, size, dtype, room)
+
+        def run(low: int, out: Array) -> None:
+            high = min(low + out.size, size)
+            here = [*within(pieces, low, high)]
+            if not here:
+                return
+            values = room.values(high - low, dtype)
+            with self.named(pool, array, chunk):
+                read(low, values)
+                for piece in here:
+                    part = slice(piece.at - low, piece.at - low + piece.size)
+                    to_track(self.layout, self.columns, piece.tensor, values[part], out[part])
+
+        return Step(run, len(data))
 
     @contextmanager
     def named(self, pool: str, array: ArrayName, chunk: int) -> Iterator[None]:
@@ -110,30 +136,33 @@ class Edge:
             raise
 
 
+def _clear(pieces: Sequence[Piece], low: int, out: Array) -> None:
+    for piece in within(pieces, low, low + out.size):
+        out[piece.at - low : piece.at - low + piece.size] = 0
+
+
 def composed_dtype(pool: PoolSpec) -> np.dtype:
     """Return what a pool is composed in: the integers of its grid, or the values themselves."""
     return grid.track_dtype(pool.dtype) if pool.role == "weights" else dtype_from_name(pool.dtype)
 
 
-def decode(pool: PoolSpec, array: ArrayName, data: bytes, size: int, span: Span | None = None) -> Array:
+def decode(pool: PoolSpec, array: ArrayName, data: Buffer, size: int) -> Array:
     """Decode a chunk of an array: integers of the grid, or values in the dtype of the pool.
 
     Parameters
     ----------
     data, size
         The frame, and how many elements the chunk has.
-    span
-        Only these need to be right, of integers.
 
     Raises
     ------
     CorruptionError
-        It is no frame of such a chunk.
+        It is no frame of such a chunk, or its checksum is not that of its bytes.
     """
     if pool.role != "weights" or array == "exact":
         return values_of_frame(data, size, dtype_from_name(pool.dtype))
     out = np.zeros(size, composed_dtype(pool))
-    apply_delta(data, out, part=span)
+    apply_delta(data, out)
     return out
 
 

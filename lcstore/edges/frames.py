@@ -9,18 +9,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lcstore.arrays import Array
-from lcstore.codec import format as f
+from lcstore.arrays import Array, Buffer
 from lcstore.codec.coarse import encode_coarse
-from lcstore.codec.decode import spans
-from lcstore.codec.entropy import encode_levels, encode_wide
+from lcstore.codec.decode import Span, spans
 from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
-from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values, encode_log, values_back
+from lcstore.coders import format as f
+from lcstore.coders.entropy import encode_levels, encode_wide
+from lcstore.coders.tables import TableCache
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.unbiased import rule_for
 from lcstore.errors import CorruptionError
@@ -36,7 +36,7 @@ class Chunk:
     pool: str
     op: ArrayName
     index: int
-    data: bytes
+    data: Buffer
 
 
 class Valued(NamedTuple):
@@ -45,7 +45,7 @@ class Valued(NamedTuple):
     They are gone through once, one after another, since a part may be overwritten by the next.
     """
 
-    data: bytes
+    data: Buffer
     decoded: Iterable[tuple[int, Array]]
 
 
@@ -73,7 +73,7 @@ def frame_of_levels(
     )
 
 
-def apply_delta(data: bytes, track: Array, sign: int = 1, part: tuple[int, int] | None = None) -> None:
+def apply_delta(data: Buffer, track: Array, sign: int = 1, part: tuple[int, int] | None = None) -> None:
     """Add a frame of grid deltas to the piece of a pool that it covers, or take it back with `sign` -1.
 
     With `part`, at least these elements (first, and behind the last); others may be left as they are.
@@ -83,22 +83,27 @@ def apply_delta(data: bytes, track: Array, sign: int = 1, part: tuple[int, int] 
     CorruptionError
         It is not such a frame, or does not decode; the track may then be changed in part.
     """
-    frame = delta_frame(data, track)
+    frame = delta_frame(data, track.size, track.dtype)
     scales, block = delta_scales(frame), 1 << frame.block
     low, high = part or (0, frame.count)
     for span in spans(frame, low, high):
-        piece = track[span.start : span.start + span.levels.size]
-        kernels.add_levels(span.levels, scales[span.start // block :], block, sign, piece)
-        if span.places.size:
-            moves = span.values * step_sizes_of(scales[(span.start + span.places) // block])
-            piece[span.places] += (sign * moves).astype(track.dtype)
+        add_span(span, scales, block, sign, track[span.start :])
 
 
-def delta_frame(data: bytes, track: Array) -> Frame:
-    """Return the parsed frame of grid deltas for `track`."""
-    frame = parse_frame(data, expected=track.size)
-    if frame.dtype != track.dtype or frame.quantizer != f.LINEAR or frame.parameter:
-        raise CorruptionError(f"the frame does not hold deltas of a grid of {track.dtype}")
+def add_span(span: Span, scales: Array, block: int, sign: int, track: Array) -> None:
+    """Add the levels of a span to the part of a pool that begins with it."""
+    piece = track[: span.levels.size]
+    kernels.add_levels(span.levels, scales[span.start // block :], block, sign, piece)
+    if span.places.size:
+        moves = span.values * step_sizes_of(scales[(span.start + span.places) // block])
+        piece[span.places] += (sign * moves).astype(track.dtype)
+
+
+def delta_frame(data: Buffer, count: int, dtype: np.dtype, *, proved: bool = False) -> Frame:
+    """Return the parsed frame of `count` grid deltas of `dtype`; `proved` as for `parse_frame`."""
+    frame = parse_frame(data, expected=count, proved=proved)
+    if frame.dtype != dtype or frame.quantizer != f.LINEAR or frame.parameter:
+        raise CorruptionError(f"the frame does not hold deltas of a grid of {dtype}")
     return frame
 
 
@@ -138,11 +143,11 @@ def frame_of_values(
         if made is None:
             made = encode_log(values.whole, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
     if made is None:
-        return Valued(encode_lossless(values.whole), values.parts)
+        return Valued(encode_lossless(values), values.parts)
     return Valued(made.data, values_back(made))
 
 
-def values_of_frame(data: bytes, count: int, dtype: np.dtype) -> Array:
+def values_of_frame(data: Buffer, count: int, dtype: np.dtype) -> Array:
     """Decode a frame of `count` values of `dtype`."""
     frame = parse_frame(data, expected=count)
     if frame.dtype != dtype:

@@ -92,9 +92,11 @@ def empty_values(count: int, name: str) -> Array:
 
 def largest(flat: Array, name: str) -> float:
     """Return the largest magnitude of a flat tensor of dtype `name`; infinity where one is not finite."""
-    out = np.zeros(1)
-    kernels.magnitude(as_working(flat, name), out)
-    return float(out[0])
+    patterns = flat.view(f"u{flat.dtype.itemsize}")
+    top = np.zeros(1, patterns.dtype)
+    kernels.largest_pattern(patterns, (1 << (8 * flat.dtype.itemsize - 1)) - 1, top)
+    found = float(top.view(flat.dtype)[0])
+    return found if math.isfinite(found) else math.inf
 
 
 def same_bits(a: Array, b: Array) -> bool:

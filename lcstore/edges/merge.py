@@ -15,6 +15,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.lossless import encode_lossless
+from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import ArrayName, Effect, Held, merged
 from lcstore.edges.columns import Columns
@@ -145,7 +146,7 @@ class Merger:
             self._digests.add(piece, values[piece.at : piece.at + piece.size])
         if not values.view(np.uint8).any():
             return []
-        data = encode_lossless(values)
+        data = encode_lossless(Pieces.of(values))
         back = values_of_frame(data, values.size, values.dtype)
         if not np.array_equal(back.view(np.uint8), values.view(np.uint8)):
             raise CorruptionError(f"the frame made of chunk {chunk} of pool {pool!r} does not decode to it")

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.decode import Room
 from lcstore.edges.algebra import LOST, START, ArrayName, Held, trace
-from lcstore.edges.edge import Edge, Span
+from lcstore.edges.blocks import BLOCK, Step
+from lcstore.edges.blocks import blocks as block_places
+from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
 from lcstore.layout.poolmap import Piece
+from lcstore.limits import zeros
+
+#: Bytes of frames, besides the first, that one chunk is gone over with at a time.
+_HELD: Final = 32 << 20
 
 
 class Path:
@@ -90,10 +98,15 @@ class Path:
             for chunk in lies.chunks_of(inside, window):
                 yield pool, chunk, [*lies.pieces(chunk, inside)]
 
-    def apply(
-        self, pool: str, chunk: int, pieces: Iterable[Piece], out: Array, span: Span | None = None
-    ) -> None:
-        """Go over all edges with one chunk.
+    def blocks(
+        self,
+        pool: str,
+        chunk: int,
+        pieces: Iterable[Piece],
+        out: Array | None = None,
+        span: Span | None = None,
+    ) -> Iterator[tuple[int, Array]]:
+        """Go over one chunk block by block, each with all edges: it stays in cache for whoever takes it.
 
         Parameters
         ----------
@@ -102,19 +115,63 @@ class Path:
         out
             What there is of the chunk at the start of the path; zero where that is to be added later.
             Integers of the grid, or values. As long as the chunk is in any layout of the path. Where no piece
-            lies, it means nothing, before and after.
+            lies, it means nothing, before and after. None where the path begins at the root and blocks are
+            all that is wanted.
         span
             Only these elements are needed; None: all of the pieces.
+
+        Yields
+        ------
+        tuple
+            Place of the first element of a block, and what the block comes to: a part of `out`, or memory
+            that the next one is written to.
         """
         live, tensors, begins = self._live(pieces)
         if not live:
             return
-        span = span or span_of(live)
+        room, dtype = Room(), composed_dtype(self.layout.pools[pool])
+        size = self.longest(pool, chunk) if out is None else out.size
+        places = [*block_places(*(span or span_of(live)), size)]
+        steps: list[Step] = []
+        for step in self._steps(pool, chunk, live, tensors, begins, room):
+            steps.append(step)
+            if sum(step.nbytes for step in steps[1:]) > _HELD:
+                # A long path: what its frames come to so far takes less memory than they do.
+                out = zeros(size, dtype) if out is None else out
+                for low, high in places:
+                    _run(steps, low, out[low:high])
+                steps.clear()
+        memory = np.empty(min(BLOCK, size), dtype) if out is None else out
+        for low, high in places:
+            part = memory[: high - low] if out is None else out[low:high]
+            if out is None:
+                part[:] = 0
+            _run(steps, low, part)
+            yield low, part
+
+    def apply(
+        self, pool: str, chunk: int, pieces: Iterable[Piece], out: Array, span: Span | None = None
+    ) -> None:
+        """Go over all edges with one chunk; parameters as for `blocks`."""
+        for _ in self.blocks(pool, chunk, pieces, out, span):
+            pass
+
+    def _steps(
+        self, pool: str, chunk: int, live: Sequence[Piece], tensors: Array, begins: Array, room: Room
+    ) -> Iterator[Step]:
+        """Get what the path needs of a chunk, edge by edge; yield what is done with it."""
         for at in range(max(int(begins.min()), 0), len(self.edges)):
             for edge, here in self._setters(at, live, begins):
-                edge.fill(pool, chunk, here, out[: edge.size_of(pool, chunk)], span)
+                yield edge.setter(pool, chunk, here, room)
             if self._adds(at, tensors[begins < at]):
-                self.edges[at].add(pool, chunk, out, span)
+                step = self.edges[at].adder(pool, chunk, room)
+                if step is not None:
+                    yield step
+
+    def longest(self, pool: str, chunk: int) -> int:
+        """Return the elements of a chunk where on the path it is longest, at least those it has here."""
+        low, high = self.layout.maps[pool].bounds(chunk)
+        return max([high - low, *(edge.size_of(pool, chunk) for edge in self.edges)])
 
     def _live(self, pieces: Iterable[Piece]) -> tuple[list[Piece], Array, Array]:
         """Return the pieces to whose values the path leads, their tensors, and where these begin."""
@@ -165,6 +222,11 @@ class Path:
                 for edge, here in self._setters(at, live, begins):
                     found |= {(edge.locate(pool, array, 0), pool, array) for array in edge.arrays_of(here)}
         return found
+
+
+def _run(steps: Sequence[Step], low: int, part: Array) -> None:
+    for step in steps:
+        step.run(low, part)
 
 
 def span_of(pieces: Sequence[Piece]) -> Span:

@@ -8,10 +8,10 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
-from lcstore.codec.entropy import encode_any
 from lcstore.codec.frame import build_frame
 from lcstore.codec.scales import pack_scales
+from lcstore.coders import format as f
+from lcstore.coders.entropy import encode_any
 from lcstore.edges.frames import apply_delta
 from lcstore.errors import CorruptionError
 from lcstore.kernels import sums as kernels

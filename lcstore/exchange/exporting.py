@@ -50,6 +50,8 @@ class ExportReport:
         Bytes of the tensors.
     ties
         Further keys of tensors that have several, each with the key under which the tensor is written.
+    exact, error
+        Of the state, as in `StepInfo`: whether it has every bit that was saved, and how far it is off.
     """
 
     url: str
@@ -60,6 +62,8 @@ class ExportReport:
     values: int
     nbytes: int
     ties: dict[str, str]
+    exact: bool
+    error: float | None
 
 
 def export(
@@ -131,7 +135,7 @@ def export(
     else:
         with new_file(text, storage_options, overwrite=overwrite) as file:
             _FILES[named](file, out)
-    manifest = out.manifest
+    manifest, info = out.manifest, snapshot.info
     return ExportReport(
         url=text,
         format=named,
@@ -141,6 +145,8 @@ def export(
         values=len(manifest.leaves),
         nbytes=out.nbytes,
         ties=out.ties,
+        exact=info.exact,
+        error=info.error,
     )
 
 

@@ -48,6 +48,8 @@ class Imported:
         ``"to import"``: it was only looked at.
     bytes_stored
         What its state takes in the store; 0 where it was not imported now.
+    exact
+        Whether every bit of it comes back; None where it was not imported now.
     """
 
     url: str
@@ -56,6 +58,7 @@ class Imported:
     step: int
     outcome: Outcome
     bytes_stored: int = 0
+    exact: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -240,7 +243,8 @@ def _import(
             )
         except InvalidInputError as error:
             raise InvalidInputError(f"{source.url}: {error.message}") from error
-    return replace(_seen(step, source, info.kind), bytes_stored=info.bytes_stored)  # type: ignore[arg-type]
+    seen = _seen(step, source, info.kind)  # type: ignore[arg-type]
+    return replace(seen, bytes_stored=info.bytes_stored, exact=info.exact)
 
 
 def read(path: str, source: Source) -> Held:

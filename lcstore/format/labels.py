@@ -28,6 +28,8 @@ OnCorrupt: TypeAlias = Literal["raise", "previous"]
 _RESERVED_TAGS: Final = frozenset({"latest", "best", "root"})
 _BEST: Final = "best:"
 _MODES: Final = ("min", "max")
+#: What people write for these.
+_LIKE_MODES: Final = ("maximum", "maximize", "minimum", "minimize")
 
 
 @dataclass
@@ -109,6 +111,8 @@ def split_best(at: object) -> tuple[str, str] | None:
             f"{at!r:.100} is a retention rule, which may name several states; one is {_BEST + one!r:.100}"
         )
     before, _, mode = metric.rpartition(":")
+    if before and mode in _LIKE_MODES:
+        raise InvalidInputError(f"{at!r:.100}: say {_BEST + before + ':' + mode[:3]!r:.100}")
     return (before, mode) if before and mode in _MODES else (metric, mode_of(metric, None))
 
 

@@ -9,11 +9,14 @@ from typing import Final
 
 import numpy as np
 
+from lcstore.arrays import Buffer
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 
 #: Chunks that one parity covers, at the most.
 COVERED: Final = 16
+#: One part in so many is kept free, for a longer byte string to come.
+_SPARE: Final = 16
 
 
 class Xor:
@@ -21,18 +24,23 @@ class Xor:
 
     def __init__(self) -> None:
         self._sum = np.zeros(0, np.uint8)
+        self._nbytes = 0
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: Buffer) -> None:
         """Take a byte string in; taken twice, it is out again."""
         new = np.frombuffer(data, np.uint8)
         if new.size > self._sum.size:
-            self._sum = np.concatenate((self._sum, np.zeros(new.size - self._sum.size, np.uint8)))
+            # Frames of one array are about as long as each other: with some room to spare, they all fit.
+            more = np.zeros(new.size + new.size // _SPARE, np.uint8)
+            more[: self._nbytes] = self._sum[: self._nbytes]
+            self._sum = more
         here = self._sum[: new.size]
         np.bitwise_xor(here, new, out=here)
+        self._nbytes = max(self._nbytes, new.size)
 
-    def value(self, nbytes: int | None = None) -> bytes:
-        """Return the first bytes of it, or all."""
-        return self._sum[:nbytes].tobytes()
+    def value(self, nbytes: int | None = None) -> memoryview:
+        """Return the first bytes of it, or all; nothing is taken in any more."""
+        return self._sum[: self._nbytes][:nbytes].data
 
 
 @dataclass(frozen=True, slots=True)

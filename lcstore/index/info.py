@@ -8,6 +8,7 @@ from typing import Literal
 
 from lcstore.format import keys
 from lcstore.format.records import NodeRecord
+from lcstore.track.recorded import told_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,9 @@ class StepInfo:
         The tags that it has now. Where nothing was listed, as in another process: those given to `save`.
     bytes_parity
         Of `bytes_stored`: what lost chunks can be rebuilt from.
+    policy
+        The policy that it was saved under: a preset's name, or its numbers. None where the record does not
+        say.
     """
 
     step: int
@@ -50,19 +54,27 @@ class StepInfo:
     tags: tuple[str, ...]
     row_error: float | None = None
     bytes_parity: int = 0
+    policy: str | None = None
 
 
-def step_info(node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | None = None) -> StepInfo:
-    """Return what a node's record, of some bytes, says; with the tags that it has now, if they are known."""
+def step_info(
+    node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | None = None, *, inexact: bool = False
+) -> StepInfo:
+    """Return what a node's record, of some bytes, says.
+
+    With the tags that it has now, if they are known; `inexact` where its exact value was let go of.
+    """
     anchor = record.edge.base == "root"
     stored = sum(ref.nbytes for ref in record.objects) + int(record.stats.get("bytes_besides", 0))
-    error, row_error = record.stats.get("error"), record.stats.get("row_error")
+    exact = bool(record.stats.get("exact", 0)) and not inexact
+    # Those of a record are of the track: who is given every bit sees none of them.
+    error, row_error = (None if exact else record.stats.get(name) for name in ("error", "row_error"))
     return StepInfo(
         step=record.step,
         node=node,
         base=None if anchor else record.edge.base,
         kind="anchor" if anchor else "delta",
-        exact=bool(record.stats.get("exact", 0)),
+        exact=exact,
         bytes_raw=int(record.stats.get("bytes_raw", 0)),
         bytes_stored=stored + nbytes * (1 + int(record.stats.get("record_copies", 0))),
         error=None if error is None else float(error),
@@ -75,5 +87,6 @@ def step_info(node: str, record: NodeRecord, nbytes: int, tags: Iterable[str] | 
         metadata=dict(record.metadata),
         tags=record.tags if tags is None else tuple(sorted(tags)),
         row_error=None if row_error is None else float(row_error),
+        policy=told_of(record.stats),
         bytes_parity=sum(ref.nbytes for ref in record.objects if keys.is_parity(ref.key)),
     )

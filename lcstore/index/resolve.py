@@ -6,6 +6,7 @@ import logging
 import re
 from bisect import bisect
 from collections.abc import Iterable
+from shlex import quote
 from typing import Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
@@ -103,7 +104,7 @@ def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundE
         what += " (a step is an integer, not a text)"
     elif isinstance(at, str) and _CUT_ID.fullmatch(at):
         what += " (the beginning of a node's id has 8 characters or more)"
-    return NotFoundError(f"there is {what} in {url}; {_retired(graph, at)}{holds(graph, url, tags, at)}")
+    return NotFoundError(f"there is {what} in {url}; {_retired(graph, url, at)}{holds(graph, url, tags, at)}")
 
 
 def no_store(url: str) -> NotFoundError:
@@ -128,11 +129,14 @@ def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -
     return f"it holds {count}{near}: `lcstore ls {url}`"
 
 
-def _retired(graph: Graph, at: object) -> str:
+def _retired(graph: Graph, url: str, at: object) -> str:
     """Return what may still be had of a step that was retired."""
     nodes = [n.node for n in graph.nodes.values() if n.step == at and n.node in graph.hidden]
     if not nodes:
         return ""
     if nodes[-1] in graph.condemned_nodes:
         return "it was let go of, and is being deleted; "
-    return f"it was retired, and until it is collected its id still finds it: {nodes[-1]}; "
+    return (
+        f"it was retired, and until it is collected its id still finds it, {nodes[-1]}, and "
+        f"`lcstore pin {quote(f'{url}@{at}')}` brings it back; "
+    )

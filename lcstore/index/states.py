@@ -110,6 +110,13 @@ class _Labels:
             without=tuple(sorted(self.marks.stripped.get(name.node, ()))),
         )
 
+    def with_record(self, state: Listed, read: ReadRecord[NodeRecord]) -> Listed:
+        """Return a listed state with what its record says."""
+        if read.record is None:
+            return replace(state, problem=read.error)
+        gone = state.node in self.marks.inexact
+        return replace(state, info=step_info(state.node, read.record, read.nbytes, state.tags, inexact=gone))
+
 
 def list_states(
     backend: Backend,
@@ -147,9 +154,4 @@ def list_states(
     if not records:
         return listed
     read = read_each(backend, NODE, map(keys.node_key, shown), on_progress)
-    return [_with_record(state, found) for state, found in zip(listed, read, strict=True)]
-
-
-def _with_record(state: Listed, read: ReadRecord[NodeRecord]) -> Listed:
-    info = None if read.record is None else step_info(state.node, read.record, read.nbytes, state.tags)
-    return replace(state, info=info, problem=None if info is not None else read.error)
+    return [labels.with_record(state, found) for state, found in zip(listed, read, strict=True)]

@@ -82,7 +82,7 @@ def rebuild(backend: Backend, ref: ObjectRef, family: Family) -> bytes:
     lost = Xor()
     for other in family.others(ref.key):
         lost.add(fetch_object(backend, other))
-    return ref.check(lost.value(ref.nbytes))
+    return ref.check(bytes(lost.value(ref.nbytes)))
 
 
 def fetch_rebuilt(backend: Backend, ref: ObjectRef, family: Family | None, damage: CorruptionError) -> bytes:

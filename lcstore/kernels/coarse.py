@@ -103,7 +103,7 @@ def coarse_levels(
         peak = whole(0)
         for i in range(bits.size):
             peak = max(peak, whole(bits[i] & sizes))
-        octave = np.int64(peak) >> mantissa
+        octave: Any = np.int64(peak) >> mantissa
         if octave > last:
             return RANGE
         exponents[b], tops[b] = 0, 0
@@ -114,7 +114,7 @@ def coarse_levels(
         part, power = math.frexp(_energy(some, kind(math.ldexp(1.0, bias - octave)), lanes) / some.size)
         odd = power & 1
         index = odd * (PARTS // 2) + np.int64((part - 0.5) * PARTS)
-        exponent = octave - bias + ((power - odd) >> 1) + np.int64(shifts[index])
+        exponent: Any = octave - bias + ((power - odd) >> 1) + np.int64(shifts[index])
         exponent = min(max(exponent, LEAST), MOST)
         first = kind(math.ldexp(1.0, -(exponent >> 1)))
         second = kind(math.ldexp(1.0, (exponent >> 1) - exponent))

@@ -123,22 +123,21 @@ def from_grid_bfloat16(track: Array, scale: float, out: Array) -> int:
 
 
 @kernel
-def magnitude(values: Array, out: Array) -> int:
-    """Find the largest magnitude of `values`.
+def largest_pattern(patterns: Array, mask: int, out: Array) -> int:
+    """Find the largest of the bit patterns of floats, without their signs: that of the largest magnitude.
 
     Parameters
     ----------
-    values
-        Floats.
+    patterns
+        ``uint16[n]``, ``uint32[n]`` or ``uint64[n]``.
+    mask
+        All bits but the sign.
     out
-        ``float64[1]``: the largest magnitude; infinity where a value is not finite.
+        Of the same dtype, ``[1]``: filled. Infinity and NaN are larger than every number.
     """
-    top = values.dtype.type(0)
-    infinity = values.dtype.type(np.inf)
-    bad = np.int32(0)
-    for i in range(values.size):
-        a = abs(values[i])
-        top = max(top, a)
-        bad |= np.int32(not (a < infinity))
-    out[0] = np.inf if bad != 0 else np.float64(top)
+    kind = patterns.dtype.type
+    top, some = kind(0), kind(mask)
+    for i in range(patterns.size):
+        top = max(top, kind(patterns[i] & some))
+    out[0] = top
     return OK

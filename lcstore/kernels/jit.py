@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar, overload
 
 from numba import njit
 
+from lcstore.kernels.ahead import is_typical, start_helpers
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _log: Final = logging.getLogger("lcstore")
@@ -39,6 +41,8 @@ class _TolerantCache:
 
     #: Whether it was said that kernels are compiled: nobody is to wait for that and not know why.
     told = False
+    #: Whether others were asked to compile what this process will need next.
+    helped = False
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -50,10 +54,13 @@ class _TolerantCache:
         except Exception:
             self._forget()
             found = None
+        if found is None and not _TolerantCache.helped and is_typical(self._inner._py_func, sig):
+            _TolerantCache.helped = True
+            start_helpers(Path(self._inner.cache_path))
         if found is None and not _TolerantCache.told:
             _TolerantCache.told = True
             _log.warning(
-                "kernels are compiled, which takes some seconds and is kept for later processes: "
+                "kernels are compiled, which takes up to a minute and is kept for later processes: "
                 "`lcstore warm` does it beforehand"
             )
         return found

@@ -15,7 +15,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.kernels.bits import at_end, finish, lay, put, window
 from lcstore.kernels.escapes import any_past, encode_escapes
-from lcstore.kernels.huffman import MAX_BITS
+from lcstore.kernels.huffman import MAX_BITS, histogram
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE
 
@@ -23,7 +23,7 @@ _3 = np.uint64(3)
 _16 = np.uint64(16)
 _LOW = np.uint64(0xFFFF)
 _MASK = np.uint64((1 << MAX_BITS) - 1)
-#: Levels that are searched for one that is not zero at a time.
+#: Levels that are searched for one that is not zero, or counted, at a time.
 _SPAN = 1 << 16
 
 
@@ -77,6 +77,18 @@ def pack(levels: Array, bits: int, per: int, symbols: Array) -> int:
         for j in range(levels.size - whole * per):
             word |= _symbol(np.int64(levels[whole * per + j]), bits) << (bits * j)
         symbols[whole] = np.uint8(word)
+    return OK
+
+
+@kernel
+def count_symbols(levels: Array, bits: int, per: int, counts: Array) -> int:
+    """Count the symbols that `pack` makes of ``int8`` `levels`; ``int64[256]`` `counts` are added to."""
+    symbols = np.empty(_SPAN // per, np.uint8)
+    for low in range(0, levels.size, _SPAN):
+        part = levels[low : low + _SPAN]
+        some = symbols[: (part.size + per - 1) // per]
+        pack(part, bits, per, some)
+        histogram(some, counts)
     return OK
 
 

@@ -19,6 +19,20 @@ class Piece:
     size: int
 
 
+def within(pieces: Sequence[Piece], low: int, high: int) -> Iterator[Piece]:
+    """Yield what of some pieces, rising, lies between two elements of their chunk."""
+    for i in range(bisect_right(pieces, low, key=_behind), len(pieces)):
+        piece = pieces[i]
+        if piece.at >= high:
+            return
+        begin, end = max(piece.at, low), min(piece.at + piece.size, high)
+        yield Piece(piece.tensor, piece.first + begin - piece.at, begin, end - begin)
+
+
+def _behind(piece: Piece) -> int:
+    return piece.at + piece.size
+
+
 class PoolMap:
     """The tensors of one pool in the order of their offsets, those of size zero left out.
 

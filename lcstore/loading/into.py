@@ -11,6 +11,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
+from lcstore.graph.refs import NodeName
 from lcstore.loading.torchload import (
     assigned,
     check_on_device,
@@ -53,6 +54,7 @@ def check_targets(targets: Mapping[str, Any]) -> None:
 def load_into(
     state: Any,
     targets: Mapping[str, Any],
+    name: NodeName,
     *,
     updated: Mapping[Name, list[list[Name]]] | None = None,
     assign: bool = False,
@@ -64,8 +66,8 @@ def load_into(
 
     Parameters
     ----------
-    state, targets
-        Which state, and what into.
+    state, targets, name
+        Which state, what into, and what the store calls the state.
     updated
         Of `Layout`: which tensors optimizers update.
     assign
@@ -74,8 +76,21 @@ def load_into(
     Raises
     ------
     InvalidInputError
-        Something is not saved, or does not fit.
+        Something is not saved, or does not fit; the message says which state it was.
     """
+    try:
+        _load_into(state, targets, updated or {}, assign=assign)
+    except InvalidInputError as error:
+        error.message += (
+            f". It was step {name.step} of run {name.run}, node {name.node}, that was to be loaded: to take "
+            "another state, name its step, as `lcstore ls` lists them"
+        )
+        raise
+
+
+def _load_into(
+    state: Any, targets: Mapping[str, Any], updated: Mapping[Name, list[list[Name]]], *, assign: bool
+) -> None:
     missing = [name for name in targets if not isinstance(state, dict) or name not in state]
     if missing:
         tops = state if isinstance(state, dict) else {}
@@ -95,7 +110,7 @@ def load_into(
     loads = [(where, target, saved) for where, target, saved in found if _takes_state(target)]
     if assign:
         _check_apart(loads)
-    found = [*_by_name(found, updated or {})]
+    found = [*_by_name(found, updated)]
     unsure: list[Job] = []
     sure: list[Job] = []
     arrays: list[Job] = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -25,62 +24,18 @@ from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import COPIES, Listing
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.sizing import sizes_of
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
+from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress, spread
 
 #: Objects deleted in one go.
 _BATCH: Final = 500
-
-
-@dataclass(frozen=True)
-class CollectReport:
-    """What a collection did; of a dry run, what it would do (all of it, however young).
-
-    Attributes
-    ----------
-    url, dry_run
-        The URL of the store, and whether nothing was changed.
-    condemned
-        Number of arrays, exact values, edges and layouts newly condemned.
-    waiting
-        Condemned before or now, and too young to be deleted.
-    deleted_objects, deleted_bytes, deleted_states, deleted_shortcuts
-        What went: objects of data, with layouts, and their bytes; nodes; edges that maintenance had added.
-    deleted_marks
-        Retirements, condemnations and tags that nothing refers to any more.
-    kept_states
-        States that stay.
-    grace_seconds
-        How long this collection waited between condemning and deleting.
-    silence
-        Where the grace was cut short: how long no run had written.
-    """
-
-    url: str
-    dry_run: bool
-    condemned: int
-    waiting: int
-    deleted_objects: int
-    deleted_bytes: int
-    deleted_states: int
-    deleted_shortcuts: int
-    deleted_marks: int
-    kept_states: int
-    grace_seconds: float
-    silence: Silence | None = None
-
-    def __str__(self) -> str:
-        """Return one line for a log."""
-        return (
-            f"collected: {self.deleted_bytes:,} bytes of {self.deleted_objects} objects and "
-            f"{self.deleted_states} states deleted, {self.condemned} things condemned, {self.waiting} wait "
-            f"for their grace, {self.kept_states} states kept"
-        )
 
 
 class Collector:
@@ -134,7 +89,29 @@ class Collector:
         return self.index.layout
 
     def run(self, *, dry_run: bool) -> CollectReport:
-        """Collect, or say what would be collected."""
+        """Collect, or say what would be collected.
+
+        Raises
+        ------
+        StorageError
+            There is no room for a single record that says what goes, and nothing that could go before it.
+        """
+        report, lack = self._once(dry_run=dry_run)
+        while lack is not None:
+            more = report
+            if more.deleted_objects:
+                more, lack = self._once(dry_run=False)
+                report = together(report, more)
+            if lack is not None and not more.deleted_objects:
+                raise StorageError(
+                    f"there is no room on {self.backend.url} for the records that say what goes, of some "
+                    "4 KiB each: delete anything else there, and collect again",
+                    key=lack.key,
+                ) from lack.__cause__
+        return report
+
+    def _once(self, *, dry_run: bool) -> tuple[CollectReport, StorageError | None]:
+        """Collect as far as there is room for the records that condemn; return the lack of it too."""
         contents, verdict = self._judged(None)
         if self.is_cut_short:
             self.silence = check_dead(self.backend, contents, self.least, dry_run=dry_run)
@@ -147,13 +124,20 @@ class Collector:
         new = self._new(contents, scopes)
         if dry_run:
             freed = self._freed(contents, scopes)
-            return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True)
-        self._settle(contents, new)
-        self._condemn(new)
+            return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True), None
+        lack = None
+        try:
+            self._settle(contents, new)
+            self._condemn(new)
+        except StorageError as error:
+            if not no_room(error):
+                raise
+            lack = error  # what is condemned makes room for the rest
         after, verdict = self._judged(contents)
         if self.is_cut_short:
             check_still(contents, after)
-        return self._after(after, verdict, new)
+        known = _condemned(after)
+        return self._after(after, verdict, [scope for scope in new if scope in known]), lack
 
     def _after(self, contents: Contents, verdict: Verdict, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
@@ -168,8 +152,6 @@ class Collector:
         self._delete(contents, ripe)
         marks = self._sweep(contents, ripe)
         return self._report(contents, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
-
-    # Condemning -----------------------------------------------------------------------------------------
 
     def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
         def verdict(contents: Contents) -> Verdict:
@@ -210,7 +192,7 @@ class Collector:
 
     @staticmethod
     def _new(contents: Contents, scopes: Iterable[Scope]) -> list[Scope]:
-        known = {Scope(n.edge, n.node, n.scope) for n in contents.marks.condemned}
+        known = _condemned(contents)
         return [scope for scope in scopes if scope not in known]
 
     def _settle(self, contents: Contents, scopes: Sequence[Scope]) -> None:
@@ -236,8 +218,6 @@ class Collector:
             put_record(self.backend, record.key(), record.to_bytes())
 
         run_all(self.executor, [partial(put, scope) for scope in scopes])
-
-    # Deleting -------------------------------------------------------------------------------------------
 
     def _delete(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Delete objects, and only when all are gone the records that list them.
@@ -310,8 +290,6 @@ class Collector:
         ):
             pass
 
-    # Reporting ------------------------------------------------------------------------------------------
-
     def _report(
         self,
         contents: Contents,
@@ -343,6 +321,10 @@ class Collector:
         """Count objects and their bytes, as the records give them; what no record names is asked for."""
         objects = set(_objects(contents, gone))
         return len(objects), sum(sizes_of(self.backend, contents, objects).values())
+
+
+def _condemned(contents: Contents) -> set[Scope]:
+    return {Scope(name.edge, name.node, name.scope) for name in contents.marks.condemned}
 
 
 def _of_layouts(digests: Iterable[str]) -> list[Scope]:

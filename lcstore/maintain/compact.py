@@ -79,6 +79,8 @@ class CompactReport:
 
     def __str__(self) -> str:
         """Return one line for a log."""
+        if self.dry_run:
+            return f"would be compacted: {self.planned} planned edges, at most {self.bytes_written:,} bytes"
         return (
             f"compacted: {self.added} of {self.planned} planned edges added, {self.bytes_written:,} bytes, "
             f"in {self.seconds:.2f} s"

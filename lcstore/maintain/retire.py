@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 
@@ -13,6 +13,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
+from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import read_contents
 from lcstore.index.index import Index
@@ -28,6 +29,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import run_all
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
+from lcstore.units import counted
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,21 @@ class Retired:
         ``"state"``, ``"exact"`` or ``"pool.<pool>"``.
     reason
         Why.
+    dry_run
+        Whether it was not done, but only said.
     """
 
     step: int
     node: str
     what: str
     reason: str
+    dry_run: bool = False
 
     def __str__(self) -> str:
         """Return one line for a log."""
         what = "" if self.what == markkeys.WHOLE_STATE else f", {self.what} of it"
-        return f"retired: step {self.step}, node {self.node}{what} ({self.reason or 'no reason given'})"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"{'would be ' * self.dry_run}retired: step {self.step}, node {self.node}{what}{why}"
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,11 @@ class RetireReport:
 
     def __str__(self) -> str:
         """Return one line for a log."""
-        return f"retained: {len(self.kept)} states kept, {len(self.retired)} things let go of"
+        whole = sum(one.what == markkeys.WHOLE_STATE for one in self.retired)
+        parts = len(self.retired) - whole
+        told = f", and {counted(parts, 'part')} of states" * (parts > 0)
+        would = "would be " * self.dry_run
+        return f"{would}retained: {counted(len(self.kept), 'state')} kept, {whole} let go of{told}"
 
 
 def retire_by(
@@ -109,7 +119,8 @@ def retire_by(
     whole = {node: record for node, record in records.items() if node not in broken}
     decision = decide(rule, _candidates(index, whole))
     notes = [*decision.notes, *_notes(backend, records, broken)]
-    going = sorted(_going(index, records, decision, notes), key=lambda one: (one.step, one.node, one.what))
+    found = (replace(one, dry_run=dry_run) for one in _going(index, records, decision, notes))
+    going = sorted(found, key=lambda one: (one.step, one.node, one.what))
     if not dry_run:
         put_retired(backend, executor, going)
         index.refresh(full=True)
@@ -132,23 +143,32 @@ def retire_node(
     graph = index.refresh(full=True)
     name = graph.nodes[node]
     if node in tips(_as_candidates(graph.nodes.values())) - index.marks.superseded:
-        again = shlex.quote(f"{backend.url}@{node}")
-        shown = {one.run_id for one in graph.nodes.values() if one.node not in graph.hidden}
-        whole = f"lcstore retire {shlex.quote(backend.url)} --run {name.run_id}"
-        wrong = f". Where the whole run is not wanted: `{whole}`" if len(shown) > 1 else ""
-        raise InvalidInputError(
-            f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from "
-            "it. Where it went astray, go on from an earlier step with store.rewind(step), and save; "
-            f"then `lcstore retire {again} --apply`{wrong}"
-        )
+        raise InvalidInputError(_why_it_stays(graph, backend.url, name))
     if node in index.marks.pinned:
         held = shlex.quote(f"{backend.url}@{name.step if graph.at_step(name.step) == name else node}")
         raise InvalidInputError(f"step {name.step} is pinned: `lcstore unpin {held}` first")
-    gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason)
+    gone = Retired(name.step, node, markkeys.WHOLE_STATE, reason, dry_run)
     if node not in graph.hidden and not dry_run:
         put_retired(backend, executor, [gone])
         index.refresh(full=True)
     return gone
+
+
+def _why_it_stays(graph: Graph, url: str, name: NodeName) -> str:
+    """Return why the latest state of a run is not let go of, and the commands that do so all the same."""
+    shown = [one for one in graph.nodes.values() if one.node not in graph.hidden and one != name]
+    steps = [one.step for one in shown if one.run_id == name.run_id]
+    said = (
+        f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from it. "
+        "Where it went astray, go on from an earlier step with store.rewind(step), and save; "
+        f"then `lcstore retire {shlex.quote(f'{url}@{name.node}')} --apply`"
+    )
+    if not shown or max(steps, default=-1) >= name.step:
+        return said
+    alone = f" --after {max(steps)}" if steps else ""
+    whole = f"lcstore retire {shlex.quote(url)} --run {name.run_id}{alone} --run-is-dead --apply"
+    more = " (without --after, of all states of the run)" if steps else ""
+    return f"{said}. If no process goes on with that run, this lets go of the state{more} at once: `{whole}`"
 
 
 def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) -> None:

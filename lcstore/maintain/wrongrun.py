@@ -57,7 +57,7 @@ def retire_run(
         raise NotFoundError(f"run {latest.run} of {backend.url} has no state after step {after}")
     kept = [name for name in shown if name.node in index.marks.pinned]
     why = reason or f"run {latest.run} was let go of"
-    going = [Retired(n.step, n.node, WHOLE_STATE, why) for n in shown if n not in kept]
+    going = [Retired(n.step, n.node, WHOLE_STATE, why, dry_run) for n in shown if n not in kept]
     _check_others(backend, index, latest, {one.node for one in going})
     notes = [*_tags_that_go(index, going)]
     if not run_is_dead:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from lcstore.arrays import Array
+from lcstore.codec.decode import Room
 from lcstore.codec.dtypes import dtype_from_name
-from lcstore.edges.frames import values_of_frame
+from lcstore.edges.blocks import blocks, reader
+from lcstore.edges.path import span_of
 from lcstore.errors import LcstoreError
-from lcstore.layout.poolmap import PoolMap
+from lcstore.layout.poolmap import Piece, PoolMap, within
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.feeder import Ask, Fed, Feeder
 from lcstore.read.fetch import ChunkFetch
@@ -57,26 +59,50 @@ def exact_chunks(
 
 def exact_chunk(tensors: PoolMap, chunk: int, fetch: Fed) -> Array | None:
     """Return the exact values of a chunk of a pool; None where they are all zero."""
-    pool = tensors.pool
-    data = fetch(pool.name, "exact", chunk)
-    if data is None:
-        return None
     low, high = tensors.bounds(chunk)
-    try:
-        return values_of_frame(data, high - low, dtype_from_name(pool.dtype))
-    except LcstoreError as error:
-        error.key = error.key or fetch.inner.locate(pool.name, "exact", chunk)
-        raise
+    out = zeros(high - low, dtype_from_name(tensors.pool.dtype))
+    whole = Piece(0, 0, 0, out.size)
+    stored = _read(tensors, chunk, fetch, [whole], lambda piece: out[piece.at : piece.at + piece.size])
+    return out if stored else None
 
 
 def _fill(tensors: PoolMap, chunk: int, fetch: Fed, out: dict[int, Array], begins: dict[int, int]) -> None:
-    values = exact_chunk(tensors, chunk, fetch)
-    if values is None:
-        return
+    def place(piece: Piece) -> Array:
+        first = piece.first - begins[piece.tensor]
+        return out[piece.tensor][first : first + piece.size]
+
+    pieces = []
     for piece in tensors.pieces(chunk, out.keys()):
         begin = begins[piece.tensor]
-        first = max(piece.first, begin)
-        behind = min(piece.first + piece.size, begin + out[piece.tensor].size)
-        if first < behind:
-            at = piece.at + first - piece.first
-            out[piece.tensor][first - begin : behind - begin] = values[at : at + behind - first]
+        low = max(piece.first, begin)
+        high = min(piece.first + piece.size, begin + out[piece.tensor].size)
+        if low < high:
+            pieces.append(Piece(piece.tensor, low, piece.at + low - piece.first, high - low))
+    _read(tensors, chunk, fetch, pieces, place)
+
+
+def _read(
+    tensors: PoolMap, chunk: int, fetch: Fed, pieces: Sequence[Piece], place: Callable[[Piece], Array]
+) -> bool:
+    """Decode the pieces of a chunk to their places; return whether any of it is stored, and not zero."""
+    pool = tensors.pool
+    data = fetch(pool.name, "exact", chunk)
+    if data is None or not pieces:
+        return data is not None
+    (low, high), room, dtype = tensors.bounds(chunk), Room(), dtype_from_name(pool.dtype)
+    try:
+        read = reader(data, high - low, dtype, room)
+        for begin, end in blocks(*span_of(pieces), high - low):
+            here = [*within(pieces, begin, end)]
+            if here and here[0].size == end - begin:
+                read(begin, place(here[0]))
+                continue
+            values = room.values(end - begin, dtype)
+            if here:
+                read(begin, values)
+            for piece in here:
+                place(piece)[:] = values[piece.at - begin : piece.at - begin + piece.size]
+    except LcstoreError as error:
+        error.key = error.key or fetch.inner.locate(pool.name, "exact", chunk)
+        raise
+    return True

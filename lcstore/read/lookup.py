@@ -119,6 +119,11 @@ def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:
             f"step {step} holds several values at {text!r}, which `read` cannot give as one: "
             f"restore({step}, names={text!r}) gives all of them"
         )
+    if text in nodes[-1].record.metrics:
+        return NotFoundError(
+            f"{text!r} is no part of the state of step {step}, but a metric of it: of all states, "
+            f"[(s.step, s.metrics.get({text!r})) for s in store.states()]"
+        )
     what = "nothing that matches" if is_glob(text) else "no value at"
     listed = f"`lcstore show {quote(f'{url}@{step}')}` lists all"
     return NotFoundError(f"step {step} has {what} {text!r}; {_instead(text, names)}: {listed}")

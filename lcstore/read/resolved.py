@@ -20,7 +20,7 @@ from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.layout.shards import Box, overlap, within
-from lcstore.limits import check_unstored
+from lcstore.limits import check_unstored, zeros
 from lcstore.read.convert import tree_of
 from lcstore.read.feeder import Ask, Feeder
 from lcstore.read.fetch import ChunkFetch, stored_bytes
@@ -174,8 +174,16 @@ class Resolved:
             self.node.check_kept((*exact, *tracked))
             out = exact_values(self.reader, self.node, exact)
             if tracked:
-                composer = self.compose(tracked)
-                out |= zip(tracked, self.reader.executor.map(composer.values, tracked), strict=True)
+                out |= self._composed(tracked)
+        return out
+
+    def _composed(self, tracked: Sequence[int]) -> dict[int, Array]:
+        """Return the flat values of which nodes keep no exact ones, by place among `Layout.tensors`."""
+        feeder, specs = Feeder(self.reader.requests), self.node.layout.tensors
+        composer = self.composer(tracked, of=feeder.edge)
+        out = {t: zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in tracked}
+        self._run(feeder, composer, composer.filling(out))
+        composer.check_filled()
         return out
 
     def region(
@@ -240,12 +248,14 @@ class Resolved:
         """Compose the track of tensors along the path."""
         feeder = Feeder(self.reader.requests)
         composer = self.composer(wanted, window, feeder.edge)
-        jobs = composer.jobs()
-        with feeder.feeding(
-            Ask(edge.fetch, pool, array, chunk) for edge, pool, array, chunk in composer.fetches()
-        ):
-            run_all(self.reader.executor, jobs)
+        self._run(feeder, composer, composer.jobs())
         return composer
+
+    def _run(self, feeder: Feeder, composer: Composer, jobs: Sequence[Callable[[], None]]) -> None:
+        """Run jobs of a composer, with the chunks that they get on their way beforehand."""
+        asks = (Ask(edge.fetch, pool, array, chunk) for edge, pool, array, chunk in composer.fetches())
+        with feeder.feeding(asks):
+            run_all(self.reader.executor, jobs)
 
     def composer(
         self,

@@ -95,7 +95,7 @@ class Snapshot(Mapping[str, Any]):
             record = state.node.record
             index = self._reader.index
             known = index.tags().get(self.node, ()) if index.is_listed else None
-            return step_info(self.node, record, len(record.to_bytes()), known)
+            return step_info(self.node, record, len(record.to_bytes()), known, inexact=state.let_go)
 
         return self.using(use)
 

@@ -81,7 +81,7 @@ def saved_states(store: Store, on_progress: OnProgress | None = None) -> tuple[l
 
 
 def _saved(node: str, record: NodeRecord, nbytes: int, *, retired: bool) -> SavedState:
-    error = record.stats.get("error")
+    error = None if record.stats.get("exact") else record.stats.get("error")
     return SavedState(
         step=record.step,
         node=node,

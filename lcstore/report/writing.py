@@ -6,15 +6,16 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lcstore.errors import InvalidInputError
 from lcstore.exchange.newfile import new_file
 from lcstore.report.extra import check_drawing
 from lcstore.report.gather import gather
 from lcstore.report.page import page_of
+from lcstore.store.store import Store
 
 if TYPE_CHECKING:
     from lcstore.report.facts import StoreReport
     from lcstore.storage.survey import OnProgress
-    from lcstore.store.store import Store
 
 
 def write_report(
@@ -42,6 +43,8 @@ def write_report(
 
     Raises
     ------
+    InvalidInputError
+        `store` is something else.
     LcstoreError
         matplotlib or jinja2 is not installed: ``pip install 'lcstore[report]'``.
     ConflictError
@@ -55,6 +58,11 @@ def write_report(
     >>> len(report.states), report.verified.ok
     (3, True)
     """
+    given: object = store
+    if not isinstance(given, Store):
+        raise InvalidInputError(
+            f"write_report(store, file) takes an open store, not {given!r:.100}: lcstore.open(url, 'r')"
+        )
     check_drawing()
     report = gather(store, on_progress)
     write_page(report, file, storage_options)

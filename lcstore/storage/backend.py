@@ -10,8 +10,9 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from lcstore.arrays import Buffer
 from lcstore.errors import (
     CorruptionError,
     InvalidInputError,
@@ -24,7 +25,6 @@ from lcstore.limits import MAX_LISTING
 from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 
-Buffer: TypeAlias = "bytes | bytearray | memoryview[Any]"
 Names: TypeAlias = list[str]
 T = TypeVar("T")
 

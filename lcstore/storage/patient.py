@@ -16,8 +16,9 @@ from functools import partial
 from threading import Thread
 from typing import Final, TypeVar
 
+from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Buffer, Names
+from lcstore.storage.backend import Backend, Names
 from lcstore.storage.deadline import deadline, remaining
 
 R = TypeVar("R")
@@ -34,7 +35,7 @@ _FINAL: Final = (
     TypeError,
     ValueError,
 )
-_FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EROFS])
+_FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
 #: Seconds before the first retry; each further one waits twice as long, up to the second number.
 _PAUSES: Final = (0.1, 5.0)
 #: Seconds of silence that are worth a line in the log.
@@ -203,7 +204,12 @@ def _may_help(error: StorageError) -> bool:
     cause = error.__cause__
     if isinstance(cause, _FINAL) or "Credentials" in type(cause).__name__:
         return False
-    return not (isinstance(cause, OSError) and cause.errno in _FULL)
+    return not (no_room(error) or (isinstance(cause, OSError) and cause.errno == errno.EROFS))
+
+
+def no_room(error: StorageError) -> bool:
+    """Return whether a target has no room left, or no more of it for this user."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
 
 
 def _gave_up(message: str, what: str, kind: type[StorageError] = StorageError) -> StorageError:

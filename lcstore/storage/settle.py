@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from lcstore.arrays import Buffer
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Buffer
+from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
 
 #: Seconds for what is asked of a target that has failed.
@@ -69,13 +70,13 @@ def _look(backend: Backend, key: str, data: bytes, error: StorageError) -> None:
         found = backend.get(key, 0, len(data) + 1)
     except NotFoundError:
         if not unknown:
-            raise error from None
+            raise error from error.__cause__
         raise UnknownOutcomeError(
             "the write of the record may still land: save again, which settles it first", key=key
         ) from error
     except LcstoreError:
         if not unknown:
-            raise error from None
+            raise error from error.__cause__
         raise UnknownOutcomeError(
             "the record was sent, but whether it arrived cannot be read: save again, which settles it first",
             key=key,

@@ -7,6 +7,7 @@ from functools import partial
 from threading import Condition
 from typing import Final
 
+from lcstore.arrays import Buffer
 from lcstore.storage.backend import Backend, mapped
 from lcstore.storage.later import Later, putting_off
 from lcstore.storage.settle import put_object
@@ -40,7 +41,7 @@ class Wave:
         self._futures: list[Future[None]] = []
         self._failure: BaseException | None = None
 
-    def put(self, key: str, data: bytes) -> None:
+    def put(self, key: str, data: Buffer) -> None:
         """Begin to store an object.
 
         Raises
@@ -60,7 +61,7 @@ class Wave:
             self._futures.append(future)
         future.add_done_callback(partial(self._done, len(data)))
 
-    def _send(self, key: str, data: bytes) -> None:
+    def _send(self, key: str, data: Buffer) -> None:
         # What waits for a thread is not begun after a failure: each would be waited for as long as that was.
         if self._failure is None:
             put_object(self._backend, key, data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lcstore.errors import InvalidInputError
+from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.format.labels import At, check_tag
 from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.read.find import named
@@ -31,28 +31,47 @@ class Labelling(Handle):
         check_tag(name)
         set_name(self._backend, "tag", name, None)
 
-    def pin(self, at: At, by: str = "") -> None:
-        """Keep a state from being retired; one that was retired is kept from being collected.
+    def pin(self, at: At, by: str = "") -> str:
+        """Keep a state from being retired; one that was retired is brought back.
 
         Parameters
         ----------
         at
-            As for `restore`; a retired state is named by its node's id.
+            As for `restore`; or the step of a retired state, where no other has it.
         by
             Who pins: each holder's pin is taken away by itself.
 
+        Returns
+        -------
+        str
+            The node's id.
+
         Raises
         ------
+        NotFoundError
+            There is no such state, not even a retired one.
         ConflictError
             It is being collected: too late.
         """
         self._check_writable()
-        pin(self._backend, self._index, self._found(at), by)
+        node = self._found_or_retired(at)
+        pin(self._backend, self._index, node, by)
+        return node
 
     def unpin(self, at: At, by: str | None = None) -> int:
         """Take the pins of a state away (or only that of one holder); return how many there were."""
         self._check_writable()
         return unpin(self._backend, self._index, self._found(at), by)
+
+    def _found_or_retired(self, at: At) -> str:
+        try:
+            return self._found(at)
+        except NotFoundError:
+            graph = self._index.graph
+            retired = [name for name in graph.nodes.values() if name.step == at and name.node in graph.hidden]
+            if not retired:
+                raise
+            return max(retired, key=lambda name: name.order).node
 
     def _found(self, at: At) -> str:
         self._reader.listed()

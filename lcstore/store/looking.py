@@ -174,7 +174,8 @@ class Looking(Overview):
         started = time.perf_counter()
         found, state = find_whole(self._reader, self._of_run(at, run), lambda it: (it, it.tree()), on_corrupt)
         self._log_read("restored", found.name, started)
-        load_into(state, targets, updated=found.using(lambda it: it.node.layout.updated), assign=assign)
+        updated = found.using(lambda it: it.node.layout.updated)
+        load_into(state, targets, found.name, updated=updated, assign=assign)
         return rest_of(state, targets)
 
     def read(self, at: At, name: str | Name, sel: Any = (), *, run: Run = None, to: str = "saved") -> Any:
@@ -214,6 +215,9 @@ class Looking(Overview):
         to: str = "saved",
     ) -> Walk[Any]:
         """Return a walk that gives one tensor (or plain value) step after step, at about one edge each.
+
+        Values are those of `read`, with the errors of their saves: a layer that training set to zero comes
+        back as nearly zero for some saves. Compare norms from step to step, or save with ``exact=True``.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
-    from lcstore.maintain.collect import CollectReport
+    from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.retire import RetireReport
 

@@ -43,7 +43,7 @@ def open_store(
     fs: Any = None,
     path: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
-    policy: PolicyLike = "balanced",
+    policy: PolicyLike | None = None,
     threads: int | None = None,
     grace: float | str | None = None,
     durability: DurabilityLike | None = None,
@@ -69,7 +69,9 @@ def open_store(
     policy
         Quality of what is saved: ``"lossless"``, ``"high"``, ``"balanced"``, ``"small"``, a policy file
         (``"tuned.json"``, or a `pathlib.Path`), rules by name glob on top of ``balanced``
-        (``{"**/embed*": {"error": 0.5}}``), or a `Policy`.
+        (``{"**/embed*": {"error": 0.5}}``), or a `Policy`. If not given, it is that of the state that the
+        handle goes on from (`resume`), as far as records tell: rules have to be given again. It is
+        ``balanced`` for a run that begins.
     threads
         Threads to code with; one per core by default.
     grace
@@ -144,7 +146,7 @@ def open_store(
         durability = "none" if keeps_twice(backend) else "default"
     return Store(
         backend,
-        policy_from(policy),
+        None if policy is None else policy_from(policy),
         durability_from(durability),
         writable=mode != "r",
         made=None if exists else made,

@@ -21,7 +21,7 @@ from lcstore.errors import (
 )
 from lcstore.format.labels import Labels, check_labels, check_step
 from lcstore.format.policyfile import PolicyLike, policy_from
-from lcstore.format.records import StoreRecord
+from lcstore.format.records import NodeRecord, StoreRecord
 from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend
@@ -32,7 +32,8 @@ from lcstore.storage.survey import OnProgress
 from lcstore.store.company import Company
 from lcstore.store.handle import Handle
 from lcstore.store.saver import SaveFuture, Saver
-from lcstore.track.policy import Policy
+from lcstore.track.policy import PRESETS, Policy
+from lcstore.track.recorded import policy_of_numbers
 from lcstore.warned import warn
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Staged, stage
@@ -48,7 +49,7 @@ class Saving(Handle):
     def __init__(
         self,
         backend: Backend,
-        policy: Policy,
+        policy: Policy | None,
         durability: Durability,
         *,
         writable: bool,
@@ -62,16 +63,20 @@ class Saving(Handle):
             self._index,
             self._executor,
             self._requests,
-            policy=policy,
+            policy=policy or PRESETS["balanced"],
             durability=durability,
             made=made,
             grace=grace,
         )
+        #: Whether the policy is the caller's. Otherwise it becomes that of the state that is gone on from.
+        self._policy_is_given = policy is not None
         #: Whether the next save is to say (once) that names in the state and in the policy do not meet.
         self.looks_at_names = True
         #: Whether a save is to say (once) that its step is not above the one before.
         self.looks_at_steps = True
         self._looks_at_wrapping = self._looks_at_values = True
+        #: Whether what was resumed was taken for being the latest: a lower step is a counter's mistake then.
+        self._goes_on_from_latest = False
         self._company = Company(self.url, self._index)
         self._saver = Saver(self._executor, threads or default_threads())
 
@@ -84,6 +89,24 @@ class Saving(Handle):
     def policy(self, policy: PolicyLike) -> None:
         with self._alone():
             self._writer.change_policy(policy_from(policy))
+            self._policy_is_given = True
+
+    def _go_on_with_policy(self, record: NodeRecord) -> None:
+        """Save as the state of a record was saved, unless the caller has said how."""
+        found = policy_of_numbers(record.stats)
+        if self._policy_is_given or found is None:
+            return
+        policy, more = found
+        if more:
+            _log.warning(
+                "%s: step %d was saved under a policy with rules or bounds, which are not kept in a store: "
+                "give it again, open(..., policy=...)",
+                self.url,
+                record.step,
+            )
+        if policy != self.policy:
+            _log.info("%s: saves go on under the policy of step %d: %s", self.url, record.step, policy.name)
+        self._writer.change_policy(policy)
 
     def save(
         self,
@@ -147,7 +170,8 @@ class Saving(Handle):
         NotFiniteWarning
             Once for a handle: weights hold NaN or infinity.
         StepWarning
-            Once for a handle: the step is not above the one that it saved before.
+            Once for a handle: the step is not above the one that it saved before, or is below the one that it
+            resumed as the latest.
 
         Examples
         --------
@@ -314,18 +338,21 @@ class Saving(Handle):
         assert self._writer.head is not None
         self._company.saved(self._writer.head, anew=head is None)
         if own and head is not None and info.step <= head.step:
-            self._look_at_step(info.step, head.step)
+            self._look_at_step(info.step, head.step, "in the same run")
+        elif not own and head is not None and self._goes_on_from_latest and info.step < head.step:
+            self._look_at_step(info.step, head.step, "which was resumed as the latest")
         _log.info("%s: saved %s", self.url, info)
         return info
 
-    def _look_at_step(self, step: int, before: int) -> None:
+    def _look_at_step(self, step: int, before: int, how: str) -> None:
         """Warn once of a step that does not go on from the one before, as of a counter that began anew."""
         if self.looks_at_steps:
             self.looks_at_steps = False
             warn(
-                f"step {step} was saved after step {before}, in the same run; both are kept. 'latest' is the "
-                "state that was saved last, and a step that was saved twice is the later of the two. If a "
-                "counter begins anew with each epoch, count the steps of all epochs together",
+                f"step {step} was saved after step {before}, {how}; both are kept. 'latest' is the state "
+                "that was saved last, and a step that was saved twice is the later of the two. If a counter "
+                "begins anew with each epoch or process, count all steps together: a resumed loop begins "
+                "with store.step + 1. If it is meant so, resume that state by its step",
                 StepWarning,
             )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.layout.qualified import FIRST_PART
@@ -16,6 +16,7 @@ from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import Component
 from lcstore.storage.jobs import telling
 from lcstore.storage.survey import OnProgress
+from lcstore.store.hints import hinting, no_attribute
 from lcstore.store.looking import Looking
 from lcstore.store.saving import Saving
 from lcstore.store.upkeep import Upkeep
@@ -25,6 +26,7 @@ from lcstore.track.track import Track
 _log: Final = logging.getLogger("lcstore")
 
 
+@hinting("restore", "restore_into", "resume", "resume_into", "rewind", "rewind_into")
 class Store(Saving, Looking, Upkeep):
     """A store of training states. Made by `lcstore.open`.
 
@@ -45,6 +47,11 @@ class Store(Saving, Looking, Upkeep):
     ...     state = {"model": {"weight": weight}, "epoch": step // 10}
     ...     info = store.save(step, state, metrics={"loss": 30 - step})
     """
+
+    if not TYPE_CHECKING:  # a type checker is to know what there is not
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_attribute(self, name)
 
     def resume(
         self,
@@ -80,8 +87,11 @@ class Store(Saving, Looking, Upkeep):
         self._check_writable()
         with self._alone():
             self._writer.settle()
-            built = find_whole(self._reader, self._of_run(at, run), _rebuilt_track, "raise")
+            at = self._of_run(at, run)
+            built = find_whole(self._reader, at, _rebuilt_track, "raise")
+            self._goes_on_from_latest = at in (None, "latest")
             self._writer.stand_on(built.node.name, _track_of(built))
+            self._go_on_with_policy(built.node.record)
 
     def rewind(
         self,
@@ -113,6 +123,7 @@ class Store(Saving, Looking, Upkeep):
             state = self._go_on(at, targets, **how)
             head = self._writer.head
             assert head is not None
+            self._goes_on_from_latest = False
             graph = self._index.refresh(full=True)
             self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
             return state
@@ -141,10 +152,12 @@ class Store(Saving, Looking, Upkeep):
         track = _track_of(built)
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
-            load_into(state, targets, updated=node.layout.updated, assign=assign)
-        if at in (None, "latest"):
+            load_into(state, targets, node.name, updated=node.layout.updated, assign=assign)
+        self._goes_on_from_latest = at in (None, "latest")
+        if self._goes_on_from_latest:
             warn_of_later(self._reader, node.name)
         self._writer.stand_on(node.name, track)
+        self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
         return state
 

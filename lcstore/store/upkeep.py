@@ -9,7 +9,8 @@ from lcstore.check.findings import Level
 from lcstore.cluster.tasks import Client, check_seen_by_others
 from lcstore.format.labels import At
 from lcstore.format.markkeys import WHOLE_STATE
-from lcstore.maintain.collect import Collector, CollectReport
+from lcstore.maintain.collect import Collector
+from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
 from lcstore.maintain.wrongrun import retire_run
 from lcstore.storage.survey import OnProgress
@@ -34,7 +35,7 @@ class Upkeep(Soundness, Labelling):
 
         It is not listed or found any more, and the next `collect` deletes what only it needed. States that
         were saved on top of it are not harmed. Until it is collected, its node's id still finds it, and
-        `pin` brings it back.
+        `pin` brings it back, by its step too.
 
         Parameters
         ----------

@@ -37,7 +37,18 @@ _NEXT = {
     "storage": "lcstore doctor {url}",
     "unknown-outcome": "lcstore doctor {url}",
 }
+#: The same where a target has no room left.
+_NEXT_WHERE_FULL = "lcstore collect {url} --grace 0 --run-is-dead --apply, if its run has ended"
 _MOST_STORES = 5
+
+
+def _next(error: LcstoreError) -> str:
+    """Return the usual command after an error; nothing where there is none."""
+    from lcstore.storage.patient import no_room
+
+    if isinstance(error, StorageError) and no_room(error):
+        return _NEXT_WHERE_FULL
+    return _NEXT.get(error.kind, "")
 
 
 class Answer:
@@ -87,12 +98,15 @@ class Answer:
         with store:
             yield store
 
-    def whole(self, command: str | None = None) -> None:
-        """Refuse a URL that names a state of a store, for what is done to all of it; `command` may be run."""
+    def whole(self, instead: str) -> None:
+        """Refuse a URL that names a state, for what is done to a whole store.
+
+        `instead` is what may be run in its place, where ``{store}`` and ``{state}`` stand for the two.
+        """
         names_a_state = self._names_a_state()
         if names_a_state:
-            if command is not None:
-                self.next = f"lcstore {command} {shlex.quote(self.url.rpartition('@')[0])}"
+            store = shlex.quote(self.url.rpartition("@")[0])
+            self.next = instead.format(store=store, state=self.quoted)
             raise InvalidInputError(f"{self.url}: {names_a_state}")
 
     def _names_a_state(self) -> str:
@@ -154,7 +168,7 @@ class Answer:
 
     def fail(self, error: LcstoreError) -> None:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
-        step = self.next if self.next is not None else _NEXT.get(error.kind, "")
+        step = self.next if self.next is not None else _next(error)
         if error.message == STRAY:  # it says all there is to do, and no command can
             step = ""
         step = step.replace("{url}", self.quoted)
@@ -241,7 +255,7 @@ def answering(
     """Yield the `Answer` of a command.
 
     An `LcstoreError` becomes one line and exit status 1. A warning becomes one line: a line of this program
-    would say nothing to the user. So does a hint of the log.
+    would say nothing to the user. So does a hint of the log, and Ctrl-C, with exit status 130.
     """
     answer = Answer(url, as_json, storage_options(options, pairs))
     with warnings.catch_warnings(), _hints(answer):
@@ -254,3 +268,6 @@ def answering(
                 raise
             answer.fail(known)
             raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            answer.note("Interrupted. What was stored is not lost: the same command goes on, or begins anew.")
+            raise typer.Exit(130) from None

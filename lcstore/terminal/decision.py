@@ -39,7 +39,7 @@ def decided(
         yield f"Nothing was changed. To do it: {command} --apply"
     elif report.retired:
         yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
-        yield "To bring a state back before that: lcstore pin URL@NODE"
+        yield f"To bring a state back before that: lcstore pin {url}@STEP"
 
 
 def counts(report: RetireReport, of: str = "") -> str:

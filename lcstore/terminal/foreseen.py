@@ -34,7 +34,10 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
         shown.row("once collected, not compacted, about", size(found.bytes_without))
     yield shown
     if found.bytes_collected > found.bytes_now:
-        yield "More than now, for edges that keep restores short, and anchors that bound what damage costs."
+        yield (
+            "A compaction would add more than it frees: edges that keep restores short, and anchors that "
+            "bound what damage costs."
+        )
         if found.bytes_without < found.bytes_now:
             yield "`lcstore retain` and `lcstore collect` without `lcstore compact` leave less than now."
     elif found.bytes_compacted > found.bytes_now:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, LcstoreError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Buffer, Names, as_view
+from lcstore.storage.backend import Backend, Names, as_view
 
 FaultKind: TypeAlias = Literal[
     "crash_before",
@@ -157,7 +158,8 @@ class FaultBackend:
         if fault is not None and fault.kind == "enospc":
             self._full = True
         if self._full:
-            raise StorageError(f"could not write: {os.strerror(errno.ENOSPC)}", key=key)
+            full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise StorageError(f"could not write: {full.strerror}", key=key) from full
         if fault is not None and fault.kind == "torn":
             self.inner.put(key, view[: self._random(operation).randrange(view.nbytes or 1)])
             self._die(operation)

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
 from lcstore.codec.pieces import Pieces
-from lcstore.codec.tables import TableCache
+from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
@@ -25,6 +25,9 @@ from lcstore.layout.poolmap import Piece, PoolMap
 from lcstore.layout.specs import ALIGN
 from lcstore.track.decide import Asked, Decision
 from lcstore.track.fusedpass import Advance, Scratch
+
+#: Elements that are rounded, and then digested, at a time.
+_IN_CACHE: Final = 1 << 16
 
 #: How to move the track back, one chunk after another. A job says how before it moves anything.
 Journal: TypeAlias = list[Callable[[], None]]
@@ -147,11 +150,11 @@ class Coder:
         for piece in pieces:
             if self.decided.columns.op[piece.tensor] != EXACT or spec.role != "weights":
                 continue  # its exact value is stored besides what readers get
-            part = self._place(piece, pool, low, journal)
-            if self._set_grid(piece, part):
-                digests.append((piece.tensor, self._digest(piece.tensor, part, piece.first)))
-            else:
+            found = self._set_grid(piece, self._place(piece, pool, low, journal))
+            if found is None:
                 off_grid.add(piece.tensor)
+            else:
+                digests += found
         return Coded(stored, digests, off_grid)
 
     def _part(self, piece: Piece) -> Array:
@@ -182,10 +185,19 @@ class Coder:
     def _digest(self, tensor: int, values: Array, first: int) -> np.uint64:
         return digest_of(self.asked.layout.tensors[tensor], values, first)
 
-    def _set_grid(self, piece: Piece, out: Array) -> bool:
-        """Set the track of a piece to its exact value, rounded; return whether that fits its grid."""
+    def _set_grid(self, piece: Piece, out: Array) -> list[tuple[int, np.uint64]] | None:
+        """Set the track of a piece to its exact value, rounded; return its digest in parts.
+
+        None where it does not fit its grid. What was rounded is still in cache when its digest is taken.
+        """
         unit, spec = int(self.decided.columns.grid[piece.tensor]), self.asked.layout.tensors[piece.tensor]
-        return grid.to_grid(self._part(piece), unit, out, spec.dtype)
+        values, digests = self._part(piece), []
+        for low in range(0, piece.size, _IN_CACHE):
+            here = slice(low, low + _IN_CACHE)
+            if not grid.to_grid(values[here], unit, out[here], spec.dtype):
+                return None
+            digests.append((piece.tensor, digest_of(spec, out[here], piece.first + low)))
+        return digests
 
     def _place(self, piece: Piece, pool: str, low: int, journal: Journal) -> Array:
         """Return the piece's place in the pool, to be overwritten; the way back keeps what was there."""

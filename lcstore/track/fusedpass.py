@@ -9,7 +9,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.scales import step_sizes_of
-from lcstore.codec.tables import TableCache
+from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.digests import digest_of, first_position
 from lcstore.edges.frames import apply_delta, frame_of_levels

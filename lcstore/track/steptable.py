@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec import format as f
+from lcstore.coders import format as f
 from lcstore.layout.specs import ALIGN
 from lcstore.track.stepsizes import StepSize
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.tables import TableCache
+from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.columns import Columns
 from lcstore.layout.layout import Layout

@@ -9,14 +9,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.decode import Room
 from lcstore.durability import Durability
+from lcstore.edges.blocks import Step
 from lcstore.edges.columns import SET, SET_GRID, Columns
-from lcstore.edges.edge import Edge, Span
+from lcstore.edges.edge import Edge
 from lcstore.edges.merge import Merger
 from lcstore.format.records import EdgeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import Piece, within
 from lcstore.storage.backend import Backend
 from lcstore.track.track import Track
 from lcstore.write.shortcut import ShortcutWrite
@@ -28,13 +30,16 @@ class HeldEdge(Edge):
 
     pools: Mapping[str, Array] = field(default_factory=dict)
 
-    def fill(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Array, span: Span) -> None:
-        """Fill pieces of a chunk."""
+    def setter(self, pool: str, chunk: int, pieces: Sequence[Piece], room: Room) -> Step:
+        """Return the step that fills pieces of a chunk."""
         size = self.layout.pools[pool].chunk
         held = self.pools[pool][chunk * size : (chunk + 1) * size]
-        for piece in pieces:
-            here = slice(piece.at, piece.at + piece.size)
-            out[here] = held[here]
+
+        def run(low: int, out: Array) -> None:
+            for piece in within(pieces, low, low + out.size):
+                out[piece.at - low : piece.at - low + piece.size] = held[piece.at : piece.at + piece.size]
+
+        return Step(run, 0)
 
     @classmethod
     def of(cls, layout: Layout, columns: Columns, pools: Mapping[str, Array]) -> HeldEdge:

@@ -21,6 +21,7 @@ from lcstore.state.names import Name
 from lcstore.state.tree import FlatState
 from lcstore.storage.backend import Backend
 from lcstore.track.policy import Policy
+from lcstore.track.recorded import numbers_of
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries
 from lcstore.write.paritywrite import covered_roles
@@ -145,6 +146,7 @@ class EdgeWrite:
             "bytes_raw": self.staged.nbytes,
             "tensors": len(self.staged.arrays),
             "exact": int(self.staged.exact or self._comes_back_exactly()),
+            **numbers_of(self._quality.policy),
         }
         self.stats |= {"error": float(error)} if np.isfinite(error) else {}
         self.stats |= {"row_error": self.worst[0]} if self.worst is not None else {}

@@ -82,7 +82,7 @@ class Guard:
             hurt = any(self.index.graph.is_condemned(ref) for ref in path)
             if hurt or Since.along(path).is_due(self.durability):
                 record, nbytes = add_anchor(self.backend, self.executor, track, head.node, self.durability)
-                info = replace(info, bytes_stored=info.bytes_stored + nbytes)
+                info = replace(info, bytes_stored=info.bytes_stored + nbytes, bytes_beside=nbytes)
                 outcome = f"no anchor could be added to step {info.step}, the next save tries again"
                 if record is not None:
                     self.index.add_edge(record)

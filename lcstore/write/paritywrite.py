@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import Final, NamedTuple, get_args
 
+from lcstore.arrays import Buffer
 from lcstore.durability import Parity
 from lcstore.format import keys
 from lcstore.format.parity import COVERED, Xor
@@ -23,7 +24,7 @@ class Made(NamedTuple):
     pool: str
     op: keys.Op
     number: int
-    data: bytes
+    data: Buffer
 
 
 class _Array:
@@ -51,7 +52,7 @@ class ParityWrite:
         self._arrays: dict[tuple[str, keys.Op], _Array] = {}
         self._lock = Lock()
 
-    def add(self, pool: str, op: keys.Op, chunk: int, data: bytes) -> Made | None:
+    def add(self, pool: str, op: keys.Op, chunk: int, data: Buffer) -> Made | None:
         """Take a chunk in; return the parity that it completes."""
         if not is_covered(self.which, pool, op):
             return None

@@ -29,23 +29,26 @@ class SaveInfo:
         Bytes of the state's tensors in memory.
     bytes_stored
         Bytes of everything that was written for it: chunks, metadata, its record, a new layout, parity,
-        second copies. An anchor that the save added beside the state is counted too. (`StepInfo` leaves it
-        out, as it is an edge of its own.) Marks such as tags are not counted.
+        second copies, and `bytes_beside`. Marks such as tags are not counted.
     objects
         Objects written.
     error
-        Tracking error of the weights in checkpoint intervals, estimated on samples. None for an anchor.
+        How far the weights that come back are off, in checkpoint intervals, estimated on samples. None for an
+        anchor, and for an exact state.
     lag
-        The part of `error` along the last update, estimated on samples. None for an anchor.
+        The part of the track's error along the last update, estimated on samples. None for an anchor.
     seconds
         Wall time by phase. ``flatten``: naming the tensors. ``code``: coding them, while chunks go out.
         ``commit``: the last chunks, the record, and the look around. ``total``: all of it.
     bytes_protection
         Of `bytes_stored`: parity, and second copies of what is read first.
+    bytes_beside
+        Of `bytes_stored`: an anchor that the save added beside the state. `StepInfo` and `lcstore ls` leave
+        it out, as it is an edge of its own.
     row_error, row_error_at
         The largest relative error ``|u - u~| / |u|`` of a row of weights, and the name of its tensor. A save
-        looks at a part of the rows only; see ``docs/rows.md``. None for an anchor, where nothing moved, and
-        where the policy has no `row_error`.
+        looks at a part of the rows only; see ``docs/rows.md``. None for an anchor and an exact state, where
+        nothing moved, and where the policy has no `row_error`.
     """
 
     step: int
@@ -62,15 +65,18 @@ class SaveInfo:
     row_error: float | None = None
     row_error_at: str | None = None
     bytes_protection: int = 0
+    bytes_beside: int = 0
 
     def __str__(self) -> str:
         """Return one line for a log."""
         if self.kind == "skipped":
             return f"nothing for step {self.step}: it has hardly moved since node {self.node}"
         error = "" if self.error is None else f", error {self.error:.2f}"
+        own = self.bytes_stored - self.bytes_beside
+        beside = f", and an anchor beside it, {self.bytes_beside:,} bytes" if self.bytes_beside else ""
         return (
-            f"step {self.step}, node {self.node}: {self.kind}, {self.bytes_stored:,} bytes for "
-            f"{self.bytes_raw:,} ({self.ratio:.1f}x{error}), in {self.seconds['total']:.2f} s"
+            f"step {self.step}, node {self.node}: {self.kind}, {own:,} bytes for {self.bytes_raw:,} "
+            f"({self.bytes_raw / max(own, 1):.1f}x{error}){beside}, in {self.seconds['total']:.2f} s"
         )
 
     @property
@@ -92,17 +98,18 @@ def phases(started: float, flattened: float, coded: float, ended: float) -> dict
 def saved(commit: Commit, seconds: dict[str, float]) -> SaveInfo:
     """Return what is said of a save."""
     record, write = commit.record, commit.write
-    worst = write.worst
+    exact = bool(record.stats["exact"])
+    worst = None if exact else write.worst
     return SaveInfo(
         step=record.step,
         node=commit.name.node,
         base=None if write.base is None else write.base.node,
         kind="anchor" if write.base is None else "delta",
-        exact=bool(record.stats["exact"]),
+        exact=exact,
         bytes_raw=int(record.stats["bytes_raw"]),
         bytes_stored=write.written.nbytes,
         objects=write.written.objects,
-        error=record.stats.get("error"),
+        error=None if exact else record.stats.get("error"),
         lag=float(write.lag) if math.isfinite(write.lag) else None,
         seconds=seconds,
         row_error=None if worst is None else worst[0],

@@ -55,8 +55,8 @@ class Unrecognised:
     def __str__(self) -> str:
         shown = ", ".join(map(repr, self.paths[:_SHOWN])) + (", ..." if len(self.paths) > _SHOWN else "")
         said = (
-            f"{self.nbytes / 1e6:,.1f} MB of this state ({self.share:.0%}) are spent exactly, on plain "
-            f"floats, as nothing says that they are weights or moments: {shown}. "
+            f"{self.nbytes / 1e6:,.1f} MB of this state ({self.share:.0%}) are kept bit for bit, and so "
+            f"hardly shrink, since nothing says that these are weights or moments: {shown}. "
         )
         if not self.rules:
             return said + (

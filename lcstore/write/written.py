@@ -6,6 +6,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from threading import Lock
 
+from lcstore.arrays import Buffer
 from lcstore.durability import NAMED, Durability
 from lcstore.edges.columns import EXACT
 from lcstore.edges.frames import Chunk
@@ -71,7 +72,7 @@ class Written:
         """Return what the record tells of bytes that it does not name; asked when it alone is to come."""
         return {"bytes_besides": self.extra, "record_copies": int(self.durability.copies)}
 
-    def put(self, key: str, data: bytes, pool: str | None = None, op: keys.Op | None = None) -> ObjectRef:
+    def put(self, key: str, data: Buffer, pool: str | None = None, op: keys.Op | None = None) -> ObjectRef:
         """Write an object, or begin to, and remember it."""
         self._put(key, data)
         ref = ObjectRef.of(key, data)
@@ -117,7 +118,7 @@ class Written:
         """Write a mark of the node to come: no part of the state's bytes, as more may be set later."""
         self._put(key, data)
 
-    def _put(self, key: str, data: bytes) -> None:
+    def _put(self, key: str, data: Buffer) -> None:
         self._begun.append(key)
         if self._wave is None:
             put_object(self.backend, key, data)

@@ -334,15 +334,16 @@ def test_warm_compiles_what_a_run_needs(monkeypatch):
 def test_whoever_waits_for_kernels_is_told_once_that_they_are_compiled(caplog, monkeypatch):
     class Empty:
         _cache_file = type("File", (), {})()
+        _py_func = len
 
         def load_overload(self, *_):
             return None
 
     monkeypatch.setattr(jit._TolerantCache, "told", False)
     for _ in range(2):
-        assert jit._TolerantCache(Empty()).load_overload("signature", None) is None
+        assert jit._TolerantCache(Empty()).load_overload((), None) is None
     assert [record.message for record in caplog.records if "lcstore warm" in record.message] == [
-        "kernels are compiled, which takes some seconds and is kept for later processes: "
+        "kernels are compiled, which takes up to a minute and is kept for later processes: "
         "`lcstore warm` does it beforehand"
     ]
 
@@ -469,7 +470,11 @@ def test_help_imports_nothing_heavy():
 
 
 def test_commands_that_people_look_for_are_answered():
-    hints = {"restore": "open(URL).restore(STEP)", "delete": "lcstore rm URL", "history": "history(NAME)"}
+    hints = {
+        "restore": "open(URL).restore(STEP)", "delete": "lcstore rm URL", "history": "history(NAME)",
+        "gc": "lcstore collect", "prune": "lcstore retain", "info": "lcstore show", "mv": "lcstore cp",
+        "undo": "lcstore retire", "log": "lcstore ls",
+    }  # fmt: skip
     for wanted, said in hints.items():
         result = call(wanted, "runs/gpt")
         assert result.exit_code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import fsspec
@@ -35,7 +36,8 @@ def save(url: str, count: int = 2) -> None:
     with lcstore.open(url, threads=1) as store:
         for step in range(0, 10 * count, 10):
             rng = np.random.default_rng(step)
-            store.save(step, {"model": {"w.weight": rng.standard_normal((64, 64)).astype(np.float32)}})
+            weight = rng.standard_normal((64, 64)).astype(np.float32)
+            store.save(step, {"model": {"w.weight": weight}}, metrics={"loss": 10 - count - step / 100})
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +59,17 @@ def test_the_stores_below_a_folder_are_listed(runs):
     found = {one["url"].removeprefix(f"{runs}/"): (one["steps"], one["latest_step"]) for one in told}
     assert found == {"gpt": (1, 0), "sweep/lr1": (2, 10), "sweep/deep/lr2": (3, 20)}
     assert all(one["bytes_weights"] > 0 for one in told)
+    assert [one["metrics"] for one in told if one["url"].endswith("/gpt")] == [{"loss": 9}]
     shown = call("ls", f"{runs}/").stdout
     assert "3 stores below" in shown
-    assert "weights alone" in shown
+    for name, loss in (("gpt", "loss 9"), ("sweep/lr1", "loss 7.9"), ("sweep/deep/lr2", "loss 6.8")):
+        assert re.search(rf"{runs}/{name} +\d+ +\d+ +{loss}$", shown, re.MULTILINE)
     assert f"{runs}/sweep/lr1" in shown
     assert "1 store below" in call("ls", f"{runs}/sweep/deep").stdout
+
+
+def test_stores_are_listed_fast_by_names_alone(runs):
+    assert "loss" not in call("ls", runs, "--fast").stdout
 
 
 def test_bytes_that_names_do_not_tell_are_not_shown_as_none_at_all(tmp_path):

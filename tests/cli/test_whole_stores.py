@@ -107,11 +107,17 @@ def test_rm_takes_the_folder_along_where_nothing_is_left(url, tmp_path):
 
 def test_a_state_is_no_whole_store(url, tmp_path):
     before = contents(url)
-    for arguments in (("cp", f"{url}@20", str(tmp_path / "copy")), ("rm", f"{url}@20", "--apply")):
+    for arguments in (
+        ("export", "cp", f"{url}@20", str(tmp_path / "copy")),
+        ("retire", "rm", f"{url}@20", "--apply"),
+        ("untag", "untag", f"{url}@20", "good"),
+    ):
+        meant, *arguments = arguments
         result = call(*arguments)
         assert result.exit_code == 1
         assert "it names a state" in result.stderr
-        assert "lcstore show" in result.stderr
+        named = url if meant == "untag" else f"{url}@20"
+        assert f"Next: lcstore {meant} {shlex.quote(named)}" in result.stderr
     result = call("cp", url, str(tmp_path / "copy@3"))
     assert result.exit_code == 2
     assert not (tmp_path / "copy@3").exists()

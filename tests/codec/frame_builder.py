@@ -9,9 +9,9 @@ import google_crc32c
 import numpy as np
 
 from lcstore.codec import LCCodec, factored
-from lcstore.codec import format as f
 from lcstore.codec.factored import Part
 from lcstore.codec.pieces import Pieces
+from lcstore.coders import format as f
 
 _FIXED = "<QBBBBBBBBBBH"
 

@@ -7,8 +7,8 @@ import struct
 import numpy as np
 from frame_builder import matrices, matrix, nibbles, one_code, samples, take_apart
 
-from lcstore.codec import format as f
-from lcstore.codec.tables import CodeTable
+from lcstore.coders import format as f
+from lcstore.coders.tables import CodeTable
 
 SAMPLES = samples()
 PACK, RUNS, WIDE = (take_apart(SAMPLES[name]) for name in ("escapes", "runs", "wide"))

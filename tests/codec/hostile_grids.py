@@ -8,7 +8,7 @@ import numpy as np
 from frame_builder import samples, take_apart
 
 from lcstore.codec import LCCodec
-from lcstore.codec import format as f
+from lcstore.coders import format as f
 
 SAMPLES = samples()
 #: 10 by 30 values, two of which are special; differences, and interpolated.

@@ -11,9 +11,9 @@ from frame_builder import nibbles
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.codec.entropy import count_pairs
 from lcstore.codec.scales import pack_scales, unpack_scales
-from lcstore.codec.tables import CodeTable, TableCache
+from lcstore.coders.entropy import count_pairs
+from lcstore.coders.tables import CodeTable, TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels.huffman import histogram
 from lcstore.kernels.pack import pack

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.codec import LCCodec
-from lcstore.codec import format as f
-from lcstore.codec.entropy import encode_any
+from lcstore.coders import format as f
+from lcstore.coders.entropy import encode_any
 
 SIZE = 1 << 20
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.codec import LCCodec
-from lcstore.codec import format as f
 from lcstore.codec.factored import Part
 from lcstore.codec.frame import parse_frame
-from lcstore.codec.tables import TableCache
 from lcstore.codec.values import decode_values
+from lcstore.coders import format as f
+from lcstore.coders.tables import TableCache
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float32), np.dtype(np.float64), BFLOAT16]

@@ -12,11 +12,11 @@ from frame_builder import encode_factored, take_apart
 
 from lcstore import limits
 from lcstore.codec import LCCodec
-from lcstore.codec import format as f
 from lcstore.codec.factored import Part
 from lcstore.codec.predicted import encode_predicted
 from lcstore.codec.predictors import Predictor
 from lcstore.codec.stepsize import StepSize
+from lcstore.coders import format as f
 from lcstore.kernels import bits, factored
 
 DOC = Path(__file__).parents[2] / "docs" / "format" / "frame.md"

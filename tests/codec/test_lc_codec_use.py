@@ -197,3 +197,43 @@ def test_configuration_and_pickle_round_trip(settings):
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(InvalidInputError):
         LCCodec(**settings)
+
+
+@pytest.mark.parametrize(
+    "codec",
+    [
+        LCCodec("lossless"),
+        LCCodec(step_size=0.25),
+        LCCodec(bits=16),
+        LCCodec(max_error=0.01),
+        LCCodec("log"),
+        LCCodec("exponent"),
+        LCCodec(step_size=1e9),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_values_are_decoded_into_memory_of_any_kind(codec, dtype):
+    values = np.abs(np.random.default_rng(0).standard_normal((70, 1000))).cumsum(axis=1).astype(dtype)
+    frame = codec.encode(values)
+    wanted = codec.decode(frame)
+    rows = np.full(values.shape, 7, dtype)
+    columns = np.full(values.shape, 7, dtype, order="F")
+    loose, odd = bytearray(values.nbytes), bytearray(values.nbytes + 1)
+    every = np.full((2 * values.size,), 7, dtype)[::2]
+    for out in (rows, columns, loose, memoryview(odd)[1:], every):
+        codec.decode(frame, out=out)
+    np.testing.assert_array_equal(rows.reshape(-1), wanted)
+    np.testing.assert_array_equal(columns.reshape(-1, order="F"), wanted)
+    np.testing.assert_array_equal(every, wanted)
+    assert bytes(loose) == bytes(odd[1:]) == wanted.tobytes()
+
+
+def test_nothing_of_a_damaged_frame_goes_into_memory_that_is_given():
+    codec = LCCodec("lossless")
+    frame = bytearray(codec.encode(np.random.default_rng(0).standard_normal(5000)))
+    frame[-1] ^= 1
+    out = np.full(5000, 7.0)
+    with pytest.raises(CorruptionError):
+        codec.decode(bytes(frame), out=out)
+    assert (out == 7).all()

@@ -134,13 +134,20 @@ def test_digest_tells_positions_apart():
 
 
 @given(
-    st.sampled_from([np.uint16, np.uint32, np.uint64]).flatmap(lambda t: npst.arrays(t, st.integers(0, 40))),
+    st.sampled_from([np.uint8, np.uint16, np.uint32, np.uint64]).flatmap(
+        lambda t: npst.arrays(t, st.integers(0, 40) | st.integers(4090, 4100), elements=st.integers(0, 255))
+    ),
     st.sampled_from([0, 1]),
+    st.integers(0, 9),
 )
-def test_layoutes_are_their_twin_and_come_back(words, turn):
-    split = np.full((words.itemsize, words.size), 0xAA, np.uint8)
-    planes.split_planes(words, turn, split)
+def test_planes_are_their_twin_and_come_back(words, turn, apart):
+    words *= words.dtype.type(0x9E3779B97F4A7C15 % (1 << 8 * words.itemsize))  # all bytes of some
+    room = np.full((words.itemsize, words.size + apart), 0xAA, np.uint8)
+    places = np.arange(words.itemsize) * (words.size + apart)
+    planes.split_planes(words, turn, room.reshape(-1), places)
+    split = room[:, : words.size].copy()
     np.testing.assert_array_equal(split, twins.split_planes(words, turn))
+    assert (room[:, words.size :] == 0xAA).all()
     joined = np.full(words.size, 0xAA, words.dtype)
     for index in range(words.itemsize):
         planes.join_plane(split[index], index, joined)

@@ -64,6 +64,9 @@ def test_pack_is_its_twin(levels, packing):
     symbols = np.full(-(-len(levels) // per), 99, np.uint8)
     pack.pack(np.array(levels, np.int8), bits, per, symbols)
     np.testing.assert_array_equal(symbols, twins.pack(levels, bits, per))
+    counts = np.ones(256, np.int64)
+    pack.count_symbols(np.array(levels, np.int8), bits, per, counts)
+    np.testing.assert_array_equal(counts - 1, np.bincount(symbols, minlength=256))
 
 
 @given(st.integers(0, 200_000), st.integers(-128, 127), st.integers(0, 200_000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 import twins
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
+from lcstore.edges.grid import largest
 from lcstore.kernels import advance as fused
 from lcstore.kernels import grid
 from lcstore.kernels.digest import digest
@@ -176,15 +178,25 @@ def test_bfloat16_ties_go_to_even_and_the_largest_overflow():
     assert out.tolist() == [0x7F80] * 3
 
 
+def test_the_largest_bfloat16_is_found_among_bits():
+    values = np.array([0.5, -3.0, 1.0], ml_dtypes.bfloat16)
+    assert largest(values, "bfloat16") == 3.0
+    for special in (np.nan, -np.nan, np.inf, -np.inf):
+        values[1] = special
+        assert largest(values, "bfloat16") == np.inf
+
+
 @given(
-    st.sampled_from([np.float32, np.float64]).flatmap(
+    st.sampled_from([np.float16, np.float32, np.float64]).flatmap(
         lambda t: npst.arrays(t, st.integers(0, 30), elements=st.floats(width=8 * np.dtype(t).itemsize))
     )
 )
-def test_magnitude_is_its_twin(values):
-    out = np.zeros(1)
-    grid.magnitude(values, out)
-    assert out[0] == twins.magnitude(values)
+def test_largest_pattern_is_its_twin_and_that_of_the_largest_magnitude(values):
+    patterns = values.view(f"u{values.itemsize}")
+    out = np.ones(1, patterns.dtype)
+    grid.largest_pattern(patterns, (1 << (8 * values.itemsize - 1)) - 1, out)
+    assert out[0] == (np.abs(values).view(patterns.dtype)).max(initial=0)
+    assert largest(values, values.dtype.name) == twins.magnitude(values)
 
 
 @given(

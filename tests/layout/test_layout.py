@@ -21,6 +21,7 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.layout.layout import Layout, make_layout
+from lcstore.layout.poolmap import Piece, within
 from lcstore.layout.shards import Shard
 from lcstore.layout.specs import ALIGN, PLAIN_ALIGN, chunk_elements
 from lcstore.limits import MAX_POOL_ELEMENTS
@@ -418,3 +419,19 @@ def test_thousands_of_tensors_are_quick():
     assert Layout.from_json(value) == layout
     # Measured at some 25 ms together; the bound only catches something quadratic.
     assert time.process_time() - start < 1.0
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 9), st.integers(0, 5)), max_size=12),
+    st.integers(0, 80),
+    st.integers(0, 40),
+)
+def test_pieces_within_are_what_each_element_says(shapes, low, size):
+    pieces, at = [], 0
+    for tensor, (gap, count, first) in enumerate(shapes):
+        pieces.append(Piece(tensor, first, at + gap, count))
+        at += gap + count
+    high = low + size
+    found = {p.at + i: (p.tensor, p.first + i) for p in within(pieces, low, high) for i in range(p.size)}
+    every = {p.at + i: (p.tensor, p.first + i) for p in pieces for i in range(p.size)}
+    assert found == {place: what for place, what in every.items() if low <= place < high}

@@ -62,7 +62,7 @@ def test_arguments_in_another_order(store):
         with pytest.raises(InvalidInputError, match=r"given as int.*before them: \(100, {'model': ...}\)"):
             load(target, 100)
     store.save(200, STATE | {"optim": {"step": 1}, "rng": np.arange(3)})
-    with pytest.raises(InvalidInputError, match=r"under 'optimizer' \(is 'optim' meant\?\): .* 'rng'$"):
+    with pytest.raises(InvalidInputError, match=r"under 'optimizer' \(is 'optim' meant\?\): .* 'rng'\. It"):
         store.restore_into(200, target | {"optimizer": {"step": np.zeros(1)}})
     with pytest.raises(InvalidInputError, match=r"not a dict; to load into objects: restore_into\("):
         store.restore(target)
@@ -110,3 +110,34 @@ def test_the_folder_of_all_runs_is_no_store(tmp_path):
 def test_arguments_of_other_managers(name, meant):
     with pytest.raises(TypeError, match=f"takes no argument '{name}'; it takes {meant}"):
         lcstore.CheckpointManager(MemoryBackend.fresh(), **{name: 10})
+
+
+@pytest.mark.parametrize("wrong", ["device", "map_location"])
+@pytest.mark.parametrize("method", ["restore", "resume", "restore_into", "resume_into"])
+def test_a_device_is_told_where_it_goes(store, method, wrong):
+    with pytest.raises(TypeError, match=rf"^Store.{method}\(\) got .*'{wrong}'; `to=` .* .to\(device\)$"):
+        getattr(store, method)(100, **{"targets": {}} if "into" in method else {}, **{wrong: "cuda"})
+
+
+@pytest.mark.parametrize("method", ["restore_into", "resume_into", "rewind_into"])
+def test_targets_alone_are_told_that_the_state_comes_first(store, method):
+    with pytest.raises(TypeError, match=rf"'targets'; the state comes first.*: {method}\(None, {{'model': m"):
+        getattr(store, method)({"model": np.zeros(3)})
+
+
+def test_what_other_tools_call_the_same_is_told():
+    store = lcstore.open(MemoryBackend.fresh())
+    for name, instead in (
+        ("delete", "retire"), ("load", "restore"), ("get", "restore"), ("export", "lcstore.export"),
+        ("metrics", r"s\.metrics\) for"), ("open", "lcstore.open"), ("gc", "collect"),
+    ):  # fmt: skip
+        with pytest.raises(AttributeError, match=rf"'Store' .* no attribute '{name}'; instead: .*{instead}"):
+            getattr(store, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'stpes'$"):
+        store.stpes  # noqa: B018
+    assert not hasattr(store, "load_state_dict")
+
+
+def test_a_report_is_written_of_an_open_store(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"open store, not 'runs/a': lcstore.open"):
+        lcstore.write_report("runs/a", tmp_path / "page.html")

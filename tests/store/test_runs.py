@@ -323,6 +323,40 @@ def test_a_step_that_is_not_above_the_one_before_is_told_of_once():
             assert store.save(5, state(5)).step == 5
 
 
+@pytest.mark.parametrize("save", [lcstore.Store.save, lambda *what: lcstore.Store.save_async(*what).result()])
+def test_a_counter_that_begins_anew_in_a_new_process_is_told_of(save):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        store.save(35, state(1))
+    with lcstore.open(backend) as store:
+        store.resume()
+        with pytest.warns(lcstore.StepWarning, match=r"step 0 was saved after step 35, which was resumed"):
+            save(store, 0, state(2))
+
+
+@pytest.mark.parametrize(
+    "begin", [lambda s: s.resume(35), lambda s: s.rewind(35), lambda s: s.go_on_from(35), lambda s: None]
+)
+def test_a_lower_step_is_meant_after_a_rewind_or_where_the_state_was_named(begin):
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        store.save(35, state(1))
+    with lcstore.open(backend) as store, warnings.catch_warnings():
+        warnings.simplefilter("error", lcstore.StepWarning)
+        begin(store)
+        store.save(0, state(2))
+
+
+def test_the_end_of_a_loop_may_be_saved_again_by_the_process_that_resumed_it():
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend) as store:
+        store.save(35, state(1))
+    with lcstore.open(backend) as store, warnings.catch_warnings():
+        warnings.simplefilter("error", lcstore.StepWarning)
+        store.resume()
+        store.save(35, state(2), tags=["final"])
+
+
 def test_weights_that_are_not_finite_are_told_of_once():
     weight = np.ones((64, 64), np.float32)
     with lcstore.open(MemoryBackend.fresh()) as store:

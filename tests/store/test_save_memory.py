@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 
 import lcstore
-from lcstore.codec import momentary
+from lcstore.coders import momentary
 from lcstore.storage.memory import MemoryBackend
 
 MIB = 1 << 20

@@ -399,15 +399,15 @@ def test_one_tensor_that_is_not_as_committed_says_nothing_of_its_neighbours(run:
     with lcstore.open(MemoryBackend.fresh(), threads=1) as store:
         for step in range(2):
             store.save(step, run.step())
-        real, names = Composer._prove, store[1].names("model")
+        real, names = Composer._check_digest, store[1].names("model")
 
-        def prove(self: Composer, tensor: int, track: Any) -> None:
+        def check(self: Composer, tensor: int, found: Any) -> None:
             if "fc1.weight" in self.layout.tensors[tensor].name:
                 raise CorruptionError("the digest is another")
-            real(self, tensor, track)
+            real(self, tensor, found)
 
         given: dict[str, Any] = {}
-        with patch.object(Composer, "_prove", prove), pytest.raises(CorruptionError, match="digest"):
+        with patch.object(Composer, "_check_digest", check), pytest.raises(CorruptionError, match="digest"):
             given.update(store[1].stream("model"))
         assert [*given] == names[: names.index("model/fc1.weight")] != []
 

@@ -37,7 +37,7 @@ def test_the_wrong_run_goes_with_its_latest_state():
     backend, nodes = two_loops()
     with lcstore.open(backend) as store:
         run_id = store.info(nodes[-1]).run_id
-        with pytest.raises(InvalidInputError, match=rf"latest state of run 2.* --run {run_id}`"):
+        with pytest.raises(InvalidInputError, match=rf"latest state of run 2.* --run {run_id} --after 20 "):
             store.retire(30)
         report = store.retire_run(run_id, run_is_dead=True, dry_run=True)
         assert {one.node for one in report.retired} == set(nodes)

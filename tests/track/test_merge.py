@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore import CorruptionError, UnsupportedFormatError
+from lcstore.codec.pieces import Pieces
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID, Columns
 from lcstore.edges.merge import bytes_per_job
 from lcstore.layout.specs import ALIGN
@@ -215,10 +216,10 @@ def test_a_frame_that_does_not_decode_to_the_sum_is_not_given_out(monkeypatch, m
     module, name = made.rsplit(".", 1)
     right = getattr(importlib.import_module(module), name)
 
-    def wrong(values):
-        values = values.copy()
+    def wrong(given):
+        values = given.whole.copy() if isinstance(given, Pieces) else given.copy()
         values[values.size // 2 if values.size > 16 else 0] += 1
-        return right(values)
+        return right(Pieces.of(values) if isinstance(given, Pieces) else values)
 
     monkeypatch.setattr(made, wrong)
     with pytest.raises(CorruptionError, match=r"frame made of chunk 0 of pool '(weights|plain)-float"):

@@ -28,12 +28,12 @@ def pin(
 ) -> None:
     """Pin a state (URL@STEP), so that nothing retires it; or list the pins (URL).
 
-    A retired state that is not collected yet is brought back by pinning its node: URL@NODE. To take pins
+    A retired state that is not collected yet is brought back by pinning it, by its step or node. To take pins
     away: lcstore unpin.
     """
     url, state = state_of(target, at)
     if state is None and by is not None:
-        raise typer.BadParameter("name the state: URL@STEP, or URL@NODE for one that is retired")
+        raise typer.BadParameter("name the state: URL@STEP")
     with answering(url, as_json, options, pairs) as answer, answer.store(writable=state is not None) as store:
         if state is None:
             _list(answer, store)
@@ -69,9 +69,9 @@ def unpin(
 
 
 def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
-    info = store.info(state)
-    gone = _is_retired(store, info.node)
-    store.pin(info.node, by)
+    hidden = {one.node for one in store.states(records=False, retired=True) if one.retired}
+    info = store.info(store.pin(state, by))
+    gone = info.node in hidden
     back = " It was retired, and is back." if gone else ""
     said = f"Step {info.step} is pinned (node {info.node}): nothing retires it.{back}"
     facts = {"url": answer.url, "step": info.step, "node": info.node}

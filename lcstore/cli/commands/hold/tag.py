@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,16 +57,22 @@ def untag(
     from lcstore.format.labels import check_tag
 
     understood("NAME", check_tag, name)
-    with answering(url, as_json, options, pairs) as answer, answer.store(writable=True) as store:
-        bearers = [state for state in store.states(records=False, retired=True) if name in state.tags]
-        if not bearers:
-            answer.next = f"lcstore tag {answer.quoted}"
-            raise NotFoundError(f"there is no tag {name!r}")
-        store.untag(name)
-        steps = [state.step for state in bearers]
-        shown = ", ".join(map(str, steps[:_MOST_SHOWN])) + ", ..." * (len(steps) > _MOST_SHOWN)
-        said = f"The tag {name} is taken away; it was on step {shown}."
-        answer.give({"url": answer.url, "tag": name, "steps": steps}, [said])
+    with answering(url, as_json, options, pairs) as answer:
+        answer.whole(f"lcstore untag {{store}} {shlex.quote(name)}")
+        with answer.store(writable=True) as store:
+            _take(answer, store, name)
+
+
+def _take(answer: Answer, store: Store, name: str) -> None:
+    bearers = [state for state in store.states(records=False, retired=True) if name in state.tags]
+    if not bearers:
+        answer.next = f"lcstore tag {answer.quoted}"
+        raise NotFoundError(f"there is no tag {name!r}")
+    store.untag(name)
+    steps = [state.step for state in bearers]
+    shown = ", ".join(map(str, steps[:_MOST_SHOWN])) + ", ..." * (len(steps) > _MOST_SHOWN)
+    said = f"The tag {name} is taken away; it was on step {shown}."
+    answer.give({"url": answer.url, "tag": name, "steps": steps}, [said])
 
 
 def _set(answer: Answer, store: Store, name: str, state: int | str | None) -> None:

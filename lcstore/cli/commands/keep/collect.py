@@ -17,7 +17,7 @@ from lcstore.terminal.table import Table, size
 from lcstore.units import format_seconds, parse_seconds
 
 if TYPE_CHECKING:
-    from lcstore.maintain.collect import CollectReport
+    from lcstore.maintain.collected import CollectReport
 
 
 def collect(

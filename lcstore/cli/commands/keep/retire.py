@@ -95,6 +95,6 @@ def _would(
     yield f"Step {gone.step}{of} (node {gone.node}) would be hidden, and deleted once it is collected."
     for one in same:
         if one.node != gone.node:
-            yield f"Another state of step {one.step} is of run {one.run}: {answer.at(one.node)}"
+            yield f"Run {one.run} saved step {one.step} too, and that state stays: {answer.at(one.node)}"
     yield from foreseen(forecast)
     yield f"Nothing was changed. To do it: lcstore retire {answer.at(gone.node)}{why} --apply"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.stores import below_of, list_stores
+from lcstore.cli.stores import below_of, list_stores, metrics_text
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
 from lcstore.terminal.table import Table, size
@@ -43,10 +43,10 @@ def ls(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """List the states of a store, by step; or the stores below a URL that is none itself.
+    """List the states of a store, by step; or the stores below a URL, each with its latest metrics.
 
-    `error` is how far restored weights are off, in units of how far they move from save to save; of an anchor
-    there is none.
+    `error` is how far restored weights are off, in units of how far they move from save to save; anchors and
+    exact states have none.
 
     Where states share a step, the beginnings of their nodes' ids tell them apart: URL@ID names one. Stores
     are looked for four folders deep. What has no room in the terminal is left out, and told: --json has all.
@@ -54,7 +54,7 @@ def ls(
     with answering(url, as_json, options, pairs) as answer:
         below = below_of(answer)
         if below:
-            list_stores(answer, below)
+            list_stores(answer, below, fast=fast)
             return
         words = "reading records (--fast reads names only)"
         with answer.store() as store, answer.progress(words) as on_progress:
@@ -184,6 +184,6 @@ def _cells(state: Listed) -> dict[str, object]:
         "ratio": f"{ratio_of(info):.1f}x",
         "error": "" if info.error is None else f"{info.error:.2f}",
         "exact": "yes" if info.exact else "",
-        "metrics": ", ".join(f"{name} {value:.4g}" for name, value in info.metrics.items()),
+        "metrics": metrics_text(info.metrics),
         "created": info.created[:19].replace("T", " "),
     }

@@ -103,6 +103,8 @@ def _about(info: StepInfo, listed: Listed | None) -> Table:
     about.row("node", info.node)
     about.row("kind", info.kind if info.base is None else f"{info.kind} to {info.base}")
     about.row("stored", f"{size(info.bytes_stored)} for {size(info.bytes_raw)}, {ratio_of(info):.1f}x")
+    if info.policy is not None:
+        about.row("policy", info.policy)
     about.row("exact", "yes: every bit comes back" if info.exact else "no")
     if info.error is not None:
         about.row("error", f"{info.error:.2f} checkpoint intervals")

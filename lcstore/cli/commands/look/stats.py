@@ -109,7 +109,7 @@ def _gain(planned: CompactReport | None, forecast: Forecast | None) -> str:
     does = []
     if planned.longest_after < _LESS * planned.longest_before:
         does.append(
-            f"bring the longest restore from {planned.longest_before} to {planned.longest_after} edges"
+            f"have a restore add up {planned.longest_after} deltas at the most, not {planned.longest_before}"
         )
     if planned.latest_after < _LESS * planned.latest_before:
         change = f"{size(planned.latest_before)} to {size(planned.latest_after)}"

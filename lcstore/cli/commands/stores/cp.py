@@ -40,7 +40,7 @@ def cp(
     with answering(source, as_json, options, pairs) as answer:
         from lcstore.store.whole import copy
 
-        answer.whole()
+        answer.whole("lcstore export {state} state.safetensors")
         answer.next = ""
         with answer.progress() as on_progress:
             report = copy(

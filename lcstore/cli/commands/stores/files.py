@@ -82,10 +82,10 @@ def import_(
                 file_options=options_of_files,
                 on_progress=on_progress,
             )
-        answer.give(report, _imported(answer, report))
+        answer.give(report, _imported(answer, report, policy))
 
 
-def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
+def _imported(answer: Answer, report: ImportReport, policy: str) -> Iterator[Table | str]:
     numbers = ("step", "bytes", "stored")
     shown = Table("step", "file", "format", "bytes", "", "stored", right=numbers, spare=("format",))
     for one in report.files:
@@ -104,6 +104,9 @@ def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
         return
     stored = sum(one.bytes_stored for one in new)
     yield f"Imported: {counted(len(new), 'file')}, {size(nbytes)}, stored in {size(stored)}{passed}."
+    lossy = sum(one.exact is False for one in new)
+    if lossy:
+        yield f"By the policy {policy}, {lossy} of them are lossy. `--policy lossless` keeps every bit."
     yield f"To look at them: lcstore ls {answer.quoted}"
 
 
@@ -157,6 +160,9 @@ def _exported(report: ExportReport) -> Iterator[str]:
     values = f" and {counted(report.values, 'plain value')}" if report.values else ""
     tensors = f"{counted(report.tensors, 'tensor')}, {size(report.nbytes)}"
     yield f"Exported: step {report.step} to {shlex.quote(report.url)}, as {report.format}: {tensors}{values}."
+    if not report.exact:
+        off = "" if report.error is None else f": weights are off by {report.error:.2f} checkpoint intervals"
+        yield f"The state was saved lossy{off}."
     if report.ties and report.format != "torch":
         shown = ", ".join(f"{key} is {first}" for key, first in [*report.ties.items()][:_MOST_SHOWN])
         more = ", ..." if len(report.ties) > _MOST_SHOWN else ""

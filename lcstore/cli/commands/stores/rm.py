@@ -30,7 +30,7 @@ def rm(
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.store.whole import remove
 
-        answer.whole()
+        answer.whole("lcstore retire {state}")
         answer.next = f"lcstore ls {answer.quoted}"
         with answer.progress() as on_progress:
             report = remove(

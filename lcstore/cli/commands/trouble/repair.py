@@ -36,7 +36,7 @@ def repair(
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.check.repair import repair as repair_store
 
-        answer.whole("repair")
+        answer.whole("lcstore repair {store}")
         backend = answer.backend()
         with answer.progress() as on_progress:
             report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)

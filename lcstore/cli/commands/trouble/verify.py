@@ -64,7 +64,7 @@ def verify(
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.check.verify import verify as verify_store
 
-        answer.whole("verify")
+        answer.whole("lcstore verify {store}")
         how: dict[str, Any] = {"sample": part, "max_seconds": longest}
         if below_of(answer, most=1):
             _below(answer, scheduler, level=level.value, **how)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +12,7 @@ from lcstore.arrays import Array
 
 #: Fewer bytes come from the allocator.
 _LEAST: Final = 1 << 20
+_LARGE_PAGES: Final[int | None] = getattr(mmap, "MADV_HUGEPAGE", None)
 _PRIVATE: Final = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
@@ -19,8 +21,13 @@ def momentary(size: int, dtype: Any) -> Array:
 
     Large ones are mapped by themselves. Pages that nobody writes to take no memory, and all go back to the
     system with the array. Allocators keep what a thread has freed: glibc a hundred megabytes after a save.
+    Pages are large where the system has such: to map many small ones takes longer than to fill them.
     """
     nbytes = size * np.dtype(dtype).itemsize
     if nbytes < _LEAST:
         return np.zeros(size, dtype)
-    return np.frombuffer(mmap.mmap(-1, nbytes, **_PRIVATE), dtype)
+    mapped = mmap.mmap(-1, nbytes, **_PRIVATE)
+    if _LARGE_PAGES is not None:
+        with suppress(OSError):  # a kernel may be built without them
+            mapped.madvise(_LARGE_PAGES)
+    return np.frombuffer(mapped, dtype)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lcstore.arrays import Array
-from lcstore.codec import format as f
-from lcstore.codec.momentary import momentary
-from lcstore.codec.tables import SYMBOLS, CodeTable, TableCache
+from lcstore.arrays import Array, Buffer
+from lcstore.coders import format as f
+from lcstore.coders.momentary import momentary
+from lcstore.coders.tables import SYMBOLS, CodeTable, TableCache
 from lcstore.kernels import huffman, pack, runs, wide
 
 #: A sample is so many pieces of so many levels, spread evenly; of fewer than twice that, it is everything.
@@ -86,7 +86,7 @@ class Coded:
     segment: int = f.SEGMENT
     table: bytes = b""
     directory: bytes = b""
-    payload: Sequence[bytes | memoryview] = ()
+    payload: Sequence[Buffer] = ()
     small: Small | None = None
 
 
@@ -211,10 +211,8 @@ def _try_pack(levels: Array, bits: int, per: int, counts: Array, singles: Array)
 
 
 def _count_symbols(levels: Array, bits: int, per: int) -> Array:
-    symbols = np.empty(-(-levels.size // per), np.uint8)
-    pack.pack(levels, bits, per, symbols)
     counts = np.zeros(SYMBOLS, np.int64)
-    huffman.histogram(symbols, counts)
+    pack.count_symbols(levels, bits, per, counts)
     return counts
 
 

@@ -1,0 +1,64 @@
+"""What a collection did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lcstore.maintain.dead import Silence
+
+
+@dataclass(frozen=True)
+class CollectReport:
+    """What a collection did; of a dry run, what it would do (all of it, however young).
+
+    Attributes
+    ----------
+    url, dry_run
+        The URL of the store, and whether nothing was changed.
+    condemned
+        Number of arrays, exact values, edges and layouts newly condemned.
+    waiting
+        Condemned before or now, and too young to be deleted.
+    deleted_objects, deleted_bytes, deleted_states, deleted_shortcuts
+        What went: objects of data, with layouts, and their bytes; nodes; edges that maintenance had added.
+    deleted_marks
+        Retirements, condemnations and tags that nothing refers to any more.
+    kept_states
+        States that stay.
+    grace_seconds
+        How long this collection waited between condemning and deleting.
+    silence
+        Where the grace was cut short: how long no run had written.
+    """
+
+    url: str
+    dry_run: bool
+    condemned: int
+    waiting: int
+    deleted_objects: int
+    deleted_bytes: int
+    deleted_states: int
+    deleted_shortcuts: int
+    deleted_marks: int
+    kept_states: int
+    grace_seconds: float
+    silence: Silence | None = None
+
+    def __str__(self) -> str:
+        """Return one line for a log."""
+        went = (
+            f"{self.deleted_bytes:,} bytes of {self.deleted_objects} objects and {self.deleted_states} states"
+        )
+        if self.dry_run:
+            return f"would be collected: {went}, {self.kept_states} states kept"
+        return (
+            f"collected: {went} deleted, {self.condemned} arrays, values and edges condemned, "
+            f"{self.waiting} wait for their grace, {self.kept_states} states kept"
+        )
+
+
+def together(first: CollectReport, then: CollectReport) -> CollectReport:
+    """Return what two collections in a row did."""
+    counts = ("condemned", "deleted_objects", "deleted_bytes", "deleted_states", "deleted_shortcuts")
+    sums = {name: getattr(first, name) + getattr(then, name) for name in (*counts, "deleted_marks")}
+    return replace(then, **sums)

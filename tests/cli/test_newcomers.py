@@ -1,0 +1,253 @@
+"""What people try in their first hours, and what they are told."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+from lcstore.maintain.sizing import Forecast
+from lcstore.terminal.foreseen import foreseen
+
+
+def call(*arguments: str) -> Result:
+    """Run a command as a shell would."""
+    return CliRunner().invoke(app, list(arguments))
+
+
+def said(*arguments: str) -> str:
+    """Return what a command that fails says, on one line."""
+    result = call(*arguments)
+    assert result.exit_code != 0, result.output
+    return re.sub(r"[\s│]+", " ", result.output)
+
+
+def states(count: int) -> list[dict[str, Any]]:
+    """Return the states of a walk at random."""
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((256, 256)).astype(np.float32)
+    found = []
+    for number in range(count):
+        weight = weight + rng.standard_normal(weight.shape).astype(np.float32) * np.float32(1e-3)
+        found.append({"model": {"fc.weight": weight}, "epoch": number})
+    return found
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store of steps 0, 10, ... 50, of which the last is exact."""
+    where = str(tmp_path / "run")
+    with lcstore.open(where) as store:
+        for number, state in enumerate(states(6)):
+            store.save(10 * number, state, metrics={"loss": 1 / (number + 1)}, exact=number == 5)
+    return where
+
+
+def test_an_exact_state_has_no_error_until_its_exact_value_is_let_go_of(url):
+    with lcstore.open(url) as store:
+        assert store.info(40).error > 0
+        for info in (store.info(50), store.states()[-1].info):
+            assert (info.exact, info.error, info.row_error) == (True, None, None)
+        saved = store.save(60, states(7)[-1], exact=True)
+        assert saved.exact
+        assert saved.error is None
+        assert "error" not in str(saved)
+        store.retain("latest:99 | exact-only:latest:1")
+        for info in (store.info(50), store.states()[-2].info):
+            assert not info.exact
+            assert info.error > 0
+    shown = call("show", f"{url}@60").stdout
+    assert "every bit comes back" in shown
+    assert "checkpoint intervals" not in shown
+    assert "worst row" not in shown
+    listed = {one["step"]: one for one in json.loads(call("ls", url, "--json").stdout)["states"]}
+    assert listed[60]["error"] is None
+    assert listed[40]["error"] > 0
+
+
+def commands_in(text: str) -> list[list[str]]:
+    """Return the commands that a message names, as arguments."""
+    return [shlex.split(found)[1:] for found in re.findall("`(lcstore [^`]+)`", text)]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_save_to_the_wrong_store_is_undone_by_the_command_that_the_first_refusal_names(url, count):
+    with lcstore.open(url) as store:
+        for step in range(990, 990 + 10 * count, 10):
+            store.save(step, {"other": np.zeros(3)})
+    refused = said("retire", f"{url}@{step}")
+    done = call(*commands_in(refused)[-1])
+    assert done.exit_code == 0, done.output
+    with lcstore.open(url) as store:
+        assert store.steps() == [0, 10, 20, 30, 40, 50, *range(990, step, 10)]
+
+
+def test_what_would_take_more_than_the_state_is_not_offered(url):
+    with lcstore.open(url) as store:
+        for step in (70, 60):
+            store.save(step, {"other": np.zeros(3)})
+    assert "--run-is-dead" not in said("retire", f"{url}@60")
+
+
+def test_who_imports_and_exports_is_told_what_is_lossy(tmp_path):
+    for number, state in enumerate(states(3)):
+        np.savez(tmp_path / f"step{number}.npz", **{"model.fc.weight": state["model"]["fc.weight"]})
+    files = sorted(map(str, tmp_path.glob("*.npz")))
+    done = call("import", *files, str(tmp_path / "lossy"))
+    assert "By the policy balanced, 2 of them are lossy. `--policy lossless` keeps every bit." in done.stdout
+    done = call("import", *files, str(tmp_path / "whole"), "--policy", "lossless")
+    assert done.exit_code == 0
+    assert "lossy." not in done.stdout
+    told = call("export", f"{tmp_path}/lossy@2", str(tmp_path / "out.npz")).stdout
+    assert re.search(r"The state was saved lossy: weights are off by \d\.\d\d checkpoint intervals\.", told)
+    assert "lossy" not in call("export", f"{tmp_path}/whole@2", str(tmp_path / "all.npz")).stdout.replace(
+        str(tmp_path), ""
+    )
+
+
+def test_the_anchor_that_a_save_adds_is_told_beside_its_own_bytes(tmp_path):
+    durability = lcstore.Durability(anchor_every=2)
+    with lcstore.open(tmp_path / "run", durability=durability) as store:
+        saved = [store.save(number, state) for number, state in enumerate(states(5))]
+        assert [info.bytes_beside > 0 for info in saved] == [False, False, True, False, True]
+        for info in saved:
+            own = store.info(info.step).bytes_stored
+            assert info.bytes_stored - info.bytes_beside == own
+            assert f" {own:,} bytes for" in str(info)
+            beside = f"an anchor beside it, {info.bytes_beside:,} bytes"
+            assert (beside in str(info)) == (info.bytes_beside > 0)
+
+
+def test_what_collected_states_leave_does_not_read_like_damage(tmp_path):
+    where = str(tmp_path / "run")
+    with lcstore.open(where, grace=0) as store:
+        store.save(0, {"other": np.zeros(3)})
+    with lcstore.open(where) as store:
+        store.save(1, {"model": np.ones(3)})
+        store.retire_run(1, run_is_dead=True)
+        store.collect()
+    told = call("verify", where)
+    assert told.exit_code == 0
+    assert "left by collected states, or of a save under way: harmless" in " ".join(told.stdout.split())
+    with lcstore.open(where) as store:
+        store.collect()
+        assert not [found for found in store.verify().findings if found.check == "orphan"]
+
+
+def test_a_resume_that_does_not_fit_names_the_state_and_how_to_take_another(url):
+    with lcstore.open(url) as store:
+        store.save(1000, {"weight": np.zeros(3), "bias": np.zeros(3)})
+        node = store.info(1000).node
+    targets = {"model": {"fc.weight": np.zeros((256, 256), np.float32)}}
+    with lcstore.open(url) as store:
+        for load in (store.resume_into, store.restore_into):
+            with pytest.raises(lcstore.InvalidInputError, match="nothing is saved under 'model'") as caught:
+                load(None, targets)
+            assert f"step 1000 of run 2, node {node}" in str(caught.value)
+            assert "to take another state" in str(caught.value)
+        store.resume_into(50, targets)
+        assert targets["model"]["fc.weight"].any()
+
+
+def test_who_looks_for_a_metric_among_tensors_is_told_where_it_is(url):
+    with lcstore.open(url) as store:
+        looks = [lambda: [*store.history("loss")], lambda: store.read(50, "loss"), lambda: store[50]["loss"]]
+        for look in looks:
+            with pytest.raises(lcstore.NotFoundError, match="a metric") as caught:
+                look()
+        found = eval(re.search(r"\[\(.*\]", str(caught.value))[0], {"store": store})
+        assert [step for step, _ in found] == [0, 10, 20, 30, 40, 50]
+        assert found[1][1] == 0.5
+
+
+def test_a_retired_state_is_brought_back_by_its_step(url):
+    call("retire", f"{url}@20", "--apply")
+    told = said("show", f"{url}@20")
+    done = call(*commands_in(told)[0])
+    assert "It was retired, and is back." in done.stdout
+    with lcstore.open(url) as store:
+        assert store.states()[2].pinned_by == ("",)
+        store.retire(30)
+        assert store.pin(30) == store.info(30).node
+        with pytest.raises(lcstore.NotFoundError, match="no state 31"):
+            store.pin(31)
+
+
+def test_what_is_only_shown_says_would(url):
+    with lcstore.open(url) as store:
+        store.compact()
+
+        def reports(*, dry_run: bool) -> list[object]:
+            found = [
+                store.retain("latest:3 | exact-only:every:20", dry_run=dry_run),
+                store.retire(40, dry_run=dry_run),
+                store.compact(dry_run=dry_run),
+                store.collect(dry_run=dry_run),
+                store.repair(dry_run=dry_run),
+            ]
+            return [*found, *found[0].retired]
+
+        shown = [*map(str, reports(dry_run=True))]
+        assert [text for text in shown if not text.startswith("would be ")] == []
+        assert "3 states kept, 3 let go of, and 1 part of states" in shown[0]
+        done = "\n".join(map(str, reports(dry_run=False)))
+        assert "would" not in done
+        assert "things" not in done
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        ("maintain {url} --keep latest:3 --grace 0s", "lcstore collect URL --grace 0 --run-is-dead"),
+        ("ls {url} --sort loss", "--json, which prints all"),
+        ("show {url} --step 50", "URL@STEP"),
+        ("retain {url} --keep latest:1 --yes", "--apply"),
+        ("retain {url} --keep latest:1 --dry-run", "leave --apply out"),
+        ("import old", "after them the store: lcstore import FILES... URL"),
+    ],
+)
+def test_options_that_people_look_for_are_answered(url, typed, hint):
+    assert hint in said(*typed.format(url=url).split())
+
+
+def test_ctrl_c_is_told_in_one_line(url, tmp_path, monkeypatch):
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lcstore.store.whole.copy", interrupted)
+    result = call("cp", url, str(tmp_path / "copy"))
+    assert result.exit_code == 130
+    assert result.stderr.startswith("Interrupted. What was stored is not lost")
+
+
+def test_the_best_by_a_mode_in_other_words_is_told_how_to_write_it(url):
+    with lcstore.open(url) as store:
+        for mode, meant in (("maximum", "max"), ("minimize", "min")):
+            with pytest.raises(lcstore.InvalidInputError, match=f"say 'best:loss:{meant}'$"):
+                store.restore(f"best:loss:{mode}")
+
+
+def test_what_a_forecast_says_of_a_compaction_names_it(url):
+    with lcstore.open(url) as store:
+        store.compact()
+    shown = call("retire", f"{url}@20").stdout
+    assert "More than now" not in shown
+    forecast = Forecast(bytes_now=10, bytes_compacted=20, bytes_collected=15, bytes_without=12)
+    assert "A compaction would add more than it frees" in [*foreseen(forecast)][1]
+
+
+def test_plain_weights_are_said_to_hardly_shrink(tmp_path):
+    state = {"thing": np.random.default_rng(0).random((512, 512), np.float32)}
+    with (
+        lcstore.open(tmp_path / "run") as store,
+        pytest.warns(lcstore.UnrecognisedWarning, match="kept bit for bit, and so hardly shrink"),
+    ):
+        store.save(0, state)

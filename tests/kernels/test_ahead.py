@@ -1,0 +1,145 @@
+"""What is compiled ahead: that it is what a run needs, and that processes beside the first one compile it."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from subprocess import Popen
+from typing import ClassVar
+
+import pytest
+
+from lcstore.kernels import ahead
+
+RUN = textwrap.dedent(
+    """
+    import json, sys
+    import numpy as np
+    from numba.core import types
+    import lcstore
+
+    rng = np.random.default_rng(0)
+    weights = [rng.standard_normal((256, 256), np.float32) for _ in range(4)]
+
+    def state(step):
+        moments = {}
+        for i, weight in enumerate(weights):
+            weight += rng.standard_normal(weight.shape, np.float32) * np.float32(1e-3)
+            first = rng.standard_normal(weight.shape, np.float32) * np.float32(1e-3)
+            moments[i] = {"exp_avg": first, "exp_avg_sq": np.square(first), "step": step}
+        return {"model": {f"{i}.weight": w for i, w in enumerate(weights)}, "optimizer": {"state": moments}}
+
+    with lcstore.open("memory://ahead") as store:
+        store.save(1, state(1))
+        store.save(2, state(2))
+        store.restore()
+
+    def text(kind):
+        if not isinstance(kind, types.Array):
+            return str(kind)
+        dims = ", ".join([":"] * (kind.ndim - 1) + ["::1"])
+        return f"{kind.dtype}[{dims}]" + ("" if kind.mutable else "!")
+
+    called = set()
+    for module in [m for name, m in sys.modules.items() if name.startswith("lcstore.kernels.")]:
+        for name, found in vars(module).items():
+            if type(getattr(found, "_cache", None)).__name__ == "_TolerantCache":
+                if found.py_func.__module__ == module.__name__:
+                    for args in found.signatures:
+                        called.add((f"{module.__name__.split('.')[-1]}.{name}", ", ".join(map(text, args))))
+    print(json.dumps(sorted(called)))
+    """
+)
+
+
+def run(*command, **environ):
+    """Run Python beside this process, which has the same cache if `environ` does not say otherwise."""
+    done = subprocess.run(
+        [sys.executable, *command],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environ},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.once
+def test_what_a_run_needs_is_compiled_ahead():
+    run("-m", "lcstore.kernels.ahead", "0", "1")
+    called = {tuple(pair) for pair in json.loads(run("-c", RUN))}
+    assert sorted(called - set(ahead.TYPICAL)) == [], "kernels that a run calls are missing"
+    assert sorted({name for name, _ in ahead.TYPICAL} - {name for name, _ in called}) == []
+
+
+def test_a_share_is_compiled_into_the_cache(tmp_path):
+    mark = tmp_path / "compiling"
+    mark.touch()
+    names = list(dict.fromkeys(name for name, _ in ahead.TYPICAL[::-1]))
+    run("-m", "lcstore.kernels.ahead", "0", str(len(names)), str(mark), NUMBA_CACHE_DIR=str(tmp_path))
+    module, function = names[0].split(".")
+    assert [file.name.startswith(f"{module}.{function}-") for file in tmp_path.rglob("*.nbi")] == [True]
+    assert not mark.exists()
+
+
+class Started:
+    """A helper that is only taken note of."""
+
+    commands: ClassVar[list[list[str]]] = []
+
+    def __init__(self, command, **rest):
+        self.commands.append(command)
+
+    def wait(self):
+        return 0
+
+
+@pytest.fixture
+def commands(monkeypatch):
+    monkeypatch.setattr(ahead, "Popen", Started)
+    monkeypatch.setattr(ahead, "_cores", lambda: 3)
+    monkeypatch.setattr(Started, "commands", [])
+    return Started.commands
+
+
+def test_one_process_has_helpers_for_the_cores_that_are_left(commands, tmp_path):
+    cache = tmp_path / "cache"
+    assert len(ahead.start_helpers(cache)) == 2
+    mark = str(cache / "compiling")
+    assert [command[3:] for command in commands] == [["0", "2", mark], ["1", "2", mark]]
+    assert ahead.start_helpers(cache) == [], "another process has asked for them"
+
+
+def test_helpers_that_are_gone_are_started_again(commands, tmp_path):
+    ahead.start_helpers(tmp_path)
+    os.utime(tmp_path / "compiling", (0, 0))
+    assert len(ahead.start_helpers(tmp_path)) == 2
+
+
+def test_no_helpers_where_none_can_help(commands, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    assert ahead.start_helpers(tmp_path / "file") == [], "nothing can be written there"
+    monkeypatch.setenv(ahead.HELPER, "1")
+    assert ahead.start_helpers(tmp_path) == [], "a helper has none"
+    monkeypatch.delenv(ahead.HELPER)
+    monkeypatch.setattr(ahead, "_cores", lambda: 1)
+    assert ahead.start_helpers(tmp_path) == [], "no core is left"
+
+
+def test_a_helper_that_cannot_be_started_is_done_without(commands, tmp_path, monkeypatch):
+    def refused(*args: object, **rest: object) -> Popen[bytes]:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(ahead, "Popen", refused)
+    assert ahead.start_helpers(tmp_path) == []
+
+
+def test_only_what_is_listed_has_helpers_started():
+    from lcstore.kernels.huffman import histogram
+
+    (types,) = (types for name, types in ahead.TYPICAL if name == "huffman.histogram")
+    assert ahead.is_typical(histogram.py_func, ahead.signature(types))
+    assert not ahead.is_typical(histogram.py_func, ahead.signature("uint16[::1], int64[::1]"))
+    assert not ahead.is_typical(test_only_what_is_listed_has_helpers_started, ())

@@ -1,0 +1,107 @@
+"""Chunks of several blocks: the values are the same whichever way they are read, over paths of any length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from states import same
+
+import lcstore
+from lcstore.codec.decode import Room
+from lcstore.coders.tables import TableCache
+from lcstore.edges import path
+from lcstore.edges.blocks import BLOCK, Delta
+from lcstore.edges.frames import frame_of_levels
+from lcstore.errors import CorruptionError
+from lcstore.storage.memory import MemoryBackend
+
+ROWS, COLUMNS = 700, 1000
+SAVES = 5
+
+
+def states() -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    model = {
+        "long.weight": rng.standard_normal((ROWS, COLUMNS), np.float32),
+        "next.weight": rng.standard_normal((90, 70), np.float32),
+        "behind.weight": rng.standard_normal((ROWS // 2, COLUMNS), np.float32),
+        "wide.weight": rng.standard_normal((ROWS // 2, COLUMNS)),
+        "half.weight": rng.standard_normal((ROWS // 2, COLUMNS)).astype(np.float16),
+    }
+    for step in range(SAVES):
+        yield {
+            "model": {name: weight.copy() for name, weight in model.items()},
+            "ids": np.arange(step, step + 2 * BLOCK + 5) // 7,
+            "mask": rng.random(BLOCK + 3) < 0.1,
+            "noise": rng.integers(0, 256, BLOCK + 9, dtype=np.uint8),
+        }
+        for name, weight in model.items():
+            weight += (1e-3 * rng.standard_normal(weight.shape)).astype(weight.dtype)
+            if name == "long.weight":
+                weight[3, 4] += 100  # a level that is escaped
+    assert ROWS * COLUMNS > 2 * BLOCK
+
+
+@pytest.fixture(scope="module")
+def saved() -> dict[str, bytes]:
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, threads=2) as store:
+        for step, state in enumerate(states()):
+            store.save(step, state, exact=step == 3)
+    return backend.snapshot()
+
+
+@pytest.mark.parametrize("held", [0, path._HELD])
+def test_every_way_to_read_gives_the_same(saved, held, monkeypatch):
+    monkeypatch.setattr(path, "_HELD", held)  # 0: the frames of a path are gone over one by one
+    with lcstore.open(MemoryBackend.fresh(saved), "r", threads=2) as store:
+        for step, state in enumerate(states()):
+            found = store.restore(step)
+            for name in ("ids", "mask", "noise"):
+                assert same(found[name], state[name])
+            for name, weight in found["model"].items():
+                true = state["model"][name]
+                if step in (0, 3):
+                    assert same(weight, true), name
+                assert np.abs(weight.astype(np.float64) - true).max() < 0.02
+            for name, value in store[step].stream():
+                top, _, rest = name.partition("/")
+                assert same(value, found[top][rest] if rest else found[top]), name
+            for low, high in ((0, 1), (261, 263), (262, 525), (ROWS - 1, ROWS)):
+                part = store.read(step, "model/long.weight", sel=slice(low, high))
+                assert same(part, found["model"]["long.weight"][low:high])
+
+
+def test_a_writer_goes_on_from_what_readers_have(saved):
+    backend = MemoryBackend.fresh(saved)
+    with lcstore.open(backend, threads=2) as store:
+        last = store.restore(SAVES - 1)
+        assert same(store.resume(SAVES - 1)["model"], last["model"])
+        info = store.save(SAVES, last)
+        assert same(store.restore(SAVES)["model"], last["model"])
+    assert info.bytes_stored < 100_000  # nothing is left to be added
+
+
+def test_compaction_changes_no_bit(saved):
+    with lcstore.open(MemoryBackend.fresh(saved), threads=2, grace=0) as store:
+        before = [store.restore(step) for step in range(SAVES)]
+        store.compact()
+        for step, state in enumerate(before):
+            assert same(store.restore(step), state)
+
+
+def test_a_frame_that_is_longer_than_its_chunk_is_not_added():
+    levels = np.ones(1000, np.int8)
+    data = frame_of_levels(
+        levels, np.empty(0, np.int64), np.zeros(1, np.int16), 1024, np.dtype(np.int32), TableCache()
+    )
+    assert data is not None
+    delta = Delta(data, levels.size, np.dtype(np.int32), 1, Room())
+    whole = np.zeros(levels.size, np.int32)
+    delta.add(0, whole)
+    assert (whole == 1).all()
+    with pytest.raises(CorruptionError, match="instead of 900"):
+        delta.add(0, whole[:900])

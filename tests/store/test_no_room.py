@@ -1,0 +1,106 @@
+"""Collecting on a disk that is full: room is made on the way, and where that cannot be it is said."""
+
+import errno
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore.storage.memory import MemoryBackend
+
+BLOCK = 4096
+
+
+class Disk(MemoryBackend):
+    """A disk of so many blocks, each object on blocks of its own."""
+
+    blocks = 1 << 30
+
+    @property
+    def used(self):
+        return sum(-(-len(data) // BLOCK) for data in self.snapshot().values())
+
+    def _put(self, key, data):
+        if self.used + -(-data.nbytes // BLOCK) > self.blocks:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super()._put(key, data)
+
+
+@pytest.fixture
+def disk():
+    """A disk with a store that collects at once, of which all but the last state were let go."""
+    disk = Disk.fresh()
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(disk, grace=0, durability="none", threads=1) as store:
+        for step in range(8):
+            weight = weight + rng.standard_normal(weight.shape).astype(np.float32) * np.float32(0.01)
+            store.save(step, {"model": {"weight": weight}}, exact=True)
+        store.retain("latest:1")
+        store.compact()
+    return disk
+
+
+@pytest.fixture
+def wanted(disk):
+    with lcstore.open(disk, "r") as store:
+        return store.restore("latest")["model"]["weight"]
+
+
+def left(backend):
+    """Return the keys of all but condemnations, which have the time in their names."""
+    return {key for key in backend.snapshot() if not key.startswith("condemned/")}
+
+
+def collected(backend):
+    with lcstore.open(backend, "r+", threads=1) as store:
+        return store.collect(), store.restore("latest")["model"]["weight"], store.verify("restore").ok
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 5])
+def test_a_block_is_enough_to_collect_what_goes(disk, wanted, blocks):
+    roomy = Disk.fresh(disk.snapshot())
+    all_of_it, _, _ = collected(roomy)
+    disk.blocks = disk.used + blocks
+    report, value, sound = collected(disk)
+    assert np.array_equal(value, wanted)
+    assert sound
+    assert left(disk) == left(roomy)
+    for name in ("condemned", "deleted_objects", "deleted_bytes", "deleted_states", "kept_states"):
+        assert getattr(report, name) == getattr(all_of_it, name), name
+
+
+def test_no_room_at_all_is_said_and_nothing_is_lost(disk, wanted):
+    disk.blocks = disk.used
+    before = disk.snapshot()
+    with lcstore.open(disk, "r+", threads=1) as store:
+        with pytest.raises(lcstore.StorageError, match=r"there is no room on .* delete anything else there"):
+            store.collect()
+        assert disk.snapshot() == before
+        assert np.array_equal(store.restore("latest")["model"]["weight"], wanted)
+
+
+def test_what_was_condemned_before_makes_room(disk, wanted, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(Disk, "delete_many", fail)
+        with lcstore.open(disk, "r+", threads=1) as store, pytest.raises(lcstore.StorageError, match="gone"):
+            store.collect()
+    disk.blocks = disk.used
+    report, value, sound = collected(disk)
+    assert report.deleted_objects > 0
+    assert np.array_equal(value, wanted)
+    assert sound
+
+
+def fail(self, keys):
+    raise lcstore.StorageError("the target is gone")
+
+
+def test_other_failures_are_raised_as_they_are(disk, monkeypatch):
+    def refuse(self, key, data):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with lcstore.open(disk, "r+", threads=1) as store:
+        monkeypatch.setattr(Disk, "_put", refuse)
+        with pytest.raises(lcstore.StorageError, match="Permission denied"):
+            store.collect()
