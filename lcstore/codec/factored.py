@@ -6,6 +6,7 @@ This file has the bytes of such frames; `lcstore.kernels.factored` has the loops
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -21,7 +22,6 @@ from lcstore.coders.entropy import Small, encode_small, encode_wide
 from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import factored as kernels
-from lcstore.kernels import wide
 
 #: Codes in an octave: step sizes are whole numbers of them, from 1 to 255.
 CODES: Final = 1 << kernels.FINE
@@ -35,8 +35,6 @@ _LEAST, _PLAIN_ROW = 8, 1024
 _PER_COLUMN: Final = _LEAST - 2
 #: More zeros than one value in so many, beside others in their row and column, do not suit this scale.
 _ZEROS: Final = 2
-#: Levels that are made at a time, if no row is longer: few enough to stay in a core's cache.
-_SPAN: Final = 1 << 16
 _PIECE: Final = struct.Struct("<QQQQII")
 #: Codes of one column that changes nothing.
 _NO_COLUMNS: Final = np.zeros(1, np.int16)
@@ -130,49 +128,38 @@ def _patterns(values: Pieces, part: Part) -> Array:
 
 
 class _Levels:
-    """Levels as the narrow coders take them, made some rows at a time: all of them at full width would be
-    as large as the values.
+    """Levels as the narrow coders take them: all of them at full width would be as large as the values.
 
     Attributes
     ----------
-    zeros
-        Values of zero whose level is not.
+    room
+        Memory for them.
+    found
+        Levels that are large.
     """
 
     def __init__(self, size: int, step_size: int) -> None:
+        self.room, self.found = Small.room(size), 0
         self._rule = step_size, _threshold(step_size)
-        self._room = Small.room(size)
-        self._escaped = 0
-        self._fits = True
-        self.zeros = 0
+        self._zeros = np.zeros(1, np.int64)
+
+    @property
+    def zeros(self) -> int:
+        """Values of zero whose level is not."""
+        return int(self._zeros[0])
 
     @property
     def small(self) -> Small | None:
         """The levels; None where too many are large."""
-        return Small(self._room.levels, self._room.escapes[: self._escaped]) if self._fits else None
+        levels, escapes = self.room
+        return Small(levels, escapes[: self.found]) if self.found <= escapes.size else None
 
     def add(self, matrix: _Matrix, patterns: Array) -> None:
         """Make the levels of a part from the bits of its values; parts come in rising order."""
-        part, several = matrix.part, max(1, _SPAN // matrix.part.cols)
-        levels = np.empty(min(part.size, several * part.cols), np.int32)
-        for row in range(0, part.rows, several):
-            low = max(row * part.cols - part.phase, 0)
-            high = min((row + several) * part.cols - part.phase, part.size)
-            self.zeros += kernels.factored_levels(
-                patterns[low:high],
-                part.phase if row == 0 else 0,
-                matrix.rows[row : row + several],
-                matrix.columns,
-                *self._rule,
-                levels[: high - low],
-            )
-            self._narrow(levels[: high - low], slice(part.at + low, part.at + high))
-
-    def _narrow(self, levels: Array, here: slice) -> None:
-        if self._fits:
-            found = wide.narrow_levels(levels, self._room.levels[here], self._room.escapes[self._escaped :])
-            self._fits = found >= 0
-            self._escaped += max(found, 0)
+        part, rows, columns = matrix
+        into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
+        rule = part.phase, rows, columns, *self._rule
+        self.found += kernels.narrow_factored_levels(patterns, *rule, *into, self._zeros)
 
 
 def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int) -> Array:
@@ -197,13 +184,12 @@ def _suited(part: Part) -> tuple[Part, bool]:
 
 def _fit(patterns: Array, part: Part, plain: bool) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
-    rows = np.empty(part.rows, np.int16)
-    if kernels.row_codes(patterns, part.cols, part.phase, rows) < 0:
+    rows, few = np.empty(part.rows, np.int16), 0 if plain else part.cols
+    sums, counts = np.zeros(few, np.int64), np.zeros(few, np.int64)
+    if kernels.fit_codes(patterns, part.cols, part.phase, rows, sums, counts) < 0:
         return None
     if plain:
         return rows, np.zeros(part.cols, np.int16)
-    sums, counts = np.zeros(part.cols, np.int64), np.zeros(part.cols, np.int64)
-    kernels.column_sums(patterns, part.phase, rows, sums, counts)
     means = (sums + counts // 2) // np.maximum(counts, 1)
     return rows, np.where(counts > 0, means, kernels.EMPTY).astype(np.int16)
 
@@ -220,21 +206,27 @@ class FactoredFiller:
         self.wide = working_dtype(frame.dtype)
         self.step_size = frame.parameter
         self.matrices = _matrices(frame)
-        self.starts = np.array([m.part.at for m in self.matrices], np.int64)
-        self.ends = np.array([m.part.at + m.part.size for m in self.matrices], np.int64)
+        self.starts = [m.part.at for m in self.matrices]
+        self.ends = [m.part.at + m.part.size for m in self.matrices]
 
     def run(self, start: int, levels: Array, out: Array) -> None:
         """Fill `out` with the values of neighbours."""
-        values = np.zeros(levels.size, self.wide)
+        same = self.wide == self.dtype
+        values = out if same else np.empty(levels.size, self.wide)
         patterns = values.view(f"i{self.wide.itemsize}")
+        filled = 0
         for matrix in self._between(start, start + levels.size):
             part = matrix.part
             low, high = max(part.at, start), min(part.at + part.size, start + levels.size)
             here = slice(low - start, high - start)
+            patterns[filled : here.start] = 0
+            filled = here.stop
             first = part.phase + low - part.at
             factors = matrix.rows, matrix.columns, self.step_size
             self._check(kernels.factored_values(levels[here], first, *factors, patterns[here]))
-        out[:] = values.astype(self.dtype, copy=False)
+        patterns[filled:] = 0
+        if not same:
+            out[:] = values.astype(self.dtype, copy=False)
 
     def few(self, places: Array, levels: Array) -> Array:
         """Return the values of scattered elements, in rising order."""
@@ -252,9 +244,7 @@ class FactoredFiller:
 
     def _between(self, low: int, high: int) -> list[_Matrix]:
         """Return the matrices that have any of the elements ``low:high``."""
-        return self.matrices[
-            np.searchsorted(self.ends, low, "right") : np.searchsorted(self.starts, high, "left")
-        ]
+        return self.matrices[bisect_right(self.ends, low) : bisect_left(self.starts, high)]
 
     @staticmethod
     def _check(status: int) -> None:

@@ -73,8 +73,7 @@ def encode_linear(
         None where a value is not finite, too large for its step size, or becomes infinite.
     """
     room, found = Small.room(values.size), 0
-    sizes, tops = step_sizes(exponents, mantissa), np.zeros(exponents.size, np.int64)
-    scales = 1 / sizes
+    scales, tops = 1 / step_sizes(exponents, mantissa), np.zeros(exponents.size, np.int64)
     rule = _BLOCK, 1.0 - threshold
     for at, part in values.parts:
         here, blocks = slice(at, at + part.size), slice(at // _BLOCK, -(-(at + part.size) // _BLOCK))
@@ -83,14 +82,53 @@ def encode_linear(
         if more < 0:
             return None
         found += more
+    small = Small(room.levels, room.escapes[:found]) if found <= room.escapes.size else None
+    return framed_linear(
+        values,
+        small,
+        exponents,
+        tops,
+        mantissa=mantissa,
+        threshold=threshold,
+        entropy=entropy,
+        cache=cache,
+    )
+
+
+def framed_linear(
+    values: Pieces,
+    small: Small | None,
+    exponents: Array,
+    tops: Array,
+    *,
+    mantissa: int = 0,
+    threshold: float = 0.5,
+    entropy: str = "auto",
+    cache: TableCache | None = None,
+) -> Framed | None:
+    """Code the levels that values were rounded to, as `encode_linear` does.
+
+    Parameters
+    ----------
+    values, exponents, mantissa, threshold
+        As there. The threshold counts where the wide coder takes the levels, which are then made anew.
+    small
+        The levels; None where too many are large.
+    tops
+        ``int64``, one per block: the largest magnitude of its levels.
+
+    Returns
+    -------
+    Framed or None
+        None where a value becomes infinite.
+    """
+    sizes = step_sizes(exponents, mantissa)
     if not _stays_finite(tops, sizes, values.dtype):
         return None
-    coded = None
-    if found <= room.escapes.size:
-        coded = encode_small(Small(room.levels, room.escapes[:found]), entropy=entropy, cache=cache)
+    coded = None if small is None else encode_small(small, entropy=entropy, cache=cache)
     if coded is None:
         levels = np.empty(values.size, np.int64)
-        quantize.linear_levels(working(values.whole), scales, *rule, levels)
+        quantize.linear_levels(working(values.whole), 1 / sizes, _BLOCK, 1.0 - threshold, levels)
         coded = encode_wide(levels, cache=cache)
     return framed(
         coded,
@@ -276,7 +314,7 @@ def values_back(made: Framed) -> Iterator[tuple[int, Array]]:
     room = np.empty(min(_SPAN, frame.count), frame.dtype)
     for low in range(0, frame.count, _SPAN):
         levels = small.levels[low : low + _SPAN]
-        far = slice(*np.searchsorted(places, (low, low + levels.size)))
+        far = slice(*np.searchsorted(places, (low, low + levels.size))) if places.size else slice(0)
         here = places[far] - low
         if here.size:
             levels = levels.copy()

@@ -10,27 +10,23 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
+from lcstore.codec.coarse import encode_coarse
 from lcstore.codec.decode import Span, spans
 from lcstore.codec.factored import CODES, Part, encode_factored
-from lcstore.codec.fill import MAX_EXPONENT, MIN_EXPONENT, working
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
-from lcstore.codec.values import decode_values, encode_linear, encode_log, values_back
+from lcstore.codec.values import decode_values, encode_log, values_back
 from lcstore.coders import format as f
 from lcstore.coders.entropy import encode_levels, encode_wide
 from lcstore.coders.tables import TableCache
 from lcstore.edges.algebra import ArrayName
+from lcstore.edges.unbiased import rule_for
 from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
-from lcstore.kernels import quantize
 from lcstore.kernels.advance import ESCAPE
-from lcstore.layout.specs import ALIGN
 from lcstore.state.roles import Role
-
-#: Threshold of first moments: a slightly wide zero costs little and saves bits.
-_MOMENT_THRESHOLD = 0.55
 
 
 @dataclass(frozen=True)
@@ -132,14 +128,15 @@ def frame_of_values(
     values
         The chunk, in its logical dtype, in parts that begin where blocks do.
     role, precision
-        How it is coded: first moments linearly at about `precision` bits, second ones on a logarithmic scale
-        with step sizes of `precision` octaves, everything else (and what does not fit these) lossless.
+        How it is coded: first moments linearly at about `precision` bits an element, second ones on a
+        logarithmic scale with step sizes of `precision` octaves, everything else (and what does not fit
+        these) lossless.
     parts
         Where the matrices of second moments lie in the chunk.
     """
     made = None
     if precision is not None and role == "first_moment":
-        made = encode_linear(values, _exponents(values, precision), threshold=_MOMENT_THRESHOLD, cache=cache)
+        made = encode_coarse(values, rule_for(precision), cache=cache)
     elif precision is not None and role == "second_moment":
         step = max(1, min(255, round(precision * CODES)))
         made = encode_factored(values, parts, step, cache=cache)
@@ -156,15 +153,3 @@ def values_of_frame(data: Buffer, count: int, dtype: np.dtype) -> Array:
     if frame.dtype != dtype:
         raise CorruptionError(f"the frame holds {frame.dtype}, not {dtype}")
     return decode_values(frame)
-
-
-def _exponents(values: Pieces, bits: float) -> Array:
-    """Choose log2 of the step size of each block so that normal values take about `bits` bits."""
-    energy = np.zeros(-(-values.size // ALIGN))
-    for at, part in values.parts:
-        quantize.energies(working(part), ALIGN, energy[at // ALIGN : -(-(at + part.size) // ALIGN)])
-    offset = math.log2(math.sqrt(2 * math.pi * math.e)) - bits
-    with np.errstate(divide="ignore", invalid="ignore"):
-        exponents = np.floor(0.5 * np.log2(energy / ALIGN) + offset + 0.5)
-    exponents = np.where(np.isfinite(exponents), exponents, 0)
-    return np.clip(exponents, MIN_EXPONENT, MAX_EXPONENT).astype(np.int16)

@@ -12,9 +12,12 @@ several at a time.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.kernels.ints import wrap_add
 from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import OK, RANGE
 
@@ -28,14 +31,19 @@ EMPTY = -32768
 #: Levels are at most this: no difference of codes is larger.
 MOST = 1 << 17
 
+#: Codes that are added up in 32 bits at a time.
+_SUMMED = 1 << 15
+
 _0 = np.float32(0)
 _HALF = np.float32(0.5)
 _1 = np.float32(1)
 
 
 @kernel
-def row_codes(patterns: Array, cols: int, phase: int, rows: Array) -> int:
+def fit_codes(patterns: Array, cols: int, phase: int, rows: Array, sums: Array, counts: Array) -> int:
     """Fill the code of each row: the mean of the codes of its values, but for those that are zero.
+
+    By how much codes differ from that of their row is added up by column while the row is in cache.
 
     Parameters
     ----------
@@ -45,6 +53,9 @@ def row_codes(patterns: Array, cols: int, phase: int, rows: Array) -> int:
         Length of a row, and where in a row the values begin.
     rows
         ``int16[ceil((phase + n) / cols)]``, filled; `EMPTY` where all values are zero.
+    sums, counts
+        ``int64[cols]``, added to: differences, and how many there are; zeros do not count. Both are empty
+        where nobody asks for them.
 
     Returns
     -------
@@ -53,42 +64,69 @@ def row_codes(patterns: Array, cols: int, phase: int, rows: Array) -> int:
     """
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = LAST_4 if patterns.itemsize == 4 else LAST_8
-    bad: np.bool_ = np.bool_(False)
-    for row in range(rows.size):
-        part = patterns[max(row * cols - phase, 0) : (row + 1) * cols - phase]
-        total, count = np.int64(0), np.int64(0)
-        for i in range(part.size):
-            code = part[i] >> drop
-            bad |= (code < 0) | (code > last)
-            total += code
-            count += part[i] != 0
-        rows[row] = (total + (count >> 1)) // count if count > 0 else EMPTY
-    return RANGE if bad else OK
-
-
-@kernel
-def column_sums(patterns: Array, phase: int, rows: Array, sums: Array, counts: Array) -> int:
-    """Add up, by column, by how much the codes of values differ from that of their row; zeros do not count.
-
-    Parameters
-    ----------
-    patterns, phase, rows
-        As in `row_codes`.
-    sums, counts
-        ``int64[cols]``, added to.
-    """
-    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
-    cols = sums.size
     for row in range(rows.size):
         low = max(row * cols - phase, 0)
         part = patterns[low : (row + 1) * cols - phase]
-        first, code = low + phase - row * cols, np.int64(rows[row])
-        total, count = sums[first : first + part.size], counts[first : first + part.size]
+        least, most = _ends(part)
+        if least < 0 or most >> drop > last:
+            return RANGE
+        total, count = np.int64(0), np.int64(0)
+        for begin in range(0, part.size, _SUMMED):
+            some = part[begin : begin + _SUMMED]
+            t, n = np.int32(0), np.int32(0)
+            for i in range(some.size):
+                t = wrap_add(t, np.int32(some[i] >> drop))
+                n = wrap_add(n, np.int32(some[i] != 0))
+            total += t
+            count += n
+        code = (total + (count >> 1)) // count if count > 0 else np.int64(EMPTY)
+        rows[row] = code
+        if sums.size == 0:
+            continue
+        first = low + phase - row * cols
+        of_column, number = sums[first : first + part.size], counts[first : first + part.size]
         for i in range(part.size):
-            some = np.int64(part[i] != 0)
-            total[i] += ((part[i] >> drop) - code) * some
-            count[i] += some
+            some_ = np.int64(part[i] != 0)
+            of_column[i] += ((part[i] >> drop) - code) * some_
+            number[i] += some_
     return OK
+
+
+@kernel(inline=True)
+def _ends(patterns: Array) -> tuple[Any, Any]:
+    """Return the least and the greatest pattern; zeros of none."""
+    if patterns.size == 0:
+        return patterns.dtype.type(0), patterns.dtype.type(0)
+    least = most = patterns[0]
+    for i in range(patterns.size):
+        least, most = min(least, patterns[i]), max(most, patterns[i])
+    return least, most
+
+
+@kernel(inline=True)
+def _row_levels(
+    patterns: Array, of_row: Any, columns: Array, step_size: int, threshold: int, levels: Array
+) -> Any:
+    """Fill the levels of a part of a row; give the zeros whose level is not 0."""
+    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
+    last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
+    wide, inverse = np.float32(step_size), _1 / np.float32(step_size)
+    rounding = np.float32(step_size - threshold) + _HALF  # half a code keeps the quotient away from integers
+    zeros = 0
+    for i in range(patterns.size):
+        centre = min(of_row + np.float32(columns[i]), last)
+        difference = np.float32(np.int32(patterns[i] >> drop)) - centre
+        size = np.float32(np.int32((abs(difference) + rounding) * inverse))
+        level = size if difference > _0 else -size
+        code = centre + level * wide
+        if patterns[i] == 0:
+            level = (level - _1 if code > _0 else level) if centre > _0 else _0
+            zeros += 1 if level != _0 else 0
+        else:
+            level = level + _1 if code < _1 else level
+            level = level - _1 if code > last else level
+        levels[i] = np.int32(level)
+    return zeros
 
 
 @kernel
@@ -100,7 +138,7 @@ def factored_levels(
     Parameters
     ----------
     patterns, phase
-        As in `row_codes`.
+        As in `fit_codes`.
     rows, columns
         ``int16``: codes.
     step_size, threshold
@@ -114,30 +152,92 @@ def factored_levels(
     int
         Zeros whose level is not 0.
     """
-    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
-    last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
     cols, zeros = columns.size, 0
-    wide, inverse = np.float32(step_size), _1 / np.float32(step_size)
-    rounding = np.float32(step_size - threshold) + _HALF  # half a code keeps the quotient away from integers
     for row in range(rows.size):
         low = max(row * cols - phase, 0)
         part = patterns[low : (row + 1) * cols - phase]
-        first, of_row, to = low + phase - row * cols, np.float32(rows[row]), levels[low : low + part.size]
-        of_column = columns[first : first + part.size]
-        for i in range(part.size):
-            centre = min(of_row + np.float32(of_column[i]), last)
-            difference = np.float32(np.int32(part[i] >> drop)) - centre
-            size = np.float32(np.int32((abs(difference) + rounding) * inverse))
-            level = size if difference > _0 else -size
-            code = centre + level * wide
-            if part[i] == 0:
-                level = (level - _1 if code > _0 else level) if centre > _0 else _0
-                zeros += 1 if level != _0 else 0
-            else:
-                level = level + _1 if code < _1 else level
-                level = level - _1 if code > last else level
-            to[i] = np.int32(level)
+        first, to = low + phase - row * cols, levels[low : low + part.size]
+        zeros += _row_levels(
+            part, np.float32(rows[row]), columns[first : first + part.size], step_size, threshold, to
+        )
     return zeros
+
+
+@kernel(inline=True)
+def _plain_levels(
+    patterns: Array, of_row: Any, columns: Array, step_size: int, threshold: int, narrow: Array
+) -> None:
+    """Fill the levels of a part of a row that has no zero, and whose levels are small and lead to codes."""
+    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
+    inverse = _1 / np.float32(step_size)
+    rounding = np.float32(step_size - threshold) + _HALF
+    for i in range(patterns.size):
+        difference = np.float32(np.int32(patterns[i] >> drop)) - (of_row + np.float32(columns[i]))
+        size = np.int32((abs(difference) + rounding) * inverse)
+        narrow[i] = np.int8(size if difference > _0 else np.int32(-size))
+
+
+@kernel
+def narrow_factored_levels(
+    patterns: Array,
+    phase: int,
+    rows: Array,
+    columns: Array,
+    step_size: int,
+    threshold: int,
+    narrow: Array,
+    escapes: Array,
+    zeros: Array,
+) -> int:
+    """Make levels as `factored_levels`, as the narrow coders take them.
+
+    Parameters
+    ----------
+    patterns, phase, rows, columns, step_size, threshold
+        As there.
+    narrow
+        ``int8[n]``, filled; -128 where the level is in `escapes`.
+    escapes
+        ``int64[m]``, filled as far as it goes: the levels of magnitude above 127, in order.
+    zeros
+        ``int64[1]``, added to: zeros whose level is not 0.
+
+    Returns
+    -------
+    int
+        Number of such levels, even where it is more than `escapes` holds.
+    """
+    drop = DROP_4 if patterns.itemsize == 4 else DROP_8
+    last = LAST_4 if patterns.itemsize == 4 else LAST_8
+    cols, found = columns.size, 0
+    left, right = _ends(columns)
+    scratch = np.empty(0, np.int32)
+    for row in range(rows.size):
+        low = max(row * cols - phase, 0)
+        part = patterns[low : (row + 1) * cols - phase]
+        first, to = low + phase - row * cols, narrow[low : low + part.size]
+        of_column = columns[first : first + part.size]
+        least, most = _ends(part)
+        centre, end = np.int64(rows[row]) + left, np.int64(rows[row]) + right
+        lowest, highest = np.int64(least >> drop), np.int64(most >> drop)
+        # A level leads to less than a step size from its own code.
+        within = lowest > step_size and highest + step_size <= last and end <= last
+        if least > 0 and within and max(highest - centre, end - lowest) <= 126 * step_size:
+            _plain_levels(part, np.float32(rows[row]), of_column, step_size, threshold, to)
+            continue
+        if scratch.size < part.size:
+            scratch = np.empty(part.size, np.int32)
+        some = scratch[: part.size]
+        zeros[0] += _row_levels(part, np.float32(rows[row]), of_column, step_size, threshold, some)
+        for i in range(part.size):
+            if -128 < some[i] < 128:
+                to[i] = np.int8(some[i])
+                continue
+            if found < escapes.size:
+                to[i] = np.int8(-128)
+                escapes[found] = some[i]
+            found += 1
+    return found
 
 
 @kernel

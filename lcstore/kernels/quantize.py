@@ -107,26 +107,6 @@ def narrow_linear_levels(
 
 
 @kernel
-def energies(values: Array, block: int, out: Array) -> int:
-    """Fill ``float64`` `out` with the sum of the squares of each block, in an order that never changes."""
-    for b in range(out.size):
-        some = values[b * block : (b + 1) * block]
-        s0 = s1 = s2 = s3 = 0.0
-        whole = some.size // 4 * 4
-        for i in range(0, whole, 4):
-            v0, v1 = np.float64(some[i]), np.float64(some[i + 1])
-            v2, v3 = np.float64(some[i + 2]), np.float64(some[i + 3])
-            s0 += v0 * v0
-            s1 += v1 * v1
-            s2 += v2 * v2
-            s3 += v3 * v3
-        for i in range(whole, some.size):
-            s0 += np.float64(some[i]) * np.float64(some[i])
-        out[b] = (s0 + s1) + (s2 + s3)
-    return OK
-
-
-@kernel
 def linear_values(levels: Array, sizes: Array, block: int, out: Array) -> int:
     """Fill ``float32`` or ``float64`` `out` with ``level * step_size``, rounded once; one per block."""
     kind = out.dtype.type

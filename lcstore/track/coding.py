@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -191,12 +192,11 @@ class Coder:
         self, pieces: Sequence[Piece], decoded: Iterable[tuple[int, Array]]
     ) -> list[tuple[int, np.uint64]]:
         """Return the digests of the pieces of a chunk, in parts, from what its frame decodes to."""
-        begins = np.array([piece.at for piece in pieces], np.int64)
-        ends = begins + np.array([piece.size for piece in pieces], np.int64)
+        begins = [piece.at for piece in pieces]
+        ends = [piece.at + piece.size for piece in pieces]
         digests = []
         for start, values in decoded:
-            until = np.searchsorted(begins, start + values.size)
-            for piece in pieces[int(np.searchsorted(ends, start, "right")) : int(until)]:
+            for piece in pieces[bisect_right(ends, start) : bisect_left(begins, start + values.size)]:
                 low, high = max(piece.at, start), min(piece.at + piece.size, start + values.size)
                 part = values[low - start : high - start]
                 digests.append((piece.tensor, self._digest(piece.tensor, part, piece.first + low - piece.at)))

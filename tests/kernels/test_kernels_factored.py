@@ -38,15 +38,32 @@ def fit(values, cols, phase):
     """Give the patterns, and codes of rows and columns as the codec fits them, compared to their twins."""
     patterns = values.view(INTEGERS[values.dtype.type])
     rows = np.full(rows_of(values.size, cols, phase), 77, np.int16)
-    assert factored.row_codes(patterns, cols, phase, rows) == OK
-    np.testing.assert_array_equal(rows, twins.row_codes(patterns, cols, phase, rows.size))
     sums, counts = np.zeros(cols, np.int64), np.zeros(cols, np.int64)
-    assert factored.column_sums(patterns, phase, rows, sums, counts) == OK
+    assert factored.fit_codes(patterns, cols, phase, rows, sums, counts) == OK
+    np.testing.assert_array_equal(rows, twins.row_codes(patterns, cols, phase, rows.size))
     wanted = twins.column_sums(patterns, phase, rows, cols)
     np.testing.assert_array_equal(sums, wanted[0])
     np.testing.assert_array_equal(counts, wanted[1])
+    again, none = np.zeros_like(rows), np.zeros(0, np.int64)
+    assert factored.fit_codes(patterns, cols, phase, again, none, none) == OK
+    np.testing.assert_array_equal(again, rows)
     columns = np.where(counts > 0, sums // np.maximum(counts, 1), factored.EMPTY)
     return patterns, rows, columns.astype(np.int16)
+
+
+def check_narrow(patterns, phase, rows, columns, step, threshold, room):
+    """The narrow coders' levels are those of the twin, and those that are large are listed."""
+    levels, wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
+    narrow, escapes = np.full(len(levels), 77, np.int8), np.zeros(room, np.int64)
+    zeros = np.ones(1, np.int64)
+    into = narrow, escapes, zeros
+    found = factored.narrow_factored_levels(patterns, phase, rows, columns, step, threshold, *into)
+    large = [level for level in levels if abs(level) > 127]
+    assert found == len(large)
+    assert zeros == 1 + wanted
+    np.testing.assert_array_equal(escapes[:found], large[:room])
+    if found <= room:
+        np.testing.assert_array_equal(narrow, [level if abs(level) < 128 else -128 for level in levels])
 
 
 @given(pieces(), STEPS, st.integers(1, 255))
@@ -59,6 +76,7 @@ def test_fitted_levels_are_their_twin_and_come_back(piece, step, threshold):
     wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
     np.testing.assert_array_equal(levels, wanted[0])
     assert zeros == wanted[1]
+    check_narrow(patterns, phase, rows, columns, step, threshold, 100)
     out = np.full(values.size, 77, patterns.dtype)
     assert factored.factored_values(levels, phase, rows, columns, step, out) == OK
     places = np.arange(values.size) + phase
@@ -85,6 +103,7 @@ def test_levels_are_their_twin_around_any_codes(piece, step, data):
     wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
     np.testing.assert_array_equal(levels, wanted[0])
     assert zeros == wanted[1]
+    check_narrow(patterns, phase, rows, columns, step, threshold, data.draw(st.sampled_from([0, 1, 100])))
     out = np.zeros(values.size, patterns.dtype)
     assert factored.factored_values(levels, phase, rows, columns, step, out) == OK
     np.testing.assert_array_equal(out == 0, values == 0)
@@ -129,11 +148,12 @@ def test_what_has_no_code_is_refused(dtype, bad):
     values = np.ones(40, dtype)
     rows = np.zeros(4, np.int16)
     patterns = values.view(INTEGERS[dtype])
-    assert factored.row_codes(patterns, 12, 3, rows) == OK
+    none = np.zeros(0, np.int64)
+    assert factored.fit_codes(patterns, 12, 3, rows, none, none) == OK
     for place in (0, 8, 9, 39):
         values[:] = 1
         values[place] = bad
-        assert factored.row_codes(patterns, 12, 3, rows) == RANGE
+        assert factored.fit_codes(patterns, 12, 3, rows, none, none) == RANGE
         assert twins.row_codes(patterns, 12, 3, 4) is None
 
 
@@ -154,3 +174,19 @@ def test_the_quotient_is_exact_for_every_difference_of_codes(dtype, step):
             wanted = (np.abs(differences) + step - threshold) // step * np.sign(differences)
             wanted = np.minimum(np.maximum(wanted, -((centre - 1) // step)), (last - centre) // step)
             np.testing.assert_array_equal(levels, wanted)
+
+
+@given(
+    st.sampled_from(list(INTEGERS)),
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([0.2, 2.0, 12.0]),
+    STEPS,
+    st.integers(1, 255),
+)
+def test_matrices_without_zeros_have_the_levels_of_the_twin(dtype, seed, spread, step, threshold):
+    """Most rows take a shorter way, which random bits hardly ever do."""
+    octaves = np.random.default_rng(seed).normal(-20, spread, (6, 40))
+    octaves += np.random.default_rng(seed + 1).normal(0, 2 * spread, (6, 1))
+    values = np.exp2(octaves).astype(dtype).reshape(-1)
+    patterns, rows, columns = fit(values, 40, 0)
+    check_narrow(patterns, 0, rows, columns, step, min(threshold, step), values.size)

@@ -58,14 +58,6 @@ def test_narrow_linear_levels_are_their_twin(values, exponents, rounding, room):
         np.testing.assert_array_equal(narrow, levels)
 
 
-@given(FLOATS.flatmap(floats))
-def test_energies_are_their_twin(values):
-    out = np.zeros(-(-values.size // 32))
-    quantize.energies(values, 32, out)
-    with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(out, twins.energies(values, 32))
-
-
 @given(
     npst.arrays(st.sampled_from([np.int8, np.int64]), SIZES),
     st.lists(st.integers(-1022, 1000), min_size=4, max_size=4),

@@ -405,17 +405,42 @@ def narrow_linear_levels(values, scales, block, rounding):
     return status, np.where(large, -128, levels), levels[large], tops
 
 
-def energies(values, block):
-    """The sums of four strands each, in the order that the kernel promises."""
-    out = []
+def coarse_levels(values, block, shifts, roundings):
+    """Levels by blocks, with the exponents and the largest level of each; None where one cannot be."""
+    kind, levels, exponents, tops = values.dtype.type, [], [], []
     for low in range(0, values.size, block):
-        some = values[low : low + block].astype(np.float64)
-        strands = [np.float64(0)] * 4
-        for i, value in enumerate(some):
-            strand = i % 4 if i < some.size // 4 * 4 else 0
-            strands[strand] = strands[strand] + value * value
-        out.append((strands[0] + strands[1]) + (strands[2] + strands[3]))
-    return out
+        some = values[low : low + block]
+        peak = np.abs(some).max()
+        if not np.isfinite(peak):
+            return None
+        if peak == 0:
+            levels, exponents, tops = levels + [0] * some.size, [*exponents, 0], [*tops, 0]
+            continue
+        octave = max(math.frexp(peak)[1] - 1, np.finfo(kind).minexp - 1)
+        part, power = math.frexp(coarse_energy(some * kind(math.ldexp(1.0, -octave))) / some.size)
+        index = power % 2 * 32 + int((part - 0.5) * 64)
+        exponent = octave + power // 2 + int(shifts[index])
+        exponent = min(max(exponent, -1022), 1000)
+        first, second = (kind(math.ldexp(1.0, -half)) for half in (exponent // 2, exponent - exponent // 2))
+        with np.errstate(over="ignore"):
+            sizes = np.abs(some) * first * second + kind(roundings[index])
+        if not sizes.max() < 2.0**61:
+            return None
+        found = np.where(some < 0, -sizes.astype(np.int64), sizes.astype(np.int64))
+        levels, exponents, tops = [*levels, *found], [*exponents, exponent], [*tops, np.abs(found).max()]
+    return np.array(levels, np.int64), exponents, tops
+
+
+def coarse_energy(values):
+    """The sum of the squares, in 64 strands of the values' own dtype, which are then added up in float64."""
+    strands = np.zeros(64, values.dtype)
+    for low in range(0, values.size, 64):
+        part = values[low : low + 64]
+        strands[: part.size] += part * part
+    total = 0.0
+    for strand in strands:
+        total += float(strand)
+    return total
 
 
 def linear_values(levels, steps, block, dtype):

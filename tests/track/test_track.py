@@ -299,7 +299,7 @@ def test_rules_go_before_names():
     policy = Policy(rules={"ema/**": "plain", "x/*": "weights"})
     assert policy.role(("ema", "w"), "weights") == "plain"
     assert policy.role(("x", "w"), "plain") == "weights"
-    bad = [{"error": 100.0}, {"first_moment": 0.1}, {"second_moment": 0.05}, {"second_moment": 16}]
+    bad = [{"error": 100.0}, {"first_moment": 0.29}, {"second_moment": 0.05}, {"second_moment": 16}]
     for kwargs in (*bad, {"second_moment": 0}, {"second_moment": float("nan")}, {"rules": {"a": "lossy"}}):
         with pytest.raises(ValueError, match=r"policy|rule"):
             Policy(**kwargs)

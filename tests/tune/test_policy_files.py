@@ -24,7 +24,7 @@ RULES = st.dictionaries(
 POLICIES = st.builds(
     Policy,
     error=ERRORS,
-    first_moment=st.none() | st.just(0.0) | st.floats(0.5, 16),
+    first_moment=st.none() | st.just(0.0) | st.floats(0.3, 16),
     second_moment=st.none() | st.floats(1 / 16, 15),
     row_error=ERRORS | st.just("auto"),
     rules=RULES,
