@@ -1,5 +1,5 @@
 """Loops over elements and bits. Takes arrays and fills arrays; returns a status.
 
-Knows nothing of bytes on storage or exceptions, and holds no policy. `jit` and `ahead` say how kernels are
-compiled. Every kernel has a plain numpy twin in `tests/kernels/twins.py` which it must equal bit for bit.
+Knows nothing of bytes on storage, exceptions or files, and holds no policy. Every kernel has a plain
+numpy twin in `tests/kernels/twins.py` which it must equal bit for bit.
 """

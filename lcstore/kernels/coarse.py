@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.jit import kernel
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.status import RANGE
 
 #: Parts of an octave that rules tell apart.

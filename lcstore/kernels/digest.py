@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.jit import kernel
+from lcstore.compiling.jit import kernel
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(29)

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.ints import wrap_add
-from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import OK, RANGE
 
 #: Bits of mantissa in a code: codes count sixteenths of an octave.

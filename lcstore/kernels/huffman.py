@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.jit import kernel
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.status import OK, SYMBOL, TABLE
 
 MAX_BITS = 12

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.jit import kernel
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.status import OK
 
 #: Interpolation counts in so many parts of a level, log2.

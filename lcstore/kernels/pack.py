@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.bits import at_end, finish, lay, put, window
 from lcstore.kernels.escapes import any_past, encode_escapes
 from lcstore.kernels.huffman import MAX_BITS, histogram
-from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE
 
 _3 = np.uint64(3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.jit import kernel
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.scales import step_size_of
 from lcstore.kernels.status import OK, RANGE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.jit import kernel
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.status import OK
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.jit import kernel
+from lcstore.compiling.jit import kernel
 
 
 @kernel(inline=True)

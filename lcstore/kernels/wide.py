@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.jit import kernel
 from lcstore.kernels.bits import at_end, bit_length, finish, lay, put_code, window
 from lcstore.kernels.huffman import MAX_BITS
-from lcstore.kernels.jit import kernel
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
 
 #: Symbols in use: 16 and four for each octave up to 2**63.

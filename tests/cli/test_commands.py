@@ -22,9 +22,9 @@ from typer.testing import CliRunner, Result
 import lcstore
 from lcstore.cli.app import app
 from lcstore.cli.commands.look.ls import _brief_ids
+from lcstore.compiling import jit
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
-from lcstore.kernels import jit
 from lcstore.storage import targets
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import pytest
 
-from lcstore.kernels import ahead
+from lcstore.compiling import ahead
 
 RUN = textwrap.dedent(
     """
@@ -68,7 +68,7 @@ def run(*command, **environ):
 
 @pytest.mark.once
 def test_what_a_run_needs_is_compiled_ahead():
-    run("-m", "lcstore.kernels.ahead", "0", "1")
+    run("-m", "lcstore.compiling.ahead", "0", "1")
     called = {tuple(pair) for pair in json.loads(run("-c", RUN))}
     assert sorted(called - set(ahead.TYPICAL)) == [], "kernels that a run calls are missing"
     assert sorted({name for name, _ in ahead.TYPICAL} - {name for name, _ in called}) == []
@@ -78,7 +78,7 @@ def test_a_share_is_compiled_into_the_cache(tmp_path):
     mark = tmp_path / "compiling"
     mark.touch()
     names = list(dict.fromkeys(name for name, _ in ahead.TYPICAL[::-1]))
-    run("-m", "lcstore.kernels.ahead", "0", str(len(names)), str(mark), NUMBA_CACHE_DIR=str(tmp_path))
+    run("-m", "lcstore.compiling.ahead", "0", str(len(names)), str(mark), NUMBA_CACHE_DIR=str(tmp_path))
     module, function = names[0].split(".")
     assert [file.name.startswith(f"{module}.{function}-") for file in tmp_path.rglob("*.nbi")] == [True]
     assert not mark.exists()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import lcstore
-from lcstore.kernels.jit import _TolerantCache
+from lcstore.compiling.jit import _TolerantCache
 from lcstore.store.warming import warm
 
 SHAPES = {"embedding.weight": (512, 32), "in.weight": (64, 128), "in.bias": (128,), "out.weight": (128, 64)}

@@ -4,7 +4,7 @@ Numba compiles one kernel after another in a process, whatever the number of thr
 shared: a kernel that another process has compiled meanwhile is only read. So the first process on a machine
 that finds nothing in the cache has others begin at the end of the list, while it begins where its run does.
 
-    python -m lcstore.kernels.ahead 0 1     compile all of the list: the first share of one
+    python -m lcstore.compiling.ahead 0 1     compile all of the list: the first share of one
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("sample.gather", "float32[::1], int64[::1], float64[::1]"),
     ("grid.largest_pattern", "uint32[::1], int64, uint32[::1]"),
     ("planes.split_planes", "uint32[::1], int64, uint8[::1], int64[::1]"),
-    ("quantize.energies", "float32[::1], int64, float64[::1]"),
-    ("huffman.histogram", "uint8[::1], int64[::1]"),
     (
-        "quantize.narrow_linear_levels",
-        "float32[::1], float64[::1], int64, float64, int8[::1], int64[::1], int64[::1]",
+        "coarse.coarse_levels",
+        "float32[::1], int32[::1], int64, int16[::1], float64[::1], int16[::1], int8[::1], "
+        "int64[::1], int64[::1]",
     ),
+    ("huffman.histogram", "uint8[::1], int64[::1]"),
     ("pack.any_level", "int8[::1]"),
     ("pack.count_symbols", "int8[::1], int64, int64, int64[::1]"),
     ("huffman.code_lengths", "int64[::1], uint8[::1]"),
     ("huffman.assign_codes", "uint8[::1], uint32[::1]"),
     ("huffman.code_bits", "int64[::1], uint8[::1]"),
-    ("runs.tokenize", "int8[::1], int64, uint8[::1], uint32[::1], int64[::1]"),
-    ("runs.extra_bits", "uint8[::1]"),
     (
         "pack.encode_pack",
         "int8[::1], int64[::1], int64, int64, int64, int64, uint32[::1], uint8[::1], "
         "uint16[:, ::1]",
     ),
-    ("huffman.entropy", "int64[::1], float64[::1]"),
+    ("runs.tokenize", "int8[::1], int64, uint8[::1], uint32[::1], int64[::1]"),
     ("grid.to_grid", "float32[::1], float32, float32, int32[::1]"),
-    ("scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
+    ("runs.extra_bits", "uint8[::1]"),
+    ("huffman.entropy", "int64[::1], float64[::1]"),
     ("digest.digest", "int32[::1], int64, uint64[::1]"),
+    ("scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
+    ("factored.fit_codes", "int32[::1], int64, int64, int16[::1], int64[::1], int64[::1]"),
     ("quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
-    ("factored.row_codes", "int32[::1], int64, int64, int16[::1]"),
+    (
+        "factored.narrow_factored_levels",
+        "int32[::1], int64, int16[::1], int16[::1], int64, int64, int8[::1], int64[::1], "
+        "int64[::1]",
+    ),
     ("digest.digest", "uint32[::1], int64, uint64[::1]"),
-    ("factored.column_sums", "int32[::1], int64, int16[::1], int64[::1], int64[::1]"),
-    ("factored.factored_levels", "int32[::1], int64, int16[::1], int16[::1], int64, int64, int32[::1]"),
-    ("wide.narrow_levels", "int32[::1], int8[::1], int64[::1]"),
     ("factored.factored_values", "int8[::1], int64, int16[::1], int16[::1], int64, int32[::1]"),
     ("sample.root_mean_square", "float64[::1], float64[::1]"),
     ("sample.follow_mean", "float64[::1], float64, float64, float64[::1], float64[::1], float64[::1]"),
@@ -80,10 +82,9 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
         "uint64[::1], int64, uint16[:, ::1], int8[::1], int64, int64, int64[::1], int64[::1]",
     ),
     ("planes.join_plane", "uint8[::1]!, int64, uint32[::1]"),
-    ("quantize.linear_values", "int64[::1], float64[::1], int64, float32[::1]"),
     ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint16[::1], uint8[::1], uint16[::1], int64"),
     ("planes.join_plane", "uint8[::1], int64, uint32[::1]"),
-    ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint8[::1], uint8[::1], uint8[::1], int64"),
+    ("factored.factored_values", "int64[::1], int64, int64[::1], int16[::1], int64, int32[::1]"),
     ("planes.turn_back", "uint32[::1]"),
     ("runs.decode_runs", "uint64[::1], int64, uint16[:, ::1], uint8[::1], uint8[::1], int8[::1], int64"),
     ("grid.add_levels", "int8[::1], int16[::1], int64, int64, int32[::1]"),

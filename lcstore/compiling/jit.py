@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, overload
 
 from numba import njit
 
-from lcstore.kernels.ahead import is_typical, start_helpers
+from lcstore.compiling.ahead import is_typical, start_helpers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +25,8 @@ _log: Final = logging.getLogger("lcstore")
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
     """Return what tells this state of the kernels from others: name, time and size of each file."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    here = Path(__file__).parent
+    files = sorted([*here.glob("*.py"), *(here.parent / "kernels").glob("*.py")])
     return tuple((file.name, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
 
 

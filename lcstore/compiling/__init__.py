@@ -1,0 +1,4 @@
+"""How kernels are compiled: one decorator, its cache, and processes that compile beside the first one.
+
+It knows kernels by name alone.
+"""
