@@ -16,7 +16,6 @@ from lcstore.codec import values as v
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.codec.fill import working
 from lcstore.codec.frame import Frame, Framed, parse_frame
-from lcstore.codec.into import decode_into
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.placed import Placed
@@ -185,7 +184,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         if place.contiguous and not place.readonly:
             into = ensure_contiguous_ndarray(out).reshape(-1).view(np.uint8).view(frame.dtype)
             if into.flags.aligned:  # kernels are compiled for such arrays
-                decode_into(frame, into)
+                v.decode_into(frame, into)
                 return out
         return ndarray_copy(self._restore(frame), out)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.decode import SPAN
 from lcstore.codec.factored import FactoredFiller
 from lcstore.codec.fill import (
     MANTISSA,
@@ -24,7 +25,7 @@ from lcstore.codec.fill import (
     working_dtype,
 )
 from lcstore.codec.frame import Frame, Framed, build_frame, framed, parse_frame
-from lcstore.codec.lossless import decode_lossless
+from lcstore.codec.lossless import LosslessReader, decode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.predicted import decode_predicted
 from lcstore.codec.scales import pack_scales
@@ -242,6 +243,24 @@ def decode_values(frame: Frame, low: int = 0, high: int | None = None) -> Array:
     if frame.quantizer == f.PREDICTED:
         return decode_predicted(frame)[low:high]
     return restored(frame, _filler(frame), low, high)
+
+
+def decode_into(frame: Frame, out: Array) -> None:
+    """Fill `out`, contiguous, with the values of a frame of its dtype and size.
+
+    Raises
+    ------
+    CorruptionError
+        The frame does not decode; `out` may then be filled in part.
+    """
+    if frame.quantizer == f.LOSSLESS:
+        read = LosslessReader(frame).read
+        for low in range(0, out.size, SPAN):
+            read(low, out[low : low + SPAN])
+    elif frame.quantizer == f.PREDICTED:
+        out[:] = decode_predicted(frame)
+    else:
+        restored(frame, _filler(frame), out=out)
 
 
 def values_back(made: Framed) -> Iterator[tuple[int, Array]]:

@@ -20,9 +20,10 @@ from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, TypeAlias, TypeVar
 
 from kit.races import Step
+from lcstore.arrays import Buffer
 from lcstore.errors import LcstoreError
 from lcstore.format import records
-from lcstore.storage.backend import Backend, Buffer, Names, as_view
+from lcstore.storage.backend import Backend, Names, as_view
 from lcstore.testing.faults import Crash, OperationName
 
 R = TypeVar("R")

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from lcstore.storage.backend import Backend, Buffer, Names
+from lcstore.arrays import Buffer
+from lcstore.storage.backend import Backend, Names
 
 R = TypeVar("R")
 

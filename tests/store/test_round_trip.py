@@ -331,7 +331,7 @@ def test_what_loads_a_state_of_one_object_is_told(tmp_path):
         for targets in (Holder(), {"model": Holder()}):
             with pytest.raises(InvalidInputError, match=cure):
                 store.restore_into(0, targets)
-        with pytest.raises(InvalidInputError, match=r"the state has .model.$"):
+        with pytest.raises(InvalidInputError, match=r"the state has .model.\."):
             store.restore_into(1, {"net": Holder()})
 
 

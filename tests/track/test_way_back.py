@@ -10,7 +10,7 @@ from test_rate import Follower
 from test_rows import BALANCED, table
 
 TRACK = ("advance", "coding", "draft", "frames", "steptable")
-CODING = (*(f"track/{name}.py" for name in TRACK), "codec/entropy.py")
+CODING = (*(f"track/{name}.py" for name in TRACK), "coders/entropy.py")
 WAY_BACK = ("undo", "_undo_levels")
 
 
