@@ -93,7 +93,7 @@ def coarse_levels(
         finite or its level is too large for one.
     """
     kind, whole = values.dtype.type, patterns.dtype.type
-    mantissa, last = (23, 0xFE) if values.itemsize == 4 else (52, 0x7FE)
+    mantissa, bias = (23, 0x7F) if values.itemsize == 4 else (52, 0x3FF)
     sizes = whole((np.int64(1) << (8 * values.itemsize - 1)) - 1)  # all bits but the sign
     lanes = np.empty(LANES, kind)
     found = 0
@@ -104,13 +104,12 @@ def coarse_levels(
         for i in range(bits.size):
             peak = max(peak, whole(bits[i] & sizes))
         octave: Any = np.int64(peak) >> mantissa
-        if octave > last:
+        if octave > 2 * bias:
             return RANGE
         exponents[b], tops[b] = 0, 0
         if peak == 0:
             coded[:] = np.int8(0)
             continue
-        bias = last >> 1
         part, power = math.frexp(_energy(some, kind(math.ldexp(1.0, bias - octave)), lanes) / some.size)
         odd = power & 1
         index = odd * (PARTS // 2) + np.int64((part - 0.5) * PARTS)
@@ -131,11 +130,9 @@ def coarse_levels(
         for i in range(some.size):
             level = np.int64(abs(some[i]) * first * second + rounding)
             level = -level if some[i] < kind(0) else level
-            if -128 < level < 128:
-                coded[i] = np.int8(level)
-                continue
-            if found < escapes.size:
-                coded[i] = np.int8(-128)
+            small = -128 < level < 128
+            coded[i] = np.int8(level if small else -128)
+            if not small and found < escapes.size:
                 escapes[found] = level
-            found += 1
+            found += 0 if small else 1
     return found

@@ -55,58 +55,6 @@ def linear_levels(values: Array, scales: Array, block: int, rounding: float, lev
 
 
 @kernel
-def narrow_linear_levels(
-    values: Array, scales: Array, block: int, rounding: float, narrow: Array, escapes: Array, tops: Array
-) -> int:
-    """Round values as `linear_levels`, to levels as the narrow coders take them.
-
-    Parameters
-    ----------
-    values, scales, block, rounding
-        As for `linear_levels`.
-    narrow
-        ``int8[n]``, filled; -128 where the level is in `escapes`.
-    escapes
-        ``int64[m]``, filled as far as it goes: the levels of magnitude above 127, in order.
-    tops
-        ``int64``, one per block, filled: the largest magnitude of its levels.
-
-    Returns
-    -------
-    int
-        Number of such levels, even where it is more than `escapes` holds; or `RANGE` as `linear_levels`.
-    """
-    limit = np.float64(MOST)
-    found = 0
-    for b in range(scales.size):
-        scale = scales[b]
-        some, coded = values[b * block : (b + 1) * block], narrow[b * block : (b + 1) * block]
-        far, top = np.int32(0), np.int32(0)
-        for i in range(some.size):
-            size = abs(np.float64(some[i])) * scale + rounding
-            small = size < 128.0
-            level = np.int32(size if small else 0.0)
-            top = max(top, level)
-            far |= np.int32(not small)
-            coded[i] = np.int8(-level if some[i] < 0 else level)
-        tops[b] = top
-        if far == 0:
-            continue
-        for i in range(some.size):
-            size = abs(np.float64(some[i])) * scale + rounding
-            if size < 128.0:
-                continue
-            if not (size < limit):
-                return RANGE
-            tops[b] = max(tops[b], np.int64(size))
-            if found < escapes.size:
-                coded[i] = -128
-                escapes[found] = -np.int64(size) if some[i] < 0 else np.int64(size)
-            found += 1
-    return found
-
-
-@kernel
 def linear_values(levels: Array, sizes: Array, block: int, out: Array) -> int:
     """Fill ``float32`` or ``float64`` `out` with ``level * step_size``, rounded once; one per block."""
     kind = out.dtype.type
