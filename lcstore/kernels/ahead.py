@@ -28,7 +28,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("planes.split_planes", "uint32[::1], int64, uint8[::1], int64[::1]"),
     ("huffman.histogram", "uint8[::1], int64[::1]"),
     (
-        "coarse.coarse_levels",
+        "quantize.coarse_levels",
         "float32[::1], int32[::1], int64, int16[::1], float64[::1], "
         "int16[::1], int8[::1], int64[::1], int64[::1]",
     ),
