@@ -14,7 +14,7 @@ from lcstore.codec.values import framed_linear
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Small
 from lcstore.coders.tables import TableCache
-from lcstore.kernels import coarse as kernels
+from lcstore.kernels import quantize
 
 _BLOCK = 1 << f.BLOCK
 
@@ -25,9 +25,9 @@ class Rule(NamedTuple):
     Attributes
     ----------
     shifts
-        ``int16[kernels.PARTS]``: log2 of the step size over that of the octave's beginning.
+        ``int16[quantize.PARTS]``: log2 of the step size over that of the octave's beginning.
     thresholds
-        ``float64[kernels.PARTS]``: magnitude, in step sizes, from which a level is not 0.
+        ``float64[quantize.PARTS]``: magnitude, in step sizes, from which a level is not 0.
     """
 
     shifts: Array
@@ -48,7 +48,7 @@ def encode_coarse(values: Pieces, rule: Rule, *, cache: TableCache | None = None
         wide = working(part)
         here, blocks = slice(at, at + part.size), slice(at // _BLOCK, -(-(at + part.size) // _BLOCK))
         into = exponents[blocks], room.levels[here], room.escapes[found:], tops[blocks]
-        more = kernels.coarse_levels(
+        more = quantize.coarse_levels(
             *(wide, wide.view(f"i{wide.itemsize}"), _BLOCK, rule.shifts, 1 - rule.thresholds), *into
         )
         if more < 0:

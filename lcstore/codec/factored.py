@@ -138,8 +138,10 @@ class _Levels:
         Levels that are large.
     """
 
-    def __init__(self, size: int, step_size: int) -> None:
+    def __init__(self, size: int, step_size: int, most: int | None = None) -> None:
         self.room, self.found = Small.room(size), 0
+        if most is not None:  # so many large ones, whether that suits the narrow coders or not
+            self.room = self.room._replace(escapes=np.empty(most, np.int64))
         self._rule = step_size, _threshold(step_size)
         self._zeros = np.zeros(1, np.int64)
 
@@ -159,16 +161,15 @@ class _Levels:
         part, rows, columns = matrix
         into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
         rule = part.phase, rows, columns, *self._rule
-        self.found += kernels.narrow_factored_levels(patterns, *rule, *into, self._zeros)
+        self.found += kernels.factored_levels(patterns, *rule, *into, self._zeros)
 
 
 def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int) -> Array:
     """Return the levels as they are, for those who take large ones."""
-    levels = np.zeros(values.size, np.int32)
-    for part, rows, columns in matrices:
-        rule = part.phase, rows, columns, step_size, _threshold(step_size)
-        kernels.factored_levels(_patterns(values, part), *rule, levels[part.at : part.at + part.size])
-    return levels
+    made = _Levels(values.size, step_size, values.size)
+    for matrix in matrices:
+        made.add(matrix, _patterns(values, matrix.part))
+    return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 
 def _threshold(step_size: int) -> int:

@@ -34,6 +34,7 @@ from lcstore.coders.entropy import Small, encode_any, encode_levels, encode_smal
 from lcstore.coders.tables import TableCache
 from lcstore.kernels import quantize
 from lcstore.kernels.sums import common_steps, to_levels
+from lcstore.kernels.wide import narrow_levels
 
 #: Elements that share a scale.
 _BLOCK = 1 << f.BLOCK
@@ -74,15 +75,18 @@ def encode_linear(
     """
     room, found = Small.room(values.size), 0
     scales, tops = 1 / step_sizes(exponents, mantissa), np.zeros(exponents.size, np.int64)
-    rule = _BLOCK, 1.0 - threshold
+    wide = np.empty(min(_SPAN, values.size), np.int64)
     for at, part in values.parts:
-        here, blocks = slice(at, at + part.size), slice(at // _BLOCK, -(-(at + part.size) // _BLOCK))
-        into = room.levels[here], room.escapes[found:], tops[blocks]
-        more = quantize.narrow_linear_levels(working(part), scales[blocks], *rule, *into)
-        if more < 0:
-            return None
-        found += more
-    small = Small(room.levels, room.escapes[:found]) if found <= room.escapes.size else None
+        for low in range(at, at + part.size, _SPAN):
+            some = working(part[low - at : low - at + _SPAN])
+            blocks, levels = slice(low // _BLOCK, -(-(low + some.size) // _BLOCK)), wide[: some.size]
+            if quantize.linear_levels(some, scales[blocks], _BLOCK, 1.0 - threshold, levels) < 0:
+                return None
+            tops[blocks] = np.maximum.reduceat(np.abs(levels), np.arange(0, some.size, _BLOCK))
+            if found >= 0:
+                more = narrow_levels(levels, room.levels[low : low + some.size], room.escapes[found:])
+                found = found + more if more >= 0 else more
+    small = Small(room.levels, room.escapes[:found]) if found >= 0 else None
     return framed_linear(
         values,
         small,

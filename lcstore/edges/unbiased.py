@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from lcstore.codec.coarse import Rule
-from lcstore.kernels.coarse import PARTS
+from lcstore.kernels.quantize import PARTS
 
 #: Deviations, above which a normal value does not occur.
 _FAR = 9.0

@@ -18,7 +18,6 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.ints import wrap_add
 from lcstore.kernels.status import OK, RANGE
 
 #: Bits of mantissa in a code: codes count sixteenths of an octave.
@@ -30,9 +29,6 @@ DROP_8, LAST_8 = 52 - FINE, (0x7FF << FINE) - 1
 EMPTY = -32768
 #: Levels are at most this: no difference of codes is larger.
 MOST = 1 << 17
-
-#: Codes that are added up in 32 bits at a time.
-_SUMMED = 1 << 15
 
 _0 = np.float32(0)
 _HALF = np.float32(0.5)
@@ -71,14 +67,9 @@ def fit_codes(patterns: Array, cols: int, phase: int, rows: Array, sums: Array, 
         if least < 0 or most >> drop > last:
             return RANGE
         total, count = np.int64(0), np.int64(0)
-        for begin in range(0, part.size, _SUMMED):
-            some = part[begin : begin + _SUMMED]
-            t, n = np.int32(0), np.int32(0)
-            for i in range(some.size):
-                t = wrap_add(t, np.int32(some[i] >> drop))
-                n = wrap_add(n, np.int32(some[i] != 0))
-            total += t
-            count += n
+        for i in range(part.size):
+            total += part[i] >> drop
+            count += part[i] != 0
         code = (total + (count >> 1)) // count if count > 0 else np.int64(EMPTY)
         rows[row] = code
         if sums.size == 0:
@@ -95,9 +86,7 @@ def fit_codes(patterns: Array, cols: int, phase: int, rows: Array, sums: Array, 
 @kernel(inline=True)
 def _ends(patterns: Array) -> tuple[Any, Any]:
     """Return the least and the greatest pattern; zeros of none."""
-    if patterns.size == 0:
-        return patterns.dtype.type(0), patterns.dtype.type(0)
-    least = most = patterns[0]
+    least = most = patterns[0] if patterns.size > 0 else patterns.dtype.type(0)
     for i in range(patterns.size):
         least, most = min(least, patterns[i]), max(most, patterns[i])
     return least, most
@@ -129,40 +118,6 @@ def _row_levels(
     return zeros
 
 
-@kernel
-def factored_levels(
-    patterns: Array, phase: int, rows: Array, columns: Array, step_size: int, threshold: int, levels: Array
-) -> int:
-    """Fill the level of each value: how many step sizes its code is from its centre.
-
-    Parameters
-    ----------
-    patterns, phase
-        As in `fit_codes`.
-    rows, columns
-        ``int16``: codes.
-    step_size, threshold
-        Codes in a step size, and from which difference on a level is not 0, in the same unit.
-    levels
-        ``int32[n]``, filled. A value of zero gets one that leads to a code of 0 or less; any other gets one
-        that leads to a code above 0, and to one that there is.
-
-    Returns
-    -------
-    int
-        Zeros whose level is not 0.
-    """
-    cols, zeros = columns.size, 0
-    for row in range(rows.size):
-        low = max(row * cols - phase, 0)
-        part = patterns[low : (row + 1) * cols - phase]
-        first, to = low + phase - row * cols, levels[low : low + part.size]
-        zeros += _row_levels(
-            part, np.float32(rows[row]), columns[first : first + part.size], step_size, threshold, to
-        )
-    return zeros
-
-
 @kernel(inline=True)
 def _plain_levels(
     patterns: Array, of_row: Any, columns: Array, step_size: int, threshold: int, narrow: Array
@@ -178,7 +133,7 @@ def _plain_levels(
 
 
 @kernel
-def narrow_factored_levels(
+def factored_levels(
     patterns: Array,
     phase: int,
     rows: Array,
@@ -189,12 +144,19 @@ def narrow_factored_levels(
     escapes: Array,
     zeros: Array,
 ) -> int:
-    """Make levels as `factored_levels`, as the narrow coders take them.
+    """Fill the level of each value: how many step sizes its code is from its centre.
+
+    A value of zero gets one that leads to a code of 0 or less; any other gets one that leads to a code above
+    0, and to one that there is.
 
     Parameters
     ----------
-    patterns, phase, rows, columns, step_size, threshold
-        As there.
+    patterns, phase
+        As in `fit_codes`.
+    rows, columns
+        ``int16``: codes.
+    step_size, threshold
+        Codes in a step size, and from which difference on a level is not 0, in the same unit.
     narrow
         ``int8[n]``, filled; -128 where the level is in `escapes`.
     escapes

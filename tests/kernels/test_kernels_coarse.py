@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lcstore.kernels import coarse
+from lcstore.kernels import quantize
 from lcstore.kernels.status import RANGE
 
 FLOATS = st.sampled_from([np.float32, np.float64])
@@ -34,14 +34,14 @@ def floats(draw):
 @given(floats(), st.integers(-14, 5), st.integers(0, 99), st.sampled_from([0, 1, 300]))
 def test_coarse_levels_are_their_twin(values, shift, seed, room):
     rng = np.random.default_rng(seed)
-    shifts = (shift + rng.integers(0, 2, coarse.PARTS)).astype(np.int16)
-    roundings = rng.uniform(0, 1, coarse.PARTS)
+    shifts = (shift + rng.integers(0, 2, quantize.PARTS)).astype(np.int16)
+    roundings = rng.uniform(0, 1, quantize.PARTS)
     blocks = -(-values.size // BLOCK)
     exponents, tops = np.full(blocks, 77, np.int16), np.full(blocks, 77, np.int64)
     narrow, escapes = np.full(values.size, 77, np.int8), np.zeros(room, np.int64)
     patterns = values.view(f"i{values.itemsize}")
     into = exponents, narrow, escapes, tops
-    found = coarse.coarse_levels(values, patterns, BLOCK, shifts, roundings, *into)
+    found = quantize.coarse_levels(values, patterns, BLOCK, shifts, roundings, *into)
     wanted = twins.coarse_levels(values, BLOCK, shifts, roundings)
     if wanted is None:
         assert found == RANGE
@@ -59,11 +59,11 @@ def test_coarse_levels_are_their_twin(values, shift, seed, room):
 @pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan, -np.nan])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_what_is_not_finite_is_refused(dtype, bad):
-    rule = np.zeros(coarse.PARTS, np.int16), np.full(coarse.PARTS, 0.5)
+    rule = np.zeros(quantize.PARTS, np.int16), np.full(quantize.PARTS, 0.5)
     for place in (0, 63, 64, 95, 96, 199):
         values = np.ones(200, dtype)
         into = np.zeros(3, np.int16), np.zeros(200, np.int8), np.zeros(9, np.int64), np.zeros(3, np.int64)
         patterns = values.view(f"i{values.itemsize}")
-        assert coarse.coarse_levels(values, patterns, BLOCK, *rule, *into) == 0
+        assert quantize.coarse_levels(values, patterns, BLOCK, *rule, *into) == 0
         values[place] = bad
-        assert coarse.coarse_levels(values, patterns, BLOCK, *rule, *into) == RANGE
+        assert quantize.coarse_levels(values, patterns, BLOCK, *rule, *into) == RANGE

@@ -51,13 +51,24 @@ def fit(values, cols, phase):
     return patterns, rows, columns.astype(np.int16)
 
 
+def levels_of(patterns, phase, rows, columns, step, threshold):
+    """Give the levels, and how many zeros have one that is not 0."""
+    narrow, escapes = np.full(patterns.size, 77, np.int8), np.zeros(patterns.size, np.int64)
+    zeros = np.zeros(1, np.int64)
+    into = narrow, escapes, zeros
+    found = factored.factored_levels(patterns, phase, rows, columns, step, threshold, *into)
+    levels = narrow.astype(np.int64)
+    levels[narrow == -128] = escapes[:found]
+    return levels, int(zeros[0])
+
+
 def check_narrow(patterns, phase, rows, columns, step, threshold, room):
     """The narrow coders' levels are those of the twin, and those that are large are listed."""
     levels, wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
     narrow, escapes = np.full(len(levels), 77, np.int8), np.zeros(room, np.int64)
     zeros = np.ones(1, np.int64)
     into = narrow, escapes, zeros
-    found = factored.narrow_factored_levels(patterns, phase, rows, columns, step, threshold, *into)
+    found = factored.factored_levels(patterns, phase, rows, columns, step, threshold, *into)
     large = [level for level in levels if abs(level) > 127]
     assert found == len(large)
     assert zeros == 1 + wanted
@@ -71,8 +82,7 @@ def test_fitted_levels_are_their_twin_and_come_back(piece, step, threshold):
     values, cols, phase = piece
     patterns, rows, columns = fit(values, cols, phase)
     threshold = min(threshold, step)
-    levels = np.full(values.size, 77, np.int32)
-    zeros = factored.factored_levels(patterns, phase, rows, columns, step, threshold, levels)
+    levels, zeros = levels_of(patterns, phase, rows, columns, step, threshold)
     wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
     np.testing.assert_array_equal(levels, wanted[0])
     assert zeros == wanted[1]
@@ -98,8 +108,7 @@ def test_levels_are_their_twin_around_any_codes(piece, step, data):
         data.draw(npst.arrays(np.int16, n, elements=some)) for n in (rows_of(values.size, cols, phase), cols)
     )
     threshold = data.draw(st.integers(1, step))
-    levels = np.zeros(values.size, np.int32)
-    zeros = factored.factored_levels(patterns, phase, rows, columns, step, threshold, levels)
+    levels, zeros = levels_of(patterns, phase, rows, columns, step, threshold)
     wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
     np.testing.assert_array_equal(levels, wanted[0])
     assert zeros == wanted[1]
@@ -168,8 +177,7 @@ def test_the_quotient_is_exact_for_every_difference_of_codes(dtype, step):
         rows = np.array([max(centre, -32768)], np.int16)
         columns = np.full(codes.size, centre - int(rows[0]), np.int16)
         for threshold in {1, (step + 1) // 2, step}:
-            levels = np.zeros(codes.size, np.int32)
-            factored.factored_levels(patterns, 0, rows, columns, step, threshold, levels)
+            levels, _ = levels_of(patterns, 0, rows, columns, step, threshold)
             differences = codes - centre
             wanted = (np.abs(differences) + step - threshold) // step * np.sign(differences)
             wanted = np.minimum(np.maximum(wanted, -((centre - 1) // step)), (last - centre) // step)

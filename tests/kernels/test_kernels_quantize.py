@@ -37,28 +37,6 @@ def test_linear_levels_are_their_twin(values, exponents, rounding):
 
 
 @given(
-    FLOATS.flatmap(lambda t: floats(t, min_value=-400, max_value=400) | floats(t)),
-    st.lists(st.sampled_from([-3, 0, 1, 4, 60, -1000, 1022]), min_size=4, max_size=4),
-    st.sampled_from([0.5, 0.3, 0.0]),
-    st.sampled_from([0, 1, 100]),
-)
-def test_narrow_linear_levels_are_their_twin(values, exponents, rounding, room):
-    scales = np.ldexp(1.0, np.array(exponents[: -(-values.size // 32)], np.int64))
-    narrow, tops = np.zeros(values.size, np.int8), np.zeros(scales.size, np.int64)
-    escapes = np.zeros(room, np.int64)
-    found = quantize.narrow_linear_levels(values, scales, 32, rounding, narrow, escapes, tops)
-    status, levels, large, wanted = twins.narrow_linear_levels(values, scales, 32, rounding)
-    if status:
-        assert found == RANGE
-        return
-    assert found == large.size
-    np.testing.assert_array_equal(tops, wanted)
-    np.testing.assert_array_equal(escapes[:found], large[:room])
-    if found <= room:
-        np.testing.assert_array_equal(narrow, levels)
-
-
-@given(
     npst.arrays(st.sampled_from([np.int8, np.int64]), SIZES),
     st.lists(st.integers(-1022, 1000), min_size=4, max_size=4),
 )

@@ -398,13 +398,6 @@ def linear_levels(values, scales, block, rounding):
     return (0 if good.all() else RANGE), np.where(values < 0, -levels, levels)
 
 
-def narrow_linear_levels(values, scales, block, rounding):
-    status, levels = linear_levels(values, scales, block, rounding)
-    large = np.abs(levels) > 127
-    tops = [np.abs(levels[i : i + block]).max() for i in range(0, levels.size, block)]
-    return status, np.where(large, -128, levels), levels[large], tops
-
-
 def coarse_levels(values, block, shifts, roundings):
     """Levels by blocks, with the exponents and the largest level of each; None where one cannot be."""
     kind, levels, exponents, tops = values.dtype.type, [], [], []
