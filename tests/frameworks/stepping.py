@@ -12,8 +12,9 @@ SAVED = (1, 12)
 #: So many steps are made after the last of them, and lead so near to where the exact state leads.
 MORE, NEAR = 50, 0.5
 SHAPES = ((48, 96), (160, 40))
-#: A step from restored statistics may be that much larger than the exact one, in its largest element.
-SANE = 4.0
+#: A step from restored statistics may be that much larger than the exact one, and in its largest element:
+#: Lamb scales a step to the size of the weights, and first moments below a bit are off by their own size.
+SANE, LARGEST = 4.0, 6.0
 
 
 def gradients(steps: int, seed: int = 0) -> Iterator[list[np.ndarray]]:
@@ -37,5 +38,5 @@ def weights(seed: int = 1) -> list[np.ndarray]:
 def assert_sane(step: np.ndarray, exact: np.ndarray) -> None:
     """Check a step of one tensor against the one that the exact statistics make."""
     assert np.isfinite(step).all()
-    assert np.abs(step).max() <= SANE * np.abs(exact).max()
+    assert np.abs(step).max() <= LARGEST * np.abs(exact).max()
     assert np.linalg.norm(step) <= SANE * np.linalg.norm(exact)

@@ -273,6 +273,9 @@ def test_moments_are_lossy_where_their_optimizer_is_known(name):
             variable.assign(np.zeros(variable.shape))
         manager.resume_into({"model": ModelState(model)})
     for variable, value in zip(model.optimizer.variables, wanted, strict=True):
-        assert np.linalg.norm(variable.numpy() - value) <= 0.5 * np.linalg.norm(value)
+        back, size = variable.numpy(), float(np.sum(np.square(value)))
+        # Coarse, and yet as long along itself.
+        assert np.linalg.norm(back - value) <= 1.5 * np.linalg.norm(value)
+        assert 0.5 * size <= float(np.sum(back * value)) <= 1.5 * size
         if not lossy:
             assert np.array_equal(variable.numpy(), value)

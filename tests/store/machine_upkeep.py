@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -168,7 +169,7 @@ class Kept(History):
         except InvalidInputError as error:
             assert "names no state" in str(error) or "spare nothing" in str(error)
             return
-        assert report.retired == promised.retired
+        assert report.retired == tuple(replace(one, dry_run=False) for one in promised.retired)
         states = {one.node for one in report.retired if one.what == "state"}
         assert not states & (self.tips() | {node for node in self.pins if self.pins[node]})
         self.look_at_marks({(one.node, one.what) for one in report.retired})
