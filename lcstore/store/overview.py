@@ -29,9 +29,10 @@ class Overview(Handle):
     """The methods of `lcstore.Store` that tell what there is."""
 
     def best_step(self, metric: str, mode: Literal["min", "max"] | None = None, *, run: Run = None) -> int:
-        """Return the step whose newest revision has the best value of a metric.
+        """Return the step of the state that has the best value of a metric.
 
-        NaN never wins; of equals the later commit does.
+        States of all runs are looked at; of a step that a run saved twice, the newest. NaN never wins; of
+        equals the later commit does. Where several runs saved that step, ``info("best:loss")`` says which.
 
         Parameters
         ----------

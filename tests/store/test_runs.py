@@ -88,6 +88,20 @@ def test_the_best_state_by_name():
                 store.tag(name, 1)
 
 
+def test_the_best_state_may_be_of_any_run():
+    backend = MemoryBackend.fresh()
+    for run, losses in enumerate(((3.0, 1.0), (5.0, 4.0), (2.0, 9.0)), 1):
+        with lcstore.open(backend) as store:
+            for step, loss in enumerate(losses):
+                store.save(step, {"n": 10 * run + step}, metrics={"loss": loss})
+    with lcstore.open(backend, "r") as store:
+        assert store.restore("best:loss")["n"] == 11
+        assert store.restore("best:loss:max")["n"] == 31
+        assert store.info("best:loss").run == 1
+        assert [store.restore("best:loss", run=run)["n"] for run in (1, 2, 3)] == [11, 21, 30]
+        assert store.best_step("loss", run=3) == 0
+
+
 def test_tags_agree_everywhere():
     with lcstore.open(MemoryBackend.fresh()) as store:
         store.save(0, state(0), tags=("a", "both"))
