@@ -39,7 +39,9 @@ def decided(
         yield f"Nothing was changed. To do it: {command} --apply"
     elif report.retired:
         yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
-        yield f"To bring a state back before that: lcstore pin {url}@STEP"
+        # By its id: another run may have a state of that step, which is not hidden.
+        last = report.retired[-1]
+        yield f"To bring one back before that, such as step {last.step}: lcstore pin {url}@{last.node}"
 
 
 def counts(report: RetireReport, of: str = "") -> str:

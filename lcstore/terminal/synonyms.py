@@ -21,7 +21,7 @@ _COMMANDS: Final = {
     **dict.fromkeys(("info", "inspect"), "lcstore show URL@STEP for a state, lcstore stats URL for a store"),
     **dict.fromkeys(
         ("undo", "revert", "rollback"),
-        "lcstore retire URL@STEP lets go of a state, lcstore pin URL@STEP brings it back",
+        "lcstore retire URL@STEP lets go of a state, lcstore pin URL@NODE brings it back",
     ),
     "history": "in Python: lcstore.open(URL).history(NAME)",
     "save": "in Python: lcstore.open(URL).save(step, state)",

@@ -251,3 +251,16 @@ def test_plain_weights_are_said_to_hardly_shrink(tmp_path):
         pytest.warns(lcstore.UnrecognisedWarning, match="kept bit for bit, and so hardly shrink"),
     ):
         store.save(0, state)
+
+
+def test_the_command_that_brings_a_state_back_names_that_state(tmp_path):
+    url = str(tmp_path / "run")
+    for run in range(2):
+        with lcstore.open(url) as store:
+            for step in range(3):
+                store.save(step, {"n": 10 * run + step})
+    shown = call("retain", url, "--keep", "latest:1", "--apply").stdout
+    (command,) = re.findall(r"lcstore (pin \S+@[0-9a-f]{32})", shown)
+    assert call(*command.split()).exit_code == 0
+    with lcstore.open(url, "r") as store:
+        assert command.rpartition("@")[2] in {one.node for one in store.states()}
