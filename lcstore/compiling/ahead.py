@@ -139,7 +139,7 @@ def start_helpers(cache: Path) -> list[Popen[bytes]]:
     They end by themselves. Nothing depends on them: whatever fails is compiled by who needs it.
     """
     count = min(_MOST, _cores() - 1)
-    if count < 1 or os.environ.get(HELPER) or not sys.executable or not _claim(cache / _MARK):
+    if count < 1 or os.environ.get(HELPER) or not _claim(cache / _MARK):
         return []
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
     environ = {**os.environ, "PYTHONPATH": path, HELPER: "1"}
@@ -154,6 +154,9 @@ def start_helpers(cache: Path) -> list[Popen[bytes]]:
 
 
 def _cores() -> int:
+    """Return how many cores helpers may have a part of: none in a program that Python is only built into."""
+    if "python" not in Path(sys.executable or "").name:
+        return 0
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
 

@@ -128,6 +128,14 @@ def test_no_helpers_where_none_can_help(commands, tmp_path, monkeypatch):
     assert ahead.start_helpers(tmp_path) == [], "no core is left"
 
 
+def test_a_program_that_python_is_built_into_is_not_started_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(ahead, "Popen", None)
+    for program in ("/usr/bin/editor", "", None):
+        monkeypatch.setattr(ahead.sys, "executable", program)
+        assert ahead.start_helpers(tmp_path) == []
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_helper_that_cannot_be_started_is_done_without(commands, tmp_path, monkeypatch):
     def refused(*args: object, **rest: object) -> Popen[bytes]:
         raise OSError("no more processes")
