@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 
+from lcstore.errors import StorageError
 from lcstore.storage.awaited import Awaited
 from lcstore.storage.jobs import Workers, side_by_side
 from lcstore.write.saveinfo import SaveInfo
@@ -100,7 +101,10 @@ class Saver(Awaited):
         wait([last])
         if last.heard and last.exception() is not None:
             return None
-        return last.result()
+        try:
+            return last.result()
+        except StorageError as error:  # where in the thread it was says nothing
+            raise error.with_traceback(None) from error.__cause__
 
     def stop(self) -> None:
         """End the thread, and give the memory back."""
