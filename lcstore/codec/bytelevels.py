@@ -57,7 +57,7 @@ def encode_bytes(plane: Array) -> tuple[Coded, int]:
     turn = _turn(counts)
     np.bitwise_xor(plane, np.uint8(turn), out=plane)
     escapes = np.full(int(counts[turn ^ 0x80]), -128, np.int64)
-    coded = encode_levels(plane.view(np.int8), escapes)
+    coded = encode_levels(plane.view(np.int8), escapes, singles=counts[np.arange(SYMBOLS) ^ turn])
     if coded is None or size_of(coded) > (1 - MUST_SAVE) * plane.size:
         np.bitwise_xor(plane, np.uint8(turn), out=plane)
         return raw(plane), 0
@@ -95,6 +95,11 @@ class Plane:
         self._levels = Levels(frame, room)
         self._turn = np.uint8(frame.parameter)
         self._room = room
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether it is given as it is stored."""
+        return self._raw is not None
 
     def bytes(self, low: int, count: int) -> Array:
         """Return bytes of no more than a span; they are valid until the room is used again."""

@@ -165,10 +165,21 @@ class LosslessReader:
             if self._width == 1:
                 part[:] = self._planes[0].bytes(low + begin, part.size)
                 continue
+            if self._in_one_pass:
+                planes.join_four(*(plane.bytes(low + begin, part.size) for plane in self._planes), part)
+                continue
             for index, plane in enumerate(self._planes):
                 planes.join_plane(plane.bytes(low + begin, part.size), index, part)
             if self._turned:
                 planes.turn_back(part)
+
+    @property
+    def _in_one_pass(self) -> bool:
+        """Whether planes can be put together at once: of floats of four bytes, of which the top alone is coded.
+
+        What is decoded is valid until the next plane is.
+        """
+        return self._turned and len(self._planes) == 4 and all(plane.is_raw for plane in self._planes[:3])
 
 
 def sample_of(array: Array) -> Array:

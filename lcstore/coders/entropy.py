@@ -91,7 +91,12 @@ class Coded:
 
 
 def encode_levels(
-    levels: Array, escapes: Array, *, entropy: str = "auto", cache: TableCache | None = None
+    levels: Array,
+    escapes: Array,
+    *,
+    entropy: str = "auto",
+    cache: TableCache | None = None,
+    singles: Array | None = None,
 ) -> Coded | None:
     """Code small levels.
 
@@ -105,6 +110,8 @@ def encode_levels(
         ``"auto"``; ``"pack"`` or ``"runs"`` to force that coder; ``"symbol"`` for one symbol per code.
     cache
         Tables of earlier chunks.
+    singles
+        How often each level occurs, by its byte, where that is known.
 
     Returns
     -------
@@ -117,6 +124,8 @@ def encode_levels(
     counts = count_pairs(picked)
     trials = [*_try_packs(picked, counts, entropy), *_try_runs(picked, counts[0], entropy)]
     for trial in sorted(trials, key=lambda p: p.cost(levels.size)):
+        if trial.per == 1 and singles is not None:
+            trial = replace(trial, size=levels.size, counts=singles)
         run = _run_pack if trial.per else _run_runs
         coded = run(levels, escapes, trial, cache)
         if coded is not None:

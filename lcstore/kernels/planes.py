@@ -33,10 +33,26 @@ def split_planes(words: Array, turn: int, room: Array, places: Array) -> int:
     """
     for low in range(0, words.size, _RUN):
         part = words[low : low + _RUN]
+        if words.itemsize == 4 and turn:
+            low0, low1, low2, low3 = places[0] + low, places[1] + low, places[2] + low, places[3] + low
+            _split_four(part, room[low0:], room[low1:], room[low2:], room[low3:])
+            continue
         for p in range(places.size):
             at = places[p] + low
             _split(part, turn, p, room[at : at + part.size])
     return OK
+
+
+@kernel(inline=True)
+def _split_four(words: Array, first: Array, second: Array, third: Array, top: Array) -> None:
+    """Spread turned words of four bytes: most anchors are of these, and one loop takes a third of the time."""
+    for i in range(words.size):
+        word = np.uint32(words[i])
+        turned = np.uint32(np.uint32(word << np.uint32(1)) | np.uint32(word >> np.uint32(31)))
+        first[i] = np.uint8(turned)
+        second[i] = np.uint8(turned >> np.uint32(8))
+        third[i] = np.uint8(turned >> np.uint32(16))
+        top[i] = np.uint8(turned >> np.uint32(24))
 
 
 @kernel(inline=True)
@@ -64,6 +80,23 @@ def join_plane(plane: Array, index: int, words: Array) -> int:
     else:
         for i in range(words.size):
             words[i] |= kind(np.uint64(plane[i]) << shift)
+    return OK
+
+
+@kernel
+def join_four(first: Array, second: Array, third: Array, top: Array, words: Array) -> int:
+    """Put four byte planes of as many ``uint32`` words together, and turn each word back.
+
+    As `join_plane` for each and `turn_back`, in one pass.
+    """
+    for i in range(words.size):
+        turned = np.uint32(
+            np.uint32(first[i])
+            | np.uint32(np.uint32(second[i]) << np.uint32(8))
+            | np.uint32(np.uint32(third[i]) << np.uint32(16))
+            | np.uint32(np.uint32(top[i]) << np.uint32(24))
+        )
+        words[i] = np.uint32(np.uint32(turned >> np.uint32(1)) | np.uint32(turned << np.uint32(31)))
     return OK
 
 

@@ -154,6 +154,10 @@ def test_planes_are_their_twin_and_come_back(words, turn, apart):
     if turn:
         planes.turn_back(joined)
     np.testing.assert_array_equal(joined, words)
+    if turn and words.itemsize == 4:
+        joined[:] = 0xAA
+        planes.join_four(*split, joined)
+        np.testing.assert_array_equal(joined, words)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
