@@ -175,18 +175,22 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         data = ensure_contiguous_ndarray(buf).reshape(-1).view(np.uint8).data
         if out is None:
             return self.decode_frame(data)
-        place = memoryview(out)
+        # numpy gives no buffer of a dtype that is not its own.
+        bits = out.view(_bits_of(out.dtype)) if isinstance(out, np.ndarray) else out
+        place = memoryview(bits)
         room = place.nbytes
         frame = parse_frame(data, room=room)
         nbytes = frame.count * frame.dtype.itemsize
         if nbytes != room:
             raise CorruptionError(f"the frame holds {nbytes} bytes of values instead of {room}")
         if place.contiguous and not place.readonly:
-            into = ensure_contiguous_ndarray(out).reshape(-1).view(np.uint8).view(frame.dtype)
-            if into.flags.aligned:  # kernels are compiled for such arrays
+            into = ensure_contiguous_ndarray(bits).reshape(-1).view(np.uint8).view(frame.dtype)
+            # Kernels are compiled for aligned arrays; and a frame that is written over does not decode.
+            if into.flags.aligned and not np.may_share_memory(into, np.frombuffer(data, np.uint8)):
                 v.decode_into(frame, into)
                 return out
-        return ndarray_copy(self._restore(frame), out)
+        ndarray_copy(self._restore(frame), bits)
+        return out
 
     def decode_frame(
         self, data: memoryview | bytes, expected: int | None = None, *, shorter: bool = False

@@ -59,16 +59,3 @@ def decode_patterns(data: Buffer, size: int, dtype: np.dtype) -> Array:
     """Return the differences of a chunk of plain values, in the dtype of the values."""
     moves = values_of_frame(data, size, patterns(np.empty(0, dtype)).dtype)
     return moves.view(dtype)
-
-
-def apply_patterns(data: Buffer, values: Array, sign: int = 1) -> None:
-    """Add a frame of differences to a chunk of plain values, or take it back with `sign` -1.
-
-    Raises
-    ------
-    CorruptionError
-        It is not such a frame, or does not decode.
-    """
-    words = patterns(values)
-    moves = values_of_frame(data, words.size, words.dtype)
-    (np.add if sign > 0 else np.subtract)(words, moves, out=words)

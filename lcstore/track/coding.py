@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lcstore.arrays import Array
+from lcstore.arrays import Array, Buffer
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.factored import Part
 from lcstore.codec.pieces import Pieces
@@ -20,8 +20,8 @@ from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
 from lcstore.edges.digests import digest_of
-from lcstore.edges.frames import Chunk, frame_of_values
-from lcstore.edges.patterns import apply_patterns, frame_of_patterns, patterns
+from lcstore.edges.frames import Chunk, frame_of_values, values_of_frame
+from lcstore.edges.patterns import frame_of_patterns, patterns
 from lcstore.layout.poolmap import Piece, PoolMap
 from lcstore.layout.specs import ALIGN
 from lcstore.track.decide import Asked, Decision
@@ -130,19 +130,25 @@ class Coder:
         """Code by how much the bit patterns of plain tensors in a chunk differ, and move the track there."""
         decided, (low, high) = self.decided, self.maps[pool].bounds(chunk)
         pieces = [p for p in self.maps[pool].pieces(chunk) if decided.columns.op[p.tensor] == ADD]
-        held = self.pools[pool][low:high]
-        words = patterns(held)
+        words = patterns(self.pools[pool][low:high])
         moves = np.zeros(words.size, words.dtype)
         for piece in pieces:
             here = slice(piece.at, piece.at + piece.size)
             np.subtract(patterns(self._part(piece)), words[here], out=moves[here])
         data = frame_of_patterns(moves)
         if data is not None and pool not in self.fresh:
-            journal.append(partial(apply_patterns, data, held, -1))
+            journal.append(partial(self._patterns_back, pieces, data, words))
         for piece in pieces:  # and nothing else: another job may be setting what lies between
             words[piece.at : piece.at + piece.size] += moves[piece.at : piece.at + piece.size]
         digests = [(p.tensor, self._digest(p.tensor, self._part(p), p.first)) for p in pieces]
         return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
+
+    def _patterns_back(self, pieces: Sequence[Piece], data: Buffer, words: Array) -> None:
+        """Put plain tensors back to what a frame says they differ from, whether they were moved yet or not."""
+        moves = values_of_frame(data, words.size, words.dtype)
+        for piece in pieces:
+            here = slice(piece.at, piece.at + piece.size)
+            np.subtract(patterns(self._part(piece)), moves[here], out=words[here])
 
     def code_values(
         self,

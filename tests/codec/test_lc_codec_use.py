@@ -212,7 +212,7 @@ def test_settings_that_make_no_sense_are_refused(settings):
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", ml_dtypes.bfloat16])
 def test_values_are_decoded_into_memory_of_any_kind(codec, dtype):
     values = np.abs(np.random.default_rng(0).standard_normal((70, 1000))).cumsum(axis=1).astype(dtype)
     frame = codec.encode(values)
@@ -227,6 +227,18 @@ def test_values_are_decoded_into_memory_of_any_kind(codec, dtype):
     np.testing.assert_array_equal(columns.reshape(-1, order="F"), wanted)
     np.testing.assert_array_equal(every, wanted)
     assert bytes(loose) == bytes(odd[1:]) == wanted.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "uint8"])
+def test_values_are_decoded_into_the_memory_of_their_frame(dtype):
+    values = np.random.default_rng(0).integers(0, 9, 70_000).astype(dtype)
+    frame = LCCodec("lossless").encode(values)
+    room = np.zeros(max(values.nbytes, len(frame)) + 64, np.uint8)
+    for place in (0, 64):
+        room[place : place + len(frame)] = np.frombuffer(frame, np.uint8)
+        out = room[: values.nbytes].view(dtype)
+        assert LCCodec().decode(room[place : place + len(frame)], out=out) is out
+        assert out.tobytes() == values.tobytes()
 
 
 def test_nothing_of_a_damaged_frame_goes_into_memory_that_is_given():
