@@ -324,10 +324,6 @@ class Graph:
             last = before(last)
         return [name for name in reversed(found.values()) if name.node not in self.hidden]
 
-    def edges_above(self, nodes: Iterable[str]) -> set[EdgeRef]:
-        """Return all edges to some nodes and to whatever lies above them, from missing nodes too."""
-        return {edge for node in self._reach(nodes, upward=True) for edge in self._incoming[node]}
-
     def _reach(self, starts: Iterable[str], *, upward: bool) -> set[str]:
         """Return what edges lead to (or from, `upward`), the starts included."""
         links = self._incoming if upward else self._outgoing
