@@ -12,6 +12,8 @@ from lcstore.graph.refs import EDGE_COST, ROOT, EdgeRef
 
 #: Edges by the node that they leave from, or by the node that they lead to.
 Links: TypeAlias = Mapping[str, Iterable[EdgeRef]]
+#: Returns the edges that lead from or to a node.
+Linked: TypeAlias = Callable[[str], Iterable[EdgeRef]]
 #: Returns how much an edge is to be avoided: 0, or 1 where it may be gone, or `DAMAGED`.
 Reluctance: TypeAlias = Callable[[EdgeRef], int]
 #: More than all edges of a path that may be gone: one of those may as well be there.
@@ -83,11 +85,16 @@ def cheapest_paths(
     reluctance
         Says which edges are a last resort.
     """
-    return _search({ROOT: START}, outgoing, lambda edge: edge.target, nodes, reluctance)
+    return _search({ROOT: START}, _of(outgoing), lambda edge: edge.target, nodes, reluctance)
+
+
+def nodes_behind(node: str, incoming: Linked, nodes: Container[str], reluctance: Reluctance) -> set[str]:
+    """Return nodes, itself and the root among them, that hold every cheapest path from the root to `node`."""
+    return {*_search({node: START}, incoming, lambda edge: edge.base, nodes, reluctance, ROOT)}
 
 
 def path_between(
-    base: str, node: str, incoming: Links, nodes: Container[str], reluctance: Reluctance = gladly
+    base: str, node: str, incoming: Linked, nodes: Container[str], reluctance: Reluctance = gladly
 ) -> list[EdgeRef] | None:
     """Return the edges of the cheapest path from one node to another, in order; None if nothing leads there.
 
@@ -129,7 +136,9 @@ class TwoWayPaths:
         """
         # Of two paths that cost the same it is the one that begins at `start`.
         starts = {ROOT: START._replace(edges=1), start: START}
-        found = _search(starts, self._links, lambda edge: edge.end, self._links.keys() | {end}, gladly, end)
+        found = _search(
+            starts, _of(self._links), lambda edge: edge.end, self._links.keys() | {end}, gladly, end
+        )
         if end not in found:
             return None
         path = []
@@ -140,9 +149,13 @@ class TwoWayPaths:
         return path
 
 
+def _of(links: Links) -> Linked:
+    return lambda node: links.get(node, ())
+
+
 def _search(
     starts: Mapping[str, Path],
-    links: Links,
+    links: Linked,
     end: Callable[[EdgeRef], str],
     nodes: Container[str],
     reluctance: Reluctance,
@@ -159,7 +172,7 @@ def _search(
             break
         if weight != path.weight:
             continue
-        for edge in links.get(node, ()):
+        for edge in links(node):
             to = end(edge)
             if to not in nodes and to != stop:
                 continue

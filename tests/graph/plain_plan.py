@@ -225,6 +225,8 @@ def _shortcuts(graph, branches, made):
         ((branches.span(edge.base, edge.target), edge) for edge in made),
         key=lambda item: (item[0], item[1].target, item[1].base),
     ):
-        inputs = path_between(edge.base, edge.target, incoming, branches.links, graph.is_condemned)
+        inputs = path_between(
+            edge.base, edge.target, incoming.__getitem__, branches.links, graph.is_condemned
+        )
         yield Shortcut(edge.base, edge.target, edge.nbytes, span, tuple(inputs or ()))
         incoming[edge.target].append(edge)
