@@ -8,7 +8,15 @@ from itertools import islice
 from threading import Lock
 
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.graph.paths import DAMAGED, Path, TwoWayPaths, cheapest_paths, nodes_behind, path_between
+from lcstore.graph.paths import (
+    DAMAGED,
+    Path,
+    TwoWayPaths,
+    cheapest_paths,
+    nodes_behind,
+    path_between,
+    path_in,
+)
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
 
 
@@ -245,14 +253,9 @@ class Graph:
             if between is None:
                 raise CorruptionError(f"nothing leads from node {base} to node {node}")
             return between
-        paths = self._paths_to(node)
-        if node not in paths:
+        path = path_in(self._paths_to(node), node)
+        if path is None:
             raise CorruptionError(self._why_unreachable(node))
-        path = []
-        while (last := paths[node].last) is not None:
-            path.append(last)
-            node = last.base
-        path.reverse()
         return path
 
     def path_around(self, node: str) -> list[EdgeRef] | None:
@@ -266,8 +269,14 @@ class Graph:
         list
             The edges in order, those gone over backward saying so; None where there is no such path.
         """
-        open_edges = (edge for edge in self.refs() if not self.is_condemned(edge))
-        return TwoWayPaths(open_edges).find(ROOT, node)
+        return self._around().find(ROOT, node)
+
+    def paths_around(self) -> Mapping[str, Path]:
+        """Return what `path_around` finds, for all nodes at once: `path_in` gives the path to one."""
+        return self._around().all()
+
+    def _around(self) -> TwoWayPaths:
+        return TwoWayPaths(edge for edge in self.refs() if not self.is_condemned(edge))
 
     def path_bytes(self, node: str) -> int:
         """Return how many bytes the path to `node` has to read; errors as for `path`."""
@@ -326,9 +335,9 @@ class Graph:
             return f"node {node} cannot be restored: the names above it form a circle"
         return f"node {node} cannot be restored: node {missing[0]}, which it stands on, is missing"
 
-    def ancestors(self, node: str) -> set[str]:
-        """Return the nodes from which any edges lead to `node`, itself and the root left out."""
-        return self._reach([node], upward=True) - {node}
+    def ancestors(self, *nodes: str) -> set[str]:
+        """Return the nodes from which any edges lead to some nodes, these and the root left out."""
+        return self._reach(nodes, upward=True) - {*nodes}
 
     def descendants(self, node: str) -> set[str]:
         """Return the nodes to which any edges lead from `node` (or from `ROOT`), itself left out."""

@@ -119,10 +119,17 @@ class TwoWayPaths:
 
     def __init__(self, edges: Iterable[EdgeRef]) -> None:
         self._links: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        self._nodes: set[str] = set()
         for edge in edges:
+            self._nodes.add(edge.target)
             self._links[edge.base].append(edge)
             if edge.base != ROOT:
+                self._nodes.add(edge.base)
                 self._links[edge.target].append(replace(edge, backward=True))
+
+    def all(self) -> dict[str, Path]:
+        """Return the paths from the root to all nodes that any leads to."""
+        return self._search({ROOT: START}, None)
 
     def find(self, start: str, end: str) -> list[EdgeRef] | None:
         """Return the path to `end` that is the least to read: bytes, and `EDGE_COST` for each edge.
@@ -135,18 +142,22 @@ class TwoWayPaths:
             The edges in order, none where `start` is `end`. None if no path leads there.
         """
         # Of two paths that cost the same it is the one that begins at `start`.
-        starts = {ROOT: START._replace(edges=1), start: START}
-        found = _search(
-            starts, _of(self._links), lambda edge: edge.end, self._links.keys() | {end}, gladly, end
-        )
-        if end not in found:
-            return None
-        path = []
-        while (last := found[end].last) is not None:
-            path.append(last)
-            end = last.target if last.backward else last.base
-        path.reverse()
-        return path
+        return path_in(self._search({ROOT: START._replace(edges=1), start: START}, end), end)
+
+    def _search(self, starts: Mapping[str, Path], stop: str | None) -> dict[str, Path]:
+        return _search(starts, _of(self._links), lambda edge: edge.end, self._nodes, gladly, stop)
+
+
+def path_in(found: Mapping[str, Path], end: str) -> list[EdgeRef] | None:
+    """Return the edges of one of the paths that were found, in order; None if none leads there."""
+    if end not in found:
+        return None
+    path = []
+    while (last := found[end].last) is not None:
+        path.append(last)
+        end = last.target if last.backward else last.base
+    path.reverse()
+    return path
 
 
 def _of(links: Links) -> Linked:
