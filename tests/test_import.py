@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import lcstore
@@ -23,9 +24,20 @@ def test_importing_loads_nothing_heavy():
     assert not {"torch", "jax", "numba", "zarr", "numpy", "fsspec", "sklearn", "typer"} & set(loaded)
 
 
-def test_opening_needs_no_training_library():
+def test_opening_needs_no_training_library_and_compiles_nothing():
     loaded = fresh("import lcstore, sys; lcstore.open('memory://x'); print(*sys.modules)").split()
-    assert not {"torch", "jax", "zarr", "sklearn", "typer", "rich"} & set(loaded)
+    assert not {"torch", "jax", "numba", "zarr", "sklearn", "typer", "rich"} & set(loaded)
+
+
+def test_looking_and_naming_compile_nothing(tmp_path):
+    """Half of the time of such a command would be numba's import."""
+    url = str(tmp_path / "run")
+    with lcstore.open(url) as store:
+        store.save(1, {"model": {"fc.weight": np.ones((64, 64), np.float32)}})
+    commands = [["ls", url], ["show", url], ["tag", f"{url}@1", "good"], ["pin", f"{url}@1"], ["stats", url]]
+    run = "from lcstore.cli.app import app; import sys"
+    calls = "".join(f"; app({arguments}, standalone_mode=False)" for arguments in commands)
+    assert "numba" not in fresh(f"{run}{calls}; print(*sys.modules)").split()
 
 
 def test_public_names():

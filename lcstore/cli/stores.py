@@ -18,9 +18,10 @@ _WORKERS = 8
 
 @dataclass(frozen=True)
 class Found:
-    """A store: its steps, its latest state, and its bytes of weights as far as names tell them."""
+    """A store: its runs, steps, latest state, and bytes of weights as far as names tell them."""
 
     url: str
+    runs: int = 0
     steps: int = 0
     latest_step: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
@@ -67,16 +68,16 @@ def _look(answer: Answer, fast: bool, url: str) -> Found:
     except LcstoreError as error:
         return Found(url, problem=str(error))
     nbytes = sum(state.bytes_weights or 0 for state in states)
-    steps = len({state.step for state in states})
-    return Found(url, steps, None if latest is None else latest.step, metrics, nbytes or None)
+    steps, runs = len({state.step for state in states}), len({state.run_id for state in states})
+    return Found(url, runs, steps, None if latest is None else latest.step, metrics, nbytes or None)
 
 
 def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
-    numbers = ("steps", "latest step")
+    numbers = ("runs", "steps", "latest step")
     shown = Table("store", *numbers, "its metrics", "", right=numbers, spare=("its metrics",), one_line=True)
     for one in found:
-        facts = ("", "", "") if one.problem else (one.steps, one.latest_step, metrics_text(one.metrics))
-        shown.row(one.url, *facts, "cannot be listed" if one.problem else "")
+        facts = (one.runs, one.steps, one.latest_step, metrics_text(one.metrics))
+        shown.row(one.url, *(("",) * 4 if one.problem else facts), "cannot be listed" if one.problem else "")
     yield shown
     yield (
         f"{counted(len(found), 'store')} below {answer.url}; of one, lcstore ls URL lists the states and "

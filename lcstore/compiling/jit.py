@@ -5,22 +5,25 @@
 - `checked=True` on everything that reads stored bytes: a bad index is an error, never foreign memory.
   (The flag is not transitive in numba, so helpers called by a checked kernel are checked themselves.)
 - compiled code is cached on disk, and a cache that cannot be read or written is only a slower start.
+- numba is imported at the first call of any: who only looks at a store never waits for that.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial, update_wrapper
 from pathlib import Path
+from threading import RLock
+from types import FunctionType
 from typing import Any, Final, TypeVar, overload
-
-from numba import njit
 
 from lcstore.compiling.ahead import is_typical, start_helpers
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _log: Final = logging.getLogger("lcstore")
+_lock: Final = RLock()
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
@@ -82,6 +85,63 @@ class _TolerantCache:
         return getattr(self._inner, name)
 
 
+class _Later:
+    """What numba makes of a function, made at its first call, or when it is first looked into."""
+
+    _made: Any = None
+
+    def __init__(self, function: FunctionType, make: Callable[[FunctionType], Any]) -> None:
+        update_wrapper(self, function)
+        self._function, self._how = function, make
+
+    def __call__(self, *args: Any) -> Any:
+        return (self._made or self._make())(*args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made or self._make(), name)
+
+    def _make(self) -> Any:
+        with _lock:
+            if self._made is None:
+                self._made = self._how(self._function)
+                names, name = self._function.__globals__, self._function.__name__
+                if names.get(name) is self:  # who calls it by its module calls what numba made
+                    names[name] = self._made
+        return self._made
+
+
+def _compiled(function: FunctionType, *, checked: bool, inline: bool) -> Any:
+    from numba import njit
+
+    # In a copy of its module the names of helpers stand for what numba has made of them.
+    known = {**function.__globals__}
+    for name in function.__code__.co_names:
+        if isinstance(helper := known.get(name), _Later):
+            known[name] = helper._make()
+    copy = FunctionType(function.__code__, known, None, function.__defaults__, function.__closure__)
+    options = {"nogil": True, "boundscheck": checked, "fastmath": False, "error_model": "numpy"}
+    dispatcher = njit(**options)(copy)
+    if inline:
+        return dispatcher
+    try:
+        dispatcher.enable_caching()
+    except RuntimeError:  # no place that can be written: compile each time
+        return dispatcher
+    dispatcher._cache = _TolerantCache(dispatcher._cache)
+    return dispatcher
+
+
+def intrinsic(function: Any) -> Any:
+    """Have a function say what code stands for a call of it, as numba's decorator of this name."""
+
+    def made(function: FunctionType) -> Any:
+        from numba.extending import intrinsic
+
+        return intrinsic(function)
+
+    return _Later(function, made)
+
+
 @overload
 def kernel(function: F) -> F: ...
 @overload
@@ -99,16 +159,7 @@ def kernel(function: F | None = None, *, checked: bool = False, inline: bool = F
         A helper of other kernels: it is compiled into them and is not cached by itself.
     """
 
-    def compile_(f: F) -> Any:
-        options = {"nogil": True, "boundscheck": checked, "fastmath": False, "error_model": "numpy"}
-        dispatcher = njit(**options)(f)
-        if inline:
-            return dispatcher
-        try:
-            dispatcher.enable_caching()
-        except RuntimeError:  # no place that can be written: compile each time
-            return dispatcher
-        dispatcher._cache = _TolerantCache(dispatcher._cache)
-        return dispatcher
+    def later(f: Any) -> Any:
+        return _Later(f, partial(_compiled, checked=checked, inline=inline))
 
-    return compile_ if function is None else compile_(function)
+    return later if function is None else later(function)

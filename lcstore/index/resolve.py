@@ -138,5 +138,5 @@ def _retired(graph: Graph, url: str, at: object) -> str:
         return "it was let go of, and is being deleted; "
     return (
         f"it was retired, and until it is collected its id still finds it, {nodes[-1]}, and "
-        f"`lcstore pin {quote(f'{url}@{at}')}` brings it back; "
+        f"`lcstore pin {quote(f'{url}@{at}')}` brings it back for as long as it stays pinned; "
     )

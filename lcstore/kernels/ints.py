@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.extending import intrinsic
+from lcstore.compiling.jit import intrinsic
 
 
 def _binary(name: str) -> Any:
@@ -30,7 +30,7 @@ wrap_mul = _binary("mul")
 shift_right = _binary("ashr")
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def trailing_zeros(typingctx: Any, a: Any) -> Any:
     """Count the zero bits below the lowest set bit of a non-zero integer."""
 
@@ -40,7 +40,7 @@ def trailing_zeros(typingctx: Any, a: Any) -> Any:
     return a(a), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def bit_count(typingctx: Any, a: Any) -> Any:
     """Count the bits of an integer that are set."""
 
@@ -50,7 +50,7 @@ def bit_count(typingctx: Any, a: Any) -> Any:
     return a(a), generate
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def leading_zeros(typingctx: Any, a: Any) -> Any:
     """Count the zero bits above the highest set bit of an integer: all of them for zero."""
 

@@ -7,6 +7,7 @@ still needed by none is deleted, when it was condemned at least a grace ago by t
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -105,7 +106,8 @@ class Collector:
             if lack is not None and not more.deleted_objects:
                 raise StorageError(
                     f"there is no room on {self.backend.url} for the records that say what goes, of some "
-                    "4 KiB each: delete anything else there, and collect again",
+                    "4 KiB each: delete anything else there, and collect again; or copy the store to another "
+                    f"disk: `lcstore cp {shlex.quote(self.backend.url)} TO`",
                     key=lack.key,
                 ) from lack.__cause__
         return report

@@ -196,7 +196,7 @@ class _Copy:
         if other:
             raise ConflictError(
                 f"{self.target.url} holds another store, or one that went on by itself, and nothing is "
-                "mixed: copy to an empty place",
+                "mixed: copy to an empty place. `lcstore export` and `lcstore import` add single states",
                 key=min(other),
             )
         try:

@@ -203,7 +203,7 @@ def make_there(
     name = _made_before(backend, reader.index, shortcut, standing)
     if name is not None:
         return Made(name, name.nbytes)
-    with Workers(1, thread_name_prefix="lcstore-task") as executor:
+    with Workers(1, "lcstore-task") as executor:
         return Maker(backend, reader.index, reader, executor, durability).make(shortcut, made)
 
 

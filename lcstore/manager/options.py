@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
+from lcstore.store.hints import UNKNOWN
+
 #: What says the same here, by words in names that other tools give it. The first that fits is told.
 _INSTEAD: Final = {
     "keep": "keep='latest:3'",
@@ -33,5 +35,5 @@ def check_options(options: Mapping[str, Any], *takers: Callable[..., object]) ->
     for name in options.keys() - known:
         meant = next((text for word, text in _INSTEAD.items() if word in name.lower()), "")
         near = get_close_matches(name, sorted(known), n=1)
-        hint = meant or (f"{near[0]}=" if near else "")
-        raise TypeError(f"CheckpointManager takes no argument {name!r}" + f"; it takes {hint}" * bool(hint))
+        hint = f"it takes {meant or near[0] + '='}" if meant or near else UNKNOWN.get(name)
+        raise TypeError(f"CheckpointManager takes no argument {name!r}" + (f"; {hint}" if hint else ""))

@@ -81,7 +81,7 @@ def decide(rule: Retention, candidates: Iterable[Candidate]) -> Decision:
         return Decision(frozenset())
     notes: list[str] = []
     kept_by = _kept_by(keeps_of(rule), items, notes)
-    reason = f"not kept by {' | '.join(map(str, keeps_of(rule)))}"
+    reason = f"not kept by {' or '.join(map(str, keeps_of(rule)))}"
     kept = [item for item in items if item.node in kept_by]
     return Decision(
         kept=frozenset(kept_by),
@@ -119,7 +119,7 @@ def _let_go(
     if not exacts:
         return {}
     named = {node for part in exacts for node in _inner(part, part.inner, items, notes)}
-    reason = f"exact value not kept by {' | '.join(map(str, exacts))}"
+    reason = f"exact value not kept by {' or '.join(map(str, exacts))}"
     return {item.node: reason for item in kept if item.exact and not item.pinned and item.node not in named}
 
 

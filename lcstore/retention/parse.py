@@ -175,7 +175,8 @@ def _short_keep(word: str, arguments: list[str], text: str) -> Retention:
 
 
 def _unreadable(text: str) -> InvalidInputError:
-    return InvalidInputError(f"cannot read the retention rule {text!r:.200}{_meant(text)}; {_known()}")
+    joined = "; rules are joined with |" if re.search(r" (or|and) |,", text) else _meant(text)
+    return InvalidInputError(f"cannot read the retention rule {text!r:.200}{joined}; {_known()}")
 
 
 def _meant(text: str) -> str:

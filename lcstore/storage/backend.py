@@ -6,11 +6,13 @@ integrity) is built above it, on these promises alone; :mod:`lcstore.testing.con
 
 from __future__ import annotations
 
+import errno
 import secrets
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from lcstore.arrays import Buffer
 from lcstore.errors import (
@@ -27,6 +29,8 @@ from lcstore.storage.safekeys import is_key, validate_key, validate_prefix
 
 Names: TypeAlias = list[str]
 T = TypeVar("T")
+#: What says that a target has no room left, or no more of it for this user.
+FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
 
 
 @runtime_checkable
@@ -116,7 +120,22 @@ class BaseBackend(ABC):
         self._check_writable(key)
         view = as_view(data)
         with mapped("write", key):
-            self._put(key, view)
+            try:
+                self._put(key, view)
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                # Where in lcstore it was is of no use to whoever reads it.
+                raise StorageError(self._no_room(error), key=key) from error.with_traceback(None)
+
+    def _no_room(self, error: OSError) -> str:
+        url = shlex.quote(self._url)
+        return (
+            f"there is no room left on {self._url} ({error.strerror}). Delete other files there, or copy the "
+            f"store to another disk: `lcstore cp {url} TO`. Where its run has ended, states can go: "
+            f"`lcstore retain {url} --keep latest:3 --apply`, and then "
+            f"`lcstore collect {url} --grace 0 --run-is-dead --apply`"
+        )
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """Return the bytes of an object, or those of ``[start, end)`` that exist."""

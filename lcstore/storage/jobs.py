@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 from itertools import count
@@ -19,8 +21,27 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+#: How far threads that work behind a loop step back: one of 10 gets a tenth of what one of 0 gets beside it.
+_NICE: Final = 10
+
+
 class Workers(ThreadPoolExecutor):
-    """The threads of one handle. Once they are told to stop, work is refused with `ClosedError`."""
+    """The threads of one handle. Once they are told to stop, work is refused with `ClosedError`.
+
+    Parameters
+    ----------
+    count
+        How many threads.
+    name
+        What their names begin with.
+    behind
+        Have them take the processor's time that the rest of the process leaves (on Linux, where a thread may
+        step back by itself). They never return to the front, so nobody should be waiting for them.
+    """
+
+    def __init__(self, count: int, name: str = "lcstore", *, behind: bool = False) -> None:
+        self.count = count
+        super().__init__(count, thread_name_prefix=name, initializer=_step_back if behind else None)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Begin a job, bound by the deadline of whoever begins it."""
@@ -31,6 +52,12 @@ class Workers(ThreadPoolExecutor):
             if "shutdown" not in str(error):
                 raise
             raise ClosedError("the handle was closed meanwhile: open the store again") from error
+
+
+def _step_back() -> None:
+    if sys.platform == "linux":  # elsewhere such a number is that of a process
+        with suppress(OSError):  # a sandbox may refuse
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
 def default_threads() -> int:
@@ -48,9 +75,7 @@ _shared: dict[tuple[int, int], Workers] = {}
 def shared_workers(count: int | None = None) -> Workers:
     """Return threads of this process for whatever belongs to no handle. They are never told to stop."""
     which = os.getpid(), count or default_threads()
-    return _shared.get(which) or _shared.setdefault(
-        which, Workers(which[1], thread_name_prefix="lcstore-shared")
-    )
+    return _shared.get(which) or _shared.setdefault(which, Workers(which[1], "lcstore-shared"))
 
 
 #: Who is told of jobs that are done: how many, and of how many.
@@ -67,18 +92,22 @@ def telling(on_progress: Callable[[str, int, int], object] | None, phase: str) -
         _told.reset(token)
 
 
-#: How many jobs of one call run side by side; None for as many as there are threads.
-_side_by_side: Final[ContextVar[int | None]] = ContextVar("lcstore-side-by-side", default=None)
+#: The threads that do the jobs of a save in the background; None for those of whoever has jobs done.
+_behind: Final[ContextVar[Workers | None]] = ContextVar("lcstore-behind", default=None)
 
 
 @contextmanager
-def side_by_side(most: int | None) -> Iterator[None]:
-    """Bound how many of the jobs that this thread runs in a ``with`` block (`run_all`) run side by side."""
-    token = _side_by_side.set(most)
+def done_by(workers: Workers | None) -> Iterator[None]:
+    """Have jobs that this thread runs in a ``with`` block (`run_all`) done by threads of their own.
+
+    Each of those takes one job after another: to be given the next it would wait for Python's lock, which a
+    loop may hold, and have the loop wait for it.
+    """
+    token = _behind.set(workers)
     try:
         yield
     finally:
-        _side_by_side.reset(token)
+        _behind.reset(token)
 
 
 def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
@@ -87,7 +116,7 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
     If one fails (or this thread is interrupted), those that have not begun are dropped, those at work are
     waited for, and then the first failure is raised: whoever handles it finds nothing moving any more.
     """
-    told, most, todo = _told.get(), _side_by_side.get(), deque(jobs)
+    told, behind, todo = _told.get(), _behind.get(), deque(jobs)
     total, passed = len(todo), count(1)
 
     def tell() -> None:
@@ -96,14 +125,14 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
 
     futures: list[Future[Any]] = []
     try:
-        if most is None:
+        if behind is None:
             futures += (executor.submit(_one, todo) for _ in range(total))
-        else:  # so no thread waits for Python's lock to be given its next job
-            futures += (executor.submit(_row, todo, tell) for _ in range(min(most, total)))
+        else:
+            futures += (behind.submit(_row, todo, tell) for _ in range(min(behind.count, total)))
         for future in as_completed(futures):
             if future.exception() is not None:
                 break
-            if most is None:
+            if behind is None:
                 tell()
     finally:
         todo.clear()

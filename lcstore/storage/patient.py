@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Names
+from lcstore.storage.backend import FULL, Backend, Names
 from lcstore.storage.deadline import deadline, remaining
 
 R = TypeVar("R")
@@ -35,7 +35,6 @@ _FINAL: Final = (
     TypeError,
     ValueError,
 )
-_FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
 #: Seconds before the first retry; each further one waits twice as long, up to the second number.
 _PAUSES: Final = (0.1, 5.0)
 #: Seconds of silence that are worth a line in the log.
@@ -209,7 +208,7 @@ def _may_help(error: StorageError) -> bool:
 
 def no_room(error: StorageError) -> bool:
     """Return whether a target has no room left, or no more of it for this user."""
-    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _FULL
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in FULL
 
 
 def _gave_up(message: str, what: str, kind: type[StorageError] = StorageError) -> StorageError:

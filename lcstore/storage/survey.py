@@ -36,7 +36,7 @@ def spread(
     wanted = list(items)
     pending: deque[Future[R]] = deque()
     done = 0
-    with Workers(workers, thread_name_prefix="lcstore-read") as pool:
+    with Workers(workers, "lcstore-read") as pool:
         try:
             for item in wanted:
                 if until():

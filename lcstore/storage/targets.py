@@ -76,7 +76,8 @@ def open_backend(
         # Not isinstance: from Python 3.12 on that overlooks what a wrapper passes on to the one inside.
         if all(hasattr(url, name) for name in _BACKEND):
             return url
-        raise InvalidInputError(f"not a URL, path or backend: {url!r:.200}")
+        hint = "; of a store that is open, give store.url" if hasattr(url, "url") else ""
+        raise InvalidInputError(f"not a URL, path or backend: {url!r:.200}{hint}")
     text = os.fspath(url)
     bare = without_secrets(text)
     try:

@@ -34,9 +34,9 @@ class Handle:
         self._backend = backend
         self._durability = durability
         self._writable = writable
-        self._executor = Workers(threads or default_threads(), thread_name_prefix="lcstore")
+        self._executor = Workers(threads or default_threads())
         #: Threads that wait for the target, apart from those that code.
-        self._requests = Workers(REQUESTS, thread_name_prefix="lcstore-requests")
+        self._requests = Workers(REQUESTS, "lcstore-requests")
         self._index = Index(backend, self._requests)
         self._reader = Reader(backend, self._index, self._executor, self._requests)
         self._lock = RLock()

@@ -8,23 +8,35 @@ from functools import wraps
 from typing import Any, Final, TypeVar
 
 C = TypeVar("C", bound=type)
+F = TypeVar("F", bound=Callable[..., Any])
 
 _DEVICE: Final = (
     "`to=` says which library the arrays are of, `like=` a tree whose devices they get; or use .to(device)"
 )
-_TARGETS: Final = "the state comes first, None being the latest one: {method}(None, {{'model': model}})"
-#: By the argument that is missing, or that there is not.
-_ARGUMENTS: Final = {
-    "device": _DEVICE,
-    "map_location": _DEVICE,
+#: By the argument that there is not.
+UNKNOWN: Final = {
+    **dict.fromkeys(("device", "map_location"), _DEVICE),
+    **dict.fromkeys(("start", "stop", "end"), "a range is given as steps=range(100, 200)"),
     "step": "the step is the first argument, `at`",
-    "targets": _TARGETS,
+    "quality": "it is policy='high', or another policy",
+    "policy": "a handle has one: lcstore.open(url, policy='high'), or store.policy = 'high' between saves",
+    "run": "runs get numbers, not names: each that does not resume begins one. `lcstore ls URL --runs` lists "
+    "them; store.steps, restore and resume take run=2",
+}
+#: By the argument that is missing.
+_MISSING: Final = {
+    "targets": "the state comes first, None being the latest one: {method}(None, {{'model': model}})",
+    "state": "the step comes first: {method}(100, {{'model': model}})",
+    "keep": "say what to keep: {method}('latest:3 | every:1000')",
+    "policy": "a store is opened by lcstore.open(url)",
 }
 _ATTRIBUTES: Final = {
     **dict.fromkeys(("delete", "remove"), "store.retire(step) for a state, lcstore.remove(url) for a store"),
     **dict.fromkeys(("load", "get"), "store.restore(step), or store.read(step, name) for one tensor"),
     **dict.fromkeys(("prune", "gc"), "store.retain('latest:3'), then store.collect()"),
     **dict.fromkeys(("list", "ls"), "store.states(), or store.steps()"),
+    **dict.fromkeys(("unretire", "undo"), "store.pin(step), which brings a retired state back"),
+    "runs": "{(s.run, s.run_id) for s in store.states(records=False)}",
     "metrics": "[(s.step, s.metrics) for s in store.states()], or store.info(step).metrics",
     "latest": "store.latest_step()",
     "best": "store.best_step(metric)",
@@ -46,28 +58,30 @@ def hinting(*methods: str) -> Callable[[C], C]:
 
     def decorated(cls: C) -> C:
         for name in methods:
-            setattr(cls, name, _hinting(getattr(cls, name), f"{cls.__name__}.{name}"))
+            setattr(cls, name, hinted(f"{cls.__name__}.{name}")(getattr(cls, name)))
         return cls
 
     return decorated
 
 
-def _hinting(method: Callable[..., Any], called: str) -> Callable[..., Any]:
-    signature = inspect.signature(method)
+def hinted(called: str) -> Callable[[F], F]:
+    """Have a function, which users call so, say of arguments that there are not what there is instead."""
 
-    @wraps(method)
-    def call(*args: Any, **how: Any) -> Any:
-        try:
-            signature.bind(*args, **how)
-        except TypeError as error:
-            hints = [hint for name, hint in _ARGUMENTS.items() if f"argument {name!r}" in _plain(error)]
-            said = "".join(f"; {hint.format(method=method.__name__)}" for hint in hints)
-            raise TypeError(f"{called}() {error}{said}") from None
-        return method(*args, **how)
+    def decorated(function: F) -> F:
+        signature = inspect.signature(function)
 
-    call.__qualname__ = called
-    return call
+        @wraps(function)
+        def call(*args: Any, **how: Any) -> Any:
+            try:
+                signature.bind(*args, **how)
+            except TypeError as error:
+                known = _MISSING if "missing" in str(error) else UNKNOWN
+                hint = next((known[name] for name in known if repr(name) in str(error)), None)
+                said = "" if hint is None else "; " + hint.format(method=function.__name__)
+                raise TypeError(f"{called}() {error}{said}") from None
+            return function(*args, **how)
 
+        call.__qualname__ = called
+        return call  # type: ignore[return-value]
 
-def _plain(error: TypeError) -> str:
-    return str(error).replace("argument: ", "argument ")
+    return decorated

@@ -23,6 +23,7 @@ from lcstore.storage.finding import stores_below
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import backend_on, keeps_twice, open_backend
+from lcstore.store.hints import hinted
 from lcstore.store.store import Store
 from lcstore.units import parse_seconds
 
@@ -36,6 +37,7 @@ _LOOKED_AT: Final = 1000
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
 
+@hinted("lcstore.open")
 def open_store(
     url: str | os.PathLike[str] | Backend | None = None,
     mode: Mode = "a",

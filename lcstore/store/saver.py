@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 
+from lcstore.errors import StorageError
 from lcstore.storage.awaited import Awaited
-from lcstore.storage.jobs import Workers, side_by_side
+from lcstore.storage.jobs import Workers, done_by
 from lcstore.write.saveinfo import SaveInfo
 from lcstore.write.stage import Buffers
 
@@ -44,9 +45,8 @@ class Saver(Awaited):
     ----------
     executor
         Threads that copy states.
-    rows
-        Threads that code, each one chunk after another: to be given the next they would wait for Python's
-        lock, which a loop may hold, and have it wait for them.
+    threads
+        How many threads code, behind the loop.
 
     Attributes
     ----------
@@ -54,10 +54,10 @@ class Saver(Awaited):
         What the save under way reads. Nobody copies to it before that save ended.
     """
 
-    def __init__(self, executor: Executor | None = None, rows: int | None = None) -> None:
+    def __init__(self, executor: Executor | None = None, threads: int = 1) -> None:
         self.buffers = Buffers(executor)
-        self._rows = rows
-        self._thread = Workers(1, thread_name_prefix="lcstore-save")
+        self._thread = Workers(1, "lcstore-save", behind=True)
+        self._coding = Workers(threads, "lcstore-code", behind=True)
         self._turn = threading.Lock()
         self._last: SaveFuture | None = None
         super().__init__()
@@ -81,7 +81,7 @@ class Saver(Awaited):
 
         def run() -> None:
             try:
-                with side_by_side(self._rows):
+                with done_by(self._coding):
                     info = save()
             except BaseException as error:
                 future.set_exception(error)
@@ -100,9 +100,13 @@ class Saver(Awaited):
         wait([last])
         if last.heard and last.exception() is not None:
             return None
-        return last.result()
+        try:
+            return last.result()
+        except StorageError as error:  # where in the thread it was says nothing
+            raise error.with_traceback(None) from error.__cause__
 
     def stop(self) -> None:
-        """End the thread, and give the memory back."""
+        """End the threads, and give the memory back."""
         self._thread.shutdown(wait=True)
+        self._coding.shutdown(wait=True)
         self.buffers = Buffers()

@@ -82,7 +82,7 @@ class Saving(Handle):
 
     @property
     def policy(self) -> Policy:
-        """The quality of what is saved. May be set, to anything that `lcstore.open` takes, between saves."""
+        """The quality of what is saved next; `info` tells that of a state. May be set between saves."""
         return self._writer.policy
 
     @policy.setter

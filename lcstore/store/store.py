@@ -26,7 +26,8 @@ from lcstore.track.track import Track
 _log: Final = logging.getLogger("lcstore")
 
 
-@hinting("restore", "restore_into", "resume", "resume_into", "rewind", "rewind_into")
+@hinting("__init__", "save", "save_async", "restore", "restore_into", "resume", "resume_into", "rewind")
+@hinting("rewind_into", "history", "retain")
 class Store(Saving, Looking, Upkeep):
     """A store of training states. Made by `lcstore.open`.
 

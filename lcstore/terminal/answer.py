@@ -37,18 +37,7 @@ _NEXT = {
     "storage": "lcstore doctor {url}",
     "unknown-outcome": "lcstore doctor {url}",
 }
-#: The same where a target has no room left.
-_NEXT_WHERE_FULL = "lcstore collect {url} --grace 0 --run-is-dead --apply, if its run has ended"
 _MOST_STORES = 5
-
-
-def _next(error: LcstoreError) -> str:
-    """Return the usual command after an error; nothing where there is none."""
-    from lcstore.storage.patient import no_room
-
-    if isinstance(error, StorageError) and no_room(error):
-        return _NEXT_WHERE_FULL
-    return _NEXT.get(error.kind, "")
 
 
 class Answer:
@@ -168,7 +157,7 @@ class Answer:
 
     def fail(self, error: LcstoreError) -> None:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
-        step = self.next if self.next is not None else _next(error)
+        step = self.next if self.next is not None else _NEXT.get(error.kind, "")
         if error.message == STRAY:  # it says all there is to do, and no command can
             step = ""
         step = step.replace("{url}", self.quoted)

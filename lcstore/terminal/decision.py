@@ -41,7 +41,8 @@ def decided(
         yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
         # By its id: another run may have a state of that step, which is not hidden.
         last = report.retired[-1]
-        yield f"To bring one back before that, such as step {last.step}: lcstore pin {url}@{last.node}"
+        back = "To bring one back before that, for as long as it stays pinned"
+        yield f"{back}, such as step {last.step}: lcstore pin {url}@{last.node}"
 
 
 def counts(report: RetireReport, of: str = "") -> str:

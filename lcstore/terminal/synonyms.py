@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
+from lcstore.storage.masking import without_secrets
+
 #: Where the nearest name would mislead.
 _COMMANDS: Final = {
-    **dict.fromkeys(("restore", "load", "resume", "checkout"), "in Python: lcstore.open(URL).restore(STEP)"),
-    **dict.fromkeys(("convert", "save-as"), "lcstore export URL@STEP FILE, or lcstore import FILES... URL"),
-    **dict.fromkeys(("ingest", "add"), "lcstore import FILES... URL"),
+    **dict.fromkeys(("restore", "load", "resume", "checkout"), "lcstore.open('URL').restore(STEP) in Python"),
+    **dict.fromkeys(("convert", "save-as"), "lcstore export URL@STEP FILE, or lcstore import FILES... STORE"),
+    **dict.fromkeys(("ingest", "add"), "lcstore import FILES... STORE"),
     **dict.fromkeys(("delete", "remove"), "lcstore retire URL@STEP for a state, lcstore rm URL for a store"),
     **dict.fromkeys(
         ("gc", "prune", "clean"),
@@ -20,21 +24,33 @@ _COMMANDS: Final = {
     **dict.fromkeys(("list", "log"), "lcstore ls URL"),
     **dict.fromkeys(("info", "inspect"), "lcstore show URL@STEP for a state, lcstore stats URL for a store"),
     **dict.fromkeys(
-        ("undo", "revert", "rollback"),
-        "lcstore retire URL@STEP lets go of a state, lcstore pin URL@NODE brings it back",
+        ("undo", "revert", "rollback", "unretire"),
+        "lcstore retire URL@STEP lets go of a state, lcstore pin URL@STEP brings it back, for as long as it "
+        "stays pinned",
     ),
-    "history": "in Python: lcstore.open(URL).history(NAME)",
-    "save": "in Python: lcstore.open(URL).save(step, state)",
+    "runs": "lcstore ls URL --runs",
+    "history": "in Python: lcstore.open('URL').history(NAME)",
+    "save": "in Python: lcstore.open('URL').save(step, state)",
     "copy": "lcstore cp URL TO",
 }
+#: By an option, or a command and its option.
 _OPTIONS: Final = {
-    **dict.fromkeys(("--step", "--tag", "--node"), "name the state in the URL: URL@STEP"),
+    **dict.fromkeys(("--step", "--tag", "--node"), "name the state after the store: URL@STEP"),
     **dict.fromkeys(("--force", "--yes", "-y", "-f"), "--apply, where a command only shows what it would do"),
     **dict.fromkeys(("--sort", "--filter"), "--json, which prints all there is, for a tool that sorts it"),
     "--dry-run": "leave --apply out, so that it is only shown",
-    "--grace": "to free space at once where no run is left: lcstore collect URL --grace 0 --run-is-dead",
+    "--grace": "where no run is left, this frees space: lcstore collect URL --grace 0 --run-is-dead --apply",
+    "pin --run": "lcstore ls URL --retired --run RUN names its states, and lcstore pin URL@NODE brings one "
+    "back, for as long as it stays pinned",
+    "--all": "--retired, which also lists what was let go of: all else is listed anyway",
+    "--names": "it stands after the file: lcstore export URL@STEP FILE 'model/**'",
+    "--runs": "lcstore ls URL --runs",
 }
-_MISSING: Final = {"import": "name the files, and after them the store: lcstore import FILES... URL"}
+#: What is said where too few arguments were given, or too many.
+_USAGE: Final = {
+    "import": "name the files, and after them the store: lcstore import FILES... STORE",
+    "report": "the page is named so: lcstore report URL -o FILE",
+}
 
 
 class Command(TyperCommand):
@@ -42,15 +58,33 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what was typed."""
+        typed, name = [*args], ctx.info_name
+        takes_state = self.params[0].metavar in ("URL@STEP", "URL[@STEP]")
+        if takes_state and len(args) > 1 and args[1].isdecimal() and not re.search("^-|@", args[0]):
+            state = without_secrets(f"{args[0]}@{args[1]}")
+            ctx.fail(f"A state is named so: lcstore {name} {shlex.join([state, *args[2:]])}")
         try:
             return super().parse_args(ctx, args)
         except Exception as error:  # of click, or of the copy of it that newer versions of typer have
             kind, option = type(error).__name__, getattr(error, "option_name", "")
-            if kind == "NoSuchOption" and option in _OPTIONS:
-                ctx.fail(f"No such option: {option}. Instead, {_OPTIONS[option]}")
-            if kind == "MissingParameter" and ctx.info_name in _MISSING:
-                ctx.fail(f"Something is missing: {_MISSING[ctx.info_name]}")
+            instead = _OPTIONS.get(f"{name} {option}") or _OPTIONS.get(option)
+            if kind == "NoSuchOption" and instead:
+                ctx.fail(f"No such option: {option}. Instead, {_with_url(instead, typed)}")
+            if kind in ("MissingParameter", "UsageError") and name in _USAGE:
+                ctx.fail(f"{error.format_message().rstrip('.')}: {_with_url(_USAGE[name], typed)}")  # type: ignore[attr-defined]
+            if kind == "BadParameter" and "is not one of" in str(error):  # help says what each of them means
+                about = getattr(getattr(error, "param", None), "help", None) or ""
+                error.message = f"{error.message.removeprefix('Value error, ')} {about}"  # type: ignore[attr-defined]
             raise
+
+
+def _with_url(hint: str, typed: list[str]) -> str:
+    """Return a hint with the URL that was typed in the place of the word."""
+    url = next((text for text in typed if not text.startswith("-") and not text.isdecimal()), "URL")
+    url = without_secrets(url)
+    store, mark, _ = url.rpartition("@")
+    whole = hint.replace("URL@STEP", shlex.quote(url)) if mark else hint
+    return whole.replace("URL", shlex.quote(store if mark else url))
 
 
 class Commands(TyperGroup):
@@ -59,5 +93,5 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that was typed."""
         if args and args[0] in _COMMANDS:
-            ctx.fail(f"No such command {args[0]!r}. Instead, {_COMMANDS[args[0]]}")
+            ctx.fail(f"No such command {args[0]!r}. Instead, {_with_url(_COMMANDS[args[0]], args[1:])}")
         return super().resolve_command(ctx, args)

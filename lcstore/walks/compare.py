@@ -145,6 +145,7 @@ class _Sums:
     scale: float = 0.0
     largest: float = 0.0
     error: float = 0.0
+    nans: int = 0
 
     def add(self, other: _Sums) -> None:
         self.size += other.size
@@ -153,6 +154,7 @@ class _Sums:
         self.scale += other.scale
         self.largest = _larger(self.largest, other.largest)
         self.error += other.error
+        self.nans += other.nans
 
 
 def _larger(a: float, b: float) -> float:
@@ -179,7 +181,8 @@ def _chunk_sums(x: Array, y: Array) -> _Sums:
         size = np.abs(before)
         scale = float(np.dot(size, size))
     largest = float(change.max()) if change.size else 0.0
-    return _Sums(x.size, int(np.count_nonzero(differ)), squares, scale, largest)
+    nans = int(np.isnan(change).sum()) if math.isnan(squares) else 0
+    return _Sums(x.size, int(np.count_nonzero(differ)), squares, scale, largest, nans=nans)
 
 
 def _bits(values: Array) -> Array:
@@ -201,7 +204,7 @@ def _difference(
     share = sums.changed / sums.size if sums.size else 0.0
     error = math.sqrt(sums.error)
     return TensorDiff(
-        path, status, before, after, sums.size, norm, relative, share, sums.largest, scale, error
+        path, status, before, after, sums.size, norm, relative, share, sums.largest, scale, error, sums.nans
     )
 
 

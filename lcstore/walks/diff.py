@@ -55,6 +55,8 @@ class TensorDiff:
     error
         About how far the change may be off, as a norm: by the errors that the two saves recorded. 0 where
         every bit is given of both; NaN where it is not known, as of moments.
+    nans
+        Elements that differ and of which one is NaN, so that their change is none.
     """
 
     path: str
@@ -68,6 +70,7 @@ class TensorDiff:
     largest: float = math.nan
     scale: float = math.nan
     error: float = math.nan
+    nans: int = 0
 
     @property
     def is_mostly_error(self) -> bool:
@@ -151,7 +154,7 @@ def cells_of(one: TensorDiff) -> tuple[tuple[str, str, str, str, str], str]:
     relative = "NaN" if math.isnan(one.norm) else f"{one.relative:.3g}"
     known = one.scale > 0 and not math.isnan(one.error)
     error = f"{one.error / one.scale:.2g}" if known else ""
-    note = note or "mostly error" * one.is_mostly_error
+    note = note or "mostly error" * one.is_mostly_error or f"{one.nans:,} NaN" * bool(one.nans)
     return (relative, error, f"{one.norm:.4g}", f"{one.changed:.2%}", f"{one.largest:.3g}"), note
 
 

@@ -471,7 +471,8 @@ def test_help_imports_nothing_heavy():
 
 def test_commands_that_people_look_for_are_answered():
     hints = {
-        "restore": "open(URL).restore(STEP)", "delete": "lcstore rm URL", "history": "history(NAME)",
+        "restore": "open('runs/gpt').restore(STEP)", "delete": "lcstore rm runs/gpt",
+        "history": "history(NAME)",
         "gc": "lcstore collect", "prune": "lcstore retain", "info": "lcstore show", "mv": "lcstore cp",
         "undo": "lcstore retire", "log": "lcstore ls",
     }  # fmt: skip
@@ -563,4 +564,4 @@ def test_lists_of_plain_values_are_one_line(tmp_path):
     assert "params/#" not in shown
     assert "betas/#1" in shown
     assert len(document("show", url)["values"]) == 43
-    assert "name the state so" in call("show", url, "3").stderr
+    assert "A state is named so" in call("show", url, "3").stderr

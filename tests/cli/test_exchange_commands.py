@@ -125,5 +125,5 @@ def test_bench_makes_one_table(url, tmp_path):
 
 
 def test_other_words_lead_here():
-    assert "lcstore import FILES... URL" in call("ingest").output
+    assert "lcstore import FILES... STORE" in call("ingest").output
     assert "lcstore export URL@STEP FILE" in call("convert").output

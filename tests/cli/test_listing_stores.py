@@ -63,7 +63,7 @@ def test_the_stores_below_a_folder_are_listed(runs):
     shown = call("ls", f"{runs}/").stdout
     assert "3 stores below" in shown
     for name, loss in (("gpt", "loss 9"), ("sweep/lr1", "loss 7.9"), ("sweep/deep/lr2", "loss 6.8")):
-        assert re.search(rf"{runs}/{name} +\d+ +\d+ +{loss}$", shown, re.MULTILINE)
+        assert re.search(rf"{runs}/{name} +1 +\d+ +\d+ +{loss}$", shown, re.MULTILINE)
     assert f"{runs}/sweep/lr1" in shown
     assert "1 store below" in call("ls", f"{runs}/sweep/deep").stdout
 

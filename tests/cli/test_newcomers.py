@@ -172,7 +172,8 @@ def test_a_retired_state_is_brought_back_by_its_step(url):
     call("retire", f"{url}@20", "--apply")
     told = said("show", f"{url}@20")
     done = call(*commands_in(told)[0])
-    assert "It was retired, and is back." in done.stdout
+    assert "for as long as it stays pinned" in told
+    assert "It was retired, and is back as long as it is pinned: unpin hides it again." in done.stdout
     with lcstore.open(url) as store:
         assert store.states()[2].pinned_by == ("",)
         store.retire(30)
@@ -206,16 +207,94 @@ def test_what_is_only_shown_says_would(url):
 @pytest.mark.parametrize(
     ("typed", "hint"),
     [
-        ("maintain {url} --keep latest:3 --grace 0s", "lcstore collect URL --grace 0 --run-is-dead"),
+        (
+            "maintain {url} --keep latest:3 --grace 0s",
+            "lcstore collect {url} --grace 0 --run-is-dead --apply",
+        ),
         ("ls {url} --sort loss", "--json, which prints all"),
-        ("show {url} --step 50", "URL@STEP"),
+        ("show {url} --step 50", "name the state after the store: {url}@STEP"),
+        ("pin --run 1 {url}", "lcstore ls {url} --retired --run RUN"),
+        (
+            "unretire {url}@20",
+            "lcstore pin {url}@20 brings it back, for as long as it stays pinned",
+        ),
+        ("restore {url}@20", "lcstore.open('{url}').restore(STEP)"),
+        ("tag {url} 50 gold", "A state is named so: lcstore tag {url}@50 gold"),
+        ("retire {url} 50 --apply", "A state is named so: lcstore retire {url}@50 --apply"),
+        ("ls {url} --all", "--retired"),
+        ("verify {url} --level full", "restore: every edge leads to the values committed"),
+        ("report {url} page.html", "lcstore report {url} -o FILE"),
+        ("export {url}@50 a.npz --names model/**", "lcstore export {url}@50 FILE 'model/**'"),
+        ("collect {url} --grace 0 --apply", "Next: lcstore collect {url} --grace 0 --run-is-dead --apply"),
+        ("cp {url} {other}", "`lcstore export` and `lcstore import` add single states"),
         ("retain {url} --keep latest:1 --yes", "--apply"),
         ("retain {url} --keep latest:1 --dry-run", "leave --apply out"),
-        ("import old", "after them the store: lcstore import FILES... URL"),
+        ("import old", "after them the store: lcstore import FILES... STORE"),
     ],
 )
-def test_options_that_people_look_for_are_answered(url, typed, hint):
-    assert hint in said(*typed.format(url=url).split())
+def test_options_that_people_look_for_are_answered(tmp_path, typed, hint):
+    """By the command to type, in which the store is named as it was typed."""
+    url, other = short_urls(tmp_path)
+    assert hint.format(url=url) in said(*typed.format(url=url, other=other).split())
+
+
+def short_urls(folder: Path) -> list[str]:
+    """Return two stores of a state each, with names so short that no line of a message breaks them."""
+    for name in "ab":
+        with lcstore.open(f"memory://{folder.name[-8:]}/{name}") as store:
+            store.save(50, {"name": name})
+    return [f"memory://{folder.name[-8:]}/{name}" for name in "ab"]
+
+
+def test_a_store_that_is_named_before_its_files_is_told_the_right_order(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        np.savez(f"step{number}.npz", weight=np.zeros(3))
+    for first in ("run", "new"):
+        told = said("import", first, "step0.npz", "step1.npz")
+        assert f"lcstore import step0.npz step1.npz {first}" in told
+    assert call("import", "step0.npz", "step1.npz", "new").exit_code == 0
+    assert call("import", "step*.npz", "new").exit_code == 0
+
+
+def test_the_runs_of_a_store_are_listed(url, tmp_path):
+    with lcstore.open(url) as store:
+        for step in (70, 80):
+            store.save(step, {"other": np.zeros(3)})
+    runs = json.loads(call("ls", url, "--runs", "--json").stdout)["runs"]
+    assert [(one["run"], one["states"], one["first_step"], one["last_step"]) for one in runs] == [
+        (1, 6, 0, 50),
+        (2, 2, 70, 80),
+    ]
+    with lcstore.open(url, "r") as store:
+        assert store.steps(run=runs[1]["id"]) == [70, 80]
+    assert call("ls", url, "--runs").stdout.split()[:7] == [
+        "run",
+        "id",
+        "states",
+        "first",
+        "step",
+        "last",
+        "step",
+    ]
+    (found,) = json.loads(call("ls", str(tmp_path), "--json").stdout)["stores"]
+    assert found["runs"] == 2
+    told = call("retire", url, "--run", "2", "--run-is-dead", "--apply").stdout
+    assert re.search(r"70 +2 +goes", told)
+
+
+def test_what_a_difference_is_not_a_number_for_is_counted(tmp_path):
+    url = str(tmp_path / "run")
+    weight = np.ones((64, 64), np.float32)
+    with lcstore.open(url) as store:
+        store.save(0, {"model": {"fc.weight": weight}})
+        weight[:3] = np.nan
+        store.save(1, {"model": {"fc.weight": weight}})
+        for a, b in ((0, 1), (1, 0)):
+            found = store.diff(a, b)
+            assert (found.total.nans, found["model/fc.weight"].nans) == (192, 192)
+        assert store.diff(1, 1).total.nans == 0
+    assert "192 NaN" in call("diff", f"{url}@0", "@1").stdout
 
 
 def test_ctrl_c_is_told_in_one_line(url, tmp_path, monkeypatch):

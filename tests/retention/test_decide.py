@@ -156,7 +156,7 @@ def test_the_latest_of_every_run_stays_even_where_run_numbers_collide():
 
 def test_reasons():
     decision = decide(LatestN(1) | EveryNSteps(10) | ExactOnly(LatestN(1)), saves(0, 5, 10))
-    assert decision.retired == {"1.5": "not kept by LatestN(1) | EveryNSteps(10)"}
+    assert decision.retired == {"1.5": "not kept by LatestN(1) or EveryNSteps(10)"}
     assert decision.exact_let_go == {"1.0": "exact value not kept by ExactOnly(LatestN(1))"}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 from concurrent.futures import wait
 from functools import partial
@@ -82,7 +84,7 @@ def test_a_warning_of_a_thread_points_at_whoever_asked():
     assert caught[0].filename == __file__
 
 
-def test_few_jobs_run_side_by_side_where_that_is_asked_for(workers):
+def test_jobs_behind_a_loop_run_in_threads_of_their_own_one_after_another(workers):
     at_work, most, order, told = 0, 0, [], []
     lock = threading.Lock()
 
@@ -96,7 +98,11 @@ def test_few_jobs_run_side_by_side_where_that_is_asked_for(workers):
         with lock:
             at_work -= 1
 
-    with jobs.side_by_side(1), jobs.telling(lambda *how: told.append(how), "save"):
+    with (
+        jobs.Workers(1, behind=True) as behind,
+        jobs.done_by(behind),
+        jobs.telling(lambda *how: told.append(how), "save"),
+    ):
         jobs.run_all(workers, [partial(job, number) for number in range(12)])
     assert most == 1
     assert order == [*range(12)]
@@ -112,6 +118,22 @@ def test_a_failure_in_a_row_drops_the_rest(workers):
         raise ValueError("the third")
 
     todo = [partial(done.append, 1), partial(done.append, 2), fail, partial(done.append, 4)]
-    with jobs.side_by_side(1), pytest.raises(ValueError, match="the third"):
+    with (
+        jobs.Workers(1, behind=True) as behind,
+        jobs.done_by(behind),
+        pytest.raises(ValueError, match="the third"),
+    ):
         jobs.run_all(workers, todo)
     assert done == [1, 2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only on Linux may one thread step back by itself")
+def test_threads_behind_a_loop_step_back_and_nobody_else_does(workers):
+    def nice():
+        return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    here = nice()
+    with jobs.Workers(1, behind=True) as behind:
+        assert behind.submit(nice).result() > here
+    assert nice() == here
+    assert workers.submit(nice).result() == here

@@ -125,6 +125,30 @@ def test_targets_alone_are_told_that_the_state_comes_first(store, method):
         getattr(store, method)({"model": np.zeros(3)})
 
 
+@pytest.mark.parametrize(
+    ("call", "hint"),
+    [
+        (lambda store: store.history("a", start=3), "steps=range"),
+        (lambda store: store.save(1, {}, policy="high"), r"open\(url, policy='high'\)"),
+        (lambda store: store.save({"a": 1}), r"the step comes first: save\(100"),
+        (lambda store: store.retain(latest=2), "retain\\('latest:3"),
+        (lambda store: lcstore.open("memory://named", quality="high"), "policy='high'"),
+        (lambda store: lcstore.open("memory://named", run="a"), "lcstore ls URL --runs"),
+        (lambda store: lcstore.CheckpointManager("memory://named", run="a"), "lcstore ls URL --runs"),
+        (lambda store: lcstore.Store("memory://named"), r"lcstore.open\(url\)"),
+    ],
+)
+def test_arguments_that_people_look_for_are_answered(store, call, hint):
+    with pytest.raises(TypeError, match=f"; .*{hint}"):
+        call(store)
+
+
+def test_an_open_store_in_the_place_of_a_url_is_told_what_to_give(store):
+    for opens in (lcstore.open, lcstore.CheckpointManager):
+        with pytest.raises(lcstore.InvalidInputError, match=r"give store\.url"):
+            opens(store)
+
+
 def test_what_other_tools_call_the_same_is_told():
     store = lcstore.open(MemoryBackend.fresh())
     for name, instead in (

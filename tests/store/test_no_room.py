@@ -1,6 +1,8 @@
 """Collecting on a disk that is full: room is made on the way, and where that cannot be it is said."""
 
 import errno
+import re
+import traceback
 
 import numpy as np
 import pytest
@@ -94,6 +96,34 @@ def test_what_was_condemned_before_makes_room(disk, wanted, monkeypatch):
 
 def fail(self, keys):
     raise lcstore.StorageError("the target is gone")
+
+
+def test_a_loop_on_a_full_disk_is_told_what_to_do_in_few_lines(disk):
+    disk.blocks = disk.used
+    with lcstore.CheckpointManager(disk, every=1) as manager:
+        manager.save(10, {"model": {"weight": np.ones((64, 64), np.float32)}})
+        with pytest.raises(lcstore.StorageError) as caught:
+            manager.save(11, {"model": {"weight": np.ones((64, 64), np.float32)}})
+    url = disk.url
+    assert f"there is no room left on {url} (No space left on device)" in str(caught.value)
+    commands = re.findall("`lcstore ([^`]+)`", str(caught.value))
+    assert commands == [
+        f"cp {url} TO",
+        f"retain {url} --keep latest:3 --apply",
+        f"collect {url} --grace 0 --run-is-dead --apply",
+    ]
+    assert sum(text.count("\n") for text in traceback.format_exception(caught.value)) < 30
+
+
+def test_maintaining_on_a_full_disk_tells_what_to_do(disk):
+    with lcstore.open(disk, "r+", threads=1) as store:
+        for step in range(10, 12):
+            store.save(step, {"model": {"weight": np.ones((64, 64), np.float32)}})
+        store.collect()
+        disk.blocks = disk.used
+        report = store.maintain("latest:1")
+    assert "`lcstore collect " in str(report.problems["retain"])
+    assert report.verified.ok
 
 
 def test_other_failures_are_raised_as_they_are(disk, monkeypatch):

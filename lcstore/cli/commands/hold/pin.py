@@ -28,8 +28,8 @@ def pin(
 ) -> None:
     """Pin a state (URL@STEP), so that nothing retires it; or list the pins (URL).
 
-    A retired state that is not collected yet is brought back by pinning it, by its step or node. To take pins
-    away: lcstore unpin.
+    A retired state that is not collected yet is brought back by pinning it, by its step or node, for as long
+    as it stays pinned. To take pins away: lcstore unpin.
     """
     url, state = state_of(target, at)
     if state is None and by is not None:
@@ -51,7 +51,7 @@ def unpin(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Take the pins of a state away, so that it can be retired again."""
+    """Take the pins of a state away, so that it can be retired; one that was retired is hidden again."""
     url, state = state_of(target, at)
     if state is None:
         raise typer.BadParameter("name the state: URL@STEP")
@@ -72,7 +72,7 @@ def _pin(answer: Answer, store: Store, state: int | str, by: str) -> None:
     hidden = {one.node for one in store.states(records=False, retired=True) if one.retired}
     info = store.info(store.pin(state, by))
     gone = info.node in hidden
-    back = " It was retired, and is back." if gone else ""
+    back = " It was retired, and is back as long as it is pinned: unpin hides it again." if gone else ""
     said = f"Step {info.step} is pinned (node {info.node}): nothing retires it.{back}"
     facts = {"url": answer.url, "step": info.step, "node": info.node}
     answer.give(facts, [said], by=by, brought_back=gone)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lcstore.errors import InvalidInputError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import Apply, AsJson, Grace, Options, Pairs, Url, understood
 from lcstore.terminal.foreseen import foresee, foreseen
@@ -46,12 +47,16 @@ def collect(
     seconds = understood("--grace", parse_seconds, grace)
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
-            report = store.collect(
-                grace=seconds, run_is_dead=run_is_dead, dry_run=not apply, on_progress=on_progress
-            )
+            again = "" if grace is None else f" --grace {shlex.quote(grace)} --run-is-dead"
+            try:
+                report = store.collect(
+                    grace=seconds, run_is_dead=run_is_dead, dry_run=not apply, on_progress=on_progress
+                )
+            except InvalidInputError:  # the grace is too short for a run that may live
+                answer.next = f"lcstore collect {answer.quoted}{again}{' --apply' * apply}"
+                raise
             forecast = None if apply else foresee(store)
-        again = f" --grace {shlex.quote(grace)} --run-is-dead" if grace is not None and run_is_dead else ""
-        shown = chain(collection(report), foreseen(forecast), _next(answer, report, again))
+        shown = chain(collection(report), foreseen(forecast), _next(answer, report, again * run_is_dead))
         answer.give(report, shown, forecast=forecast)
 
 
@@ -78,11 +83,16 @@ def collection(report: CollectReport) -> Iterator[Table | str]:
         yield f"Nothing was saved for {passed} ({needed} is asked for), nor stored while this looked."
 
 
+def goes_by(report: CollectReport) -> tuple[int, int, int]:
+    """Return how many states, shortcuts and objects go."""
+    return report.deleted_states, report.deleted_shortcuts, report.deleted_objects
+
+
 def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
     command = f"lcstore collect {answer.quoted}{again} --apply"
     grace = _words(report.grace_seconds)
     if report.dry_run:
-        if not report.deleted_objects and not report.deleted_states and not report.deleted_shortcuts:
+        if not any(goes_by(report)):
             return ["Nothing to collect: kept states need all that is there."]
         how = f"condemns it; one that runs {grace} later deletes it" if grace else "deletes it"
         return [f"Nothing was changed. A collect {how}: {command}"]

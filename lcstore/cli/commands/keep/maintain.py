@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lcstore.cli.commands.keep.collect import collection
+from lcstore.cli.commands.keep.collect import collection, goes_by
 from lcstore.cli.commands.keep.compact import compaction
 from lcstore.cli.commands.trouble.verify import findings, unseen
 from lcstore.cli.stores import below_of
@@ -74,7 +74,7 @@ def maintain(
             cluster(answer, scheduler) as client,
             answer.progress() as on_progress,
         ):
-            runs = {} if apply else runs_of(store)
+            runs = runs_of(store)
             report = store.maintain(retention, client=client, on_progress=on_progress, **how)
             going = report.retained.retired if report.retained is not None else ()
             forecast = None if apply or not report.ok else foresee(store, going)
@@ -100,8 +100,11 @@ def _below(answer: Answer, scheduler: str | None, again: str, **how: Any) -> Non
 def _shown(
     answer: Answer, report: MaintainReport, again: str, forecast: Forecast | None, runs: dict[str, int]
 ) -> Iterator[Table | str]:
-    if report.collected is not None:
-        yield from collection(report.collected)
+    collected = report.collected
+    if collected is not None and any((*goes_by(collected), collected.condemned, collected.waiting)):
+        yield from collection(collected)
+    elif collected is not None:
+        yield "Nothing was let go of before that could be deleted now."
     if report.retained is not None:
         if report.dry_run:
             yield decision(report.retained, runs)
@@ -129,6 +132,6 @@ def _again(answer: Answer, keep: list[str] | None) -> str:
 def _does(report: MaintainReport) -> bool:
     """Return whether anything would go, or be added."""
     collected, retained, compacted = report.collected, report.retained, report.compacted
-    goes = collected is not None and bool(collected.deleted_objects or collected.deleted_states)
+    goes = collected is not None and any(goes_by(collected))
     adds = compacted is not None and bool(compacted.planned)
     return goes or adds or (retained is not None and bool(retained.retired))

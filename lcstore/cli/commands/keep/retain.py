@@ -26,7 +26,7 @@ def retain(
     retention = retention_of(keep)
     with answering(url, as_json, options, pairs) as answer:
         with answer.store(writable=apply) as store, answer.progress() as on_progress:
-            runs = {} if apply else runs_of(store)
+            runs = runs_of(store)
             report = store.retain(retention, dry_run=not apply, on_progress=on_progress)
             forecast = None if apply else foresee(store, report.retired)
         command = f"lcstore retain {answer.quoted} --keep {shlex.quote(as_typed(keep))}"

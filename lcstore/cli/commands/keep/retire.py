@@ -72,7 +72,7 @@ def _retire_run(
     answer: Answer, run: int | str, reason: str, *, after: int | None, run_is_dead: bool, apply: bool
 ) -> None:
     with answer.store(writable=apply) as store:
-        runs = {} if apply else runs_of(store)
+        runs = runs_of(store)
         report = store.retire_run(run, reason, after=after, run_is_dead=run_is_dead, dry_run=not apply)
         forecast = None if apply else foresee(store, report.retired)
     command = f"lcstore retire {answer.quoted} --run {run}" + f" --after {after}" * (after is not None)
@@ -83,7 +83,7 @@ def _retire_run(
 
 def _done(answer: Answer, gone: Retired) -> Iterator[str]:
     yield f"Step {gone.step} is retired: hidden now, and deleted once it is collected."
-    yield f"To bring it back before that: lcstore pin {answer.at(gone.node)}"
+    yield f"To bring it back before that, for as long as it stays pinned: lcstore pin {answer.at(gone.node)}"
 
 
 def _would(

@@ -38,6 +38,7 @@ def ls(
     retired: Annotated[
         bool, typer.Option("--retired", help="Also those that were let go of and are still there.")
     ] = False,
+    runs: Annotated[bool, typer.Option("--runs", help="The runs, and the steps that each saved.")] = False,
     run: Run = None,
     as_json: AsJson = False,
     options: Options = None,
@@ -60,7 +61,7 @@ def ls(
         with answer.store() as store, answer.progress(words) as on_progress:
             found = store.states(
                 run=run and as_run(run),
-                records=not fast,
+                records=not (fast or runs),
                 limit=limit,
                 retired=retired,
                 on_progress=on_progress,
@@ -68,7 +69,11 @@ def ls(
             hidden = 0 if found else len(store.states(records=False, retired=True))
         columns = _FAST if fast else _COLUMNS
         shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden)]
-        answer.give({"url": url, "states": map(_facts, found)}, shown)
+        if runs:
+            rows = _runs(found)
+            answer.give({"url": url, "runs": rows}, [_run_table(rows)] if rows else shown)
+        else:
+            answer.give({"url": url, "states": map(_facts, found)}, shown)
         broken = [state for state in found if state.problem is not None]
         if broken:
             first, count = broken[0].problem, len(broken)
@@ -154,6 +159,25 @@ def _table(found: list[Listed], columns: tuple[str, ...], *, named: bool) -> Ite
             cells["run"] = f"{state.run} ({state.run_id})"
         shown.row(*(cells[name] for name in columns))
     yield shown
+
+
+def _runs(found: list[Listed]) -> list[dict[str, Any]]:
+    """Return what states tell of their runs, the first run first."""
+    of: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    for state in found:
+        of[state.run, state.run_id].append(state.step)
+    return [
+        {"run": run, "id": run_id, "states": len(steps), "first_step": min(steps), "last_step": max(steps)}
+        for (run, run_id), steps in sorted(of.items())
+    ]
+
+
+def _run_table(rows: list[dict[str, Any]]) -> Table:
+    columns = [name.replace("_", " ") for name in rows[0]]
+    shown = Table(*columns, right=[name for name in columns if name != "id"])
+    for row in rows:
+        shown.row(*row.values())
+    return shown
 
 
 def _brief_ids(nodes: list[str]) -> dict[str, str]:

@@ -41,8 +41,6 @@ def show(
 ) -> None:
     """Show what one state holds; the latest, if no step is named."""
     url, named = state_of(target, at)
-    if named is None and glob is not None and glob.isdecimal():
-        raise typer.BadParameter(f"name the state so: lcstore show {url}@{glob}")
     with answering(url, as_json, options, pairs) as answer:
         with answer.store() as store:
             info = store.info(named, run=run and as_run(run))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
@@ -63,6 +65,9 @@ def import_(
     file is run.
     """
     options_of_files = storage_options(file_options, None)
+    if _is_swapped(files[0], url):
+        command = shlex.join(["lcstore", "import", *files[1:], url, files[0]])
+        raise typer.BadParameter(f"{url} is no store, which is named last: {command}")
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.exchange.importing import import_files
 
@@ -83,6 +88,12 @@ def import_(
                 on_progress=on_progress,
             )
         answer.give(report, _imported(answer, report, policy))
+
+
+def _is_swapped(first: str, last: str) -> bool:
+    """Return whether the store was named first, as far as files of this machine tell."""
+    is_store = [os.path.exists(os.path.join(path, "lcstore.json")) for path in (first, last)]
+    return os.path.exists(last) and not is_store[1] and (is_store[0] or not glob.glob(first))
 
 
 def _imported(answer: Answer, report: ImportReport, policy: str) -> Iterator[Table | str]:
