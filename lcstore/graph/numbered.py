@@ -26,16 +26,6 @@ class Way(NamedTuple):
     weight: tuple[int, int, int]
     last: int
 
-    @property
-    def edges(self) -> int:
-        """Their number."""
-        return self.weight[2]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes to read."""
-        return self.weight[1] - EDGE_COST * self.edges
-
 
 class Numbered:
     """The nodes and edges of a graph, as they were at one time.
@@ -177,10 +167,23 @@ class Numbered:
             stack += bases
         return edges
 
-    def reach(self, edges: Iterable[int], nodes: Sequence[int]) -> dict[int, Way]:
-        """Return the cheapest paths from the root over some edges to those of `nodes` that are true."""
-        outgoing = _grouped(edges, self.base, len(self.ids))
-        return self._search(0, outgoing, self.target, nodes, [0] * len(self.base), -1)
+    def reach(self, edges: Iterable[int], nodes: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Return what the cheapest paths from the root over some edges cost, and their numbers of edges.
+
+        `nodes` are those that paths lead to, in an order in which most edges lead to a later one.
+        """
+        incoming, again = _grouped(edges, self.target, len(self.ids)), True
+        found = {0: (0, 0)}
+        while again:
+            again = False
+            for node in nodes:
+                for edge in incoming[node]:
+                    way, old = found.get(self.base[edge]), found.get(node)
+                    if way is not None:
+                        new = way[0] + self.nbytes[edge] + EDGE_COST, way[1] + 1
+                        if old is None or new < old:
+                            found[node], again = new, True
+        return found
 
     def between(
         self, base: int, node: int, incoming: Sequence[tuple[int, ...]], nodes: Sequence[int]
@@ -189,44 +192,30 @@ class Numbered:
 
         See `lcstore.graph.paths.path_between`.
         """
-        found = self._search(node, incoming, self.base, nodes, self.condemned, base)
-        path: list[int] = []
-        while base in found and (edge := found[base].last):
-            path.append(edge)
-            base = self.target[edge]
-        return path
-
-    def _search(
-        self,
-        start: int,
-        links: Sequence[tuple[int, ...]],
-        end: Sequence[int],
-        nodes: Sequence[int],
-        avoided: Sequence[int],
-        stop: int,
-    ) -> dict[int, Way]:
-        """Return the cheapest paths; those that cost more than the one to `stop` may be others."""
-        weight = (0, 0, 0)
-        found = {start: Way(weight, 0)}
-        heap = [(weight, self.ids[start], start)]
+        found = {node: Way((0, 0, 0), 0)}
+        heap = [((0, 0, 0), self.ids[node], node)]
         while heap:
             weight, _, node = heappop(heap)
-            if node == stop:
+            if node == base:
                 break
             if weight != found[node].weight:
                 continue
-            for edge in links[node]:
-                to = end[edge]
+            for edge in incoming[node]:
+                to = self.base[edge]
                 if not nodes[to]:
                     continue
-                new = (weight[0] + avoided[edge], weight[1] + self.nbytes[edge] + EDGE_COST, weight[2] + 1)
-                old = found.get(to)
+                cost = weight[1] + self.nbytes[edge] + EDGE_COST
+                new, old = (weight[0] + self.condemned[edge], cost, weight[2] + 1), found.get(to)
                 if old is None or new < old.weight:
                     found[to] = Way(new, edge)
                     heappush(heap, (new, self.ids[to], to))
                 elif new == old.weight and self.rank(edge) < self.rank(old.last):
                     found[to] = Way(new, edge)
-        return found
+        path: list[int] = []
+        while base in found and (edge := found[base].last):
+            path.append(edge)
+            base = self.target[edge]
+        return path
 
 
 def _grouped(edges: Iterable[int], by: Sequence[int], count: int) -> list[tuple[int, ...]]:

@@ -14,7 +14,7 @@ from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
 from lcstore.graph.newest import edges_for_newest
 from lcstore.graph.numbered import Numbered
-from lcstore.graph.refs import EdgeRef
+from lcstore.graph.refs import EDGE_COST, EdgeRef
 from lcstore.graph.sizes import Sizes
 from lcstore.graph.stops import Tree
 
@@ -141,22 +141,28 @@ def plan(
     if max_bytes is not None:
         for edge in frees.keys() - _affordable(numbered, frees, max_bytes):
             branches.drop(edge)
-    made = set(filter(numbered.is_planned, _choose(branches, wanted, durability)[0]))
-    needs = _settled(graph, numbered, there | made, wanted, durability)
-    before, after = (numbered.reach(edges, branches.placed) for edges in (there, needs))
+    tree = Tree(branches, wanted, set(), planning=False)
+    made = set(filter(numbered.is_planned, tree.edges() | edges_for_newest(tree)))
+    needs, besides = _settled(graph, numbered, there | made, wanted, durability)
+    before, after = (numbered.reach(edges, branches.nodes) for edges in (there, needs))
     newest = max(wanted, default=0)
-    bare = needs if durability == NAMED["none"] else _needed(graph, numbered, needs, wanted, NAMED["none"])
     return Plan(
         shortcuts=tuple(_shortcuts(branches, made)),
         stored_before=numbered.sum(there),
         stored_after=numbered.sum(needs),
         written=numbered.sum(made),
-        edges_before=max((before[node].edges for node in wanted & before.keys()), default=0),
-        edges_after=max((after[node].edges for node in wanted & after.keys()), default=0),
-        newest_before=before[newest].nbytes if newest in before else 0,
-        newest_after=after[newest].nbytes if newest in after else 0,
-        stored_besides=numbered.sum(needs - bare),
+        edges_before=max((before[node][1] for node in wanted & before.keys()), default=0),
+        edges_after=max((after[node][1] for node in wanted & after.keys()), default=0),
+        newest_before=_bytes_read(before, newest),
+        newest_after=_bytes_read(after, newest),
+        stored_besides=numbered.sum(besides),
     )
+
+
+def _bytes_read(found: Mapping[int, tuple[int, int]], node: int) -> int:
+    """Return the bytes of the cheapest path to a node; see `Numbered.reach`."""
+    cost, edges = found.get(node, (0, 0))
+    return cost - EDGE_COST * edges
 
 
 def needed(
@@ -191,7 +197,7 @@ def needed(
     """
     numbered = Numbered(graph, Sizes(elements, drift))
     there, wanted = {*numbered.there}, numbered.those(kept)
-    found = _settled(graph, numbered, there, wanted, durability)
+    found, _ = _settled(graph, numbered, there, wanted, durability)
     while again := _made_again(numbered, there - found, found, wanted):
         found |= again
     return frozenset(map(numbered.ref, found))
@@ -215,34 +221,30 @@ def _made_again(numbered: Numbered, needless: set[int], left: set[int], kept: se
 
 def _settled(
     graph: Graph, numbered: Numbered, edges: set[int], kept: set[int], durability: Durability
-) -> set[int]:
-    """Return which of some edges are needed, asked again of what is left until that stays.
+) -> tuple[set[int], set[int]]:
+    """Return what `_needed` says of some edges, asked again of what is left until that stays.
 
     Sizes are estimated from edges that may go, so a choice may come out otherwise without those.
     """
-    before, found = edges, _needed(graph, numbered, edges, kept, durability)
+    before, (found, besides) = edges, _needed(graph, numbered, edges, kept, durability)
     while found != before:
-        before, found = found, _needed(graph, numbered, found, kept, durability)
-    return found
+        before, (found, besides) = found, _needed(graph, numbered, found, kept, durability)
+    return found, besides
 
 
 def _needed(
     graph: Graph, numbered: Numbered, edges: Iterable[int], kept: set[int], durability: Durability
-) -> set[int]:
-    """Return which of some edges are needed."""
+) -> tuple[set[int], set[int]]:
+    """Return which of some edges are needed, and those of them that are for what `durability` says alone."""
     branches = Branches(numbered, edges)
     wanted = {node for node in kept if branches.placed[node]}
-    needs, left_out = _choose(branches, wanted, durability)
-    for node in left_out:
-        needs |= numbered.edges_of(graph.path(numbered.ids[node]))
-    return needs | numbered.above(kept - wanted)
-
-
-def _choose(branches: Branches, kept: set[int], durability: Durability) -> tuple[set[int], set[int]]:
-    """Return the edges that are needed of those that count, and the kept nodes that none of these lead to."""
-    tree = Tree(branches, kept, set(), planning=False)
-    left_out = {node for node in kept if not tree.needed[node]}
-    return tree.edges() | edges_for_newest(tree) | due_anchors(tree, durability), left_out
+    tree = Tree(branches, wanted, set(), planning=False)
+    needs = tree.edges() | edges_for_newest(tree) | numbered.above(kept - wanted)
+    for node in wanted:
+        if not tree.needed[node]:
+            needs |= numbered.edges_of(graph.path(numbered.ids[node]))
+    due = due_anchors(tree, durability)
+    return needs | due, due - needs
 
 
 def _try(branches: Branches, kept: set[int], partial: set[int]) -> dict[int, float]:
