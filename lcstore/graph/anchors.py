@@ -5,17 +5,16 @@ It is the rule of the writer, who adds them, and of the collector, who leaves th
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 from lcstore.durability import Durability
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.graph.stops import Tree
 
 
-@dataclass(frozen=True)
-class Since:
+class Since(NamedTuple):
     """What lies between the last edge from the root and a node.
 
     Attributes
@@ -33,14 +32,12 @@ class Since:
         """Return what lies on a path from the root."""
         found = cls()
         for edge in path:
-            found = found.then(edge)
+            found = cls(edge.nbytes) if edge.base == ROOT else found.then(edge.nbytes)
         return found
 
-    def then(self, edge: EdgeRef) -> Self:
-        """Return what it comes to with one more edge."""
-        if edge.base == ROOT:
-            return type(self)(edge.nbytes)
-        return type(self)(self.anchor, self.nbytes + edge.nbytes, self.edges + 1)
+    def then(self, nbytes: int) -> Self:
+        """Return what it comes to with one more edge, of so many bytes."""
+        return type(self)(self.anchor, self.nbytes + nbytes, self.edges + 1)
 
     def is_due(self, durability: Durability) -> bool:
         """Return whether a further edge from the root is due here."""
@@ -51,19 +48,24 @@ class Since:
         return self.nbytes > durability.anchor_ratio * max(self.anchor, 1)
 
 
-def due_anchors(tree: Tree, durability: Durability) -> set[EdgeRef]:
+def due_anchors(tree: Tree, durability: Durability) -> set[int]:
     """Return the edges from the root that are there, that a tree does without, and that are due in it."""
-    found = set[EdgeRef]()
-    since = {ROOT: Since()}
-    for node in tree.branches.nodes:
-        edge = tree.stands[node].edge if node in tree.needed else None
-        if edge is None:
+    graph, links, found = tree.branches.graph, tree.branches.links, set[int]()
+    anchors: defaultdict[int, list[int]] = defaultdict(list)
+    for edge in graph.anchors:
+        node = graph.target[edge]
+        if tree.needed[node] and graph.base[tree.last[node]] and edge in links[node]:
+            anchors[node].append(edge)
+    since = {0: Since()}
+    for node in tree.branches.nodes if anchors else ():
+        if not tree.needed[node]:
             continue
-        here = since[edge.base].then(edge)
-        anchors = [link for link in tree.branches.links[node] if link.base == ROOT and not link.is_planned]
-        if anchors and edge.base != ROOT and here.is_due(durability):
-            kept = min(anchors, key=lambda link: (link.nbytes, link.rank))
+        edge = tree.last[node]
+        base, nbytes = graph.base[edge], graph.nbytes[edge]
+        here = since[base].then(nbytes) if base else Since(nbytes)
+        if node in anchors and here.is_due(durability):
+            kept = min(anchors[node], key=lambda edge: (graph.nbytes[edge], graph.rank(edge)))
             found.add(kept)
-            here = Since(kept.nbytes)
+            here = Since(graph.nbytes[kept])
         since[node] = here
     return found

@@ -7,30 +7,35 @@ count.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
 
-from lcstore.graph.graph import Graph
-from lcstore.graph.paths import Links
-from lcstore.graph.refs import PLANNED, ROOT, EdgeRef
-from lcstore.graph.sizes import Sizes
-
-_SPREAD_UNIT: Final = 1 << 64
+from lcstore.graph.numbered import SPREAD_UNIT, Numbered
 
 
-class Place(NamedTuple):
-    """Where a node is on its branch.
+class Branches:
+    """The branches of a graph. What is known of each node is in a column, by its number.
+
+    Parameters
+    ----------
+    graph
+        Names the nodes and edges.
+    edges
+        Those that are looked at.
 
     Attributes
     ----------
+    nodes
+        The nodes that `edges` lead to from the root, each behind all that it can be merged from.
+    placed
+        Whether a node is one of these, or the root.
+    links
+        The edges to it that count and are not condemned.
     parent
         The node before it: the base of its own edge; where that edge is gone, the nearest base of another.
     length
         Edges of the branch.
     spread
-        Sum of the spreads of its edges, the anchor left out; see `Sizes`. It is an integer, in parts of
-        `_SPREAD_UNIT`: one great edge must not swallow the small ones.
+        Sum of the spreads of its edges, the anchor left out; see `Sizes`.
     anchor
         About the bytes of an anchor to the node: of that one, or of the largest edge since. Weights may have
         come late, and an anchor that seems to cost nothing would be made again and again.
@@ -38,108 +43,96 @@ class Place(NamedTuple):
         Whether edges that are not condemned lead to it from the root.
     """
 
-    parent: str
-    length: int
-    spread: int
-    anchor: int
-    sound: bool
-
-
-class Branches:
-    """The branches of a graph.
-
-    Parameters
-    ----------
-    graph
-        Names the nodes, and the edges that are condemned.
-    edges
-        Those that are looked at.
-    sizes
-        Estimates merged edges.
-
-    Attributes
-    ----------
-    nodes
-        The nodes that `edges` lead to from the root, each behind all that it can be merged from.
-    places
-        The place of each, and of the root.
-    links
-        By node: the edges to it that count and are not condemned.
-    """
-
-    def __init__(self, graph: Graph, edges: Iterable[EdgeRef], sizes: Sizes) -> None:
-        self.sizes = sizes
-        self.names = graph.nodes
-        self.places: dict[str, Place] = {ROOT: Place(ROOT, 0, 0, 0, True)}
-        self.links: dict[str, list[EdgeRef]] = {ROOT: []}
-        incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
-        for edge in sorted(edges, key=lambda edge: edge.rank):
-            incoming[edge.target].append(edge)
-        left = _in_order(sorted(incoming, key=lambda node: self.names[node].order), incoming)
-        count = -1
-        while count != len(self.places):
+    def __init__(self, graph: Numbered, edges: Iterable[int]) -> None:
+        self.graph = graph
+        count = len(graph.ids)
+        self.nodes: list[int] = []
+        self.links: list[tuple[int, ...]] = [()] * count
+        self.parent, self.length, self.spread, self.anchor = ([0] * count for _ in range(4))
+        self.placed, self.sound = bytearray(count), bytearray(count)
+        self.placed[0] = self.sound[0] = True
+        incoming = graph.incoming(edges)
+        left, before = _in_order(incoming, graph.base), -1
+        while len(self.nodes) != before:
             # Once, unless circles are in the way.
-            count = len(self.places)
-            for node in left:
-                self._place(node, incoming[node], graph.is_condemned)
-            left = [node for node in left if node not in self.places]
-        self.nodes = [node for node in self.places if node != ROOT]
+            before = len(self.nodes)
+            left = [node for node in left if not self._place(node, incoming[node])]
 
-    def _place(self, node: str, incoming: list[EdgeRef], is_condemned: Callable[[EdgeRef], bool]) -> None:
+    def _place(self, node: int, incoming: tuple[int, ...]) -> bool:
         """Put a node on a branch if anything leads to it, and note the edges that count."""
-        known = [edge for edge in incoming if edge.base in self.places]
-        if not known:
-            return
-        here = [edge for edge in known if not is_condemned(edge)]
-        sound = [edge for edge in here if self.places[edge.base].sound]
-        links = self.links[node] = sound or here
-        edge = max(
-            links or known,
-            key=lambda edge: (edge.edge is None, self.places[edge.base].length, -edge.nbytes),
-        )
-        base = self.places[edge.base]
-        spread, anchor = 0, edge.nbytes
-        if edge.base != ROOT:
-            spread = base.spread + int(self.sizes.spread(edge.nbytes) * _SPREAD_UNIT)
-            anchor = max(base.anchor, edge.nbytes)
-        self.places[node] = Place(edge.base, base.length + 1, spread, anchor, bool(sound))
+        bases, sound, condemned = self.graph.base, self.sound, self.graph.condemned
+        known = incoming
+        if len(known) > 1 or not self.placed[bases[known[0]]]:
+            known = tuple([edge for edge in known if self.placed[bases[edge]]])
+            if not known:
+                return False
+        links = known
+        if len(known) > 1 or condemned[known[0]]:
+            here = tuple([edge for edge in known if not condemned[edge]])
+            links = tuple([edge for edge in here if sound[bases[edge]]]) or here
+        edge = (links or known)[0]
+        if len(links or known) > 1:
+            edge = max(
+                links or known,
+                key=lambda edge: (edge == node, self.length[bases[edge]], -self.graph.nbytes[edge]),
+            )
+        base, anchor = bases[edge], self.graph.nbytes[edge]
+        if base:
+            self.spread[node] = self.spread[base] + self.graph.spread[edge]
+            anchor = max(self.anchor[base], anchor)
+        self.links[node], self.anchor[node] = links, anchor
+        self.parent[node], self.length[node] = base, self.length[base] + 1
+        self.placed[node] = True
+        sound[node] = bool(links) and sound[bases[links[0]]]
+        self.nodes.append(node)
+        return True
 
-    def span(self, base: str, node: str) -> int:
+    def span(self, base: int, node: int) -> int:
         """Return how many edges of the branch an edge from `base` to `node` merges."""
-        return self.places[node].length - self.places[base].length
+        return self.length[node] - self.length[base]
 
-    def merged(self, base: str, node: str) -> int:
+    def merged(self, base: int, node: int) -> int:
         """Return about how many bytes an edge from `base`, above `node` or the root, to `node` will have."""
-        place = self.places[node]
-        if base == ROOT:
-            return max(place.anchor, self.sizes.anchor)
-        spread = (place.spread - self.places[base].spread) / _SPREAD_UNIT
-        return min(self.sizes.nbytes(spread), place.anchor)
+        if not base:
+            return max(self.anchor[node], self.graph.sizes.anchor)
+        spread = (self.spread[node] - self.spread[base]) / SPREAD_UNIT
+        return min(self.graph.sizes.nbytes(spread), self.anchor[node])
 
-    def planned(self, base: str, node: str) -> EdgeRef:
+    def planned(self, base: int, node: int) -> int:
         """Return such an edge."""
-        return EdgeRef(base, node, PLANNED, self.merged(base, node))
+        return self.graph.planned(base, node, self.merged(base, node))
 
-    def weight(self, edge: EdgeRef) -> int:
+    def add(self, edge: int) -> None:
+        """Have an edge be there."""
+        self.links[self.graph.target[edge]] += (edge,)
+
+    def drop(self, edge: int) -> None:
+        """Have an edge be there no longer."""
+        target = self.graph.target[edge]
+        self.links[target] = tuple(other for other in self.links[target] if other != edge)
+
+    def weight(self, edge: int) -> int:
         """Return the bytes that an edge counts as when edges are compared.
 
         No more than a merge was expected to have: what came out larger would be made again and again.
         """
-        if edge.base in (ROOT, self.places[edge.target].parent):
-            return edge.nbytes
-        return min(edge.nbytes, self.merged(edge.base, edge.target) or edge.nbytes)
+        base, target, nbytes = self.graph.base[edge], self.graph.target[edge], self.graph.nbytes[edge]
+        if not base or base == self.parent[target]:
+            return nbytes
+        return min(nbytes, self.merged(base, target) or nbytes)
 
 
-def _in_order(nodes: Iterable[str], incoming: Links) -> list[str]:
-    """Return the nodes, each behind all that leads to it where no circle is in the way."""
-    seen, done = {ROOT}, {ROOT: None}
-    for start in nodes:
-        stack = [start]
+def _in_order(incoming: Sequence[tuple[int, ...]], bases: Sequence[int]) -> list[int]:
+    """Return the nodes that edges lead to, each behind all that leads to it where no circle is in the way."""
+    seen, done = bytearray(len(incoming)), dict[int, None]()
+    seen[0] = True
+    for start, edges in enumerate(incoming):
+        stack = [start] if edges and not seen[start] else []
         while stack:
             node = stack[-1]
-            if node not in seen:
-                seen.add(node)
-                stack.extend(edge.base for edge in incoming.get(node, ()) if edge.base not in seen)
-            else:
+            if seen[node]:
                 done[stack.pop()] = None
-    return [node for node in done if node != ROOT]
+            else:
+                seen[node] = True
+                stack.extend([base for edge in incoming[node] if not seen[base := bases[edge]]])
+    return [node for node in done if incoming[node]]

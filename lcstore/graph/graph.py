@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
+from threading import Lock
 
 from lcstore.errors import CorruptionError, NotFoundError
-from lcstore.graph.paths import DAMAGED, Path, TwoWayPaths, cheapest_paths, path_between
+from lcstore.graph.paths import (
+    DAMAGED,
+    Path,
+    TwoWayPaths,
+    cheapest_paths,
+    nodes_behind,
+    path_between,
+    path_in,
+)
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
 
 
@@ -16,7 +24,9 @@ class Graph:
     """Nodes and edges, by name only.
 
     Adding (`add`, `add_edge`) changes the graph in place; callers that share one between threads lock it.
-    Paths are found for all nodes at once when first asked for, and kept up to date as a run goes on.
+    What is asked for is worked out then: of 100,000 nodes mostly one is wanted. A path is looked for from its
+    end, which is mostly far less than all. Once as much was looked at in that way as there are nodes, paths
+    are found for all of them at once, and kept up to date as a run goes on.
 
     Parameters
     ----------
@@ -41,9 +51,9 @@ class Graph:
     def __init__(self, nodes: Iterable[NodeName] = (), edges: Iterable[EdgeName] = ()) -> None:
         self.nodes: dict[str, NodeName] = {}
         self.edges: dict[str, EdgeName] = {}
-        self._outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
-        self._incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
-        self._revisions: defaultdict[int, list[tuple[int, int, str]]] = defaultdict(list)
+        self._added: defaultdict[str, list[EdgeRef]] = defaultdict(list)  # by target
+        self._outgoing: defaultdict[str, list[EdgeRef]] | None = None
+        self._steps: defaultdict[int, list[str]] | None = None
         self._run_ids: defaultdict[int, set[str]] = defaultdict(set)
         self._latest: dict[int | str | None, NodeName | None] = {}
         self.hidden: set[str] = set()
@@ -51,6 +61,8 @@ class Graph:
         self.condemned_edges: set[str] = set()
         self._damaged: set[str] = set()
         self._paths: dict[str, Path] | None = None
+        self._searched = 0
+        self._lock = Lock()
         for node in nodes:
             self.add(node)
         for edge in edges:
@@ -72,15 +84,20 @@ class Graph:
         if node.node == ROOT:
             raise CorruptionError("a stored node is called root")
         _check_size(node.nbytes, node.node)
-        self.nodes[node.node] = node
-        insort(self._revisions[node.step], node.order)
         self._run_ids[node.run].add(node.run_id)
-        if node.node not in self.hidden:
-            self._show(node)
-        if node.node in self._incoming or node.node in self._outgoing:
-            # Edges that were waiting for this node come alive with it.
-            self._paths = None
-        self._link(node.ref)
+        with self._lock:
+            self.nodes[node.node] = node
+            if self._steps is not None:
+                self._steps[node.step].append(node.node)
+            for run in (None, node.run, node.run_id) if node.node not in self.hidden else ():
+                latest = self._latest.get(run)
+                if run in self._latest and (latest is None or latest.order < node.order):
+                    self._latest[run] = node
+            if self._outgoing is not None:
+                if node.node in self._added or node.node in self._outgoing:
+                    # Edges that were waiting for this node come alive with it.
+                    self._paths = None
+                self._link(node.ref, self._outgoing)
 
     def add_edge(self, edge: EdgeName) -> None:
         """Add an edge that maintenance made."""
@@ -90,8 +107,11 @@ class Graph:
         if known is not None:
             raise CorruptionError(f"two different names claim edge {edge.edge}")
         _check_size(edge.nbytes, edge.edge)
-        self.edges[edge.edge] = edge
-        self._link(edge.ref)
+        with self._lock:
+            self.edges[edge.edge] = edge
+            self._added[edge.target].append(edge.ref)
+            if self._outgoing is not None:
+                self._link(edge.ref, self._outgoing)
 
     def has_edge(self, edge: EdgeRef) -> bool:
         """Return whether an edge is there."""
@@ -103,8 +123,8 @@ class Graph:
         """Leave a node out of `latest`, `steps` and `revisions`: it was retired. Paths may still use it."""
         self.hidden.add(node)
         name = self.nodes.get(node)
-        if name is not None:
-            for run in (None, name.run, name.run_id):
+        with self._lock:
+            for run in (None, name.run, name.run_id) if name is not None else ():
                 if self._latest.get(run) == name:
                     del self._latest[run]
 
@@ -133,12 +153,6 @@ class Graph:
             return edge.target in self.condemned_nodes
         return edge.edge in self.condemned_edges
 
-    def _show(self, node: NodeName) -> None:
-        for run in (None, node.run, node.run_id):
-            latest = self._latest.get(run)
-            if latest is None or latest.order < node.order:
-                self._latest[run] = node
-
     def refs(self) -> list[EdgeRef]:
         """Return all edges between nodes that are there and from the root, those of nodes first."""
         # Copies, made at once: other threads may add to the graph.
@@ -147,16 +161,15 @@ class Graph:
         found = [name.ref for name in nodes] + [name.ref for name in edges]
         return [edge for edge in found if edge.base in there and edge.target in there]
 
-    def _link(self, edge: EdgeRef) -> None:
-        self._outgoing[edge.base].append(edge)
-        self._incoming[edge.target].append(edge)
+    def _link(self, edge: EdgeRef, outgoing: defaultdict[str, list[EdgeRef]]) -> None:
+        outgoing[edge.base].append(edge)
         base = self._paths.get(edge.base) if self._paths is not None else None
         if self._paths is None or base is None or edge.target not in self.nodes:
             return
         path = base.extend(edge, self._reluctance(edge))
         if not path.better(self._paths.get(edge.target)):
             return
-        if edge.target in self._outgoing:
+        if edge.target in outgoing:
             # Others go on from the target, and theirs may change: find all paths anew when next asked.
             self._paths = None
         else:
@@ -170,30 +183,38 @@ class Graph:
         run
             Look only at the nodes of this run number, or of this run id.
         """
-        if run not in self._latest and self.hidden:
-            shown = (n for n in self.nodes.values() if n.node not in self.hidden)
-            ours = (n for n in shown if run is None or run in (n.run, n.run_id))
-            self._latest[run] = max(ours, key=lambda name: name.order, default=None)
-        return self._latest.get(run)
+        with self._lock:
+            if run not in self._latest:
+                shown = (n for n in self.nodes.values() if n.node not in self.hidden)
+                ours = (n for n in shown if run is None or run in (n.run, n.run_id))
+                self._latest[run] = max(ours, key=lambda name: name.order, default=None)
+            return self._latest[run]
+
+    def _by_step(self) -> Mapping[int, list[str]]:
+        """Return the nodes of each step, in no order."""
+        with self._lock:
+            if self._steps is None:
+                self._steps = defaultdict(list)
+                for name in self.nodes.values():
+                    self._steps[name.step].append(name.node)
+            return self._steps
 
     def steps(self, run: str | int | None = None) -> list[int]:
         """Return every step that has a node which is not hidden, in rising order; of one run, if given."""
+        steps = sorted(self._by_step())
         if not self.hidden and run is None:
-            return sorted(self._revisions)
-        return sorted(step for step in self._revisions if self.at_step(step, run) is not None)
+            return steps
+        return [step for step in steps if self.at_step(step, run) is not None]
 
     def revisions(self, step: int) -> list[NodeName]:
         """Return the nodes of a step that are not hidden, the newest last."""
-        found = self._revisions.get(step, ())
-        return [self.nodes[node] for _, _, node in found if node not in self.hidden]
+        shown = [self.nodes[node] for node in self._by_step().get(step, ()) if node not in self.hidden]
+        return sorted(shown, key=lambda name: name.order)
 
     def at_step(self, step: int, run: str | int | None = None) -> NodeName | None:
         """Return the newest node of a step; of one run, if a run number or run id is given."""
-        for _, _, node in reversed(self._revisions.get(step, ())):
-            name = self.nodes[node]
-            if node not in self.hidden and (run is None or run in (name.run, name.run_id)):
-                return name
-        return None
+        ours = (name for name in self.revisions(step) if run is None or run in (name.run, name.run_id))
+        return max(ours, key=lambda name: name.order, default=None)
 
     def runs(self) -> list[int]:
         """Return every run number, in rising order."""
@@ -228,18 +249,13 @@ class Graph:
         if node not in self.nodes:
             raise NotFoundError(f"there is no node {node}")
         if base != ROOT:
-            between = path_between(base, node, self._incoming, self.nodes, self._reluctance)
+            between = path_between(base, node, self._into, self.nodes, self._reluctance)
             if between is None:
                 raise CorruptionError(f"nothing leads from node {base} to node {node}")
             return between
-        paths = self._all_paths()
-        if node not in paths:
+        path = path_in(self._paths_to(node), node)
+        if path is None:
             raise CorruptionError(self._why_unreachable(node))
-        path = []
-        while (last := paths[node].last) is not None:
-            path.append(last)
-            node = last.base
-        path.reverse()
         return path
 
     def path_around(self, node: str) -> list[EdgeRef] | None:
@@ -253,8 +269,14 @@ class Graph:
         list
             The edges in order, those gone over backward saying so; None where there is no such path.
         """
-        open_edges = (edge for edge in self.refs() if not self.is_condemned(edge))
-        return TwoWayPaths(open_edges).find(ROOT, node)
+        return self._around().find(ROOT, node)
+
+    def paths_around(self) -> Mapping[str, Path]:
+        """Return what `path_around` finds, for all nodes at once: `path_in` gives the path to one."""
+        return self._around().all()
+
+    def _around(self) -> TwoWayPaths:
+        return TwoWayPaths(edge for edge in self.refs() if not self.is_condemned(edge))
 
     def path_bytes(self, node: str) -> int:
         """Return how many bytes the path to `node` has to read; errors as for `path`."""
@@ -262,34 +284,60 @@ class Graph:
 
     def is_in_danger(self, node: str) -> bool:
         """Return whether no path over edges that are not condemned leads forward to a node."""
-        found = self._all_paths().get(node)
+        found = self._paths_to(node).get(node)
         return found is None or found.avoided > 0
 
     def path_to(self, node: str) -> Path:
         """Return what the path to `node` comes to; errors as for `path`."""
-        if node not in self.nodes or node not in self._all_paths():
-            self.path(node)
-        return self._all_paths()[node]
+        found = self._paths_to(node).get(node)
+        if found is None:
+            self.path(node)  # raises
+        assert found is not None
+        return found
 
-    def _all_paths(self) -> dict[str, Path]:
-        if self._paths is None:
-            self._paths = cheapest_paths(self._outgoing, self.nodes, self._reluctance)
+    def _paths_to(self, node: str) -> Mapping[str, Path]:
+        """Return the cheapest paths from the root to a node, if there is one, and to those that it passes."""
+        if self._paths is not None:
+            return self._paths
+        if self._searched < len(self.nodes):
+            # From its end, then, among what was found so, from the root: as when all are found at once.
+            behind = nodes_behind(node, self._into, self.nodes, self._reluctance)
+            self._searched += len(behind)
+            outgoing = defaultdict[str, list[EdgeRef]](list)
+            for target in behind:
+                for edge in self._into(target):
+                    outgoing[edge.base].append(edge)
+            return cheapest_paths(outgoing, behind, self._reluctance)
+        self._paths = cheapest_paths(self._outgoing_links(), self.nodes, self._reluctance)
         return self._paths
+
+    def _into(self, node: str) -> list[EdgeRef]:
+        """Return the edges to a node."""
+        own = self.nodes.get(node)
+        return self._added.get(node, []) if own is None else [own.ref, *self._added.get(node, ())]
+
+    def _outgoing_links(self) -> Mapping[str, list[EdgeRef]]:
+        """Return the edges by what they lead from."""
+        with self._lock:
+            if self._outgoing is None:
+                self._outgoing = defaultdict(list)
+                refs = [name.ref for name in self.nodes.values()]
+                for ref in (*refs, *(name.ref for name in self.edges.values())):
+                    self._outgoing[ref.base].append(ref)
+            return self._outgoing
 
     def _why_unreachable(self, node: str) -> str:
         above = self.ancestors(node)
         missing = sorted(
-            {edge.base for name in (node, *above) for edge in self._incoming.get(name, ())}
-            - above
-            - {node, ROOT}
+            {edge.base for name in (node, *above) for edge in self._into(name)} - above - {node, ROOT}
         )
         if not missing:
             return f"node {node} cannot be restored: the names above it form a circle"
         return f"node {node} cannot be restored: node {missing[0]}, which it stands on, is missing"
 
-    def ancestors(self, node: str) -> set[str]:
-        """Return the nodes from which any edges lead to `node`, itself and the root left out."""
-        return self._reach([node], upward=True) - {node}
+    def ancestors(self, *nodes: str) -> set[str]:
+        """Return the nodes from which any edges lead to some nodes, these and the root left out."""
+        return self._reach(nodes, upward=True) - {*nodes}
 
     def descendants(self, node: str) -> set[str]:
         """Return the nodes to which any edges lead from `node` (or from `ROOT`), itself left out."""
@@ -311,7 +359,7 @@ class Graph:
             own = self.nodes.get(name.base)
             if own is not None:
                 return own
-            bases = (ref.base for ref in self._incoming.get(name.node, ()))
+            bases = (ref.base for ref in self._into(name.node))
             others = [self.nodes[base] for base in bases if base in self.nodes]
             earlier = (runs[name.run_id][place] for place in range(places[name.node] - 1, -1, -1))
             others += islice((one for one in earlier if one.step < name.step), 1)
@@ -324,20 +372,17 @@ class Graph:
             last = before(last)
         return [name for name in reversed(found.values()) if name.node not in self.hidden]
 
-    def edges_above(self, nodes: Iterable[str]) -> set[EdgeRef]:
-        """Return all edges to some nodes and to whatever lies above them, from missing nodes too."""
-        return {edge for node in self._reach(nodes, upward=True) for edge in self._incoming[node]}
-
     def _reach(self, starts: Iterable[str], *, upward: bool) -> set[str]:
         """Return what edges lead to (or from, `upward`), the starts included."""
-        links = self._incoming if upward else self._outgoing
+        outgoing = {} if upward else self._outgoing_links()
         found = set(starts)
         for start in found:
             if start not in self.nodes and start != ROOT:
                 raise NotFoundError(f"there is no node {start}")
         stack = list(found)
         while stack:
-            for edge in links.get(stack.pop(), ()):
+            node = stack.pop()
+            for edge in self._into(node) if upward else outgoing.get(node, ()):
                 other = edge.base if upward else edge.target
                 if other in self.nodes and other not in found:
                     found.add(other)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
-from lcstore.graph.paths import START, Path
-from lcstore.graph.refs import EDGE_COST, ROOT, EdgeRef
+from lcstore.graph.refs import EDGE_COST
 from lcstore.graph.stops import Tree
 
 #: The newest node of a run reads at most so many times the bytes of an anchor and one delta.
@@ -26,7 +24,19 @@ LEEWAY: Final = 0.8
 TRIES: Final = 256
 
 
-def edges_for_newest(tree: Tree) -> set[EdgeRef]:
+class _Paths(NamedTuple):
+    """A path to every node: what it costs, its number of edges, and its last edge."""
+
+    cost: list[int]
+    edges: list[int]
+    last: list[int]
+
+    def nbytes(self, node: int) -> int:
+        """Return the bytes to be read."""
+        return self.cost[node] - EDGE_COST * self.edges[node]
+
+
+def edges_for_newest(tree: Tree) -> set[int]:
     """Return the edges that are needed besides a tree, those to be planned among them.
 
     The newest node of each run that nothing else stands on reads at most `NEWEST_READS` times an anchor and a
@@ -34,78 +44,89 @@ def edges_for_newest(tree: Tree) -> set[EdgeRef]:
     needed too. Where those do not do, an edge is planned: from the nearest stop that does, or an anchor. The
     edge of the tree is needed all the same: it is small, and will do when another node is newest.
     """
-    found = set[EdgeRef]()
+    found, base = set[int](), tree.branches.graph.base
     over, light = _paths(tree)
     for tip, limit in _limits(tree).items():
-        if over[tip].nbytes <= LEEWAY * limit:
+        if over.nbytes(tip) <= LEEWAY * limit:
             continue
         at = tip
-        if tree.planning and tip not in tree.partial and light[tip].nbytes > limit:
+        if tree.planning and tip not in tree.partial and light.nbytes(tip) > limit:
             edge = _lighter(tree, tip, light, limit)
             if edge is not None:
                 found.add(edge)
-                at = edge.base
-        while (last := light[at].last) is not None:
-            found.add(last)
-            at = last.base
+                at = base[edge]
+        while at:
+            found.add(light.last[at])
+            at = base[light.last[at]]
     return found
 
 
-def _limits(tree: Tree) -> dict[str, float]:
+def _limits(tree: Tree) -> dict[int, float]:
     """Return how many bytes the newest nodes of runs may read."""
-    names, newest, latest = tree.branches.names, dict[str, str](), ""
-    for node in sorted(tree.kept & tree.needed, key=lambda node: names[node].order):
-        newest[names[node].run_id] = latest = node
-    bases = {edge.base for edge in tree.edges()}
+    graph, newest, latest = tree.branches.graph, dict[str, int](), 0
+    for node in sorted(tree.kept):
+        if tree.needed[node]:
+            newest[graph.run_ids[node]] = latest = node
     limits = {}
     for node in newest.values():
-        if node == latest or node not in bases:
-            delta = names[node].nbytes if names[node].base != ROOT else 0
+        if node == latest or not tree.used[node]:
+            delta = graph.nbytes[node] if graph.base[node] else 0
             reads = LATEST_READS if node == latest else NEWEST_READS
-            limits[node] = reads * (tree.branches.places[node].anchor + delta)
+            limits[node] = reads * (tree.branches.anchor[node] + delta)
     return limits
 
 
-def _go_on(path: Path, edge: EdgeRef) -> Path:
-    """Return the path that goes on over `edge`, with as many bytes as it may turn out to have."""
-    if not edge.is_planned or edge.base == ROOT:
-        return path.extend(edge)
-    return path.extend(replace(edge, nbytes=int(MARGIN * edge.nbytes)))._replace(last=edge)
+def _costs(tree: Tree) -> list[int]:
+    """Return what it costs to go over each edge, with as many bytes as it may turn out to have."""
+    graph = tree.branches.graph
+    costs = [nbytes + EDGE_COST for nbytes in graph.nbytes]
+    for edge in graph.all_planned:
+        if graph.base[edge]:
+            costs[edge] = int(MARGIN * graph.nbytes[edge]) + EDGE_COST
+    return costs
 
 
-def _paths(tree: Tree) -> tuple[dict[str, Path], dict[str, Path]]:
+def _paths(tree: Tree) -> tuple[_Paths, _Paths]:
     """Return the paths of needed nodes over the tree, and the lightest that take no more edges than those.
 
     So whichever of the edges on them are needed in the end, no restore gets longer than the tree.
     """
-    over, light = {ROOT: START}, {ROOT: START}
+    bases, costs, count = tree.branches.graph.base, _costs(tree), len(tree.last)
+    over, light = (_Paths([0] * count, [0] * count, [0] * count) for _ in range(2))
     for node in tree.branches.nodes:
-        edge = tree.stands[node].edge if node in tree.needed else None
-        if edge is None:
+        edge = tree.last[node]
+        if not tree.needed[node]:
             continue
-        over[node] = _go_on(over[edge.base], edge)
-        others = [_go_on(light[edge.base], edge) for edge in tree.branches.links[node] if edge.base in light]
-        short = [path for path in others if path.edges <= over[node].edges]
-        light[node] = min([_go_on(light[edge.base], edge), *short], key=lambda path: path.weight)
+        base, cost = bases[edge], costs[edge]
+        over.cost[node], over.edges[node] = over.cost[base] + cost, over.edges[base] + 1
+        least, last = (light.cost[base] + cost, light.edges[base] + 1), edge
+        links = tree.branches.links[node]
+        for other in links if links != (edge,) else ():
+            base = bases[other]
+            if not base or light.last[base]:
+                new = light.cost[base] + costs[other], light.edges[base] + 1
+                if new < least and new[1] <= over.edges[node]:
+                    least, last = new, other
+        light.cost[node], light.edges[node], light.last[node] = *least, last
     return over, light
 
 
-def _lighter(tree: Tree, tip: str, light: dict[str, Path], limit: float) -> EdgeRef | None:
+def _lighter(tree: Tree, tip: int, light: _Paths, limit: float) -> int | None:
     """Return an edge to be made from the nearest stop that makes the tip light enough.
 
     An anchor if there is none; None if even that would be no lighter than what is there.
     """
-    there = {edge.base for edge in tree.branches.links[tip]}
+    branches = tree.branches
+    there = {branches.graph.base[edge] for edge in branches.links[tip]}
     base = tree.above[tip]
     for _ in range(TRIES):
-        if base == ROOT:
+        if not base:
             break
-        edge = tree.branches.planned(base, tip)
-        path = _go_on(light[base], edge)
-        if path.nbytes <= limit and path.edges <= tree.stands[tip].depth and base not in there:
-            return edge
+        nbytes = light.nbytes(base) + int(MARGIN * branches.merged(base, tip))
+        if nbytes <= limit and light.edges[base] < tree.depth[tip] and base not in there:
+            return branches.planned(base, tip)
         base = tree.above[base]
-    anchor = tree.branches.planned(ROOT, tip)
-    if ROOT in there or ANCHOR_MARGIN * anchor.nbytes + EDGE_COST >= light[tip].cost:
+    anchor = branches.merged(0, tip)
+    if 0 in there or ANCHOR_MARGIN * anchor + EDGE_COST >= light.cost[tip]:
         return None
-    return anchor
+    return branches.planned(0, tip)

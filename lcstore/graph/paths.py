@@ -12,6 +12,8 @@ from lcstore.graph.refs import EDGE_COST, ROOT, EdgeRef
 
 #: Edges by the node that they leave from, or by the node that they lead to.
 Links: TypeAlias = Mapping[str, Iterable[EdgeRef]]
+#: Returns the edges that lead from or to a node.
+Linked: TypeAlias = Callable[[str], Iterable[EdgeRef]]
 #: Returns how much an edge is to be avoided: 0, or 1 where it may be gone, or `DAMAGED`.
 Reluctance: TypeAlias = Callable[[EdgeRef], int]
 #: More than all edges of a path that may be gone: one of those may as well be there.
@@ -83,11 +85,16 @@ def cheapest_paths(
     reluctance
         Says which edges are a last resort.
     """
-    return _search({ROOT: START}, outgoing, lambda edge: edge.target, nodes, reluctance)
+    return _search({ROOT: START}, _of(outgoing), lambda edge: edge.target, nodes, reluctance)
+
+
+def nodes_behind(node: str, incoming: Linked, nodes: Container[str], reluctance: Reluctance) -> set[str]:
+    """Return nodes, itself and the root among them, that hold every cheapest path from the root to `node`."""
+    return {*_search({node: START}, incoming, lambda edge: edge.base, nodes, reluctance, ROOT)}
 
 
 def path_between(
-    base: str, node: str, incoming: Links, nodes: Container[str], reluctance: Reluctance = gladly
+    base: str, node: str, incoming: Linked, nodes: Container[str], reluctance: Reluctance = gladly
 ) -> list[EdgeRef] | None:
     """Return the edges of the cheapest path from one node to another, in order; None if nothing leads there.
 
@@ -112,10 +119,17 @@ class TwoWayPaths:
 
     def __init__(self, edges: Iterable[EdgeRef]) -> None:
         self._links: defaultdict[str, list[EdgeRef]] = defaultdict(list)
+        self._nodes: set[str] = set()
         for edge in edges:
+            self._nodes.add(edge.target)
             self._links[edge.base].append(edge)
             if edge.base != ROOT:
+                self._nodes.add(edge.base)
                 self._links[edge.target].append(replace(edge, backward=True))
+
+    def all(self) -> dict[str, Path]:
+        """Return the paths from the root to all nodes that any leads to."""
+        return self._search({ROOT: START}, None)
 
     def find(self, start: str, end: str) -> list[EdgeRef] | None:
         """Return the path to `end` that is the least to read: bytes, and `EDGE_COST` for each edge.
@@ -128,21 +142,31 @@ class TwoWayPaths:
             The edges in order, none where `start` is `end`. None if no path leads there.
         """
         # Of two paths that cost the same it is the one that begins at `start`.
-        starts = {ROOT: START._replace(edges=1), start: START}
-        found = _search(starts, self._links, lambda edge: edge.end, self._links.keys() | {end}, gladly, end)
-        if end not in found:
-            return None
-        path = []
-        while (last := found[end].last) is not None:
-            path.append(last)
-            end = last.target if last.backward else last.base
-        path.reverse()
-        return path
+        return path_in(self._search({ROOT: START._replace(edges=1), start: START}, end), end)
+
+    def _search(self, starts: Mapping[str, Path], stop: str | None) -> dict[str, Path]:
+        return _search(starts, _of(self._links), lambda edge: edge.end, self._nodes, gladly, stop)
+
+
+def path_in(found: Mapping[str, Path], end: str) -> list[EdgeRef] | None:
+    """Return the edges of one of the paths that were found, in order; None if none leads there."""
+    if end not in found:
+        return None
+    path = []
+    while (last := found[end].last) is not None:
+        path.append(last)
+        end = last.target if last.backward else last.base
+    path.reverse()
+    return path
+
+
+def _of(links: Links) -> Linked:
+    return lambda node: links.get(node, ())
 
 
 def _search(
     starts: Mapping[str, Path],
-    links: Links,
+    links: Linked,
     end: Callable[[EdgeRef], str],
     nodes: Container[str],
     reluctance: Reluctance,
@@ -159,7 +183,7 @@ def _search(
             break
         if weight != path.weight:
             continue
-        for edge in links.get(node, ()):
+        for edge in links(node):
             to = end(edge)
             if to not in nodes and to != stop:
                 continue

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ from lcstore.graph.anchors import due_anchors
 from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
 from lcstore.graph.newest import edges_for_newest
-from lcstore.graph.paths import Path, cheapest_paths, path_between
-from lcstore.graph.refs import ROOT, EdgeRef
+from lcstore.graph.numbered import Numbered
+from lcstore.graph.refs import EDGE_COST, EdgeRef
 from lcstore.graph.sizes import Sizes
 from lcstore.graph.stops import Tree
 
@@ -134,29 +133,36 @@ def plan(
     ValueError
         `elements` or `drift` is out of its range.
     """
-    sizes = Sizes(elements, drift)
-    branches = Branches(graph, graph.refs(), sizes)
-    wanted = set(kept) & branches.links.keys() - {ROOT}
-    there = {edge for links in branches.links.values() for edge in links}
-    frees = _try(branches, wanted, partial)
+    numbered = Numbered(graph, Sizes(elements, drift))
+    branches = Branches(numbered, numbered.there)
+    wanted = {node for node in numbered.those(kept) if branches.placed[node]}
+    there = {edge for links in branches.links for edge in links}
+    frees = _try(branches, wanted, numbered.those(partial))
     if max_bytes is not None:
-        for edge in frees.keys() - _affordable(frees, max_bytes):
-            branches.links[edge.target].remove(edge)
-    made = {edge for edge in _choose(branches, wanted, durability)[0] if edge.is_planned}
-    needs = _settled(graph, there | made, wanted, sizes, durability)
-    before, after = _paths(there, branches), _paths(needs, branches)
-    newest = max(wanted, key=lambda node: graph.nodes[node].order, default=ROOT)
+        for edge in frees.keys() - _affordable(numbered, frees, max_bytes):
+            branches.drop(edge)
+    tree = Tree(branches, wanted, set(), planning=False)
+    made = set(filter(numbered.is_planned, tree.edges() | edges_for_newest(tree)))
+    needs, besides = _settled(graph, numbered, there | made, wanted, durability)
+    before, after = (numbered.reach(edges, branches.nodes) for edges in (there, needs))
+    newest = max(wanted, default=0)
     return Plan(
-        shortcuts=tuple(_shortcuts(graph, branches, made)),
-        stored_before=sum(edge.nbytes for edge in there),
-        stored_after=sum(edge.nbytes for edge in needs),
-        written=sum(edge.nbytes for edge in made),
-        edges_before=max((before[node].edges for node in wanted & before.keys()), default=0),
-        edges_after=max((after[node].edges for node in wanted & after.keys()), default=0),
-        newest_before=before[newest].nbytes if newest in before else 0,
-        newest_after=after[newest].nbytes if newest in after else 0,
-        stored_besides=_besides(graph, needs, wanted, sizes, durability),
+        shortcuts=tuple(_shortcuts(branches, made)),
+        stored_before=numbered.sum(there),
+        stored_after=numbered.sum(needs),
+        written=numbered.sum(made),
+        edges_before=max((before[node][1] for node in wanted & before.keys()), default=0),
+        edges_after=max((after[node][1] for node in wanted & after.keys()), default=0),
+        newest_before=_bytes_read(before, newest),
+        newest_after=_bytes_read(after, newest),
+        stored_besides=numbered.sum(besides),
     )
+
+
+def _bytes_read(found: Mapping[int, tuple[int, int]], node: int) -> int:
+    """Return the bytes of the cheapest path to a node; see `Numbered.reach`."""
+    cost, edges = found.get(node, (0, 0))
+    return cost - EDGE_COST * edges
 
 
 def needed(
@@ -189,76 +195,59 @@ def needed(
     ValueError
         `elements` or `drift` is out of its range.
     """
-    sizes, edges = Sizes(elements, drift), {*graph.refs()}
-    found = _settled(graph, edges, kept, sizes, durability)
-    while again := _made_again(graph, edges - found, found, kept, sizes):
+    numbered = Numbered(graph, Sizes(elements, drift))
+    there, wanted = {*numbered.there}, numbered.those(kept)
+    found, _ = _settled(graph, numbered, there, wanted, durability)
+    while again := _made_again(numbered, there - found, found, wanted):
         found |= again
-    return frozenset(found)
+    return frozenset(map(numbered.ref, found))
 
 
-def _made_again(
-    graph: Graph, needless: set[EdgeRef], left: set[EdgeRef], kept: Collection[str], sizes: Sizes
-) -> set[EdgeRef]:
+def _made_again(numbered: Numbered, needless: set[int], left: set[int], kept: set[int]) -> set[int]:
     """Return which needless edges a plan would make again if only those that are left were there."""
-    if all(edge.edge is None for edge in needless):
+    if all(map(numbered.is_own, needless)):
         return set()
-    branches = Branches(graph, left, sizes)
-    wanted = set(kept) & branches.links.keys() - {ROOT}
-    made = {(edge.base, edge.target) for edge in _try(branches, wanted, frozenset())}
-    counted = {edge for links in Branches(graph, needless | left, sizes).links.values() for edge in links}
-    again: dict[tuple[str, str], EdgeRef] = {}
-    for edge in needless & counted:
-        ends = edge.base, edge.target
-        if ends in made and (ends not in again or edge.nbytes < again[ends].nbytes):
-            again[ends] = edge
+    branches = Branches(numbered, left)
+    wanted = {node for node in kept if branches.placed[node]}
+    made = set(map(numbered.ends, _try(branches, wanted, set())))
+    counted = {edge for links in Branches(numbered, needless | left).links for edge in links}
+    again: dict[tuple[str, str], int] = {}
+    # The smallest of each; of equal ones that of the lowest rank.
+    for edge in sorted(needless & counted, key=lambda edge: (numbered.nbytes[edge], numbered.rank(edge))):
+        if numbered.ends(edge) in made:
+            again.setdefault(numbered.ends(edge), edge)
     return set(again.values())
 
 
-def _besides(
-    graph: Graph, needs: set[EdgeRef], kept: Collection[str], sizes: Sizes, durability: Durability
-) -> int:
-    """Return the bytes of edges that are needed for what `durability` says alone."""
-    bare = NAMED["none"]
-    if durability == bare:
-        return 0
-    return sum(edge.nbytes for edge in needs - _needed(graph, needs, kept, sizes, bare))
-
-
 def _settled(
-    graph: Graph, edges: Iterable[EdgeRef], kept: Collection[str], sizes: Sizes, durability: Durability
-) -> set[EdgeRef]:
-    """Return which of some edges are needed, asked again of what is left until that stays.
+    graph: Graph, numbered: Numbered, edges: set[int], kept: set[int], durability: Durability
+) -> tuple[set[int], set[int]]:
+    """Return what `_needed` says of some edges, asked again of what is left until that stays.
 
     Sizes are estimated from edges that may go, so a choice may come out otherwise without those.
     """
-    before = {*edges}
-    found = _needed(graph, before, kept, sizes, durability)
+    before, (found, besides) = edges, _needed(graph, numbered, edges, kept, durability)
     while found != before:
-        before, found = found, _needed(graph, found, kept, sizes, durability)
-    return found
+        before, (found, besides) = found, _needed(graph, numbered, found, kept, durability)
+    return found, besides
 
 
 def _needed(
-    graph: Graph, edges: Iterable[EdgeRef], kept: Collection[str], sizes: Sizes, durability: Durability
-) -> set[EdgeRef]:
-    """Return which of some edges are needed."""
-    branches = Branches(graph, edges, sizes)
-    there = set(kept) & graph.nodes.keys()
-    wanted = there & branches.links.keys()
-    needs, left_out = _choose(branches, wanted, durability)
-    needs.update(edge for node in left_out for edge in graph.path(node))
-    return needs | graph.edges_above(there - wanted)
+    graph: Graph, numbered: Numbered, edges: Iterable[int], kept: set[int], durability: Durability
+) -> tuple[set[int], set[int]]:
+    """Return which of some edges are needed, and those of them that are for what `durability` says alone."""
+    branches = Branches(numbered, edges)
+    wanted = {node for node in kept if branches.placed[node]}
+    tree = Tree(branches, wanted, set(), planning=False)
+    needs = tree.edges() | edges_for_newest(tree) | numbered.above(kept - wanted)
+    for node in wanted:
+        if not tree.needed[node]:
+            needs |= numbered.edges_of(graph.path(numbered.ids[node]))
+    due = due_anchors(tree, durability)
+    return needs | due, due - needs
 
 
-def _choose(
-    branches: Branches, kept: AbstractSet[str], durability: Durability
-) -> tuple[set[EdgeRef], AbstractSet[str]]:
-    """Return the edges that are needed of those that count, and the kept nodes that none of these lead to."""
-    tree = Tree(branches, kept, frozenset(), planning=False)
-    return tree.edges() | edges_for_newest(tree) | due_anchors(tree, durability), kept - tree.needed
-
-
-def _try(branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str]) -> dict[EdgeRef, float]:
+def _try(branches: Branches, kept: set[int], partial: set[int]) -> dict[int, float]:
     """Add the edges to be made to those that count, until no more are wanted.
 
     An edge may be of use to other nodes than the one that it is made for, so what a later plan would see is
@@ -270,46 +259,38 @@ def _try(branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str]) 
         By edge: the bytes of others that it makes needless; infinite for what newest nodes need, and for
         anchors.
     """
-    frees: dict[EdgeRef, float] = {}
+    frees: dict[int, float] = {}
+    numbered = branches.graph
     for _ in range(ROUNDS):
         tree = Tree(branches, kept, partial, planning=True)
-        merges = {edge for edge in tree.edges() if edge.base != ROOT}
-        new = {edge for edge in tree.edges() | edges_for_newest(tree) if edge.is_planned} - frees.keys()
-        for edge in sorted(new, key=lambda edge: (edge.target, edge.base)):
-            frees[edge] = tree.frees[edge.target] if edge in merges else math.inf
-            branches.links[edge.target].append(edge)
+        edges = tree.edges()
+        new = set(filter(numbered.is_planned, edges | edges_for_newest(tree))) - frees.keys()
+        for edge in sorted(new, key=numbered.ends):
+            merges = edge in edges and numbered.base[edge]
+            frees[edge] = tree.frees[numbered.target[edge]] if merges else math.inf
+            branches.add(edge)
         if not new:
             break
     return frees
 
 
-def _affordable(frees: Mapping[EdgeRef, float], max_bytes: int) -> set[EdgeRef]:
+def _affordable(numbered: Numbered, frees: Mapping[int, float], max_bytes: int) -> set[int]:
     """Return the edges that fit, the most useful first."""
-    taken = set()
-    for edge in sorted(frees, key=lambda edge: (-frees[edge] / max(edge.nbytes, 1), edge.target, edge.base)):
-        if edge.nbytes <= max_bytes:
+    taken, nbytes = set(), numbered.nbytes
+    for edge in sorted(frees, key=lambda edge: (-frees[edge] / max(nbytes[edge], 1), *numbered.ends(edge))):
+        if nbytes[edge] <= max_bytes:
             taken.add(edge)
-            max_bytes -= edge.nbytes
+            max_bytes -= nbytes[edge]
     return taken
 
 
-def _paths(edges: Iterable[EdgeRef], branches: Branches) -> dict[str, Path]:
-    """Return the cheapest paths over some edges."""
-    outgoing: defaultdict[str, list[EdgeRef]] = defaultdict(list)
-    for edge in edges:
-        outgoing[edge.base].append(edge)
-    return cheapest_paths(outgoing, branches.links)
-
-
-def _shortcuts(graph: Graph, branches: Branches, made: Iterable[EdgeRef]) -> Iterator[Shortcut]:
+def _shortcuts(branches: Branches, made: Iterable[int]) -> Iterator[Shortcut]:
     """Yield the edges to be made, short merges first."""
-    incoming: defaultdict[str, list[EdgeRef]] = defaultdict(list)
-    for edge in graph.refs():
-        incoming[edge.target].append(edge)
-    for span, edge in sorted(
-        ((branches.span(edge.base, edge.target), edge) for edge in made),
-        key=lambda item: (item[0], item[1].target, item[1].base),
-    ):
-        inputs = path_between(edge.base, edge.target, incoming, branches.links, graph.is_condemned)
-        yield Shortcut(edge.base, edge.target, edge.nbytes, span, tuple(inputs or ()))
-        incoming[edge.target].append(edge)
+    numbered = branches.graph
+    incoming = numbered.incoming(numbered.there)
+    spans = {edge: branches.span(numbered.base[edge], numbered.target[edge]) for edge in made}
+    for edge in sorted(spans, key=lambda edge: (spans[edge], *numbered.ends(edge))):
+        base, target = numbered.base[edge], numbered.target[edge]
+        inputs = tuple(map(numbered.ref, numbered.between(base, target, incoming, branches.placed)))
+        yield Shortcut(numbered.ids[base], numbered.ids[target], numbered.nbytes[edge], spans[edge], inputs)
+        incoming[target] += (edge,)

@@ -12,14 +12,12 @@ where branches to kept ones part. Each stop stands on another one, or on the roo
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter, defaultdict
+import math
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, TypeAlias
 
 from lcstore.graph.branches import Branches
-from lcstore.graph.refs import ROOT, EdgeRef
 
 #: One node in so many is a level higher. A power of two.
 FAN: Final = 32
@@ -51,10 +49,9 @@ class Bound:
         doublings = max(kept, 1).bit_length() - 1
         return cls(doublings + 2, doublings // (FAN.bit_length() - 1))
 
-    def level(self, node: str) -> int:
-        """Return the level of a node."""
-        drawn = int.from_bytes(hashlib.blake2b(node.encode(), digest_size=8).digest(), "big") | 1 << 63
-        return min(((drawn & -drawn).bit_length() - 1) // (FAN.bit_length() - 1), self.levels)
+    def level(self, drawn: int) -> int:
+        """Return the level of a node of which so many bits are zero; see `Numbered.drawn`."""
+        return min(drawn // (FAN.bit_length() - 1), self.levels)
 
     def begin(self, level: int) -> int:
         """Return the greatest depth of a node of that level that begins another run; at least 2."""
@@ -64,27 +61,19 @@ class Bound:
         """Return the greatest depth at which a node of that level may stand."""
         return self.deepest if level == 0 else self.begin(level)
 
+    def rooms(self) -> list[int]:
+        """Return that depth by how many bits of a node are zero."""
+        return [self.room(self.level(drawn)) for drawn in range(64)]
 
-class Stand(NamedTuple):
-    """How a node is restored.
 
-    Attributes
-    ----------
-    load
-        Bytes that are stored for it beyond what is needed already; one to be written counts `WRITTEN`.
-    depth
-        Edges from the root.
-    edge
-        The last edge; None for the root itself.
-    """
-
-    load: float
-    depth: int
-    edge: EdgeRef | None
+#: How a node may be restored. First the bytes that are stored for it beyond what is needed already; each that
+#: is to be written counts `WRITTEN`. Then edges from the root; where the last edge comes from; and that edge,
+#: 0 where it is to be planned.
+Stand: TypeAlias = tuple[float, int, int, int]
 
 
 class Tree:
-    """The tree.
+    """The tree. What is known of each node is in a column, by its number.
 
     Parameters
     ----------
@@ -101,141 +90,144 @@ class Tree:
 
     Attributes
     ----------
-    stands
-        How each node is restored that edges which are there or planned lead to.
+    load, depth, last
+        How each node is restored: see `Stand`. The depth is -1 where no edges lead that are there or planned.
     needed
-        The stops, and the retired nodes that they are restored over.
+        Whether a node is a stop, or a retired node that stops are restored over.
+    used
+        How many needed nodes stand on a node.
     above
-        By stop: the next one above it on its branch, or the root.
+        Of stops: the next one above it on its branch, or the root.
     frees
         By stop that was given a planned edge: bytes of others that this makes needless.
     """
 
     def __init__(
-        self, branches: Branches, kept: AbstractSet[str], partial: AbstractSet[str], *, planning: bool
+        self, branches: Branches, kept: AbstractSet[int], partial: AbstractSet[int], *, planning: bool
     ) -> None:
         self.branches = branches
         self.kept = kept
         self.partial = partial
         self.planning = planning
-        self.bound = Bound.of(len(kept))
+        self._bound = Bound.of(len(kept))
+        self._rooms = list(map(self._bound.rooms().__getitem__, branches.graph.drawn))
+        self._base, self._parent, self._links = branches.graph.base, branches.parent, branches.links
         self._forks = _forks(branches, kept)
         for _ in range(PASSES):
-            used = self._grow()
-            lone = {fork for fork in self._forks if used[fork] < 2}
+            self._grow()
+            lone = {fork for fork in self._forks if self.used[fork] < 2}
             if not lone:
                 break
             self._forks -= lone
 
-    def _grow(self) -> Counter[str]:
-        """Make the tree; return how many stand on each node."""
-        self.stands: dict[str, Stand] = {ROOT: Stand(0.0, 0, None)}
-        self.needed = {ROOT}
-        self.above: dict[str, str] = {}
-        self.frees: dict[str, float] = {}
-        self._near = {ROOT: ROOT}  # the nearest stop on the branch, itself included
-        self._shallower: dict[str, str] = {}  # by stop: the nearest above it that stands less deep
+    def _grow(self) -> None:
+        """Make the tree."""
+        count = len(self._links)
+        self.load, self.depth, self.last = [0.0] * count, [-1] * count, [0] * count
+        self.needed = bytearray(count)
+        self.depth[0], self.needed[0] = 0, True
+        self.above = [0] * count
+        self.frees: dict[int, float] = {}
+        self._near = [0] * count  # the nearest stop on the branch, itself included
+        self._shallower = [0] * count  # of stops: the nearest above it that stands less deep
         for node in self.branches.nodes:
             self._visit(node)
-        used = Counter(edge.base for edge in self.edges())
+        self.used = [0] * count
+        # From below: what nothing came to stand on is forgotten.
         for node in reversed(self.branches.nodes):
-            # What nothing came to stand on is forgotten.
-            if node in self.needed and node not in self.kept and not used[node]:
-                self.needed.discard(node)
-                used.subtract([edge.base] if (edge := self.stands[node].edge) is not None else [])
-        return used
+            if self.needed[node] and (self.used[node] or node in self.kept):
+                self.used[self._base[self.last[node]]] += 1
+            else:
+                self.needed[node] = False
 
-    def edges(self) -> set[EdgeRef]:
+    def edges(self) -> set[int]:
         """Return the edges of the tree."""
-        return {edge for node in self.needed if (edge := self.stands[node].edge) is not None}
+        return {edge for edge, needed in zip(self.last, self.needed, strict=True) if needed} - {0}
 
-    def _visit(self, node: str) -> None:
-        near = self._near[node] = self._near[self.branches.places[node].parent]
+    def _visit(self, node: int) -> None:
+        near = self._near[node] = self._near[self._parent[node]]
         stop = node in self.kept or node in self._forks
         stand = self._choose(node) if stop else self._existing(node)
         if stand is None:
             return
-        self.stands[node] = stand
+        self.load[node], depth, base, edge = stand
+        self.depth[node], self.last[node] = depth, edge or self.branches.planned(base, node)
         if stop:
             self._need(node)
-            self.above[node] = self._near[node] = near
-            while self.stands[near].depth >= stand.depth:
+            self.above[node] = near
+            self._near[node] = node
+            while self.depth[near] >= depth:
                 near = self._shallower[near]
-            self._near[node], self._shallower[node] = node, near
+            self._shallower[node] = near
 
-    def _choose(self, node: str) -> Stand | None:
+    def _choose(self, node: int) -> Stand | None:
         """Return how a stop is restored."""
-        level = self.bound.level(node) if node in self.kept else 0
+        kept = node in self.kept
         # Others are to stand on a fork.
-        room = self.bound.room(level) - (node not in self.kept)
+        room = self._rooms[node] if kept else self._bound.deepest - 1
         found = self._existing(node, room)
         if not self.planning or node in self.partial:
-            return found or (self._existing(node) if node in self.kept else None)
-        if found is None or self._may_do_better(node, found):
-            new = self._new(node, room, self.bound.begin(level))
-            if found is None or new.load < found.load:
+            return found or (self._existing(node) if kept else None)
+        if found is None or self._may_do_better(node, found[2]):
+            new = self._new(node, room)
+            if found is None or new[0] < found[0]:
                 old = found or self._existing(node)
-                self.frees[node] = old.load if old is not None else 0.0
+                self.frees[node] = old[0] if old is not None else 0.0
                 return new
         return found
 
-    def _may_do_better(self, node: str, found: Stand) -> bool:
-        """Return whether an edge to be made may be worth more than what is there.
+    def _may_do_better(self, node: int, base: int) -> bool:
+        """Return whether an edge to be made may be worth more than what is there from `base`.
 
         A writer's anchors lie beside the line of its deltas: a merge that is smaller keeps the line whole.
         """
-        edge = found.edge
-        assert edge is not None
-        return edge.base not in self.needed or (
-            edge.base == ROOT and self.branches.places[node].parent != ROOT
-        )
+        return not self.needed[base] or (not base and self._parent[node] != 0)
 
-    def _existing(self, node: str, room: int | None = None) -> Stand | None:
+    def _existing(self, node: int, room: float = math.inf) -> Stand | None:
         """Return the cheapest stand over an edge that is there, of those that are no deeper than `room`."""
         best = None
-        for edge in self.branches.links[node]:
-            base = self.stands.get(edge.base)
-            if base is None or (room is not None and base.depth >= room):
-                continue
-            load = self.branches.weight(edge) + (0.0 if edge.base in self.needed else base.load)
-            if best is None or (load, base.depth + 1) < best[:2]:
-                best = Stand(load, base.depth + 1, edge)
+        for edge in self._links[node]:
+            base = self._base[edge]
+            depth = self.depth[base] + 1
+            if 0 < depth <= room:
+                load = self.branches.weight(edge) + (0.0 if self.needed[base] else self.load[base])
+                if best is None or (load, depth) < best[:2]:
+                    best = load, depth, base, edge
         return best
 
-    def _new(self, node: str, room: int, begin: int) -> Stand:
+    def _new(self, node: int, room: int) -> Stand:
         """Return the cheapest stand over an edge to be made.
 
         It goes on from the stop above if that has room; otherwise it begins another run.
         """
-        anchor = self.branches.planned(ROOT, node)
-        best = Stand(WRITTEN * anchor.nbytes, 1, anchor)
+        anchor = WRITTEN * self.branches.merged(0, node), 1, 0, 0
         base = self._near[node]
-        deepest = room if self.stands[base].depth < room else begin
-        while self.stands[base].depth >= deepest:
+        level = self._bound.level(self.branches.graph.drawn[node]) if node in self.kept else 0
+        deepest = room if self.depth[base] < room else self._bound.begin(level)
+        while self.depth[base] >= deepest:
             base = self._shallower[base]
         # A merge from where an edge comes from already would be that edge again, whatever its estimate.
-        if base != ROOT and all(edge.base != base for edge in self.branches.links[node]):
-            edge = self.branches.planned(base, node)
-            merge = Stand(WRITTEN * edge.nbytes, self.stands[base].depth + 1, edge)
-            best = min(best, merge, key=lambda stand: stand[:2])
-        return best
+        if not base or any(self._base[edge] == base for edge in self._links[node]):
+            return anchor
+        merge = WRITTEN * self.branches.merged(base, node), self.depth[base] + 1, base, 0
+        return min(anchor, merge, key=lambda stand: stand[:2])
 
-    def _need(self, node: str) -> None:
+    def _need(self, node: int) -> None:
         """Have a node be needed, and all that it is restored over."""
-        while node not in self.needed:
-            self.needed.add(node)
-            edge = self.stands[node].edge
-            node = edge.base if edge is not None else ROOT
+        while not self.needed[node]:
+            self.needed[node] = True
+            node = self._base[self.last[node]]
 
 
-def _forks(branches: Branches, kept: AbstractSet[str]) -> set[str]:
+def _forks(branches: Branches, kept: AbstractSet[int]) -> set[int]:
     """Return the nodes that are not kept where branches to kept ones part."""
-    below: defaultdict[str, int] = defaultdict(int)  # branches to kept nodes
+    below = [0] * len(branches.links)  # branches to kept nodes
     forks = set()
     for node in reversed(branches.nodes):
-        place = branches.places[node]
-        if node not in kept and below[node] > 1 and place.sound:
-            forks.add(node)
-        if node in kept or below[node]:
-            below[place.parent] += 1
+        if node not in kept:
+            if not below[node]:
+                continue
+            if below[node] > 1 and branches.sound[node]:
+                forks.add(node)
+        below[branches.parent[node]] += 1
     return forks

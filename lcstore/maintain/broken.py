@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from lcstore.edges.columns import OWN
 from lcstore.errors import CorruptionError
 from lcstore.format import keys
+from lcstore.graph.refs import ROOT
 from lcstore.index.contents import EXACT, Contents
 from lcstore.index.needs import needed_arrays
 from lcstore.layout.layout import Layout
@@ -28,8 +30,29 @@ def broken_states(contents: Contents, layout: Callable[[str], Layout]) -> dict[s
     if not missing:
         return {}
     avoid(contents, {edge for edge, _, op in missing if op in keys.COMPOSED})
-    lost = ((node, _lost(contents, missing, node, layout)) for node in sorted(contents.kept))
+    suspects = _suspects(contents, {edge for edge, _, _ in missing})
+    around = contents.graph.paths_around() if suspects else {}
+    lost = ((node, _lost(contents, missing, node, layout, is_around=node in around)) for node in suspects)
     return {node: key for node, key in lost if key is not None}
+
+
+def _suspects(contents: Contents, edges: set[str]) -> list[str]:
+    """Return the kept states that are read over some edges, in the order of their ids."""
+    over = {ROOT: False}
+    for node in contents.kept:
+        passed, at = [], node
+        while at not in over:
+            read, base = {contents.own[at]}, ROOT
+            with suppress(CorruptionError):  # nothing leads to it
+                last = contents.graph.path_to(at).last
+                if last is not None:
+                    read, base = read | {last.edge or ""}, last.base
+            passed.append((at, not edges.isdisjoint(read)))
+            at = base
+        found = over[at]
+        for at, here in reversed(passed):
+            found = over[at] = found or here
+    return sorted(node for node in contents.kept if over[node])
 
 
 def _lost(
@@ -37,8 +60,13 @@ def _lost(
     missing: Mapping[tuple[str, str, str], str],
     node: str,
     layout: Callable[[str], Layout],
+    *,
+    is_around: bool,
 ) -> str | None:
-    """Return the key of an object that a state lacks, whichever path is taken to it."""
+    """Return the key of an object that a state lacks, whichever path is taken to it.
+
+    `is_around` says whether a path leads to it that may go over edges backward.
+    """
     own = contents.own[node]
     if (own, *EXACT) in missing:
         return missing[own, *EXACT]
@@ -47,7 +75,7 @@ def _lost(
     except CorruptionError:
         path = []
     lacks = [array for array in needed_arrays(contents, path, {node}, layout) if array in missing]
-    if contents.graph.path_around(node) is not None:
+    if is_around:
         # What a way back over edges cannot give is what the state's own edge alone sets.
         lacks = [array for array in lacks if array[0] == own and array[2] != "add"]
     return missing[min(lacks)] if lacks else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple, NoReturn
 
 from lcstore.durability import Durability
 from lcstore.errors import CorruptionError
 from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
+from lcstore.graph.paths import Path, path_in
 from lcstore.graph.plan import needed
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import Contents, Stored
@@ -98,7 +99,8 @@ def judge(contents: Contents, layout: Callable[[str], Layout], durability: Durab
     shortcuts = {ref.edge for ref in tree if ref.edge is not None}
     danger = {node for node in kept if graph.is_in_danger(node)}
     above, edges = _above(graph, danger)
-    for ref in (ref for node in danger for ref in graph.path_around(node) or ()):
+    around = graph.paths_around() if danger else {}
+    for ref in (ref for node in danger for ref in path_in(around, node) or ()):
         # The way around: what is gone over backward, and the anchor that it comes from.
         above.add(ref.target)
         edges |= set() if ref.edge is None else {ref.edge}
@@ -190,11 +192,13 @@ def _gone(contents: Contents) -> set[tuple[str, str, str]]:
 
 
 def _check_restorable(graph: Graph, kept: set[str]) -> None:
+    around: Mapping[str, Path] | None = None
     for node in sorted(kept):
         try:
             graph.path_bytes(node)
         except CorruptionError as error:
-            if graph.path_around(node) is None:
+            around = graph.paths_around() if around is None else around
+            if node not in around:
                 name = graph.nodes[node]
                 _refuse(name, error.message, keys.node_key(name))
 
@@ -209,5 +213,5 @@ def _refuse(name: NodeName, why: str, key: str) -> NoReturn:
 
 def _above(graph: Graph, nodes: set[str]) -> tuple[set[str], set[str]]:
     """Return some nodes and all above them, and the edges of maintenance that lead to any of these."""
-    found = set(nodes).union(*(graph.ancestors(node) for node in nodes))
+    found = nodes | graph.ancestors(*nodes)
     return found, {edge.edge for edge in graph.edges.values() if edge.target in found}

@@ -6,11 +6,13 @@ import math
 import pickle
 import random
 
+import plain_plan
 import pytest
 from graph_histories import ANCHOR, DELTA, ELEMENTS, History, Stubborn
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lcstore.durability import NAMED, Durability
 from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut, needed, plan
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef, NodeName
@@ -314,6 +316,49 @@ def test_planning_again_finds_nothing_and_the_prediction_comes_true(nodes, edges
     assert sum(edge.nbytes for edge in needed(after, present, 1_000_000)) == made.stored_after
 
 
+durabilities = st.sampled_from([*NAMED.values(), Durability(anchor_every=3), Durability(anchor_ratio=1.0)])
+budgets = st.sampled_from([None, 0, 10**6, 10**8, 10**9])
+
+
+def check_twins(graph, kept, elements, *, drift, durability, **only_plan):
+    """What is planned and needed is what the plain twins say, to the last byte; return the plan."""
+    how = {"drift": drift, "durability": durability}
+    made = plan(graph, kept, elements, **how, **only_plan)
+    assert made == plain_plan.plan(graph, kept, elements, **how, **only_plan)
+    assert needed(graph, kept, elements, **how) == plain_plan.needed(graph, kept, elements, **how)
+    return made
+
+
+@given(
+    hostile_nodes, hostile_edges, condemnations, st.sets(names), st.sets(names, max_size=2),
+    st.sampled_from([1, 1000, 1_000_000]), st.sampled_from([0.5, 0.7, 1.0]), budgets, durabilities,
+)  # fmt: skip
+def test_of_any_names_the_plan_is_that_of_the_plain_twin(
+    nodes, edges, condemned, kept, partial, elements, drift, budget, durability
+):
+    graph = condemned_graph(nodes, edges, condemned)
+    how = {"drift": drift, "durability": durability, "max_bytes": budget, "partial": partial}
+    check_twins(graph, kept, elements, **how)
+
+
+def test_of_needless_edges_that_a_plan_would_make_again_one_stays_and_always_the_same():
+    """Of two that were as large, it was one or the other by chance."""
+    nodes = [
+        NodeName(0, 2, "s", 2, "n0", ROOT, 39_000_013),
+        NodeName(0, 1, "s", 3, "n1", "n1", 30_000_010),
+        NodeName(0, 1, "r", 15, "n2", "n0", 15_000_005),
+    ]
+    edges = [
+        EdgeName("n0", ROOT, "e5", 39_000_013),
+        EdgeName("n1", "n2", "e6", 3_000_001),
+        EdgeName("n0", "n2", "e8", 39_000_013),
+        EdgeName("n0", "n1", "e9", 0),
+        EdgeName("n2", ROOT, "e11", 36_000_012),
+    ]
+    needs = needed(Graph(nodes, edges), {"n0", "n2"}, 1000)
+    assert [edge.edge for edge in needs if edge.base == ROOT and edge.target == "n0"] == [None]
+
+
 @st.composite
 def trees(draw):
     """A history of saves, forks and anchors, what is kept of it, and how much of that is kept later."""
@@ -386,6 +431,21 @@ def test_maintenance_settles_however_wrong_the_estimates_are(wrong, seed):
     needs = history.needed(kept)
     history.collect(kept)
     assert history.needed(kept) == needs
+
+
+@given(trees(), durabilities, st.integers(0, 99))
+def test_of_a_history_the_plan_is_that_of_the_plain_twin_night_after_night(tree, durability, seed):
+    history, kept, second = tree
+    how, chance = {"drift": history.drift, "durability": durability}, random.Random(seed)
+    for keep in (1, second, 1):
+        kept = {node for n, node in enumerate(sorted(kept)) if n % keep == 0}
+        ids = sorted(history.nodes)
+        for node in chance.sample(ids, min(2, len(ids))):  # what writers add
+            history.edges[f"a{node}"] = EdgeName(node, ROOT, f"a{node}", ANCHOR)
+        history.gone |= set(chance.sample(ids, chance.choice([0, 0, min(3, len(ids))])))
+        history.carry_out(check_twins(history.graph(), kept, ELEMENTS, **how))
+        check_twins(history.graph(), kept, ELEMENTS, **how)
+        history.collect(kept)
 
 
 @given(trees())

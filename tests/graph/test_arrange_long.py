@@ -137,7 +137,7 @@ def test_a_hundred_thousand_nodes_are_planned_without_recursion_in_reasonable_ti
     began = time.process_time()
     made = plan(graph, kept, ELEMENTS)
     needed(graph, kept, ELEMENTS)
-    # A few seconds alone; the limit only rules out that it is more than linear.
-    assert time.process_time() - began < 60
+    # Three seconds on shared cores; the limit only rules out that it is more than linear.
+    assert time.process_time() - began < 20
     assert made.edges_after <= math.floor(math.log2(len(kept))) + 2
     assert made.edges_before == 100_000

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from lcstore.graph.branches import Branches
 from lcstore.graph.graph import Graph
+from lcstore.graph.numbered import Numbered
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
 from lcstore.graph.sizes import Sizes
 
@@ -74,12 +75,34 @@ def node(name, base, seq, nbytes=1000):
     return NodeName(0, 1, "r", seq, name, base, nbytes)
 
 
-def branches(graph, elements=ELEMENTS):
-    return Branches(graph, graph.refs(), Sizes(elements))
+class Named:
+    """Branches, with nodes and edges by their names."""
+
+    def __init__(self, graph, elements=ELEMENTS):
+        self.graph = Numbered(graph, Sizes(elements))
+        self.number = self.graph.number
+        self.found = Branches(self.graph, self.graph.there)
+
+    @property
+    def nodes(self):
+        return [self.graph.ids[node] for node in self.found.nodes]
+
+    def of(self, column, node):
+        return getattr(self.found, column)[self.number[node]]
+
+    def links(self, node):
+        return [self.graph.names[edge] for edge in self.of("links", node)]
+
+    def merged(self, base, node):
+        return self.found.merged(self.number[base], self.number[node])
+
+    def span(self, base, node):
+        return self.found.span(self.number[base], self.number[node])
 
 
 def parents(graph):
-    return {node: place.parent for node, place in branches(graph).places.items() if node != ROOT}
+    found = Named(graph)
+    return {node: found.graph.ids[found.of("parent", node)] for node in found.nodes}
 
 
 def test_a_node_descends_from_the_base_of_its_own_edge():
@@ -109,25 +132,25 @@ def test_every_node_comes_behind_its_bases_whatever_their_numbers_are():
     """A handle that began earlier may go on from what one that began later saved."""
     nodes = [NodeName(0, 2, "r2", 0, "a", ROOT, 9), NodeName(1, 1, "r1", 0, "b", "a", 9)]
     nodes += [NodeName(2, 2, "r2", 1, "c", "b", 9), NodeName(3, 1, "r1", 1, "d", "c", 9)]
-    assert branches(Graph(nodes, [EdgeName("d", "a", "e", 1)])).nodes == ["a", "b", "c", "d"]
+    assert Named(Graph(nodes, [EdgeName("d", "a", "e", 1)])).nodes == ["a", "b", "c", "d"]
 
 
 def test_what_only_condemned_edges_lead_to_is_not_sound_and_stands_on_none():
     graph = Graph([node("a", ROOT, 0), node("b", "a", 1), node("c", "b", 2)], [EdgeName("c", "a", "e", 1)])
     graph.condemn(node="b")
-    found = branches(graph)
-    assert [found.places[name].sound for name in "abc"] == [True, False, True]
-    assert found.links["b"] == []
-    assert [edge.edge for edge in found.links["c"]] == ["e"]  # not over b
+    found = Named(graph)
+    assert [bool(found.of("sound", name)) for name in "abc"] == [True, False, True]
+    assert found.links("b") == []
+    assert found.links("c") == ["e"]  # not over b
 
 
 def test_a_branch_remembers_how_far_it_is_from_its_anchor():
     nodes = [node("a", ROOT, 0, 9000), node("b", "a", 1), node("c", "b", 2)]
-    found = branches(Graph(nodes))
-    assert (found.places["c"].length, found.places["c"].anchor) == (3, 9000)
+    found = Named(Graph(nodes))
+    assert (found.of("length", "c"), found.of("anchor", "c")) == (3, 9000)
     assert found.merged("b", "c") == 1000
     assert 1000 < found.merged("a", "c") < 2000
     # An anchor that is made holds integers of the grid: the first one may have been smaller.
     assert found.merged(ROOT, "c") == max(9000, ELEMENTS * 26 // 8)
-    assert branches(Graph(nodes), 100).merged(ROOT, "c") == 9000
+    assert Named(Graph(nodes), 100).merged(ROOT, "c") == 9000
     assert (found.span(ROOT, "c"), found.span("a", "c")) == (3, 2)

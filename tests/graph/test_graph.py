@@ -152,6 +152,34 @@ def test_paths_are_the_cheapest(nodes, edges):
         assert all(one.target == other.base for one, other in itertools.pairwise(path))
 
 
+@given(node_lists, edge_lists, st.sets(names, max_size=3), st.sets(st.integers(0, 99).map("e{:02}".format)))
+def test_a_path_looked_for_alone_is_that_which_is_found_among_all(nodes, edges, condemned, avoided):
+    def marked():
+        graph = Graph(nodes, edges)
+        for name in condemned:
+            graph.condemn(node=name)
+        for edge in graph.edges.keys() & avoided:
+            graph.avoid(graph.edges[edge].ref)
+        return graph
+
+    many = marked()
+    for _ in range(2):  # once as much was looked at as there are nodes, all paths are found
+        for item in nodes:
+            answer(many, item.node)
+    for item in nodes:
+        alone = marked()
+        assert answer(alone, item.node) == answer(many, item.node)
+        assert alone.is_in_danger(item.node) == many.is_in_danger(item.node)
+
+
+def test_of_many_nodes_few_are_looked_at_for_one_path():
+    nodes = [node(f"n{i}", f"n{i - 1}" if i % 100 else ROOT, 3, seq=i) for i in range(100_000)]
+    graph = Graph(nodes)
+    start = time.process_time()
+    assert len(graph.path("n99999")) == 100
+    assert time.process_time() - start < 0.1  # a thousandth of a second; all paths take half of one
+
+
 @given(node_lists, edge_lists)
 def test_paths_between_nodes_are_the_cheapest(nodes, edges):
     graph = Graph(nodes, edges)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.paths import TwoWayPaths
+from lcstore.graph.paths import TwoWayPaths, path_in
 from lcstore.graph.refs import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
 
 pytestmark = pytest.mark.once
@@ -76,6 +76,13 @@ def test_a_path_is_the_cheapest(graph, data):
     if path is not None:
         assert check(path, start, end) == cost
         assert not any(graph.is_condemned(replace(edge, backward=False)) for edge in path)
+
+
+@given(graphs())
+def test_all_paths_around_at_once_are_those_that_are_asked_for_one_by_one(graph):
+    around = graph.paths_around()
+    for name in graph.nodes:
+        assert path_in(around, name) == graph.path_around(name)
 
 
 def test_neighbours_are_one_edge_apart_in_either_direction():

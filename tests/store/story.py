@@ -317,8 +317,7 @@ def simple_paths(graph: Graph, node: str, chance: random.Random, most: int) -> I
     counts: dict[str, int] = {ROOT: 1}
 
     def usable(at: str) -> list[EdgeRef]:
-        edges = [e for e in graph._incoming[at] if e.base == ROOT or e.base in graph.nodes]
-        return [edge for edge in edges if not graph.is_condemned(edge)]
+        return [edge for edge in graph.refs() if edge.target == at and not graph.is_condemned(edge)]
 
     def count(at: str) -> int:
         if at not in counts:

@@ -8,6 +8,7 @@ from states import same
 
 import lcstore
 from lcstore import CorruptionError, InvalidInputError, StorageError
+from lcstore.graph.paths import TwoWayPaths
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
 
@@ -127,6 +128,24 @@ def test_damage_is_told_and_nothing_goes():
     assert isinstance(report.problems["verify"], CorruptionError)
     assert report.retained is None
     assert backend.snapshot() == there
+
+
+def test_ways_around_what_is_missing_are_looked_for_once_for_all_states(monkeypatch):
+    """For each state the whole graph was gone over: a day, where one object of 100,000 states was missing."""
+    backend, made = filled(), []
+    backend.delete(min(key for key in backend.list("data") if ".add/c." in key))
+
+    def counted(edges):
+        made.append(1)
+        return TwoWayPaths(edges)
+
+    monkeypatch.setattr("lcstore.graph.graph.TwoWayPaths", counted)
+    with lcstore.open(backend, "r+", threads=1, durability="none") as store:
+        for key in [key for key in backend.list("data") if "/p." in key]:
+            backend.delete(key)
+        with pytest.raises(CorruptionError, match="an object that it needs is missing"):
+            store.collect()
+    assert len(made) == 1
 
 
 def test_what_is_no_rule_is_refused_before_anything_is_done():
