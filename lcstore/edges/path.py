@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -90,8 +91,21 @@ class Path:
 
         Of a window of one tensor, only those that hold any of its elements.
         """
+        if tensors is None and window is None:
+            yield from self._chunks
+        else:
+            yield from self._chunks_of(self.wanted.tolist() if tensors is None else tensors, window)
+
+    @cached_property
+    def _chunks(self) -> list[tuple[str, int, list[Piece]]]:
+        """The chunks of all that is wanted: what fetches them and what composes them both ask."""
+        return [*self._chunks_of(self.wanted.tolist(), None)]
+
+    def _chunks_of(
+        self, tensors: Iterable[int], window: Span | None
+    ) -> Iterator[tuple[str, int, list[Piece]]]:
         by_pool: dict[str, set[int]] = {}
-        for tensor in self.wanted.tolist() if tensors is None else tensors:
+        for tensor in tensors:
             by_pool.setdefault(self.layout.tensors[tensor].pool, set()).add(tensor)
         for pool, inside in by_pool.items():
             lies = self.layout.maps[pool]

@@ -166,7 +166,8 @@ class Coder:
         values = Pieces(
             ((piece.at, self._part(piece)) for piece in kept), high - low, dtype_from_name(spec.dtype)
         )
-        made = frame_of_values(values, spec.role, precision or None, self.tables, self._matrices(kept))
+        matrices = self._matrices(kept) if spec.role == "second_moment" else ()
+        made = frame_of_values(values, spec.role, precision or None, self.tables, matrices)
         stored = Chunk(pool, op, chunk, made.data) if values.any_bit() else None
         if op == "set" or spec.role == "plain":
             for piece in pieces if pool in self.pools else ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, NO_GRID, SET, Columns
-from lcstore.edges.patterns import saved_by_delta
+from lcstore.edges.patterns import saved_by_delta, saved_by_deltas
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
@@ -28,6 +28,8 @@ from lcstore.track.steptable import StepTable, make_table
 
 #: Bytes that the plain tensors of a pool have to save to be added to: each delta is read by every restore.
 _LEAST_SAVED: Final = 2048
+#: Plain tensors of no more elements are decided about together with all others of their size.
+_SMALL: Final = 128
 #: Update scales are recorded as float32; those of float64 tensors may be larger.
 _LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
 
@@ -122,7 +124,7 @@ def decide(held: Held, asked: Asked) -> Decision:
     """
     tensors, columns = asked.layout.tensors, Columns.empty(len(asked.layout.tensors))
     deciding = _Deciding.of(held, asked)
-    choices = _worth_it(tensors, [deciding.choose(index, spec) for index, spec in enumerate(tensors)])
+    choices = _worth_it(tensors, deciding.choices())
     for name in COLUMNS:
         getattr(columns, name)[:] = [getattr(one, name) for one in choices]
     risks = {index: one.risk for index, one in enumerate(choices) if one.risk is not None}
@@ -168,6 +170,34 @@ class _Deciding:
             budget = budget.begun(policy.error * middle, held.columns)
             factor = budget.factor or 1.0
         return cls(held, asked, before, budget, factor, held.saves + 1, base is None)
+
+    def choices(self) -> list[_Choice]:
+        """Decide about all tensors, in their order."""
+        alike: dict[tuple[str, int], list[int]] = {}
+        tensors = self.asked.layout.tensors
+        if not self.is_anchor and not self.asked.exact:
+            for index, (spec, before) in enumerate(zip(tensors, self.before, strict=True)):
+                if spec.role == "plain" and before is not None and 0 < (size := spec.size) <= _SMALL:
+                    alike.setdefault((spec.pool, size), []).append(index)
+        small = {index: one for some in alike.values() for index, one in self._plain_alike(some)}
+        return [small.get(index) or self.choose(index, spec) for index, spec in enumerate(tensors)]
+
+    def _plain_alike(self, indices: Sequence[int]) -> Iterator[tuple[int, _Choice]]:
+        """Decide about plain tensors of one pool and one size, as `_plain` does about each."""
+        specs = [self.asked.layout.tensors[index] for index in indices]
+        size, pool = specs[0].size, self.held.pools[specs[0].pool]
+        places = np.array([spec.offset for spec in specs])[:, None] + np.arange(size)
+        now = np.concatenate([self.asked.arrays[index] for index in indices]).reshape(-1, size)
+        held, word = pool[places], f"u{min(now.dtype.itemsize, 8)}"
+        changed = (now.view(word) != held.view(word)).any(axis=1)
+        saved = np.zeros(changed.size)
+        if changed.any():
+            saved[changed] = saved_by_deltas(now[changed], held[changed], self.asked.delta_cost)
+        digests = self._columns.digest[np.array([self.before[index] for index in indices])]
+        for index, other, by, digest in zip(
+            indices, changed.tolist(), saved.tolist(), digests.tolist(), strict=True
+        ):
+            yield index, _Choice(ADD if by else SET, saved=by) if other else _Choice(KEEP, digest=digest)
 
     def choose(self, index: int, spec: TensorSpec) -> _Choice:
         """Decide about one tensor."""

@@ -105,12 +105,13 @@ class Policy:
         """Return the role of the tensor of the name `path`, given what that suggests."""
         rule = self._rule(path, "error")
         role = rule if isinstance(rule, str) else guessed
-        said = {
-            "weights": self.error_of(path),
-            "first_moment": self.first_moment,
-            "second_moment": self.second_moment,
-        }
-        return "plain" if role in said and said[role] is None else role
+        if role == "plain":
+            return role
+        if role == "weights":
+            said = self.error_of(path)
+        else:
+            said = self.first_moment if role == "first_moment" else self.second_moment
+        return "plain" if said is None else role
 
     def error_of(self, path: Name) -> float | None:
         """Return the tracking error aimed at for the weights named `path`; None keeps them plain."""
