@@ -178,18 +178,20 @@ class Second:
         raise StorageError("the first try")
 
 
-def test_a_task_that_takes_its_workers_along_is_a_failure_of_that_task(client, tmp_path):
-    def lose(dask_scheduler: Any, times: int) -> None:
-        dask_scheduler.allowed_failures = times
-
-    client.run_on_scheduler(lose, times=0)
-    try:
+def test_a_task_that_takes_its_workers_along_is_a_failure_of_that_task(tmp_path):
+    """The workers are those of another cluster: whether Dask starts a lost one anew or closes it is left to it."""
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as two,
+        distributed.Client(two, set_as_default=False) as client,
+    ):
+        client.run_on_scheduler(allow_no_failures)
         task = Task("lose", tmp_path.as_uri(), end_the_process)
         with pytest.raises(StorageError, match="several workers were lost during lose"):
             list(carried_out([task], client))
-    finally:
-        client.run_on_scheduler(lose, times=3)
-    client.wait_for_workers(2, timeout=60)
+
+
+def allow_no_failures(dask_scheduler: Any) -> None:
+    dask_scheduler.allowed_failures = 0
 
 
 def end_the_process(inputs: Any) -> int:
