@@ -175,7 +175,7 @@ class LosslessReader:
 
     @property
     def _in_one_pass(self) -> bool:
-        """Whether planes can be put together at once: of floats of four bytes, of which the top alone is coded.
+        """Whether planes can be put together at once: floats of four bytes, of which the top alone is coded.
 
         What is decoded is valid until the next plane is.
         """

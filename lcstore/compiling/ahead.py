@@ -39,8 +39,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("huffman.code_bits", "int64[::1], uint8[::1]"),
     (
         "pack.encode_pack",
-        "int8[::1], int64[::1], int64, int64, int64, int64, uint32[::1], uint8[::1], "
-        "uint16[:, ::1]",
+        "int8[::1], int64[::1], int64, int64, int64, int64, uint32[::1], uint8[::1], uint16[:, ::1]",
     ),
     ("runs.tokenize", "int8[::1], int64, uint8[::1], uint32[::1], int64[::1]"),
     ("grid.to_grid", "float32[::1], float32, float32, int32[::1]"),
@@ -51,8 +50,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("factored.fit_codes", "int32[::1], int64, int64, int16[::1], int64[::1], int64[::1]"),
     (
         "factored.factored_levels",
-        "int32[::1], int64, int16[::1], int16[::1], int64, int64, int8[::1], int64[::1], "
-        "int64[::1]",
+        "int32[::1], int64, int16[::1], int16[::1], int64, int64, int8[::1], int64[::1], int64[::1]",
     ),
     ("quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
     ("factored.factored_values", "int8[::1], int64, int16[::1], int16[::1], int64, int32[::1]"),

@@ -75,9 +75,7 @@ class Delta:
         It is no such frame.
     """
 
-    def __init__(
-        self, data: Buffer, count: int, dtype: np.dtype[Any], sign: int, room: decode.Room
-    ) -> None:
+    def __init__(self, data: Buffer, count: int, dtype: np.dtype[Any], sign: int, room: decode.Room) -> None:
         frame = delta_frame(data, count, dtype, proved=True)
         self._scales, self._block = delta_scales(frame), 1 << frame.block
         self._levels = decode.Levels(frame, room)
@@ -93,7 +91,6 @@ class Delta:
             raise CorruptionError(f"the frame holds {self._count} elements instead of {low + track.size}")
         for span in self._levels.spans(low, min(low + track.size, self._count)):
             add_span(span, self._scales, self._block, self._sign, track[span.start - low :])
-
 
 
 def sums(data: Buffer, count: int, dtype: np.dtype[Any], room: decode.Room) -> OnBlock:

@@ -147,9 +147,7 @@ def bench(
             method, weights = _policy(policy, files_here, threads, tell)
             ours.append(method)
         sizes, others = _others(files_here, weights, tell)
-    return BenchReport(
-        tuple([source.url for source in ordered]), sizes[0], sum(sizes[1:]), [*ours, *others]
-    )
+    return BenchReport(tuple([source.url for source in ordered]), sizes[0], sum(sizes[1:]), [*ours, *others])
 
 
 def _policy(

@@ -118,4 +118,3 @@ def outgoing(
         )
 
     return snapshot.using(use)
-

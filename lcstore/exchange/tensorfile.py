@@ -136,9 +136,7 @@ def _tensors(header: dict[str, Any], held: Array, where: str) -> dict[str, Array
         )
     if at < held.size:
         raise CorruptionError(f"{where} has {held.size - at} bytes more than its header says")
-    return {
-        key: _tensor(held[begin:end], dtype, shape) for key, (dtype, shape, begin, end) in places.items()
-    }
+    return {key: _tensor(held[begin:end], dtype, shape) for key, (dtype, shape, begin, end) in places.items()}
 
 
 def _place(key: str, row: Any, where: str) -> tuple[str, tuple[int, ...], int, int]:

@@ -45,9 +45,7 @@ def npy_file(source: Decoded, whole: int) -> File:
     return File([Literal(header.getvalue()), Elements(source, whole, 0, spec.size, dtype)], source)
 
 
-def safetensors_file(
-    source: Decoded, tensors: Mapping[str, int], metadata: Mapping[str, str]
-) -> File:
+def safetensors_file(source: Decoded, tensors: Mapping[str, int], metadata: Mapping[str, str]) -> File:
     """Return tensors as a file that `safetensors` opens.
 
     Wide elements come first, so that all lie at multiples of their size. Of those as wide, pool follows pool:

@@ -45,7 +45,7 @@ def split_planes(words: Array, turn: int, room: Array, places: Array) -> int:
 
 @kernel(inline=True)
 def _split_four(words: Array, first: Array, second: Array, third: Array, top: Array) -> None:
-    """Spread turned words of four bytes: most anchors are of these, and one loop takes a third of the time."""
+    """Spread turned words of four bytes: most anchors are of these; one loop takes a third of the time."""
     for i in range(words.size):
         word = np.uint32(words[i])
         turned = np.uint32(np.uint32(word << np.uint32(1)) | np.uint32(word >> np.uint32(31)))

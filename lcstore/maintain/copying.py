@@ -284,9 +284,7 @@ def _condemned(listing: Listing, found: Iterable[str]) -> frozenset[str]:
     return frozenset(filter(is_marked, found)) if marked else frozenset()
 
 
-def _there(
-    listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[str]
-) -> Iterator[ObjectRef]:
+def _there(listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[str]) -> Iterator[ObjectRef]:
     """Yield the objects that are there, with second copies beside them.
 
     Raises

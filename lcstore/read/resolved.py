@@ -186,9 +186,7 @@ class Resolved:
         composer.check_filled()
         return out
 
-    def region(
-        self, whole: int, box: Box, window: Callable[[int, int, int], Array] | None = None
-    ) -> Array:
+    def region(self, whole: int, box: Box, window: Callable[[int, int, int], Array] | None = None) -> Array:
         """Return the elements of one tensor in a box, decoding little else: of each shard some rows.
 
         `window` gives elements of what is stored of one tensor; they are decoded here if it is not given.

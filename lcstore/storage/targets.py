@@ -155,6 +155,7 @@ def bytes_on_disk(backend: Backend) -> int | None:
 
 def _protocols(url: str) -> list[str]:
     """Return the protocols of a URL, outermost first; a plain path is a file."""
+
     def protocol(link: str) -> str:
         if "://" in link:
             return link.partition("://")[0]

@@ -314,4 +314,3 @@ class Upkeep(Soundness, Labelling):
             compact=compact,
             verify=lambda: self.verify(level, on_progress, client=client),
         )
-

@@ -144,7 +144,7 @@ class Coder:
         return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
 
     def _patterns_back(self, pieces: Sequence[Piece], data: Buffer, words: Array) -> None:
-        """Put plain tensors back to what a frame says they differ from, whether they were moved yet or not."""
+        """Put plain tensors back to what a frame says they differ from, whether moved yet or not."""
         moves = values_of_frame(data, words.size, words.dtype)
         for piece in pieces:
             here = slice(piece.at, piece.at + piece.size)

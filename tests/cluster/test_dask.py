@@ -179,7 +179,7 @@ class Second:
 
 
 def test_a_task_that_takes_its_workers_along_is_a_failure_of_that_task(tmp_path):
-    """The workers are those of another cluster: whether Dask starts a lost one anew or closes it is left to it."""
+    """The workers are those of another cluster: Dask may start a lost one anew, or close it."""
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as two,
         distributed.Client(two, set_as_default=False) as client,

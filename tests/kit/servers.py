@@ -358,7 +358,6 @@ def sftp(folder: Path) -> Iterator[Served]:
         yield _over_ssh(listener.get_port(), "/home", {"password": SECRET})
     finally:
 
-
         async def end() -> None:
             listener.close()
             for connection in connections:

@@ -75,7 +75,9 @@ def plain(seed: int = 3) -> tuple[Track, list[np.ndarray]]:
     held = {f"e{i}": rng.standard_normal((40, 50)).astype(np.float32) for i in range(5)}
     history.save(held)
     for i, (name, value) in enumerate(held.items()):
-        held[name] = rng.standard_normal(value.shape).astype(np.float32) if i % 2 else moved_little(rng, value)
+        held[name] = (
+            rng.standard_normal(value.shape).astype(np.float32) if i % 2 else moved_little(rng, value)
+        )
     return history.track, [value.reshape(-1) for value in held.values()]
 
 
@@ -99,7 +101,7 @@ def test_a_chunk_of_plain_tensors_that_fails_at_any_line_is_taken_back():
 
 
 class Interrupted(np.ndarray):
-    """The track of a chunk: while one thread adds to it, between its look and its write another has a turn."""
+    """The track of a chunk: while one thread adds to it, between look and write another has a turn."""
 
     def __array_ufunc__(self, ufunc, method, *inputs, out=(), **options):
         made = getattr(ufunc, method)(*(np.asarray(one) for one in inputs), **options)
