@@ -176,7 +176,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         if out is None:
             return self.decode_frame(data)
         # numpy gives no buffer of a dtype that is not its own.
-        bits = out.view(_bits_of(out.dtype)) if isinstance(out, np.ndarray) else out
+        bits: Any = out.view(_bits_of(out.dtype)) if isinstance(out, np.ndarray) else out
         place = memoryview(bits)
         room = place.nbytes
         frame = parse_frame(data, room=room)

@@ -166,7 +166,8 @@ class LosslessReader:
                 part[:] = self._planes[0].bytes(low + begin, part.size)
                 continue
             if self._in_one_pass:
-                planes.join_four(*(plane.bytes(low + begin, part.size) for plane in self._planes), part)
+                first, second, third, top = (plane.bytes(low + begin, part.size) for plane in self._planes)
+                planes.join_four(first, second, third, top, part)
                 continue
             for index, plane in enumerate(self._planes):
                 planes.join_plane(plane.bytes(low + begin, part.size), index, part)
