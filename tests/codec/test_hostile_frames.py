@@ -209,7 +209,7 @@ def test_the_largest_grid_that_is_believed_stays_in_memory(dtype, cubic):
         tracemalloc.stop()
     assert values.size == count
     assert peak < 448 << 20
-    assert elapsed < 3
+    assert elapsed < 12  # seconds of this thread, on a machine that is busy otherwise; it takes about one
     assert type(refuse(data.but(count=count + 1).to_bytes())) is LimitError
 
 
