@@ -16,7 +16,15 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from lcstore.state.names import Component, Name
-from lcstore.state.roles import Role, guess_role, is_optimizer, may_be_lossy, moment_field
+from lcstore.state.roles import (
+    Role,
+    guess_role,
+    is_flat,
+    is_optimizer,
+    may_be_flat_weight,
+    may_be_lossy,
+    moment_field,
+)
 
 #: The groups that are known, by their fields, those with a "!" being plain: a lone momentum, a lone scale and
 #: the two of Adam; AMSGrad, Adamax, Adadelta, Adagrad, Rprop and ASGD, in torch and in Optax; of torch alone
@@ -112,7 +120,26 @@ def guess_roles(
     for number, (group, role) in kept.items():
         field = _apart(tensors[number].name)[len(group)]
         roles[number] = role if field in lossy[group] else "plain"
+    for number in _updated(tensors, roles):
+        roles[number] = "weights" if tensors[number].name not in said else roles[number]
     return roles
+
+
+def _updated(tensors: Sequence[Tensor], roles: Sequence[Role]) -> list[int]:
+    """Return which flat tensors an optimizer updates, as it has moments of the very same length.
+
+    Lengths of 2^16 elements and more are not the same by chance.
+    """
+    flat = [number for number, tensor in enumerate(tensors) if is_flat(tensor.shape)]
+    moments = {tensors[number].shape for number in flat if roles[number].endswith("_moment")}
+    return [
+        number
+        for number in flat
+        if roles[number] == "plain"
+        and tensors[number].shape in moments
+        and may_be_lossy(tensors[number].dtype, tensors[number].shape)
+        and may_be_flat_weight(tensors[number].name)
+    ]
 
 
 def _averages(tensors: Sequence[Tensor]) -> list[int]:

@@ -88,6 +88,12 @@ _EXACT_PARTS: Final = _names(
     "replay_buffer rng rngs sampler scaler statistics stats"
 )
 
+#: The parameters of many layers in one dimension: those of FSDP and tcnn; masters in ZeRO of DeepSpeed.
+_FLAT_NAME: Final = re.compile(r"_?flat_(?:params?|parameters?|weights?)|params|parameters")
+_FLAT_MASTERS: Final = re.compile(r"single_partition_of_fp32_groups|fp32_(?:flat_groups|groups_flat)")
+#: No layer has a bias or a scale of so many elements, but for vocabularies.
+_FLAT: Final = 1 << 16
+
 _TAIL: Final = r"(?:[_-](?:states?|dicts?|sd|vars?|variables|[a-z]|gen|disc|actor|critic|policy|main|\d)|\d)*"
 _OPTIMIZER_PART: Final = re.compile(
     rf"opts?{_TAIL}|(?:[a-z0-9]+[_-])?(?:opts?[_-]states?{_TAIL}|optims?{_TAIL}|optimi[sz]ers?{_TAIL})"
@@ -131,12 +137,14 @@ _MOMENT_PARTS: Final = frozenset({*_MOMENTS, "velocity"})
 def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role:
     """Return the role of the tensor of the name `path`; ``"plain"`` unless it is recognised.
 
-    Weights and moments are floating (16 to 64 bits) with two dimensions or more. Weights carry an agreed
-    name (``weight``, ``kernel``, ``embedding``, ``in_proj_weight``, ``lora_A``, ...), lie in a ``params``
-    collection, or have a short name (``W1``, ``fc2``) below a part such as ``model`` or ``net``. Moments lie
-    in an optimizer (see `is_optimizer`) under the names of torch (``exp_avg``, ``exp_avg_sq``,
-    ``momentum_buffer``), Optax (``mu``, ``nu``, ``trace``), or ``m``, ``v`` and ``momentum`` right below the
-    optimizer's part.
+    Weights and moments are floating (16 to 64 bits) with two dimensions or more, or flat: of one dimension
+    and 2^16 elements or more. Weights carry an agreed name (``weight``, ``kernel``, ``embedding``,
+    ``in_proj_weight``, ``lora_A``, ...), lie in a ``params`` collection, or have a short name (``W1``,
+    ``fc2``) below a part such as ``model`` or ``net``. Moments lie in an optimizer (see `is_optimizer`)
+    under the names of torch (``exp_avg``, ``exp_avg_sq``, ``momentum_buffer``), Optax (``mu``, ``nu``,
+    ``trace``), or ``m``, ``v`` and ``momentum`` right below the optimizer's part. What is flat is weights
+    where it is called so (``_flat_param``, ``params``). Other names are not enough: ``weight`` may be that
+    of each sample.
 
     A moving average of weights (``ema``) is weights: it is used as they are, it moves less than they do, and
     its error is measured against its own movement. Gradients, batch statistics, buffers, masks, scales,
@@ -144,14 +152,21 @@ def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role
     """
     if not may_be_lossy(dtype, shape):
         return "plain"
+    if is_flat(shape) and any(_FLAT_MASTERS.fullmatch(str(part)) for part in path[-2:]):
+        return "weights"
     if is_optimizer(path):
         return _moment(path)
-    return "weights" if _is_weight(path) else "plain"
+    return "weights" if (_is_flat_weight if is_flat(shape) else _is_weight)(path) else "plain"
 
 
 def may_be_lossy(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return whether a tensor may be lossy: floating (16 to 64 bits), of two dimensions or more."""
-    return len(shape) >= 2 and dtype_name(dtype) in LOSSY_DTYPES
+    """Return whether a tensor may be lossy: floating (16 to 64 bits), of two dimensions or more, or flat."""
+    return (len(shape) >= 2 or is_flat(shape)) and dtype_name(dtype) in LOSSY_DTYPES
+
+
+def is_flat(shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor may hold the parameters of many layers in one dimension."""
+    return len(shape) == 1 and shape[0] >= _FLAT
 
 
 @lru_cache(maxsize=1 << 17)
@@ -218,6 +233,21 @@ def _is_weight(path: Name) -> bool:
     if not _EXACT_WORDS.isdisjoint(name.split("_")):
         return False
     return trained or _is_short_name(above, name)
+
+
+def _is_flat_weight(path: Name) -> bool:
+    words = _words(path)
+    name = next((word for word in reversed(words) if not word.isdigit()), "")
+    return _FLAT_NAME.fullmatch(name) is not None and may_be_flat_weight(path)
+
+
+def may_be_flat_weight(path: Name) -> bool:
+    """Return whether nothing in a name says that a flat tensor is no weights."""
+    words = _words(path)
+    if not words or is_optimizer(path) or _is_stray_moment(path):
+        return False
+    exact = any(word in _EXACT_PARTS for word in words) or not _EXACT_WORDS.isdisjoint(words[-1].split("_"))
+    return not exact and _EXACT_PLACE.fullmatch(".".join(words[-2:])) is None
 
 
 def _is_short_name(above: Sequence[str], name: str) -> bool:

@@ -10,12 +10,12 @@ from typing import Final
 
 import numpy as np
 
-from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
+from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.fill import working
 from lcstore.layout.layout import Layout
 from lcstore.state.moments import LIKE_WEIGHTS
 from lcstore.state.names import Name, format_name, matcher, parse_name
-from lcstore.state.roles import is_optimizer
+from lcstore.state.roles import is_optimizer, may_be_lossy
 from lcstore.state.wrappers import changed_prefixes
 from lcstore.track.policy import Policy
 from lcstore.write.stage import Staged
@@ -27,7 +27,7 @@ _SHOWN: Final = 3
 
 @dataclass(frozen=True)
 class Unrecognised:
-    """Floating tensors of two dimensions or more that are plain.
+    """Floating tensors of two dimensions or more that are plain, and flat ones.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
     found = [
         path
         for path, (shape, dtype, role) in tensors.items()
-        if role == "plain" and dtype in LOSSY_DTYPES and len(shape) >= 2 and sizes[path]
+        if role == "plain" and may_be_lossy(dtype_from_name(dtype), shape) and sizes[path]
     ]
     found.sort(key=lambda path: (-sizes[path], path))
     nbytes = sum(sizes[path] for path in found)

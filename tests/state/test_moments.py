@@ -196,3 +196,30 @@ def test_scales_of_quantized_weights_are_exact():
         "qmap",
     ]
     assert not lossy({"model": {f"fc.{name}": MATRIX for name in names}})
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "is_weights"),
+    [
+        ("theta", 1 << 16, True),
+        ("weight", 1 << 16, True),
+        ("theta", (1 << 16) + 1, False),  # not what these moments are of
+        ("bias", 1 << 16, False),
+        ("mask", 1 << 16, False),
+    ],
+)
+def test_a_flat_tensor_is_weights_where_an_optimizer_beside_it_keeps_moments_of_its_length(
+    name, length, is_weights
+):
+    flat = np.ones(length, np.float32)
+    moments = {"exp_avg": np.ones(1 << 16, np.float32), "exp_avg_sq": np.ones(1 << 16, np.float32)}
+    state = {"model": {name: flat}, "optim": {"state": {0: moments}}}
+    kept = {"optim/state/0/exp_avg", "optim/state/0/exp_avg_sq"}
+    assert lossy(state) == (kept | {f"model/{name}"} if is_weights else kept)
+    assert lossy({"model": {name: flat}}) == set()
+
+
+def test_a_flat_tensor_is_plain_beside_statistics_that_are_not_known():
+    flat = np.ones(1 << 16, np.float32)
+    unknown = {"exp_avg": flat, "exp_avg_sq": flat, "surprise": flat}
+    assert lossy({"model": {"theta": flat}, "optim": {"state": {0: unknown}}}) == set()

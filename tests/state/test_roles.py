@@ -257,3 +257,44 @@ def test_hostile_names_are_recognised_fast():
         is_optimizer((name, "a"))
         role("model", name)
     assert time.process_time() - start < 1.0
+
+
+FLAT = (1 << 16,)
+FLAT_WEIGHTS = [
+    ("_flat_param",),
+    ("model", "_fsdp_wrapped_module.layers.0._fsdp_wrapped_module._flat_param"),
+    ("params",),
+    ("model", "encoder.params"),
+    ("optimizer_state_dict", "single_partition_of_fp32_groups", 0),
+    ("fp32_flat_groups", 1),
+]
+NO_FLAT_WEIGHTS = [
+    ("weight",),
+    ("weights",),
+    ("model", "head.bias"),
+    ("params", "head", "bias"),
+    ("params", "density_bitfield"),
+    ("dataset", "params"),
+    ("grads", "_flat_param"),
+    ("optim", "state", 0, "_flat_param"),
+    ("model", "embedding.weight"),
+    ("losses",),
+    (),
+]
+
+
+@pytest.mark.parametrize("path", FLAT_WEIGHTS)
+def test_long_tensors_of_one_dimension_are_weights_where_they_are_called_flat(path):
+    assert guess_role(path, F32, FLAT) == "weights"
+    assert guess_role(path, F32, ((1 << 16) - 1,)) == "plain"
+    assert guess_role(path, np.dtype("int64"), FLAT) == "plain"
+
+
+@pytest.mark.parametrize("path", NO_FLAT_WEIGHTS)
+def test_other_long_tensors_of_one_dimension_are_plain(path):
+    assert guess_role(path, F32, FLAT) == "plain"
+
+
+def test_moments_of_flat_parameters_are_moments():
+    assert guess_role(("optim", "state", 0, "exp_avg"), F32, FLAT) == "first_moment"
+    assert guess_role(("optim", "state", 0, "exp_avg_sq"), F32, FLAT) == "second_moment"
