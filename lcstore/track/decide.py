@@ -23,6 +23,7 @@ from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget
 from lcstore.track.held import Held
 from lcstore.track.known import Known
 from lcstore.track.policy import Policy
+from lcstore.track.rowcost import table_within
 from lcstore.track.stepsizes import IN_ROWS, StepSize
 from lcstore.track.steptable import StepTable, make_table
 
@@ -270,11 +271,17 @@ class _Deciding:
             norms, needs, risk = rows.watch(
                 flat, spec, kept.grid, usual, bound, known=known.norms, turn=turn, ranges=ranges
             )
+        doubled = 0
+        if needs is None or moved == 0 or self.asked.policy.gives_row_error(spec.name):
+            table = make_table(usual, spec.size, finer, needs)
+        else:
+            units = np.ldexp(change, -kept.grid)
+            table, doubled = table_within(usual, spec.size, finer, needs, units, known.doubled)
         return kept._replace(
             op=ADD,
             shift=chosen.scale,
-            known=known._replace(sample=now, norms=norms),
-            table=make_table(usual, spec.size, finer, needs),
+            known=known._replace(sample=now, norms=norms, doubled=doubled),
+            table=table,
             risk=risk,
         )
 

@@ -44,6 +44,8 @@ class Known(NamedTuple):
         ``float64[n]``: what its sampled elements were at the last commit.
     norms
         What is known of its rows; None where nobody has looked at them.
+    doubled
+        How many times the error that rows may have was doubled, so that it costs little.
     still
         Saves that it has been still for, while some of it had not come in yet.
     calm
@@ -56,6 +58,7 @@ class Known(NamedTuple):
 
     sample: Array
     norms: Norms | None = None
+    doubled: int = 0
     still: int = 0
     calm: int = 0
     shares: Array | None = None

@@ -51,7 +51,8 @@ class Policy:
         What each row of weights may be off by at most, relative to its size, ``|u - u~| / |u|`` of the
         2-norms, 0.01 to 8. Rows are what the first axis counts. A tensor of one dimension, or of rows of one
         element, is one row. See ``docs/rows.md``. "auto": half of the tensor's `error` (as rules, second
-        moments and a budget leave it), but at least 0.25 and at most 1. None: rows are not looked at.
+        moments and a budget leave it), but at least 0.25 and at most 1; and where that would add a quarter
+        to a tensor's bytes, twice as much, and so on, or anything. None: rows are not looked at.
     name
         What the policy is called in records.
     weighted
@@ -134,6 +135,11 @@ class Policy:
         if self.row_error == "auto":
             return max(LEAST_OF_ROWS, min(MOST_OF_ROWS, OF_ERROR * error))
         return self.row_error
+
+    def gives_row_error(self, path: Name) -> bool:
+        """Return whether what rows of the weights named `path` may be off by was given."""
+        rule = self._rule(path, "row_error")
+        return self.row_error != "auto" or (rule is not None and not isinstance(rule, str))
 
     def gives_error(self, path: Name) -> bool:
         """Return whether a rule gives the error of the weights named `path`."""

@@ -14,7 +14,7 @@ from lcstore.edges.edge import Edge
 from lcstore.edges.merge import Merger
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.state.tree import flatten
-from lcstore.track.policy import PRESETS
+from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
 
 ROOT = -1
@@ -48,7 +48,7 @@ class Segment:
 class History:
     """Nodes with their own edges, from one anchor on."""
 
-    policy: str = "balanced"
+    policy: Policy = PRESETS["balanced"]
     segments: list[Segment] = field(default_factory=list)
     track: Track = field(default_factory=Track)
 
@@ -67,7 +67,7 @@ class History:
         reset: set = set()
         while True:
             draft = self.track.draft(
-                layout, values, PRESETS[self.policy], anchor=anchor, exact=exact, reset=reset
+                layout, values, self.policy, anchor=anchor, exact=exact, reset=reset
             )
             made = [] if draft.off_grid else [job() for job in draft.jobs]
             if not draft.off_grid:

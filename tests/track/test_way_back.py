@@ -71,7 +71,7 @@ def test_a_chunk_that_fails_at_any_line_is_taken_back(outlier):
 
 def plain(seed: int = 3) -> tuple[Track, list[np.ndarray]]:
     """Plain tensors of one chunk that were saved, and their next values: of every second one anything."""
-    rng, history = np.random.default_rng(seed), History("lossless")
+    rng, history = np.random.default_rng(seed), History(PRESETS["lossless"])
     held = {f"e{i}": rng.standard_normal((40, 50)).astype(np.float32) for i in range(5)}
     history.save(held)
     for i, (name, value) in enumerate(held.items()):
