@@ -81,7 +81,7 @@ def test_by_default_anchors_take_a_small_part_of_what_is_saved(frozen):
     rng = np.random.default_rng(0)
     base = rng.standard_normal((frozen, 200)).astype(np.float32)
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend) as store:
+    with lcstore.open(backend, policy="high") as store:
         for step in range(130):
             trained = rng.standard_normal((40, 40)).astype(np.float32)
             store.save(step, {"model": {"base.weight": base, "head.weight": trained}})
