@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NotRequired, TypedDict, Unpack
 
-import google_crc32c
 import numpy as np
 
 from lcstore import limits
 from lcstore.arrays import Array, Buffer
+from lcstore.codec.checksum import checksum, joined
 from lcstore.codec.dtypes import dtype_from_name, dtype_name
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Coded, Small
@@ -84,25 +85,29 @@ def build_frame(coded: Coded, **about: Unpack[About]) -> bytes:
     return b"".join(frame_pieces(coded, **about))
 
 
-def frame_pieces(coded: Coded, **about: Unpack[About]) -> list[Buffer]:
-    """Return a frame in pieces, for a frame that is a part of another: its bytes are copied only once."""
+def frame_pieces(coded: Coded, payload_crc: int | None = None, **about: Unpack[About]) -> list[Buffer]:
+    """Return a frame in pieces, for a frame that is a part of another: its bytes are copied only once.
+
+    Where the checksum of the payload is known, its bytes are not gone over for that.
+    """
     scales, dtype = about["scales"], f.DTYPES.index(dtype_name(about["dtype"]))
+    nbytes = sum(map(len, coded.payload))
     header = f.HEADER.pack(
         *(f.MAGIC, f.VERSION, 0, about["count"], dtype, about["quantizer"]),
         *(coded.coder, coded.bits, coded.per, coded.streams, about["block"], coded.segment),
         *(about.get("parameter", 0), 0, 0),
-        *(len(scales), len(coded.table), len(coded.directory), sum(map(len, coded.payload))),
+        *(len(scales), len(coded.table), len(coded.directory), nbytes),
     )
-    parts = [header[f.CHECKED_FROM :], scales, coded.table, coded.directory, *coded.payload]
-    crc = 0
-    for part in parts:
-        crc = google_crc32c.extend(crc, _readable(part))
-    return [header[:4], struct.pack("<I", crc), *parts]
+    before = [header[f.CHECKED_FROM :], scales, coded.table, coded.directory]
+    crc = checksum(before)
+    crc = checksum(coded.payload, crc) if payload_crc is None else joined(crc, payload_crc, nbytes)
+    return [header[:4], struct.pack("<I", crc), *before, *coded.payload]
 
 
-def _readable(data: Buffer) -> Any:
-    """Return bytes as what the checksum takes: not a memoryview, and no copy."""
-    return np.frombuffer(data, np.uint8) if len(data) else b""
+def checksum_of(pieces: Sequence[Buffer]) -> int:
+    """Return the checksum of all bytes of a frame that is in pieces, from the one that it has in itself."""
+    magic, crc, *rest = pieces
+    return joined(checksum([magic, crc]), int.from_bytes(crc, "little"), sum(map(len, rest)))
 
 
 def parse_frame(
@@ -153,7 +158,7 @@ def parse_frame(
         raise TruncatedError(f"the frame says {size} bytes, there are {len(view)}")
     if len(view) > size:
         raise CorruptionError(f"the frame says {size} bytes, there are {len(view)}")
-    if not proved and google_crc32c.value(_readable(view[f.CHECKED_FROM :])) != crc:
+    if not proved and checksum([view[f.CHECKED_FROM :]]) != crc:
         raise CorruptionError("the frame's checksum does not match its bytes")
     if features:
         raise UnsupportedFormatError("the frame needs features that are not known: upgrade lcstore")

@@ -19,8 +19,17 @@ from lcstore.codec.bytelevels import (
     raw,
     size_of,
 )
+from lcstore.codec.checksum import joined
 from lcstore.codec.decode import SPAN, Room
-from lcstore.codec.frame import About, Frame, build_frame, frame_pieces, parse_frame, word_size
+from lcstore.codec.frame import (
+    About,
+    Frame,
+    build_frame,
+    checksum_of,
+    frame_pieces,
+    parse_frame,
+    word_size,
+)
 from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
 from lcstore.coders.entropy import Coded, spread_pieces
@@ -62,17 +71,19 @@ def encode_lossless(values: Pieces) -> Buffer:
         coded, parameter = encode_bytes(room[front:])
         end = _lay(room, 0, frame_pieces(coded, **_about(values, parameter)))
         return room[:end].data
-    sizes, end = [], front
+    sizes, end, crc = [], front, 0
     for place in places.tolist():
         plane = room[place : place + count]
         coded, parameter = encode_bytes(plane)
-        begin, end = end, _lay(room, end, frame_pieces(coded, **_about(plane, parameter)))
+        pieces = frame_pieces(coded, **_about(plane, parameter))
+        begin, end = end, _lay(room, end, pieces)
         sizes.append(end - begin)
+        crc = joined(crc, checksum_of(pieces), sizes[-1])
     if end - f.HEADER.size >= count * width:
         return _raw_frame(values)
     directory = struct.pack(f"<{width}Q", *sizes)
     coded = Coded(f.PLANES, directory=directory, payload=[room[front:end].data])
-    _lay(room, 0, frame_pieces(coded, **_about(values, turn)))
+    _lay(room, 0, frame_pieces(coded, crc, **_about(values, turn)))
     return room[:end].data
 
 

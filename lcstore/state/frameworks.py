@@ -73,7 +73,7 @@ def is_instance(obj: object, module: str, name: str) -> bool:
 
 def is_array(obj: object) -> bool:
     """Return whether `obj` is an array, or an array scalar, of any library."""
-    if isinstance(obj, np.ndarray | np.generic | HostArray) or is_instance(obj, "torch", "Tensor"):
+    if isinstance(obj, (np.ndarray, np.generic, HostArray)) or is_instance(obj, "torch", "Tensor"):
         return True
     cls = type(obj)
     return not isinstance(obj, type) and any(hasattr(cls, name) for name in _PROTOCOLS)

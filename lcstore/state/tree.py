@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TENSORS, MAX_TREE_DEPTH, check
 from lcstore.state.containers import (
@@ -142,6 +144,8 @@ class _Flattener:
         if self.count > MAX_TENSORS:
             # Also what ends a small tree of shared lists that would unfold into 2**64 leaves.
             check(self.count, MAX_TENSORS, "number of values in the state")
+        if type(obj) is np.ndarray:  # first, as states hold more of these than of anything else
+            return self.tensor(obj, path)
         if is_leaf(obj):
             self.flat.leaves.append(obj)
             return LEAF

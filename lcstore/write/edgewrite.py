@@ -15,6 +15,7 @@ from lcstore.durability import NAMED, Durability
 from lcstore.edges.columns import EXACT, SET
 from lcstore.edges.grid import exponent_of, largest
 from lcstore.format.bodies import PartBody
+from lcstore.garbage import garbage_waits
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.layout.layout import make_layout
 from lcstore.state.names import Name
@@ -167,6 +168,7 @@ class EdgeWrite:
         self.draft.keep()
         self.staged = replace(self.staged, flat=FlatState(), arrays=())
 
+    @garbage_waits()
     def _begin(self, reset: set[Name]) -> None:
         """Decide what each tensor does. Nothing is ever written over, so each attempt is another edge."""
         staged, track, quality = self.staged, self._track, self._quality

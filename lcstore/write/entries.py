@@ -52,39 +52,37 @@ def layout_entries(
     said
         Of `FlatState`: roles that names do not decide.
     """
-    cut: Mapping[Name, Shard] = shards or {}
+    cut, tied = shards or {}, ties or {}
     whole = [
-        Tensor(path, host.array.dtype, cut[path].whole if path in cut else host.array.shape)
-        for path, host in tensors
+        Tensor(name, host.array.dtype, cut[name].whole if name in cut else host.array.shape)
+        for name, host in tensors
     ]
-    tied, names = ties or {}, {path: [path] for path, _ in tensors}
-    for other, path in tied.items():
-        names[path].append(other)
-    alike = dict(zip(names, whole, strict=True))
-    others = [alike[path]._replace(name=other) for other, path in tied.items()]
+    alike = {tensor.name: tensor for tensor in whole} if tied else {}
+    others = [alike[name]._replace(name=other) for other, name in tied.items()]
     roles = guess_roles([*whole, *others], types or {}, said or {})
-    guessed = dict(zip([*names, *tied], roles, strict=True))
+    names: dict[Name, dict[Name, Role]] = {}
+    for (other, name), guessed in zip(tied.items(), roles[len(whole) :], strict=True):
+        names.setdefault(name, {})[other] = guessed
     entries = []
-    for path, host in tensors:
-        role = "plain" if path in plain else _role(names[path], guessed, policy)
+    for (name, host), guessed in zip(tensors, roles, strict=False):
+        more = names.get(name)
+        role = policy.role(name, guessed) if more is None else _role({name: guessed, **more}, policy)
         array = host.array
-        entries.append(Entry(path, array.shape, dtype_name(array.dtype), role, host.framework, cut.get(path)))
+        role = "plain" if name in plain else role
+        entries.append(Entry(name, array.shape, dtype_name(array.dtype), role, host.framework, cut.get(name)))
     return _small_plain(entries, [host.array.nbytes for _, host in tensors])
 
 
-def _role(names: Sequence[Name], guessed: Mapping[Name, Role], policy: Policy) -> Role:
-    """Return the role of a tensor of one name or several: rules first, and lossy only where none objects."""
-    first, *more = names
-    if not more:
-        return policy.role(first, guessed[first])
-    said = [role for name in names if (role := policy.ruled(name)) is not None]
-    guesses = said or [guessed[name] for name in names]
+def _role(guessed: Mapping[Name, Role], policy: Policy) -> Role:
+    """Return the role of a tensor of several names: rules first, and lossy only where none objects."""
+    said = [role for name in guessed if (role := policy.ruled(name)) is not None]
+    guesses = said or [*guessed.values()]
     role = guesses[0]
-    if said or is_optimizer(first):
+    if said or is_optimizer(next(iter(guessed))):
         role = role if len(set(guesses)) == 1 else "plain"
     elif "weights" in guesses:  # a tensor of a model that has another name besides
         role = "weights"
-    return "plain" if any(policy.role(name, role) == "plain" for name in names) else role
+    return "plain" if any(policy.role(name, role) == "plain" for name in guessed) else role
 
 
 def _small_plain(entries: list[Entry], sizes: list[int]) -> list[Entry]:

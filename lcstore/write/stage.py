@@ -13,6 +13,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.format.labels import Labels
+from lcstore.garbage import garbage_waits
 from lcstore.state.frameworks import HostArray
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten
@@ -130,6 +131,7 @@ class Staged:
         return sum(array.nbytes for array in self.arrays)
 
 
+@garbage_waits()
 def stage(
     step: int,
     state: Any,

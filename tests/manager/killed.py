@@ -146,7 +146,7 @@ def main(url: str, kills: int, seed: int, how: str) -> None:
     for _ in range(kills):
         last = acknowledged[-1] if acknowledged else -1
         saved = kill_once(url, how, rng.uniform(0, lives), last)
-        lives *= 1.2 if not saved else 0.9 if len(saved) > SEVERAL else 1
+        lives *= 1.5 if not saved else 0.9 if len(saved) > SEVERAL else 1
         acknowledged += saved
     assert acknowledged == sorted(set(acknowledged))
     _, status = os.waitpid(forked(check_all, url, acknowledged), 0)
