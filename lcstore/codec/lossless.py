@@ -19,7 +19,6 @@ from lcstore.codec.bytelevels import (
     raw,
     size_of,
 )
-from lcstore.codec.checksum import joined
 from lcstore.codec.decode import SPAN, Room
 from lcstore.codec.frame import (
     About,
@@ -32,6 +31,7 @@ from lcstore.codec.frame import (
 )
 from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
+from lcstore.coders.checksum import joined
 from lcstore.coders.entropy import Coded, spread_pieces
 from lcstore.coders.momentary import momentary
 from lcstore.errors import CorruptionError

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.codec import frame as frames
-from lcstore.codec.checksum import checksum, joined
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
+from lcstore.coders.checksum import checksum, joined
 
 
 @given(st.lists(st.binary(max_size=300), max_size=5))
