@@ -29,12 +29,13 @@ CODES: Final = 1 << kernels.FINE
 DTYPES: Final = frozenset({"bfloat16", "float32", "float64"})
 #: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits.
 _THRESHOLD: Final = 0.6
+#: From so many codes on step sizes are coarse. A level is then 0 down to this part of one below its centre: what
+#: comes back larger than it was only slows its element down.
+_COARSE, _BELOW = 2 * CODES, 1.5
 #: A matrix of fewer rows or columns gains nothing from factors of columns; its rows are taken to be so long.
 _LEAST, _PLAIN_ROW = 8, 1024
 #: A part that touches so many rows has at least so many elements for each column; see `_check_part`.
 _PER_COLUMN: Final = _LEAST - 2
-#: More zeros than one value in so many, beside others in their row and column, do not suit this scale.
-_ZEROS: Final = 2
 _PIECE: Final = struct.Struct("<QQQQII")
 #: Codes of one column that changes nothing.
 _NO_COLUMNS: Final = np.zeros(1, np.int16)
@@ -90,8 +91,7 @@ def encode_factored(
     Returns
     -------
     Framed or None
-        None where a value is negative (-0.0 is) or not finite, for ``float16``, and where more than half of
-        the values are zero while others in their row and in their column are not: use another frame.
+        None where a value is negative (-0.0 is) or not finite, and for ``float16``: use another frame.
     """
     if values.dtype.name not in DTYPES:
         return None
@@ -99,16 +99,14 @@ def encode_factored(
     matrices, made = [], _Levels(values.size, step_size)
     for whole in parts:
         part, plain = _suited(whole)
-        patterns = _patterns(values, part)
-        factors = _fit(patterns, part, plain)
+        wide = working(values.between(part.at, part.at + part.size))
+        factors = _fit(wide, part, plain)
         if factors is None:
             return None
         matrices.append(_Matrix(part, *factors))
-        made.add(matrices[-1], patterns)
+        made.add(matrices[-1], _patterns(wide))
         packed = [pack_scales(codes) for codes in factors]
         section += [_PIECE.pack(*part, *map(len, packed)), *packed]
-    if made.zeros * _ZEROS > values.size:
-        return None
     coded = None if made.small is None else encode_small(made.small, cache=cache)
     return framed(
         encode_wide(_all_levels(values, matrices, step_size), cache=cache) if coded is None else coded,
@@ -121,9 +119,8 @@ def encode_factored(
     )
 
 
-def _patterns(values: Pieces, part: Part) -> Array:
-    """Return the bits of the values of a part, as integers."""
-    wide = working(values.between(part.at, part.at + part.size))
+def _patterns(wide: Array) -> Array:
+    """Return the bits of values in their working dtype, as integers."""
     return wide.view(f"i{wide.itemsize}")
 
 
@@ -142,13 +139,7 @@ class _Levels:
         self.room, self.found = Small.room(size), 0
         if most is not None:  # so many large ones, whether that suits the narrow coders or not
             self.room = self.room._replace(escapes=np.empty(most, np.int64))
-        self._rule = step_size, _threshold(step_size)
-        self._zeros = np.zeros(1, np.int64)
-
-    @property
-    def zeros(self) -> int:
-        """Values of zero whose level is not."""
-        return int(self._zeros[0])
+        self._rule = step_size, *_thresholds(step_size)
 
     @property
     def small(self) -> Small | None:
@@ -161,19 +152,22 @@ class _Levels:
         part, rows, columns = matrix
         into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
         rule = part.phase, rows, columns, *self._rule
-        self.found += kernels.factored_levels(patterns, *rule, *into, self._zeros)
+        self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
 def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int) -> Array:
     """Return the levels as they are, for those who take large ones."""
     made = _Levels(values.size, step_size, values.size)
     for matrix in matrices:
-        made.add(matrix, _patterns(values, matrix.part))
+        part = matrix.part
+        made.add(matrix, _patterns(working(values.between(part.at, part.at + part.size))))
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 
-def _threshold(step_size: int) -> int:
-    return max(1, round(_THRESHOLD * step_size))
+def _thresholds(step_size: int) -> tuple[int, int]:
+    """Return from how many codes above the centre a level is not 0, and from how many below it."""
+    above = max(1, round(_THRESHOLD * step_size))
+    return above, round(_BELOW * step_size) if step_size >= _COARSE else above
 
 
 def _suited(part: Part) -> tuple[Part, bool]:
@@ -183,16 +177,25 @@ def _suited(part: Part) -> tuple[Part, bool]:
     return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
 
 
-def _fit(patterns: Array, part: Part, plain: bool) -> tuple[Array, Array] | None:
+def _fit(wide: Array, part: Part, plain: bool) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
-    rows, few = np.empty(part.rows, np.int16), 0 if plain else part.cols
-    sums, counts = np.zeros(few, np.int64), np.zeros(few, np.int64)
-    if kernels.fit_codes(patterns, part.cols, part.phase, rows, sums, counts) < 0:
+    rows, few = np.empty(part.rows), 0 if plain else part.cols
+    sums, weights = np.zeros(few), np.zeros(few)
+    if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
         return None
-    if plain:
-        return rows, np.zeros(part.cols, np.int16)
-    means = (sums + counts // 2) // np.maximum(counts, 1)
-    return rows, np.where(counts > 0, means, kernels.EMPTY).astype(np.int16)
+    one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
+    of_rows = np.clip(one + _octaves(rows), 1, last)
+    of_columns = np.zeros(part.cols) if plain else _octaves(sums / np.where(sums > 0, weights, 1))
+    return _codes(of_rows, rows), _codes(of_columns, sums if not plain else np.ones(part.cols))
+
+
+def _octaves(roots: Array) -> Array:
+    """Return by how many codes what fourth roots are of lies above 1; anything of 0."""
+    return 4 * CODES * np.log2(np.where(roots > 0, roots, 1))
+
+
+def _codes(codes: Array, roots: Array) -> Array:
+    return np.where(roots > 0, np.rint(codes), kernels.EMPTY).astype(np.int16)
 
 
 class FactoredFiller:

@@ -69,7 +69,7 @@ class Policy:
 
     error: float | None = 1.0
     first_moment: float | None = 0.7
-    second_moment: float | None = 2.0
+    second_moment: float | None = 4.0
     rules: Mapping[str, Rule] = field(default_factory=dict)
     name: str = "custom"
     bytes_per_save: int | None = None
@@ -183,7 +183,7 @@ def _check_rule(glob: object, rule: object) -> None:
 PRESETS: Final[dict[str, Policy]] = {
     "lossless": Policy(None, None, None, name="lossless"),
     "high": Policy(0.35, 2.0, 2.0, name="high"),
-    "balanced": Policy(1.0, 0.7, 2.0, name="balanced"),
+    "balanced": Policy(1.0, 0.7, 4.0, name="balanced"),
     "small": Policy(2.0, 0.0, 4.0, name="small"),
 }
 
