@@ -32,6 +32,10 @@ _THRESHOLD: Final = 0.6
 #: From so many codes on step sizes are coarse. A level is then 0 down to this part of one below its centre: what
 #: comes back larger than it was only slows its element down.
 _COARSE, _BELOW = 2 * CODES, 1.5
+#: Factors are whole numbers of an eighth of a step size or so: bits that a step size has more.
+_OF_STEP: Final = 4
+#: Codes of rows and columns are at most so far from 0: a whole number of any unit.
+_FARTHEST: Final = 32752
 #: A matrix of fewer rows or columns gains nothing from factors of columns; its rows are taken to be so long.
 _LEAST, _PLAIN_ROW = 8, 1024
 #: A part that touches so many rows has at least so many elements for each column; see `_check_part`.
@@ -96,16 +100,16 @@ def encode_factored(
     if values.dtype.name not in DTYPES:
         return None
     section = [_COUNT.pack(len(parts))]
-    matrices, made = [], _Levels(values.size, step_size)
+    matrices, made, unit = [], _Levels(values.size, step_size), _unit(step_size)
     for whole in parts:
         part, plain = _suited(whole)
         wide = working(values.between(part.at, part.at + part.size))
-        factors = _fit(wide, part, plain)
+        factors = _fit(wide, part, plain, unit)
         if factors is None:
             return None
         matrices.append(_Matrix(part, *factors))
         made.add(matrices[-1], _patterns(wide))
-        packed = [pack_scales(codes) for codes in factors]
+        packed = [pack_scales(codes // unit) for codes in factors]
         section += [_PIECE.pack(*part, *map(len, packed)), *packed]
     coded = None if made.small is None else encode_small(made.small, cache=cache)
     return framed(
@@ -177,25 +181,35 @@ def _suited(part: Part) -> tuple[Part, bool]:
     return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
 
 
-def _fit(wide: Array, part: Part, plain: bool) -> tuple[Array, Array] | None:
+def _unit(step_size: int) -> int:
+    """Return the codes that factors are whole numbers of: finer ones would not make levels any smaller."""
+    return 1 << max(0, step_size.bit_length() - _OF_STEP)
+
+
+def _fit(wide: Array, part: Part, plain: bool, unit: int) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
     rows, few = np.empty(part.rows), 0 if plain else part.cols
     sums, weights = np.zeros(few), np.zeros(few)
     if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
         return None
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
-    of_rows = np.clip(one + _octaves(rows), 1, last)
-    of_columns = np.zeros(part.cols) if plain else _octaves(sums / np.where(sums > 0, weights, 1))
-    return _codes(of_rows, rows), _codes(of_columns, sums if not plain else np.ones(part.cols))
+    of_rows = unit * np.rint(np.clip(one + _octaves(rows), 1, last) / unit)
+    if plain:
+        return np.where(rows > 0, of_rows, 0).astype(np.int16), np.zeros(part.cols, np.int16)
+    ratios = _octaves(sums / np.where(sums > 0, weights, 1))
+    of_columns = unit * np.rint(np.clip(ratios, -_FARTHEST, _FARTHEST) / unit)
+    # Where all values are zero, no centre above 0 remains, whatever the other factor.
+    empty_row = -np.max(of_columns, initial=0, where=sums > 0)
+    empty_column = -np.max(of_rows, initial=0, where=rows > 0)
+    return (
+        np.where(rows > 0, of_rows, empty_row).astype(np.int16),
+        np.where(sums > 0, of_columns, empty_column).astype(np.int16),
+    )
 
 
 def _octaves(roots: Array) -> Array:
     """Return by how many codes what fourth roots are of lies above 1; anything of 0."""
     return 4 * CODES * np.log2(np.where(roots > 0, roots, 1))
-
-
-def _codes(codes: Array, roots: Array) -> Array:
-    return np.where(roots > 0, np.rint(codes), kernels.EMPTY).astype(np.int16)
 
 
 class FactoredFiller:
@@ -261,7 +275,7 @@ def _matrices(frame: Frame) -> list[_Matrix]:
     if len(data) < _COUNT.size:
         raise CorruptionError("a factored frame says nothing of its matrices")
     (count,) = _COUNT.unpack_from(data)
-    at, end = _COUNT.size, 0
+    at, end, unit = _COUNT.size, 0, _unit(frame.parameter)
     found = []
     for _ in range(count):
         if len(data) < at + _PIECE.size:
@@ -270,15 +284,23 @@ def _matrices(frame: Frame) -> list[_Matrix]:
         part = Part(*numbers)
         _check_part(part, end, frame.count)
         at += _PIECE.size
-        rows = unpack_scales(data[at : at + row_bytes], part.rows)
+        rows = _unpacked(data[at : at + row_bytes], part.rows, unit)
         at += row_bytes
-        columns = unpack_scales(data[at : at + column_bytes], part.cols)
+        columns = _unpacked(data[at : at + column_bytes], part.cols, unit)
         at += column_bytes
         found.append(_Matrix(part, rows, columns))
         end = part.at + part.size
     if at != len(data):
         raise CorruptionError("a factored frame's section is not as long as its matrices")
     return found
+
+
+def _unpacked(data: memoryview, count: int, unit: int) -> Array:
+    """Read the codes of rows or columns."""
+    units = unpack_scales(data, count)
+    if units.size and max(-int(units.min()), int(units.max())) * unit > _FARTHEST:
+        raise CorruptionError("a factored frame's rows or columns have codes that there are not")
+    return units * np.int16(unit)
 
 
 def _check_part(part: Part, end: int, count: int) -> None:

@@ -28,8 +28,6 @@ DROP_4, LAST_4 = 23 - FINE, (0xFF << FINE) - 1
 DROP_8, LAST_8 = 52 - FINE, (0x7FF << FINE) - 1
 #: The code of 1.
 ONE_4, ONE_8 = 127 << FINE, 1023 << FINE
-#: The code of a row or a column in which every value is zero: with whatever other, no code above 0 remains.
-EMPTY = -32768
 #: The level of zeros, but for those whose centre stands for zero.
 ZERO = -1
 #: Levels are at most this: no difference of codes is larger.
@@ -172,7 +170,7 @@ def factored_levels(
     patterns, phase
         The bits of values as in `fit_roots`, and where in a row they begin.
     rows, columns
-        ``int16``: codes.
+        ``int16``: codes. Those of rows and columns in which every value is zero leave no centre above 0.
     step_size, threshold, below
         Codes in a step size, and from which difference on a level is not 0, in the same unit: `threshold`
         above the centre, `below` below it, where it is no less.

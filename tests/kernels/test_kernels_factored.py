@@ -13,6 +13,8 @@ from lcstore.kernels import factored
 from lcstore.kernels.status import OK, RANGE
 
 INTEGERS = {np.float32: np.int32, np.float64: np.int64}
+#: The code of a row or a column in which every value is zero.
+EMPTY = -32768
 #: By how much more a value may be below its centre than above it.
 MORE = st.just(0) | st.integers(0, 600)
 SHAPES = st.tuples(st.integers(1, 40), st.integers(0, 90))
@@ -54,8 +56,8 @@ def fit(values, cols, phase):
     assert factored.fit_roots(values, patterns, cols, phase, again, none, none) == OK
     np.testing.assert_array_equal(again, rows)
     one = factored.ONE_4 if values.itemsize == 4 else factored.ONE_8
-    of_rows = np.where(rows > 0, np.rint(one + octaves(rows)), factored.EMPTY)
-    of_columns = np.where(sums > 0, np.rint(octaves(sums / np.where(sums > 0, weights, 1))), factored.EMPTY)
+    of_rows = np.where(rows > 0, np.rint(one + octaves(rows)), EMPTY)
+    of_columns = np.where(sums > 0, np.rint(octaves(sums / np.where(sums > 0, weights, 1))), EMPTY)
     return patterns, of_rows.astype(np.int16), of_columns.astype(np.int16)
 
 

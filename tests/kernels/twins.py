@@ -491,7 +491,7 @@ def common_steps(sums, block):
     return np.array(steps, np.int16)
 
 
-EMPTY, MOST_LEVEL = -32768, 1 << 17
+MOST_LEVEL = 1 << 17
 
 
 def code_of(pattern):
