@@ -27,11 +27,9 @@ from lcstore.kernels import factored as kernels
 CODES: Final = 1 << kernels.FINE
 #: The smallest of float16 would round to zero.
 DTYPES: Final = frozenset({"bfloat16", "float32", "float64"})
-#: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits.
-_THRESHOLD: Final = 0.6
-#: From so many codes on step sizes are coarse. A level is then 0 down to this part of one below its centre: what
-#: comes back larger than it was only slows its element down.
-_COARSE, _BELOW = 2 * CODES, 1.5
+#: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits. Below the
+#: centre it is 0 for longer where it matters little that what was small comes back larger.
+_THRESHOLD, _BELOW = 0.6, 1.5
 #: Factors are whole numbers of an eighth of a step size or so: bits that a step size has more.
 _OF_STEP: Final = 4
 #: Codes of rows and columns are at most so far from 0: a whole number of any unit.
@@ -79,7 +77,12 @@ class _Matrix(NamedTuple):
 
 
 def encode_factored(
-    values: Pieces, parts: Sequence[Part], step_size: int, *, cache: TableCache | None = None
+    values: Pieces,
+    parts: Sequence[Part],
+    step_size: int,
+    *,
+    even: bool = True,
+    cache: TableCache | None = None,
 ) -> Framed | None:
     """Code values that are not negative; zero stays zero, and nothing else becomes zero.
 
@@ -91,6 +94,9 @@ def encode_factored(
         In rising order.
     step_size
         Step size of the levels, in sixteenths of an octave: 1 to 255.
+    even
+        Whether what comes back too large is as bad as what comes back too small. If not, it may be 1.5 step
+        sizes too large, where 0.6 is the rule.
 
     Returns
     -------
@@ -100,7 +106,7 @@ def encode_factored(
     if values.dtype.name not in DTYPES:
         return None
     section = [_COUNT.pack(len(parts))]
-    matrices, made, unit = [], _Levels(values.size, step_size), _unit(step_size)
+    matrices, made, unit = [], _Levels(values.size, step_size, even), _unit(step_size)
     for whole in parts:
         part, plain = _suited(whole)
         wide = working(values.between(part.at, part.at + part.size))
@@ -113,7 +119,7 @@ def encode_factored(
         section += [_PIECE.pack(*part, *map(len, packed)), *packed]
     coded = None if made.small is None else encode_small(made.small, cache=cache)
     return framed(
-        encode_wide(_all_levels(values, matrices, step_size), cache=cache) if coded is None else coded,
+        encode_wide(_all_levels(values, matrices, step_size, even), cache=cache) if coded is None else coded,
         count=values.size,
         dtype=values.dtype,
         quantizer=f.FACTORED,
@@ -139,11 +145,11 @@ class _Levels:
         Levels that are large.
     """
 
-    def __init__(self, size: int, step_size: int, most: int | None = None) -> None:
+    def __init__(self, size: int, step_size: int, even: bool, most: int | None = None) -> None:
         self.room, self.found = Small.room(size), 0
         if most is not None:  # so many large ones, whether that suits the narrow coders or not
             self.room = self.room._replace(escapes=np.empty(most, np.int64))
-        self._rule = step_size, *_thresholds(step_size)
+        self._rule = step_size, *_thresholds(step_size, even)
 
     @property
     def small(self) -> Small | None:
@@ -159,19 +165,19 @@ class _Levels:
         self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
-def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int) -> Array:
+def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int, even: bool) -> Array:
     """Return the levels as they are, for those who take large ones."""
-    made = _Levels(values.size, step_size, values.size)
+    made = _Levels(values.size, step_size, even, values.size)
     for matrix in matrices:
         part = matrix.part
         made.add(matrix, _patterns(working(values.between(part.at, part.at + part.size))))
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 
-def _thresholds(step_size: int) -> tuple[int, int]:
+def _thresholds(step_size: int, even: bool) -> tuple[int, int]:
     """Return from how many codes above the centre a level is not 0, and from how many below it."""
     above = max(1, round(_THRESHOLD * step_size))
-    return above, round(_BELOW * step_size) if step_size >= _COARSE else above
+    return above, above if even else round(_BELOW * step_size)
 
 
 def _suited(part: Part) -> tuple[Part, bool]:
