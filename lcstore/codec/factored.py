@@ -195,7 +195,7 @@ def _unit(step_size: int) -> int:
 def _fit(wide: Array, part: Part, plain: bool, unit: int) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
     rows, few = np.empty(part.rows), 0 if plain else part.cols
-    sums, weights = np.zeros(few), np.zeros(few)
+    sums, weights = np.zeros(few, wide.dtype), np.zeros(few, wide.dtype)
     if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
         return None
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)

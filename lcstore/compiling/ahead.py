@@ -49,7 +49,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
     (
         "factored.fit_roots",
-        "float32[::1], int32[::1], int64, int64, float64[::1], float64[::1], float64[::1]",
+        "float32[::1], int32[::1], int64, int64, float64[::1], float32[::1], float32[::1]",
     ),
     (
         "factored.factored_levels",

@@ -28,7 +28,6 @@ from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
 from lcstore.state.roles import Role
 
-
 #: From so many octaves on step sizes of second moments are coarse.
 _COARSE: Final = 2
 

@@ -4,8 +4,8 @@ This file has the loops; `lcstore.codec.factored` has the bytes of their frames.
 
 A value's code is its bit pattern cut to `FINE` bits of mantissa: a logarithm that every machine agrees on.
 The centre of an element of a matrix is its row's code plus its column's, but no more than the last code there
-is; its level says how many step sizes its own code is from there. Level `ZERO` is for zeros, so levels of what
-lies below its centre are one less.
+is; its level says how many step sizes its own code is from there. Level `ZERO` is for zeros, so levels of
+what lies below its centre are one less.
 
 Codes, and sums of a few, are integers below 2**24: loops compute with them in float32, exactly, and so
 several at a time.
@@ -33,6 +33,8 @@ ZERO = -1
 #: Levels are at most this: no difference of codes is larger.
 MOST = 1 << 17
 
+#: Sums that are made beside each other: one would wait for each addition.
+_LANES = 16
 _0 = np.float32(0)
 _HALF = np.float32(0.5)
 _1 = np.float32(1)
@@ -56,8 +58,8 @@ def fit_roots(
     rows
         ``float64[ceil((phase + n) / cols)]``, filled; 0 where all values are zero.
     sums, weights
-        ``float64[cols]``, added to: roots, and those that the rows of these have in the mean. Both are empty
-        where nobody asks for them.
+        ``[cols]`` of the dtype of values, added to: roots, and those that the rows of these have in the mean.
+        Both are empty where nobody asks for them.
 
     Returns
     -------
@@ -66,27 +68,44 @@ def fit_roots(
     """
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = LAST_4 if patterns.itemsize == 4 else LAST_8
+    kind = values.dtype.type
+    scratch, lanes = np.empty(min(cols, values.size), kind), np.empty(_LANES, kind)
     for row in range(rows.size):
         low = max(row * cols - phase, 0)
         part = patterns[low : (row + 1) * cols - phase]
         least, most = _ends(part)
         if least < 0 or most >> drop > last:
             return RANGE
-        some = values[low : low + part.size]
-        total, count = 0.0, np.int64(0)
+        some, roots = values[low : low + part.size], scratch[: part.size]
+        count = np.int64(0)
         for i in range(part.size):
-            total += np.float64(np.sqrt(np.sqrt(some[i])))
+            roots[i] = np.sqrt(np.sqrt(some[i]))
             count += part[i] != 0
-        mean = total / count if count > 0 else 0.0
-        rows[row] = mean
+        rows[row] = _total(roots, lanes) / count if count > 0 else 0.0
         if sums.size == 0:
             continue
-        first = low + phase - row * cols
+        first, mean = low + phase - row * cols, kind(rows[row])
         of_column, weight = sums[first : first + part.size], weights[first : first + part.size]
         for i in range(part.size):
-            of_column[i] += np.float64(np.sqrt(np.sqrt(some[i])))
-            weight[i] += mean if part[i] != 0 else 0.0
+            of_column[i] += roots[i]
+            weight[i] += mean if part[i] != 0 else kind(0)
     return OK
+
+
+@kernel(inline=True)
+def _total(values: Array, lanes: Array) -> Any:
+    """Return the sum of values, in several lanes at a time."""
+    lanes[:] = values.dtype.type(0)
+    whole = values.size - values.size % _LANES
+    for i in range(0, whole, _LANES):
+        for j in range(_LANES):
+            lanes[j] += values[i + j]
+    for i in range(whole, values.size):
+        lanes[i - whole] += values[i]
+    total = 0.0
+    for j in range(_LANES):
+        total += np.float64(lanes[j])
+    return total
 
 
 @kernel(inline=True)

@@ -65,9 +65,10 @@ _ONLY_IN_GROUPS: Final[Mapping[Component, Role]] = {
 }
 #: Second moments whose root an update is divided by, and that forget; and those that never fall, are used
 #: themselves, or are what an update is multiplied with.
-_FADING: Final = frozenset(
-    "exp_avg_sq square_avg nu v exp_avg_var hessian exp_hessian_diag_sq moment2 _velocity".split()
-)
+_FADING: Final = {
+    *("exp_avg_sq", "square_avg", "nu", "v", "moment2", "_velocity"),
+    *("exp_avg_var", "hessian", "exp_hessian_diag_sq"),
+}
 _LASTING: Final = {
     *("max_exp_avg_sq", "nu_max", "max_exp_avg_var", "_velocity_hat", "sum", "sum_of_squares"),
     *("exp_inf", "step_size", "step_sizes", "acc_delta", "e_x"),

@@ -76,7 +76,7 @@ OVER_FULL = nibbles(1, 1, 1)
 UNDER_FULL = nibbles(2, 2, 2)
 TWO = table(0, 1)
 
-#: Codes of rows and columns near 1.0 in float32, whose last code is 4079; in units of 2 for a parameter of 16.
+#: Codes of factors near 1.0 in float32, whose last code is 4079; in units of 2 as the parameter is 16.
 NEAR_1, NONE = one_code(1016), one_code(0)
 
 

@@ -510,19 +510,21 @@ def row_roots(values, cols, phase, count):
         return None
     rows = []
     for row in range(count):
-        roots = [float(np.sqrt(np.sqrt(v))) for i, v in enumerate(values) if (i + phase) // cols == row and v]
-        rows.append(in_order(np.array(roots)) / len(roots) if roots else 0.0)
+        some = values[max(row * cols - phase, 0) : (row + 1) * cols - phase]
+        roots = np.append(np.sqrt(np.sqrt(some)), np.zeros(-some.size % 16, some.dtype)).reshape(-1, 16)
+        total = in_order(np.array([in_order(lane) for lane in roots.T], np.float64))
+        rows.append(total / np.count_nonzero(some) if some.any() else 0.0)
     return rows
 
 
 def column_roots(values, phase, rows, cols):
     """Give the sums of roots by column, and those of what their rows have in the mean."""
-    sums, weights = [0.0] * cols, [0.0] * cols
+    sums, weights = np.zeros((2, cols), values.dtype)
     for i, value in enumerate(values):
         if value:
             row, col = divmod(i + phase, cols)
-            sums[col] += float(np.sqrt(np.sqrt(value)))
-            weights[col] += rows[row]
+            sums[col] += np.sqrt(np.sqrt(value))
+            weights[col] += values.dtype.type(rows[row])
     return sums, weights
 
 
@@ -548,7 +550,7 @@ def factored_values(levels, places, rows, columns, step, dtype):
     drop, last, status, out = {4: 19, 8: 48}[np.dtype(dtype).itemsize], last_code(dtype), 0, []
     for level, place in zip(levels, places, strict=True):
         row, col = divmod(int(place), len(columns))
-        steps = int(level) + (level < 0)
+        steps = int(level) + int(level < 0)
         code = min(int(rows[row]) + int(columns[col]), last) + steps * step
         if code > last or abs(int(level)) > MOST_LEVEL:
             status = RANGE
