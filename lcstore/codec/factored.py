@@ -27,14 +27,17 @@ from lcstore.kernels import factored as kernels
 CODES: Final = 1 << kernels.FINE
 #: The smallest of float16 would round to zero.
 DTYPES: Final = frozenset({"bfloat16", "float32", "float64"})
-#: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits.
-_THRESHOLD: Final = 0.6
+#: A level is 0 up to this part of a step size: a slightly wide zero costs little and saves bits. Below the
+#: centre it is 0 for longer where it matters little that what was small comes back larger.
+_THRESHOLD, _BELOW = 0.6, 1.5
+#: Factors are whole numbers of an eighth of a step size or so: bits that a step size has more.
+_OF_STEP: Final = 4
+#: Codes of rows and columns are at most so far from 0: a whole number of any unit.
+_FARTHEST: Final = 32752
 #: A matrix of fewer rows or columns gains nothing from factors of columns; its rows are taken to be so long.
 _LEAST, _PLAIN_ROW = 8, 1024
 #: A part that touches so many rows has at least so many elements for each column; see `_check_part`.
 _PER_COLUMN: Final = _LEAST - 2
-#: More zeros than one value in so many, beside others in their row and column, do not suit this scale.
-_ZEROS: Final = 2
 _PIECE: Final = struct.Struct("<QQQQII")
 #: Codes of one column that changes nothing.
 _NO_COLUMNS: Final = np.zeros(1, np.int16)
@@ -74,7 +77,12 @@ class _Matrix(NamedTuple):
 
 
 def encode_factored(
-    values: Pieces, parts: Sequence[Part], step_size: int, *, cache: TableCache | None = None
+    values: Pieces,
+    parts: Sequence[Part],
+    step_size: int,
+    *,
+    even: bool = True,
+    cache: TableCache | None = None,
 ) -> Framed | None:
     """Code values that are not negative; zero stays zero, and nothing else becomes zero.
 
@@ -86,32 +94,32 @@ def encode_factored(
         In rising order.
     step_size
         Step size of the levels, in sixteenths of an octave: 1 to 255.
+    even
+        Whether what comes back too large is as bad as what comes back too small. If not, it may be 1.5 step
+        sizes too large, where 0.6 is the rule.
 
     Returns
     -------
     Framed or None
-        None where a value is negative (-0.0 is) or not finite, for ``float16``, and where more than half of
-        the values are zero while others in their row and in their column are not: use another frame.
+        None where a value is negative (-0.0 is) or not finite, and for ``float16``: use another frame.
     """
     if values.dtype.name not in DTYPES:
         return None
     section = [_COUNT.pack(len(parts))]
-    matrices, made = [], _Levels(values.size, step_size)
+    matrices, made, unit = [], _Levels(values.size, step_size, even), _unit(step_size)
     for whole in parts:
         part, plain = _suited(whole)
-        patterns = _patterns(values, part)
-        factors = _fit(patterns, part, plain)
+        wide = working(values.between(part.at, part.at + part.size))
+        factors = _fit(wide, part, plain, unit)
         if factors is None:
             return None
         matrices.append(_Matrix(part, *factors))
-        made.add(matrices[-1], patterns)
-        packed = [pack_scales(codes) for codes in factors]
+        made.add(matrices[-1], _patterns(wide))
+        packed = [pack_scales(codes // unit) for codes in factors]
         section += [_PIECE.pack(*part, *map(len, packed)), *packed]
-    if made.zeros * _ZEROS > values.size:
-        return None
     coded = None if made.small is None else encode_small(made.small, cache=cache)
     return framed(
-        encode_wide(_all_levels(values, matrices, step_size), cache=cache) if coded is None else coded,
+        encode_wide(_all_levels(values, matrices, step_size, even), cache=cache) if coded is None else coded,
         count=values.size,
         dtype=values.dtype,
         quantizer=f.FACTORED,
@@ -121,9 +129,8 @@ def encode_factored(
     )
 
 
-def _patterns(values: Pieces, part: Part) -> Array:
-    """Return the bits of the values of a part, as integers."""
-    wide = working(values.between(part.at, part.at + part.size))
+def _patterns(wide: Array) -> Array:
+    """Return the bits of values in their working dtype, as integers."""
     return wide.view(f"i{wide.itemsize}")
 
 
@@ -138,17 +145,11 @@ class _Levels:
         Levels that are large.
     """
 
-    def __init__(self, size: int, step_size: int, most: int | None = None) -> None:
+    def __init__(self, size: int, step_size: int, even: bool, most: int | None = None) -> None:
         self.room, self.found = Small.room(size), 0
         if most is not None:  # so many large ones, whether that suits the narrow coders or not
             self.room = self.room._replace(escapes=np.empty(most, np.int64))
-        self._rule = step_size, _threshold(step_size)
-        self._zeros = np.zeros(1, np.int64)
-
-    @property
-    def zeros(self) -> int:
-        """Values of zero whose level is not."""
-        return int(self._zeros[0])
+        self._rule = step_size, *_thresholds(step_size, even)
 
     @property
     def small(self) -> Small | None:
@@ -161,19 +162,22 @@ class _Levels:
         part, rows, columns = matrix
         into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
         rule = part.phase, rows, columns, *self._rule
-        self.found += kernels.factored_levels(patterns, *rule, *into, self._zeros)
+        self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
-def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int) -> Array:
+def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int, even: bool) -> Array:
     """Return the levels as they are, for those who take large ones."""
-    made = _Levels(values.size, step_size, values.size)
+    made = _Levels(values.size, step_size, even, values.size)
     for matrix in matrices:
-        made.add(matrix, _patterns(values, matrix.part))
+        part = matrix.part
+        made.add(matrix, _patterns(working(values.between(part.at, part.at + part.size))))
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 
-def _threshold(step_size: int) -> int:
-    return max(1, round(_THRESHOLD * step_size))
+def _thresholds(step_size: int, even: bool) -> tuple[int, int]:
+    """Return from how many codes above the centre a level is not 0, and from how many below it."""
+    above = max(1, round(_THRESHOLD * step_size))
+    return above, above if even else round(_BELOW * step_size)
 
 
 def _suited(part: Part) -> tuple[Part, bool]:
@@ -183,16 +187,35 @@ def _suited(part: Part) -> tuple[Part, bool]:
     return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
 
 
-def _fit(patterns: Array, part: Part, plain: bool) -> tuple[Array, Array] | None:
+def _unit(step_size: int) -> int:
+    """Return the codes that factors are whole numbers of: finer ones would not make levels any smaller."""
+    return 1 << max(0, step_size.bit_length() - _OF_STEP)
+
+
+def _fit(wide: Array, part: Part, plain: bool, unit: int) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
-    rows, few = np.empty(part.rows, np.int16), 0 if plain else part.cols
-    sums, counts = np.zeros(few, np.int64), np.zeros(few, np.int64)
-    if kernels.fit_codes(patterns, part.cols, part.phase, rows, sums, counts) < 0:
+    rows, few = np.empty(part.rows), 0 if plain else part.cols
+    sums, weights = np.zeros(few, wide.dtype), np.zeros(few, wide.dtype)
+    if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
         return None
+    one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
+    of_rows = unit * np.rint(np.clip(one + _octaves(rows), 1, last) / unit)
     if plain:
-        return rows, np.zeros(part.cols, np.int16)
-    means = (sums + counts // 2) // np.maximum(counts, 1)
-    return rows, np.where(counts > 0, means, kernels.EMPTY).astype(np.int16)
+        return np.where(rows > 0, of_rows, 0).astype(np.int16), np.zeros(part.cols, np.int16)
+    ratios = _octaves(sums / np.where(sums > 0, weights, 1))
+    of_columns = unit * np.rint(np.clip(ratios, -_FARTHEST, _FARTHEST) / unit)
+    # Where all values are zero, no centre above 0 remains, whatever the other factor.
+    empty_row = -np.max(of_columns, initial=0, where=sums > 0)
+    empty_column = -np.max(of_rows, initial=0, where=rows > 0)
+    return (
+        np.where(rows > 0, of_rows, empty_row).astype(np.int16),
+        np.where(sums > 0, of_columns, empty_column).astype(np.int16),
+    )
+
+
+def _octaves(roots: Array) -> Array:
+    """Return by how many codes what fourth roots are of lies above 1; anything of 0."""
+    return 4 * CODES * np.log2(np.where(roots > 0, roots, 1))
 
 
 class FactoredFiller:
@@ -258,7 +281,7 @@ def _matrices(frame: Frame) -> list[_Matrix]:
     if len(data) < _COUNT.size:
         raise CorruptionError("a factored frame says nothing of its matrices")
     (count,) = _COUNT.unpack_from(data)
-    at, end = _COUNT.size, 0
+    at, end, unit = _COUNT.size, 0, _unit(frame.parameter)
     found = []
     for _ in range(count):
         if len(data) < at + _PIECE.size:
@@ -267,15 +290,23 @@ def _matrices(frame: Frame) -> list[_Matrix]:
         part = Part(*numbers)
         _check_part(part, end, frame.count)
         at += _PIECE.size
-        rows = unpack_scales(data[at : at + row_bytes], part.rows)
+        rows = _unpacked(data[at : at + row_bytes], part.rows, unit)
         at += row_bytes
-        columns = unpack_scales(data[at : at + column_bytes], part.cols)
+        columns = _unpacked(data[at : at + column_bytes], part.cols, unit)
         at += column_bytes
         found.append(_Matrix(part, rows, columns))
         end = part.at + part.size
     if at != len(data):
         raise CorruptionError("a factored frame's section is not as long as its matrices")
     return found
+
+
+def _unpacked(data: memoryview, count: int, unit: int) -> Array:
+    """Read the codes of rows or columns."""
+    units = unpack_scales(data, count)
+    if units.size and max(-int(units.min()), int(units.max())) * unit > _FARTHEST:
+        raise CorruptionError("a factored frame's rows or columns have codes that there are not")
+    return units * np.int16(unit)
 
 
 def _check_part(part: Part, end: int, count: int) -> None:

@@ -47,10 +47,13 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("digest.digest", "int32[::1], int64, uint64[::1]"),
     ("huffman.entropy", "int64[::1], float64[::1]"),
     ("scales.equal_runs", "int16[::1], int16[::1], uint32[::1]"),
-    ("factored.fit_codes", "int32[::1], int64, int64, int16[::1], int64[::1], int64[::1]"),
+    (
+        "factored.fit_roots",
+        "float32[::1], int32[::1], int64, int64, float64[::1], float32[::1], float32[::1]",
+    ),
     (
         "factored.factored_levels",
-        "int32[::1], int64, int16[::1], int16[::1], int64, int64, int8[::1], int64[::1], int64[::1]",
+        "int32[::1], int64, int16[::1], int16[::1], int64, int64, int64, int8[::1], int64[::1]",
     ),
     ("quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
     ("factored.factored_values", "int8[::1], int64, int16[::1], int16[::1], int64, int32[::1]"),

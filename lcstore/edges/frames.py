@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from lcstore.errors import CorruptionError
 from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
 from lcstore.state.roles import Role
+
+#: From so many octaves on step sizes of second moments are coarse.
+_COARSE: Final = 2
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,13 @@ def delta_scales(frame: Frame) -> Array:
 
 
 def frame_of_values(
-    values: Pieces, role: Role, precision: float | None, cache: TableCache, parts: Sequence[Part] = ()
+    values: Pieces,
+    role: Role,
+    precision: float | None,
+    cache: TableCache,
+    parts: Sequence[Part] = (),
+    *,
+    fading: bool = False,
 ) -> Valued:
     """Make the frame of a chunk of values that have no track.
 
@@ -133,13 +142,17 @@ def frame_of_values(
         these) lossless.
     parts
         Where the matrices of second moments lie in the chunk.
+    fading
+        Whether second moments may come back larger than they were: see `is_fading`. Step sizes of others are
+        half of `precision`.
     """
     made = None
     if precision is not None and role == "first_moment":
         made = encode_coarse(values, rule_for(precision), cache=cache)
     elif precision is not None and role == "second_moment":
-        step = max(1, min(255, round(precision * CODES)))
-        made = encode_factored(values, parts, step, cache=cache)
+        step = max(1, min(255, round((precision if fading else precision / 2) * CODES)))
+        even = not fading or precision < _COARSE
+        made = encode_factored(values, parts, step, even=even, cache=cache)
         if made is None:
             made = encode_log(values.whole, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
     if made is None:

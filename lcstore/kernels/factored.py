@@ -4,7 +4,8 @@ This file has the loops; `lcstore.codec.factored` has the bytes of their frames.
 
 A value's code is its bit pattern cut to `FINE` bits of mantissa: a logarithm that every machine agrees on.
 The centre of an element of a matrix is its row's code plus its column's, but no more than the last code there
-is; its level says how many step sizes its own code is from there.
+is; its level says how many step sizes its own code is from there. Level `ZERO` is for zeros, so levels of
+what lies below its centre are one less.
 
 Codes, and sums of a few, are integers below 2**24: loops compute with them in float32, exactly, and so
 several at a time.
@@ -25,33 +26,40 @@ FINE = 4
 #: Bits of a pattern that a code does without, and the last code before that of infinity: float32, float64.
 DROP_4, LAST_4 = 23 - FINE, (0xFF << FINE) - 1
 DROP_8, LAST_8 = 52 - FINE, (0x7FF << FINE) - 1
-#: The code of a row or a column in which every value is zero: with whatever other, no code above 0 remains.
-EMPTY = -32768
+#: The code of 1.
+ONE_4, ONE_8 = 127 << FINE, 1023 << FINE
+#: The level of zeros, but for those whose centre stands for zero.
+ZERO = -1
 #: Levels are at most this: no difference of codes is larger.
 MOST = 1 << 17
 
+#: Sums that are made beside each other: one would wait for each addition.
+_LANES = 16
 _0 = np.float32(0)
 _HALF = np.float32(0.5)
 _1 = np.float32(1)
 
 
 @kernel
-def fit_codes(patterns: Array, cols: int, phase: int, rows: Array, sums: Array, counts: Array) -> int:
-    """Fill the code of each row: the mean of the codes of its values, but for those that are zero.
+def fit_roots(
+    values: Array, patterns: Array, cols: int, phase: int, rows: Array, sums: Array, weights: Array
+) -> int:
+    """Fill the mean fourth root of each row, and add up these roots by column while the row is in cache.
 
-    By how much codes differ from that of their row is added up by column while the row is in cache.
+    Zeros do not count. What is far smaller than others hardly moves the mean of roots, where it would move
+    that of logarithms; and what is far larger moves it less than that of the values.
 
     Parameters
     ----------
-    patterns
-        ``int32[n]`` or ``int64[n]``: the bits of values that are not negative.
+    values, patterns
+        ``float32[n]`` or ``float64[n]``, and their bits: values that are not negative.
     cols, phase
         Length of a row, and where in a row the values begin.
     rows
-        ``int16[ceil((phase + n) / cols)]``, filled; `EMPTY` where all values are zero.
-    sums, counts
-        ``int64[cols]``, added to: differences, and how many there are; zeros do not count. Both are empty
-        where nobody asks for them.
+        ``float64[ceil((phase + n) / cols)]``, filled; 0 where all values are zero.
+    sums, weights
+        ``[cols]`` of the dtype of values, added to: roots, and those that the rows of these have in the mean.
+        Both are empty where nobody asks for them.
 
     Returns
     -------
@@ -60,27 +68,44 @@ def fit_codes(patterns: Array, cols: int, phase: int, rows: Array, sums: Array, 
     """
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = LAST_4 if patterns.itemsize == 4 else LAST_8
+    kind = values.dtype.type
+    scratch, lanes = np.empty(min(cols, values.size), kind), np.empty(_LANES, kind)
     for row in range(rows.size):
         low = max(row * cols - phase, 0)
         part = patterns[low : (row + 1) * cols - phase]
         least, most = _ends(part)
         if least < 0 or most >> drop > last:
             return RANGE
-        total, count = np.int64(0), np.int64(0)
+        some, roots = values[low : low + part.size], scratch[: part.size]
+        count = np.int64(0)
         for i in range(part.size):
-            total += part[i] >> drop
+            roots[i] = np.sqrt(np.sqrt(some[i]))
             count += part[i] != 0
-        code = (total + (count >> 1)) // count if count > 0 else np.int64(EMPTY)
-        rows[row] = code
+        rows[row] = _total(roots, lanes) / count if count > 0 else 0.0
         if sums.size == 0:
             continue
-        first = low + phase - row * cols
-        of_column, number = sums[first : first + part.size], counts[first : first + part.size]
+        first, mean = low + phase - row * cols, kind(rows[row])
+        of_column, weight = sums[first : first + part.size], weights[first : first + part.size]
         for i in range(part.size):
-            some_ = np.int64(part[i] != 0)
-            of_column[i] += ((part[i] >> drop) - code) * some_
-            number[i] += some_
+            of_column[i] += roots[i]
+            weight[i] += mean if part[i] != 0 else kind(0)
     return OK
+
+
+@kernel(inline=True)
+def _total(values: Array, lanes: Array) -> Any:
+    """Return the sum of values, in several lanes at a time."""
+    lanes[:] = values.dtype.type(0)
+    whole = values.size - values.size % _LANES
+    for i in range(0, whole, _LANES):
+        for j in range(_LANES):
+            lanes[j] += values[i + j]
+    for i in range(whole, values.size):
+        lanes[i - whole] += values[i]
+    total = 0.0
+    for j in range(_LANES):
+        total += np.float64(lanes[j])
+    return total
 
 
 @kernel(inline=True)
@@ -94,42 +119,52 @@ def _ends(patterns: Array) -> tuple[Any, Any]:
 
 @kernel(inline=True)
 def _row_levels(
-    patterns: Array, of_row: Any, columns: Array, step_size: int, threshold: int, levels: Array
-) -> Any:
-    """Fill the levels of a part of a row; give the zeros whose level is not 0."""
+    patterns: Array,
+    of_row: Any,
+    columns: Array,
+    step_size: int,
+    threshold: int,
+    below: int,
+    levels: Array,
+) -> None:
+    """Fill the levels of a part of a row."""
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
     last = np.float32(LAST_4 if patterns.itemsize == 4 else LAST_8)
-    wide, inverse = np.float32(step_size), _1 / np.float32(step_size)
+    wide, inverse, least = np.float32(step_size), _1 / np.float32(step_size), np.float32(below)
     rounding = np.float32(step_size - threshold) + _HALF  # half a code keeps the quotient away from integers
-    zeros = 0
     for i in range(patterns.size):
         centre = min(of_row + np.float32(columns[i]), last)
         difference = np.float32(np.int32(patterns[i] >> drop)) - centre
         size = np.float32(np.int32((abs(difference) + rounding) * inverse))
-        level = size if difference > _0 else -size
+        level = size if difference > _0 else (-size if -difference >= least else _0)
         code = centre + level * wide
+        level = level + _1 if code < _1 else level
+        level = level - _1 if code > last else level
+        level = level - _1 if level < _0 else level
         if patterns[i] == 0:
-            level = (level - _1 if code > _0 else level) if centre > _0 else _0
-            zeros += 1 if level != _0 else 0
-        else:
-            level = level + _1 if code < _1 else level
-            level = level - _1 if code > last else level
+            level = np.float32(ZERO) if centre > _0 else _0
         levels[i] = np.int32(level)
-    return zeros
 
 
 @kernel(inline=True)
 def _plain_levels(
-    patterns: Array, of_row: Any, columns: Array, step_size: int, threshold: int, narrow: Array
+    patterns: Array,
+    of_row: Any,
+    columns: Array,
+    step_size: int,
+    threshold: int,
+    below: int,
+    narrow: Array,
 ) -> None:
     """Fill the levels of a part of a row that has no zero, and whose levels are small and lead to codes."""
     drop = DROP_4 if patterns.itemsize == 4 else DROP_8
-    inverse = _1 / np.float32(step_size)
+    inverse, least = _1 / np.float32(step_size), np.float32(below)
     rounding = np.float32(step_size - threshold) + _HALF
     for i in range(patterns.size):
         difference = np.float32(np.int32(patterns[i] >> drop)) - (of_row + np.float32(columns[i]))
         size = np.int32((abs(difference) + rounding) * inverse)
-        narrow[i] = np.int8(size if difference > _0 else np.int32(-size))
+        low = np.int32(~size) if -difference >= least else np.int32(0)
+        narrow[i] = np.int8(size if difference > _0 else low)
 
 
 @kernel
@@ -140,29 +175,28 @@ def factored_levels(
     columns: Array,
     step_size: int,
     threshold: int,
+    below: int,
     narrow: Array,
     escapes: Array,
-    zeros: Array,
 ) -> int:
     """Fill the level of each value: how many step sizes its code is from its centre.
 
-    A value of zero gets one that leads to a code of 0 or less; any other gets one that leads to a code above
-    0, and to one that there is.
+    A value of zero gets `ZERO`, or 0 where the centre is 0 or less; any other gets a level that leads to a
+    code above 0, and to one that there is.
 
     Parameters
     ----------
     patterns, phase
-        As in `fit_codes`.
+        The bits of values as in `fit_roots`, and where in a row they begin.
     rows, columns
-        ``int16``: codes.
-    step_size, threshold
-        Codes in a step size, and from which difference on a level is not 0, in the same unit.
+        ``int16``: codes. Those of rows and columns in which every value is zero leave no centre above 0.
+    step_size, threshold, below
+        Codes in a step size, and from which difference on a level is not 0, in the same unit: `threshold`
+        above the centre, `below` below it, where it is no less.
     narrow
         ``int8[n]``, filled; -128 where the level is in `escapes`.
     escapes
         ``int64[m]``, filled as far as it goes: the levels of magnitude above 127, in order.
-    zeros
-        ``int64[1]``, added to: zeros whose level is not 0.
 
     Returns
     -------
@@ -185,12 +219,12 @@ def factored_levels(
         # A level leads to less than a step size from its own code.
         within = lowest > step_size and highest + step_size <= last and end <= last
         if least > 0 and within and max(highest - centre, end - lowest) <= 126 * step_size:
-            _plain_levels(part, np.float32(rows[row]), of_column, step_size, threshold, to)
+            _plain_levels(part, np.float32(rows[row]), of_column, step_size, threshold, below, to)
             continue
         if scratch.size < part.size:
             scratch = np.empty(part.size, np.int32)
         some = scratch[: part.size]
-        zeros[0] += _row_levels(part, np.float32(rows[row]), of_column, step_size, threshold, some)
+        _row_levels(part, np.float32(rows[row]), of_column, step_size, threshold, below, some)
         for i in range(part.size):
             if -128 < some[i] < 128:
                 to[i] = np.int8(some[i])
@@ -235,9 +269,10 @@ def factored_values(
         of_column = columns[first : first + part.size]
         for i in range(part.size):
             level = np.float32(part[i])
-            code = min(of_row + np.float32(of_column[i]), last) + level * wide
+            steps = level + _1 if level < _0 else level
+            code = min(of_row + np.float32(of_column[i]), last) + steps * wide
             bad |= (abs(level) > most) | (code > last)
             code = min(max(code, _0), last)
             pattern = (kind(np.int32(code)) << drop) | half
-            to[i] = kind(pattern) if code > _0 else kind(0)
+            to[i] = kind(pattern) if (code > _0) & (part[i] != ZERO) else kind(0)
     return RANGE if bad else OK

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence, Set
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -61,6 +62,16 @@ _ONLY_IN_GROUPS: Final[Mapping[Component, Role]] = {
     **dict.fromkeys(("prev", "prev_updates", "exp_avg_fast", "exp_avg_diff"), "first_moment"),
     **dict.fromkeys(("moment1", "_momentum"), "first_moment"),
     **dict.fromkeys(("ax", "z"), "weights"),
+}
+#: Second moments whose root an update is divided by, and that forget; and those that never fall, are used
+#: themselves, or are what an update is multiplied with.
+_FADING: Final = {
+    *("exp_avg_sq", "square_avg", "nu", "v", "moment2", "_velocity"),
+    *("exp_avg_var", "hessian", "exp_hessian_diag_sq"),
+}
+_LASTING: Final = {
+    *("max_exp_avg_sq", "nu_max", "max_exp_avg_var", "_velocity_hat", "sum", "sum_of_squares"),
+    *("exp_inf", "step_size", "step_sizes", "acc_delta", "e_x"),
 }
 #: Keras has the name of the parameter and the field in one: "dense_kernel_momentum".
 _KERAS: Final = ("_momentum", "_velocity", "_velocity_hat")
@@ -123,6 +134,16 @@ def guess_roles(
     for number in _updated(tensors, roles):
         roles[number] = "weights" if tensors[number].name not in said else roles[number]
     return roles
+
+
+@lru_cache(maxsize=1 << 14)
+def is_fading(name: Name) -> bool:
+    """Return whether the second moment of a name may come back much too large.
+
+    That only slows its element down, by the root of it, until the moment has forgotten.
+    """
+    parts = {*_apart(name)}
+    return not parts.isdisjoint(_FADING) and parts.isdisjoint(_LASTING)
 
 
 def _updated(tensors: Sequence[Tensor], roles: Sequence[Role]) -> list[int]:

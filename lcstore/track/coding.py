@@ -24,6 +24,7 @@ from lcstore.edges.frames import Chunk, frame_of_values, values_of_frame
 from lcstore.edges.patterns import frame_of_patterns, patterns
 from lcstore.layout.poolmap import Piece, PoolMap
 from lcstore.layout.specs import ALIGN
+from lcstore.state.moments import is_fading
 from lcstore.track.decide import Asked, Decision
 from lcstore.track.fusedpass import Advance, Scratch
 
@@ -167,7 +168,8 @@ class Coder:
             ((piece.at, self._part(piece)) for piece in kept), high - low, dtype_from_name(spec.dtype)
         )
         matrices = self._matrices(kept) if spec.role == "second_moment" else ()
-        made = frame_of_values(values, spec.role, precision or None, self.tables, matrices)
+        fading = all(is_fading(self.asked.layout.tensors[piece.tensor].name) for piece in kept)
+        made = frame_of_values(values, spec.role, precision or None, self.tables, matrices, fading=fading)
         stored = Chunk(pool, op, chunk, made.data) if values.any_bit() else None
         if op == "set" or spec.role == "plain":
             for piece in pieces if pool in self.pools else ():

@@ -76,8 +76,8 @@ OVER_FULL = nibbles(1, 1, 1)
 UNDER_FULL = nibbles(2, 2, 2)
 TWO = table(0, 1)
 
-#: Codes of rows and columns near 1.0 in float32, whose last code is 4079.
-NEAR_1, NONE = one_code(2032), one_code(0)
+#: Codes of factors near 1.0 in float32, whose last code is 4079; in units of 2 as the parameter is 16.
+NEAR_1, NONE = one_code(1016), one_code(0)
 
 
 def one_matrix(at=0, size=300, cols=20, phase=0, rows=NEAR_1, columns=NONE, **lengths):
@@ -133,7 +133,10 @@ def factored():
         "a run of rows of 4 billion": one_matrix(
             rows=struct.pack("<BIhI", f.SCALES_RUNS, 1, 2032, (1 << 32) - 1)
         ),
-        "levels past infinity": FACTORED.but(scales=matrices(matrix(0, 300, 20, 0, one_code(4079), NONE))),
+        "a row farther from 0 than codes are": one_matrix(rows=one_code(16377)),
+        "a column farther from 0 than codes are": one_matrix(columns=one_code(-16377)),
+        "a row farther from 0 than 16 bits": one_matrix(rows=one_code(32767)),
+        "levels past infinity": FACTORED.but(scales=matrices(matrix(0, 300, 20, 0, one_code(2040), NONE))),
         "wide levels past the last": WIDE.but(
             quantizer=f.FACTORED,
             parameter=255,

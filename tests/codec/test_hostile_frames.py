@@ -168,7 +168,7 @@ def test_float16_is_rounded_as_numpy_does(value, exponent):
 
 
 def test_what_the_lying_matrices_start_from_decodes():
-    rows = b"\3" + np.arange(2016, 2032, dtype="<i2").tobytes()
+    rows = b"\3" + np.arange(1000, 1016, dtype="<i2").tobytes()
     for frame in (
         one_matrix(),
         one_matrix(phase=19, rows=rows),

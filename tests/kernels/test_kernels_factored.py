@@ -13,6 +13,10 @@ from lcstore.kernels import factored
 from lcstore.kernels.status import OK, RANGE
 
 INTEGERS = {np.float32: np.int32, np.float64: np.int64}
+#: The code of a row or a column in which every value is zero.
+EMPTY = -32768
+#: By how much more a value may be below its centre than above it.
+MORE = st.just(0) | st.integers(0, 600)
 SHAPES = st.tuples(st.integers(1, 40), st.integers(0, 90))
 STEPS = st.integers(1, 255)
 
@@ -34,59 +38,58 @@ def rows_of(size, cols, phase):
     return -(-(phase + size) // cols)
 
 
+def octaves(roots):
+    return 64 * np.log2(np.where(roots > 0, roots, 1))
+
+
 def fit(values, cols, phase):
-    """Give the patterns, and codes of rows and columns as the codec fits them, compared to their twins."""
+    """Give the patterns, and codes of rows and columns, from mean roots that are compared to their twins."""
     patterns = values.view(INTEGERS[values.dtype.type])
-    rows = np.full(rows_of(values.size, cols, phase), 77, np.int16)
-    sums, counts = np.zeros(cols, np.int64), np.zeros(cols, np.int64)
-    assert factored.fit_codes(patterns, cols, phase, rows, sums, counts) == OK
-    np.testing.assert_array_equal(rows, twins.row_codes(patterns, cols, phase, rows.size))
-    wanted = twins.column_sums(patterns, phase, rows, cols)
+    rows = np.full(rows_of(values.size, cols, phase), 77.0)
+    sums, weights = np.zeros((2, cols), values.dtype)
+    assert factored.fit_roots(values, patterns, cols, phase, rows, sums, weights) == OK
+    np.testing.assert_array_equal(rows, twins.row_roots(values, cols, phase, rows.size))
+    wanted = twins.column_roots(values, phase, rows.tolist(), cols)
     np.testing.assert_array_equal(sums, wanted[0])
-    np.testing.assert_array_equal(counts, wanted[1])
-    again, none = np.zeros_like(rows), np.zeros(0, np.int64)
-    assert factored.fit_codes(patterns, cols, phase, again, none, none) == OK
+    np.testing.assert_array_equal(weights, wanted[1])
+    again, none = np.zeros_like(rows), np.zeros(0, values.dtype)
+    assert factored.fit_roots(values, patterns, cols, phase, again, none, none) == OK
     np.testing.assert_array_equal(again, rows)
-    columns = np.where(counts > 0, sums // np.maximum(counts, 1), factored.EMPTY)
-    return patterns, rows, columns.astype(np.int16)
+    one = factored.ONE_4 if values.itemsize == 4 else factored.ONE_8
+    of_rows = np.where(rows > 0, np.rint(one + octaves(rows)), EMPTY)
+    of_columns = np.where(sums > 0, np.rint(octaves(sums / np.where(sums > 0, weights, 1))), EMPTY)
+    return patterns, of_rows.astype(np.int16), of_columns.astype(np.int16)
 
 
-def levels_of(patterns, phase, rows, columns, step, threshold):
-    """Give the levels, and how many zeros have one that is not 0."""
+def levels_of(patterns, phase, rows, columns, step, threshold, below):
     narrow, escapes = np.full(patterns.size, 77, np.int8), np.zeros(patterns.size, np.int64)
-    zeros = np.zeros(1, np.int64)
-    into = narrow, escapes, zeros
-    found = factored.factored_levels(patterns, phase, rows, columns, step, threshold, *into)
+    into = narrow, escapes
+    found = factored.factored_levels(patterns, phase, rows, columns, step, threshold, below, *into)
     levels = narrow.astype(np.int64)
     levels[narrow == -128] = escapes[:found]
-    return levels, int(zeros[0])
+    return levels
 
 
-def check_narrow(patterns, phase, rows, columns, step, threshold, room):
+def check_narrow(patterns, phase, rows, columns, rule, room):
     """The narrow coders' levels are those of the twin, and those that are large are listed."""
-    levels, wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
+    levels = twins.factored_levels(patterns, phase, rows, columns, *rule)
     narrow, escapes = np.full(len(levels), 77, np.int8), np.zeros(room, np.int64)
-    zeros = np.ones(1, np.int64)
-    into = narrow, escapes, zeros
-    found = factored.factored_levels(patterns, phase, rows, columns, step, threshold, *into)
+    found = factored.factored_levels(patterns, phase, rows, columns, *rule, narrow, escapes)
     large = [level for level in levels if abs(level) > 127]
     assert found == len(large)
-    assert zeros == 1 + wanted
     np.testing.assert_array_equal(escapes[:found], large[:room])
     if found <= room:
         np.testing.assert_array_equal(narrow, [level if abs(level) < 128 else -128 for level in levels])
 
 
-@given(pieces(), STEPS, st.integers(1, 255))
-def test_fitted_levels_are_their_twin_and_come_back(piece, step, threshold):
+@given(pieces(), STEPS, st.integers(1, 255), MORE)
+def test_fitted_levels_are_their_twin_and_come_back(piece, step, threshold, more):
     values, cols, phase = piece
     patterns, rows, columns = fit(values, cols, phase)
-    threshold = min(threshold, step)
-    levels, zeros = levels_of(patterns, phase, rows, columns, step, threshold)
-    wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
-    np.testing.assert_array_equal(levels, wanted[0])
-    assert zeros == wanted[1]
-    check_narrow(patterns, phase, rows, columns, step, threshold, 100)
+    rule = step, min(threshold, step), min(threshold, step) + more
+    levels = levels_of(patterns, phase, rows, columns, *rule)
+    np.testing.assert_array_equal(levels, twins.factored_levels(patterns, phase, rows, columns, *rule))
+    check_narrow(patterns, phase, rows, columns, rule, 100)
     out = np.full(values.size, 77, patterns.dtype)
     assert factored.factored_values(levels, phase, rows, columns, step, out) == OK
     places = np.arange(values.size) + phase
@@ -108,11 +111,10 @@ def test_levels_are_their_twin_around_any_codes(piece, step, data):
         data.draw(npst.arrays(np.int16, n, elements=some)) for n in (rows_of(values.size, cols, phase), cols)
     )
     threshold = data.draw(st.integers(1, step))
-    levels, zeros = levels_of(patterns, phase, rows, columns, step, threshold)
-    wanted = twins.factored_levels(patterns, phase, rows, columns, step, threshold)
-    np.testing.assert_array_equal(levels, wanted[0])
-    assert zeros == wanted[1]
-    check_narrow(patterns, phase, rows, columns, step, threshold, data.draw(st.sampled_from([0, 1, 100])))
+    rule = step, threshold, threshold + data.draw(MORE)
+    levels = levels_of(patterns, phase, rows, columns, *rule)
+    np.testing.assert_array_equal(levels, twins.factored_levels(patterns, phase, rows, columns, *rule))
+    check_narrow(patterns, phase, rows, columns, rule, data.draw(st.sampled_from([0, 1, 100])))
     out = np.zeros(values.size, patterns.dtype)
     assert factored.factored_values(levels, phase, rows, columns, step, out) == OK
     np.testing.assert_array_equal(out == 0, values == 0)
@@ -155,15 +157,15 @@ def test_any_levels_are_values_or_refused_as_the_twin_does(dtype, narrow, shape,
 @pytest.mark.parametrize("dtype", list(INTEGERS))
 def test_what_has_no_code_is_refused(dtype, bad):
     values = np.ones(40, dtype)
-    rows = np.zeros(4, np.int16)
+    rows = np.zeros(4)
     patterns = values.view(INTEGERS[dtype])
-    none = np.zeros(0, np.int64)
-    assert factored.fit_codes(patterns, 12, 3, rows, none, none) == OK
+    none = np.zeros(0, dtype)
+    assert factored.fit_roots(values, patterns, 12, 3, rows, none, none) == OK
     for place in (0, 8, 9, 39):
         values[:] = 1
         values[place] = bad
-        assert factored.fit_codes(patterns, 12, 3, rows, none, none) == RANGE
-        assert twins.row_codes(patterns, 12, 3, 4) is None
+        assert factored.fit_roots(values, patterns, 12, 3, rows, none, none) == RANGE
+        assert twins.row_roots(values, 12, 3, 4) is None
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 7, 16, 41, 49, 83, 254, 255])
@@ -177,11 +179,13 @@ def test_the_quotient_is_exact_for_every_difference_of_codes(dtype, step):
         rows = np.array([max(centre, -32768)], np.int16)
         columns = np.full(codes.size, centre - int(rows[0]), np.int16)
         for threshold in {1, (step + 1) // 2, step}:
-            levels, _ = levels_of(patterns, 0, rows, columns, step, threshold)
-            differences = codes - centre
-            wanted = (np.abs(differences) + step - threshold) // step * np.sign(differences)
-            wanted = np.minimum(np.maximum(wanted, -((centre - 1) // step)), (last - centre) // step)
-            np.testing.assert_array_equal(levels, wanted)
+            for below in (threshold, 2 * step):
+                levels = levels_of(patterns, 0, rows, columns, step, threshold, below)
+                differences = codes - centre
+                wanted = (np.abs(differences) + step - threshold) // step * np.sign(differences)
+                wanted = np.where((differences < 0) & (differences > -below), 0, wanted)
+                wanted = np.minimum(np.maximum(wanted, -((centre - 1) // step)), (last - centre) // step)
+                np.testing.assert_array_equal(levels, np.where(wanted < 0, wanted - 1, wanted))
 
 
 @given(
@@ -190,11 +194,13 @@ def test_the_quotient_is_exact_for_every_difference_of_codes(dtype, step):
     st.sampled_from([0.2, 2.0, 12.0]),
     STEPS,
     st.integers(1, 255),
+    MORE,
 )
-def test_matrices_without_zeros_have_the_levels_of_the_twin(dtype, seed, spread, step, threshold):
+def test_matrices_without_zeros_have_the_levels_of_the_twin(dtype, seed, spread, step, threshold, more):
     """Most rows take a shorter way, which random bits hardly ever do."""
     octaves = np.random.default_rng(seed).normal(-20, spread, (6, 40))
     octaves += np.random.default_rng(seed + 1).normal(0, 2 * spread, (6, 1))
     values = np.exp2(octaves).astype(dtype).reshape(-1)
     patterns, rows, columns = fit(values, 40, 0)
-    check_narrow(patterns, 0, rows, columns, step, min(threshold, step), values.size)
+    rule = step, min(threshold, step), min(threshold, step) + more
+    check_narrow(patterns, 0, rows, columns, rule, values.size)

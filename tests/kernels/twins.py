@@ -491,7 +491,7 @@ def common_steps(sums, block):
     return np.array(steps, np.int16)
 
 
-EMPTY, MOST_LEVEL = -32768, 1 << 17
+MOST_LEVEL = 1 << 17
 
 
 def code_of(pattern):
@@ -504,46 +504,45 @@ def last_code(dtype):
     return {4: 0x7F7FFFFF >> 19, 8: 0x7FEFFFFFFFFFFFFF >> 48}[np.dtype(dtype).itemsize]
 
 
-def row_codes(patterns, cols, phase, count):
-    """Give the codes of rows, or None."""
-    codes = [code_of(p) for p in patterns]
-    if any(not 0 <= c <= last_code(patterns.dtype) for c in codes):
+def row_roots(values, cols, phase, count):
+    """Give the mean fourth roots of rows, or None."""
+    if any(np.signbit(v) or not np.isfinite(v) for v in values):
         return None
     rows = []
     for row in range(count):
-        members = [i for i in range(len(codes)) if (i + phase) // cols == row and patterns[i] != 0]
-        total = sum(codes[i] for i in members)
-        rows.append((total + len(members) // 2) // len(members) if members else EMPTY)
+        some = values[max(row * cols - phase, 0) : (row + 1) * cols - phase]
+        roots = np.append(np.sqrt(np.sqrt(some)), np.zeros(-some.size % 16, some.dtype)).reshape(-1, 16)
+        total = in_order(np.array([in_order(lane) for lane in roots.T], np.float64))
+        rows.append(total / np.count_nonzero(some) if some.any() else 0.0)
     return rows
 
 
-def column_sums(patterns, phase, rows, cols):
-    sums, counts = [0] * cols, [0] * cols
-    for i, pattern in enumerate(patterns):
-        if pattern != 0:
+def column_roots(values, phase, rows, cols):
+    """Give the sums of roots by column, and those of what their rows have in the mean."""
+    sums, weights = np.zeros((2, cols), values.dtype)
+    for i, value in enumerate(values):
+        if value:
             row, col = divmod(i + phase, cols)
-            sums[col] += code_of(pattern) - int(rows[row])
-            counts[col] += 1
-    return sums, counts
+            sums[col] += np.sqrt(np.sqrt(value))
+            weights[col] += values.dtype.type(rows[row])
+    return sums, weights
 
 
-def factored_levels(patterns, phase, rows, columns, step, threshold):
-    """Give levels, and how many zeros have one that is not 0."""
-    last = last_code(patterns.dtype)
-    levels, zeros = [], 0
+def factored_levels(patterns, phase, rows, columns, step, threshold, below):
+    last, levels = last_code(patterns.dtype), []
     for i, pattern in enumerate(patterns):
         row, col = divmod(i + phase, len(columns))
         centre = min(int(rows[row]) + int(columns[col]), last)
+        difference = code_of(pattern) - centre
+        steps = (abs(difference) + step - threshold) // step
+        if difference < 0:
+            steps = -steps if -difference >= below else 0
+        steps = min(max(steps, -((centre - 1) // step)), (last - centre) // step)
         if pattern == 0:
-            level = min(0, -centre // step)
-            zeros += level != 0
+            levels.append(-1 if centre > 0 else 0)
         else:
-            difference = code_of(pattern) - centre
-            level = (abs(difference) + step - threshold) // step * (1 if difference > 0 else -1)
-            level = max(level, -((centre - 1) // step))
-            level = min(level, (last - centre) // step)
-        levels.append(level)
-    return levels, zeros
+            levels.append(steps if steps >= 0 else steps - 1)
+    return levels
 
 
 def factored_values(levels, places, rows, columns, step, dtype):
@@ -551,10 +550,11 @@ def factored_values(levels, places, rows, columns, step, dtype):
     drop, last, status, out = {4: 19, 8: 48}[np.dtype(dtype).itemsize], last_code(dtype), 0, []
     for level, place in zip(levels, places, strict=True):
         row, col = divmod(int(place), len(columns))
-        code = min(int(rows[row]) + int(columns[col]), last) + int(level) * step
+        steps = int(level) + int(level < 0)
+        code = min(int(rows[row]) + int(columns[col]), last) + steps * step
         if code > last or abs(int(level)) > MOST_LEVEL:
             status = RANGE
-        out.append((code << drop) + (1 << (drop - 1)) if code > 0 else 0)
+        out.append((code << drop) + (1 << (drop - 1)) if code > 0 and level != -1 else 0)
     return status, out
 
 

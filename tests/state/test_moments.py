@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from lcstore.state.moments import Tensor, guess_roles
+from lcstore.state.moments import Tensor, guess_roles, is_fading
 from lcstore.state.tree import flatten
 
 MATRIX = np.ones((4, 4), np.float32)
@@ -223,3 +223,23 @@ def test_a_flat_tensor_is_plain_beside_statistics_that_are_not_known():
     flat = np.ones(1 << 16, np.float32)
     unknown = {"exp_avg": flat, "exp_avg_sq": flat, "surprise": flat}
     assert lossy({"model": {"theta": flat}, "optim": {"state": {0: unknown}}}) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "fading"),
+    [
+        (("optim", "state", 0, "exp_avg_sq"), True),
+        (("optim", "layers.0.weight.exp_avg_sq"), True),
+        (("opt_state", 0, "nu", "params", "Dense_0", "kernel"), True),
+        (("optimizer", "dense_kernel_velocity"), True),
+        (("optim", "state", 0, "max_exp_avg_sq"), False),
+        (("optimizer", "dense_kernel_velocity_hat"), False),
+        (("opt_state", 0, "nu_max", "params", "Dense_0", "kernel"), False),
+        (("optim", "state", 0, "sum"), False),
+        (("opt_state", 0, "e_x", "w"), False),
+        (("optim", "state", 0, "step_size"), False),
+        (("anything", "that a rule makes a second moment"), False),
+    ],
+)
+def test_only_known_averages_that_are_divided_by_may_come_back_larger(name, fading):
+    assert is_fading(name) == fading
