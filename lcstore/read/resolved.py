@@ -179,12 +179,13 @@ class Resolved:
 
     def _composed(self, tracked: Sequence[int]) -> dict[int, Array]:
         """Return the flat values of which nodes keep no exact ones, by place among `Layout.tensors`."""
-        feeder, specs = Feeder(self.reader.requests), self.node.layout.tensors
-        composer = self.composer(tracked, of=feeder.edge)
-        out = {t: zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in tracked}
-        self._run(feeder, composer, composer.filling(out))
-        composer.check_filled()
+        out = self._room(tracked)
+        self._filled(tracked, out)
         return out
+
+    def _room(self, tensors: Iterable[int]) -> dict[int, Array]:
+        specs = self.node.layout.tensors
+        return {t: zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in tensors}
 
     def region(self, whole: int, box: Box, window: Callable[[int, int, int], Array] | None = None) -> Array:
         """Return the elements of one tensor in a box, decoding little else: of each shard some rows.
@@ -214,15 +215,22 @@ class Resolved:
 
     def rebuild(self) -> Rebuilt:
         """Return the track of the node, proved, and its values."""
-        node, executor = self.node, self.reader.executor
+        node = self.node
         exact, tracked = node.divide(node.everything)
         with node.named():
             node.check_kept(node.everything)
-            composer = self.compose(node.everything)
-            values = dict(zip(tracked, executor.map(composer.values, tracked), strict=True))
-            list(executor.map(composer.prove, exact))
+            values = self._room(tracked)
+            composer = self._filled(node.everything, values, keep=True)
             values |= exact_values(self.reader, node, exact)
         return Rebuilt(node, self._pools(composer), {t: values[t] for t in node.everything}, self.leaves)
+
+    def _filled(self, wanted: Sequence[int], values: Mapping[int, Array], *, keep: bool = False) -> Composer:
+        """Compose and prove the track of tensors, filling the values of some; the composer may keep it."""
+        feeder = Feeder(self.reader.requests)
+        composer = self.composer(wanted, of=feeder.edge)
+        self._run(feeder, composer, composer.filling(values, keep=keep))
+        composer.check_filled()
+        return composer
 
     def rebuild_track(self) -> Rebuilt:
         """Return the track of the node, proved; the values are those of the track, made when looked at."""
@@ -230,8 +238,7 @@ class Resolved:
         wanted = [t for t in node.everything if pool_dtype(node.layout.pools[tensors[t].pool]) is not None]
         with node.named():
             node.check_kept(node.everything)
-            composer = self.compose(wanted)
-            list(self.reader.executor.map(composer.prove, wanted))
+            composer = self._filled(wanted, {}, keep=True)
         return Rebuilt(node, self._pools(composer), _OfTrack(composer, wanted), self.leaves)
 
     def _pools(self, composer: Composer) -> dict[str, Array]:
@@ -291,7 +298,7 @@ class Resolved:
         with node.named():
             node.check_kept((*exact, *tracked))
             fetch = asked.of(exact_fetch(self.reader, node))
-            for tensors, chunk in exact_chunks(node, exact):
+            for tensors, chunk, _ in exact_chunks(node, exact):
                 fetch(tensors.pool.name, "exact", chunk)
             if tracked:
                 for job in self.composer(tracked, of=asked.edge).jobs():
