@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Final, NoReturn
 
 import numpy as np
@@ -18,7 +18,7 @@ from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece, PieceColumns
+from lcstore.layout.poolmap import PieceColumns
 from lcstore.limits import zeros
 
 #: Elements from which on a piece is rounded by itself, to where it belongs.
@@ -259,9 +259,10 @@ class Composer:
             return
         dtype = self.layout.tensors[int(small.tensor[0])].dtype
         values = grid.empty_values(int(small.size.sum()), dtype)
-        grid.from_grids(part, small, self._units(small.tensor), dtype, values)
+        grid.from_grids(part, small, self._units[small.tensor], dtype, values)
         begin = 0
-        for tensor, first, _, size in small:
+        columns = small.tensor, small.first, small.size
+        for tensor, first, size in zip(*(column.tolist() for column in columns), strict=True):
             out[tensor][first : first + size] = values[begin : begin + size]
             begin += size
 
@@ -333,9 +334,8 @@ class Composer:
         if spec.role != "weights":
             out[:] = track
             return
-        whole = PieceColumns.of([Piece(tensor, 0, 0, track.size)])
-        grid.from_grids(track, whole, self._units(whole.tensor), spec.dtype, out)
+        grid.from_grid(track, int(self._units[tensor]), spec.dtype, out)
 
-    def _units(self, tensors: Array) -> Array:
-        units = self.columns.grid[tensors]
-        return np.where(units == NO_GRID, 0, units)
+    @cached_property
+    def _units(self) -> Array:
+        return np.where(self.columns.grid == NO_GRID, 0, self.columns.grid)

@@ -10,7 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name, to_float16
 from lcstore.kernels import grid as kernels
-from lcstore.layout.poolmap import PieceColumns
+from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.layout.specs import PoolSpec
 
 #: Bits of the largest magnitude when a grid is chosen, by bytes of the integer.
@@ -88,6 +88,11 @@ def to_grids(values: Array, pieces: PieceColumns, grids: Array, out: Array, name
         as_working(values, name), pieces.at, pieces.size, inverses, kind(limit_of(name)), out
     )
     return rounded
+
+
+def from_grid(track: Array, grid: int, name: str, out: Array) -> None:
+    """Fill `out` with the values that grid integers stand for, rounded once to its dtype `name`."""
+    from_grids(track, PieceColumns.of([Piece(0, 0, 0, track.size)]), np.array([grid]), name, out)
 
 
 def from_grids(track: Array, pieces: PieceColumns, grids: Array, name: str, out: Array) -> None:

@@ -128,19 +128,21 @@ def outline(data: bytes) -> Outline:
     """Return what parsing a text comes to, without parsing it."""
     deepest = depth = inside = 0
     memory = 0 if data.isascii() else 3 * len(data)
+    outside = np.zeros(256, np.int64)
     if b"\\" in data:
         # Pairs of backslashes first: what is left before a quote then decides whether the quote is escaped.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     for at in range(0, len(data), _BLOCK):
         block = np.frombuffer(data, np.uint8, min(_BLOCK, len(data) - at), at)
-        quoted = (np.cumsum(block == ord('"'), dtype=np.int64) + inside) & 1
+        quoted = (np.cumsum(block == ord('"'), dtype=np.uint8) + np.uint8(inside)) & 1
         inside = int(quoted[-1])
-        outside = block[quoted == 0]
-        memory += int(_TAKES[outside].sum())
-        depths = np.cumsum(_STEPS[outside], dtype=np.int64) + depth
+        bare = block[quoted == 0]
+        outside += np.bincount(bare, minlength=256)
+        steps = _STEPS[bare]
+        depths = np.cumsum(steps[steps != 0], dtype=np.int64) + depth
         if depths.size:
             deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
-    return Outline(deepest, memory)
+    return Outline(deepest, memory + int(outside @ _TAKES))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ disagree: names follow from the structure, role and dtype from the name of the p
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -184,7 +184,8 @@ def _read_at_once(
         check_shape(shape)
     words = {name: (pool.name, pool.dtype, pool.role) for name, pool in pools.items()}
     own_names, dtypes, roles = zip(*map(words.__getitem__, names), strict=True)
-    return tuple(map(TensorSpec, paths, shapes, dtypes, roles, frameworks, own_names, offsets))
+    columns = (paths, shapes, dtypes, roles, frameworks, own_names, offsets)
+    return tuple(map(TensorSpec._make, zip(*columns, repeat(None, len(rows)), strict=True)))
 
 
 def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec:

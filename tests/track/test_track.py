@@ -13,7 +13,6 @@ from lcstore.edges.columns import ADD, EXACT, KEEP, SET, Columns
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge
 from lcstore.layout.layout import Layout, make_layout
-from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.state.tree import flatten
 from lcstore.track.policy import PRESETS, Policy
 from lcstore.track.track import Track
@@ -113,8 +112,7 @@ def test_grid_values_are_rounded_once(dtype):
     integers = rng.integers(-(1 << 29), 1 << 29, 500).astype(grid.track_dtype(name))
     integers[:40] = (1 << 28) + np.arange(40)  # close to ties
     out = grid.empty_values(integers.size, name)
-    every = PieceColumns.of([Piece(0, 0, 0, 200), Piece(1, 0, 200, 300)])
-    grid.from_grids(integers, every, np.array([-30, -30], np.int16), name, out)
+    grid.from_grid(integers, -30, name, out)
     for n, value in zip(integers.tolist(), out.astype(np.float64).tolist(), strict=True):
         exact = Fraction(n, 1 << 30)
         if name == "float16" and abs(exact) < Fraction(1, 1 << 13):
