@@ -105,7 +105,7 @@ def loads(data: bytes, *, key: str, max_bytes: int = MAX_RECORD_BYTES) -> object
         if found.memory > MAX_JSON_MEMORY:
             raise LimitError(f"{len(data)} bytes of JSON that would take {found.memory} of memory", key=key)
     digits = data.translate(_DIGITS)
-    with _uncollected(len(data)):
+    with uncollected(len(data)):
         value = _parse(
             text,
             key,
@@ -146,8 +146,8 @@ def outline(data: bytes) -> Outline:
 
 
 @contextmanager
-def _uncollected(size: int) -> Iterator[None]:
-    """Have no garbage collected while a long text is parsed: there is none."""
+def uncollected(size: int) -> Iterator[None]:
+    """Have no garbage collected while something is made of a long text, and all of that stays."""
     if size <= _LONG or not gc.isenabled():
         yield
         return
