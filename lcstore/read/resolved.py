@@ -174,18 +174,19 @@ class Resolved:
             self.node.check_kept((*exact, *tracked))
             out = exact_values(self.reader, self.node, exact)
             if tracked:
-                out |= self._composed(tracked)
+                out |= self._filled(tracked, tracked)[1]
         return out
 
-    def _composed(self, tracked: Sequence[int]) -> dict[int, Array]:
-        """Return the flat values of which nodes keep no exact ones, by place among `Layout.tensors`."""
-        out = self._room(tracked)
-        self._filled(tracked, out)
-        return out
-
-    def _room(self, tensors: Iterable[int]) -> dict[int, Array]:
-        specs = self.node.layout.tensors
-        return {t: zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in tensors}
+    def _filled(
+        self, wanted: Sequence[int], given: Sequence[int], *, keep: bool = False
+    ) -> tuple[Composer, dict[int, Array]]:
+        """Compose and prove the track of tensors; return what may keep it, and the values of those given."""
+        feeder, specs = Feeder(self.reader.requests), self.node.layout.tensors
+        composer = self.composer(wanted, of=feeder.edge)
+        out = {t: zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in given}
+        self._run(feeder, composer, composer.filling(out, keep=keep))
+        composer.check_filled()
+        return composer, out
 
     def region(self, whole: int, box: Box, window: Callable[[int, int, int], Array] | None = None) -> Array:
         """Return the elements of one tensor in a box, decoding little else: of each shard some rows.
@@ -219,18 +220,9 @@ class Resolved:
         exact, tracked = node.divide(node.everything)
         with node.named():
             node.check_kept(node.everything)
-            values = self._room(tracked)
-            composer = self._filled(node.everything, values, keep=True)
+            composer, values = self._filled(node.everything, tracked, keep=True)
             values |= exact_values(self.reader, node, exact)
         return Rebuilt(node, self._pools(composer), {t: values[t] for t in node.everything}, self.leaves)
-
-    def _filled(self, wanted: Sequence[int], values: Mapping[int, Array], *, keep: bool = False) -> Composer:
-        """Compose and prove the track of tensors, filling the values of some; the composer may keep it."""
-        feeder = Feeder(self.reader.requests)
-        composer = self.composer(wanted, of=feeder.edge)
-        self._run(feeder, composer, composer.filling(values, keep=keep))
-        composer.check_filled()
-        return composer
 
     def rebuild_track(self) -> Rebuilt:
         """Return the track of the node, proved; the values are those of the track, made when looked at."""
@@ -238,7 +230,7 @@ class Resolved:
         wanted = [t for t in node.everything if pool_dtype(node.layout.pools[tensors[t].pool]) is not None]
         with node.named():
             node.check_kept(node.everything)
-            composer = self._filled(wanted, {}, keep=True)
+            composer, _ = self._filled(wanted, (), keep=True)
         return Rebuilt(node, self._pools(composer), _OfTrack(composer, wanted), self.leaves)
 
     def _pools(self, composer: Composer) -> dict[str, Array]:
