@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.edges.algebra import ArrayName
+from lcstore.edges.algebra import ArrayName, by_array
 from lcstore.edges.digests import Digests
 from lcstore.edges.edge import composed_dtype, to_track
 from lcstore.graph.refs import ROOT
@@ -49,12 +49,11 @@ class Sums:
         # Readers add a chunk as a whole: of what is not added to, it has to hold zeros.
         wanted = link.effect.passes if array == "add" else link.effect.holds(array)
         dtype = composed_dtype(link.layout.pools[pool])
-        for piece in link.layout.maps[pool].pieces(chunk):
-            if wanted[piece.tensor]:
-                track = np.empty(piece.size, dtype)
-                here = values[piece.at : piece.at + piece.size]
-                to_track(link.layout, link.columns, piece.tensor, here, track)
-                self._digests.add(piece, track)
+        pieces = link.layout.maps[pool].pieces(chunk)
+        track = np.empty(values.size, dtype)
+        for _, some in by_array(link.columns.op, link.layout.weights, pieces.where(wanted[pieces.tensor])):
+            to_track(link.layout, link.columns, some, values, track)
+            self._digests.add(some, track)
 
 
 class Proof(NamedTuple):

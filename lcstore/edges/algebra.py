@@ -15,6 +15,7 @@ from lcstore.arrays import Array
 from lcstore.edges.columns import ADD, EXACT, KEEP, OWN, SET, SET_GRID
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
+from lcstore.layout.poolmap import PieceColumns
 
 #: The arrays that an edge may have of a pool.
 ArrayName: TypeAlias = Literal["add", "grid", "set", "exact"]
@@ -31,6 +32,12 @@ _HELD_IN: Final[dict[tuple[int, bool], ArrayName]] = {
     (EXACT, False): "exact",
 }
 
+#: The same as a table: places in `_ARRAYS`.
+_ARRAYS: Final[tuple[ArrayName | None, ...]] = (None, "add", *_SETTERS)
+_HELD_IN_COLUMN: Final = np.array(
+    [[_ARRAYS.index(_HELD_IN.get((op, weights))) for weights in (False, True)] for op in range(OWN + 1)]
+)
+
 #: In `Trace.begins`: the value begins with what the path's first node has.
 START: Final = -1
 #: In `Trace.begins`: nothing on the path leads to the value.
@@ -46,6 +53,20 @@ def sets(op: Array) -> Array:
 def whole(layout: Layout) -> Array:
     """Return the operations that set every tensor to what it is when edges are put together: ``uint8``."""
     return np.where(layout.weights, SET_GRID, np.where(layout.plain, EXACT, SET)).astype(np.uint8)
+
+
+def by_array(op: Array, weights: Array, pieces: PieceColumns) -> list[tuple[ArrayName | None, PieceColumns]]:
+    """Divide pieces by the array in which an edge holds them; with None, what it holds in none.
+
+    Parameters
+    ----------
+    op, weights
+        What the edge says of each tensor of its layout, and whether that is one of weights.
+    pieces
+        Of tensors of that layout.
+    """
+    held = _HELD_IN_COLUMN[op[pieces.tensor], weights[pieces.tensor].astype(np.int64)]
+    return [(_ARRAYS[code], pieces.where(held == code)) for code in np.unique(held).tolist()]
 
 
 def array_of(op: int, weights: bool) -> ArrayName | None:

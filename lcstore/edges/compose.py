@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
+from typing import Final, NoReturn
 
 import numpy as np
 
@@ -17,8 +18,11 @@ from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece, within
+from lcstore.layout.poolmap import PieceColumns
 from lcstore.limits import zeros
+
+#: Elements from which on a piece is rounded by itself, to where it belongs.
+_LARGE: Final = 4096
 
 
 class Composer:
@@ -112,13 +116,16 @@ class Composer:
             Nothing leads to a wanted tensor.
         """
         self.check()
-        before, self._start = self._start.pools if self._start is not None else {}, None
-        for name in self._names():
-            self.pools[name] = self._room(name, before.pop(name, None))
+        self._make_room()
         return [
             partial(self._compose, pool, chunk, pieces)
             for pool, chunk, pieces in self.path.chunks(window=self.window)
         ]
+
+    def _make_room(self) -> None:
+        before, self._start = self._start.pools if self._start is not None else {}, None
+        for name in self._names():
+            self.pools[name] = self._room(name, before.pop(name, None))
 
     def fetches(self) -> Iterator[tuple[Edge, str, ArrayName, int]]:
         """Yield what the jobs get, about in the order in which they do: edge, pool, array, chunk."""
@@ -126,18 +133,19 @@ class Composer:
             for edge, array in self.needs(pieces):
                 yield edge, pool, array, chunk
 
-    def needs(self, pieces: Sequence[Piece]) -> Iterator[tuple[Edge, ArrayName]]:
+    def needs(self, pieces: PieceColumns) -> Iterator[tuple[Edge, ArrayName]]:
         """Yield of which edge and array a chunk is got for some pieces of it, about in that order."""
         yield from self.path.needs(pieces)
         if self._anew is not None:
             yield from self._anew.needs(self._lost(pieces))
 
-    def _lost(self, pieces: Sequence[Piece]) -> list[Piece]:
+    def _lost(self, pieces: PieceColumns) -> PieceColumns:
         """Return the pieces to which the path does not lead."""
-        return [piece for piece in pieces if self.path.begins[piece.tensor] == LOST]
+        return pieces.where(self.path.begins[pieces.tensor] == LOST)
 
-    def _names(self) -> set[str]:
-        return {self.layout.tensors[t].pool for t in self.path.wanted.tolist()}
+    def _names(self) -> list[str]:
+        pools = [*self.layout.pools]
+        return [pools[number] for number in np.unique(self.layout.places.pool[self.path.wanted]).tolist()]
 
     @property
     def nbytes(self) -> int:
@@ -178,26 +186,32 @@ class Composer:
         begin, end = (self.layout.tensors[self.path.wanted[0]].offset - low + at for at in self.window)
         return max(0, begin), min(end, high - low)
 
-    def _compose(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> None:
-        spec = self.layout.pools[pool]
-        first = chunk * spec.chunk - self._first
-        self._apply(pool, chunk, pieces, self.pools[pool][first : first + spec.chunk])
+    def _compose(self, pool: str, chunk: int, pieces: PieceColumns) -> None:
+        self._apply(pool, chunk, pieces, self._held_of(pool, chunk))
 
-    def chunk(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> Array:
+    def _held_of(self, pool: str, chunk: int) -> Array:
+        """Return the room of a chunk in its pool."""
+        size = self.layout.pools[pool].chunk
+        first = chunk * size - self._first
+        return self.pools[pool][first : first + size]
+
+    def chunk(self, pool: str, chunk: int, pieces: PieceColumns) -> Array:
         """Return what some pieces of a chunk come to, in an array of the chunk; the rest means nothing."""
         out = zeros(self.path.longest(pool, chunk), composed_dtype(self.layout.pools[pool]))
         self._apply(pool, chunk, pieces, out)
         return out
 
-    def filling(self, out: Mapping[int, Array]) -> list[Callable[[], None]]:
-        """List jobs, one per chunk, that fill the flat values of all wanted tensors; then `check_filled`.
+    def filling(self, out: Mapping[int, Array], *, keep: bool = False) -> list[Callable[[], None]]:
+        """List jobs, one per chunk, that fill the flat values of wanted tensors; then `check_filled`.
 
-        Nothing of the track is kept: each block is composed, digested and rounded while it is in cache.
+        Each block is composed, digested and rounded while it is in cache.
 
         Parameters
         ----------
         out
-            By wanted tensor: memory for its values, in its dtype.
+            Memory for the values of a tensor, in its dtype. Wanted tensors that are not here are digested.
+        keep
+            Whether `pools` is to hold the track then. Nothing of it is kept otherwise.
 
         Raises
         ------
@@ -205,7 +219,14 @@ class Composer:
             Nothing leads to a wanted tensor.
         """
         self.check()
-        return [partial(self._fill, pool, chunk, pieces, out) for pool, chunk, pieces in self.path.chunks()]
+        if keep:
+            self._make_room()
+        filled = np.zeros(len(self.layout.tensors), bool)
+        filled[[*out]] = True
+        return [
+            partial(self._fill, pool, chunk, pieces, pieces.where(filled[pieces.tensor]), out)
+            for pool, chunk, pieces in self.path.chunks()
+        ]
 
     def check_filled(self) -> None:
         """Check the digests of all wanted tensors, once the jobs of `filling` have run.
@@ -215,35 +236,58 @@ class Composer:
         CorruptionError
             One is not the one committed: what was filled is not to be used.
         """
-        for tensor in self.path.wanted.tolist():
-            self._check_digest(tensor, self._digests.found[tensor])
+        wanted = self.path.wanted
+        wrong = wanted[self._digests.found[wanted] != self.columns.digest[wanted]]
+        if wrong.size:
+            self._refuse(int(wrong[0]))
 
-    def _fill(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Mapping[int, Array]) -> None:
+    def _fill(
+        self, pool: str, chunk: int, pieces: PieceColumns, filled: PieceColumns, out: Mapping[int, Array]
+    ) -> None:
         for low, part in self._blocks(pool, chunk, pieces):
-            for piece in within(pieces, low, low + part.size):
-                track = part[piece.at - low : piece.at - low + piece.size]
-                self._digests.add(piece, track)
-                self._round(piece.tensor, track, out[piece.tensor][piece.first : piece.first + piece.size])
+            high = low + part.size
+            self._digests.add(pieces.within(low, high).moved(-low), part)
+            self._give(filled.within(low, high).moved(-low), part, out)
 
-    def _blocks(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> Iterator[tuple[int, Array]]:
-        if self._anew is None or not self._lost(pieces):
-            yield from self.path.blocks(pool, chunk, pieces)
+    def _give(self, pieces: PieceColumns, part: Array, out: Mapping[int, Array]) -> None:
+        """Fill what pieces of a part of one chunk stand for: many small ones are rounded together."""
+        together = self.layout.weights[pieces.tensor] & (pieces.size < _LARGE)
+        for tensor, first, at, size in pieces.where(~together):
+            self._round(tensor, part[at : at + size], out[tensor][first : first + size])
+        small = pieces.where(together)
+        if not len(small):
             return
-        whole = self.chunk(pool, chunk, pieces)
-        for low, high in blocks(0, whole.size, whole.size):
-            yield low, whole[low:high]
+        dtype = self.layout.tensors[int(small.tensor[0])].dtype
+        values = grid.empty_values(int(small.size.sum()), dtype)
+        grid.from_grids(part, small, self._units[small.tensor], dtype, values)
+        begin = 0
+        columns = small.tensor, small.first, small.size
+        for tensor, first, size in zip(*(column.tolist() for column in columns), strict=True):
+            out[tensor][first : first + size] = values[begin : begin + size]
+            begin += size
 
-    def _apply(self, pool: str, chunk: int, pieces: Sequence[Piece], out: Array) -> None:
+    def _blocks(self, pool: str, chunk: int, pieces: PieceColumns) -> Iterator[tuple[int, Array]]:
+        held = self._held_of(pool, chunk) if pool in self.pools else None
+        if self._anew is None or not len(self._lost(pieces)):
+            yield from self.path.blocks(pool, chunk, pieces, held)
+            return
+        if held is None:
+            held = self.chunk(pool, chunk, pieces)
+        else:
+            self._apply(pool, chunk, pieces, held)
+        for low, high in blocks(0, held.size, held.size):
+            yield low, held[low:high]
+
+    def _apply(self, pool: str, chunk: int, pieces: PieceColumns, out: Array) -> None:
         self.path.apply(pool, chunk, pieces, out, self._span(pool, chunk))
         lost = self._lost(pieces)
-        if self._anew is None or not lost:
+        if self._anew is None or not len(lost):
             return
         # Apart, for what is composed adds to its neighbours in the chunk as well.
         composed = np.zeros(self._anew.longest(pool, chunk), out.dtype)
         self._anew.apply(pool, chunk, lost, composed)
-        for piece in lost:
-            here = slice(piece.at, piece.at + piece.size)
-            out[here] = composed[here]
+        for low, high in lost.runs():
+            out[low:high] = composed[low:high]
 
     def values(self, tensor: int) -> Array:
         """Return the flat track value of a wanted tensor, in its dtype, once the jobs have run.
@@ -271,12 +315,12 @@ class Composer:
         self._prove(tensor, self.pools[spec.pool][spec.offset : spec.offset + spec.size])
 
     def _prove(self, tensor: int, track: Array) -> None:
-        self._check_digest(tensor, digest_of(self.layout.tensors[tensor], track))
+        if digest_of(self.layout.tensors[tensor], track) != self.columns.digest[tensor]:
+            self._refuse(tensor)
 
-    def _check_digest(self, tensor: int, found: np.uint64) -> None:
-        if found != self.columns.digest[tensor]:
-            name = self.layout.tensors[tensor].name
-            raise CorruptionError(f"the digest of tensor {name!r} is not the one committed")
+    def _refuse(self, tensor: int) -> NoReturn:
+        name = self.layout.tensors[tensor].name
+        raise CorruptionError(f"the digest of tensor {name!r} is not the one committed")
 
     def rounded(self, tensor: int, track: Array) -> Array:
         """Return values of a tensor, in its dtype, and of memory of their own."""
@@ -290,5 +334,8 @@ class Composer:
         if spec.role != "weights":
             out[:] = track
             return
-        unit = int(self.columns.grid[tensor])
-        grid.from_grid(track, 0 if unit == NO_GRID else unit, spec.dtype, out)
+        grid.from_grid(track, int(self._units[tensor]), spec.dtype, out)
+
+    @cached_property
+    def _units(self) -> Array:
+        return np.where(self.columns.grid == NO_GRID, 0, self.columns.grid)

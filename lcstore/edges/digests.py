@@ -7,9 +7,9 @@ from threading import Lock
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.kernels.digest import digest, digest_runs
+from lcstore.kernels.digest import digest, digest_pieces, digest_runs
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import PieceColumns
 from lcstore.layout.specs import TensorSpec
 
 
@@ -26,10 +26,7 @@ def digest_of(spec: TensorSpec, values: Array, first: int = 0) -> np.uint64:
     first
         Place of the first of them in what is stored.
     """
-    words = 1
-    if spec.role != "weights":
-        words = max(1, values.dtype.itemsize // 8)
-        values = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize // words}")
+    values, words = _words(values, weights=spec.role == "weights")
     total = np.zeros(1, np.uint64)
     begins = first_position(spec)
     if begins is not None:
@@ -40,6 +37,14 @@ def digest_of(spec: TensorSpec, values: Array, first: int = 0) -> np.uint64:
         digest_runs(values, first, words, extents, whole, start, total)
     out: np.uint64 = total[0]
     return out
+
+
+def _words(values: Array, *, weights: bool) -> tuple[Array, int]:
+    """Return what a digest is taken of: integers, and how many of them for each element."""
+    if weights:
+        return values, 1
+    words = max(1, values.dtype.itemsize // 8)
+    return np.ascontiguousarray(values).view(f"u{values.dtype.itemsize // words}"), words
 
 
 def first_position(spec: TensorSpec) -> int | None:
@@ -61,11 +66,24 @@ class Digests:
 
     def __init__(self, layout: Layout) -> None:
         self.found = np.zeros(len(layout.tensors), np.uint64)
-        self._tensors = layout.tensors
+        self._layout = layout
+        #: Of shards, where the first element is; -1 where gaps lie between others.
+        self._starts = np.zeros(len(layout.tensors), np.int64)
+        for tensor, spec in enumerate(layout.tensors):
+            if spec.shard is not None:
+                start = first_position(spec)
+                self._starts[tensor] = -1 if start is None else start
         self._lock = Lock()
 
-    def add(self, piece: Piece, values: Array) -> None:
-        """Take in a piece of a tensor."""
-        digest = digest_of(self._tensors[piece.tensor], values, piece.first)
+    def add(self, pieces: PieceColumns, values: Array) -> None:
+        """Take in pieces of tensors of one pool, of which each tensor has one: they lie in `values`."""
+        if not len(pieces):
+            return
+        starts, found = self._starts[pieces.tensor], np.zeros(len(pieces), np.uint64)
+        words, per = _words(values, weights=bool(self._layout.weights[pieces.tensor[0]]))
+        digest_pieces(words, per * pieces.at, per * pieces.size, per * (starts + pieces.first), found)
+        for row in np.flatnonzero(starts < 0).tolist():
+            ((tensor, first, at, size),) = pieces.where(slice(row, row + 1))
+            found[row] = digest_of(self._layout.tensors[tensor], values[at : at + size], first)
         with self._lock:
-            self.found[piece.tensor : piece.tensor + 1] += digest
+            self.found[pieces.tensor] += found

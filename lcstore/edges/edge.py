@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -14,14 +14,14 @@ from lcstore.arrays import Array, Buffer
 from lcstore.codec.decode import Room
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges import grid
-from lcstore.edges.algebra import ArrayName, Effect, array_of
+from lcstore.edges.algebra import ArrayName, Effect, by_array
 from lcstore.edges.blocks import BLOCK, Delta, Step, reader, sums
 from lcstore.edges.columns import EXACT, Columns
 from lcstore.edges.frames import apply_delta, values_of_frame
 from lcstore.edges.patterns import decode_patterns, patterns
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece, within
+from lcstore.layout.poolmap import PieceColumns
 from lcstore.layout.specs import PoolSpec
 
 #: Gives the bytes of a chunk of an edge, checked; None where it is not stored (all zero).
@@ -55,22 +55,19 @@ class Edge:
         spec = self.layout.pools.get(pool)
         return max(0, min(spec.chunk, spec.size - chunk * spec.chunk)) if spec is not None else 0
 
-    def setters(self, pieces: Sequence[Piece]) -> list[tuple[Edge, list[Piece]]]:
+    def setters(self, pieces: PieceColumns) -> list[tuple[Edge, PieceColumns]]:
         """Divide pieces of a chunk that the edge sets by who holds them: itself, or the target's own edge."""
-        owned = self.effect.owned
-        divided = (
-            (self, [piece for piece in pieces if not owned[piece.tensor]]),
-            (self.own, [piece for piece in pieces if owned[piece.tensor]]),
-        )
-        return [(edge, some) for edge, some in divided if edge is not None and some]
+        owned = self.effect.owned[pieces.tensor]
+        divided = (self, pieces.where(~owned)), (self.own, pieces.where(owned))
+        return [(edge, some) for edge, some in divided if edge is not None and len(some)]
 
-    def array_of(self, piece: Piece) -> ArrayName | None:
-        """Return which of its arrays holds a piece; None where nothing is stored of it."""
-        return array_of(int(self.columns.op[piece.tensor]), bool(self.layout.weights[piece.tensor]))
+    def by_array(self, pieces: PieceColumns) -> list[tuple[ArrayName | None, PieceColumns]]:
+        """Divide pieces by which of its arrays holds them; with None, those of which nothing is stored."""
+        return by_array(self.columns.op, self.layout.weights, pieces)
 
-    def arrays_of(self, pieces: Iterable[Piece]) -> set[ArrayName]:
+    def arrays_of(self, pieces: PieceColumns) -> list[ArrayName]:
         """Return which of its arrays hold pieces."""
-        return {array for piece in pieces if (array := self.array_of(piece)) is not None}
+        return [array for array, _ in self.by_array(pieces) if array is not None]
 
     def adder(self, pool: str, chunk: int, room: Room) -> Step | None:
         """Get what the edge adds to a chunk; return the step that adds it, or takes it back."""
@@ -107,12 +104,9 @@ class Edge:
 
         return Step(run, size * kind.itemsize)  # decoded, it is held as it is
 
-    def setter(self, pool: str, chunk: int, pieces: Sequence[Piece], room: Room) -> Step:
+    def setter(self, pool: str, chunk: int, pieces: PieceColumns, room: Room) -> Step:
         """Get pieces of a chunk that the edge itself sets; return the step that fills them."""
-        found: dict[ArrayName | None, list[Piece]] = {}
-        for piece in pieces:
-            found.setdefault(self.array_of(piece), []).append(piece)
-        steps = [self._setting(pool, array, chunk, some, room) for array, some in found.items()]
+        steps = [self._setting(pool, array, chunk, some, room) for array, some in self.by_array(pieces)]
 
         def run(low: int, out: Array) -> None:
             for step in steps:
@@ -121,7 +115,7 @@ class Edge:
         return Step(run, sum(step.nbytes for step in steps))
 
     def _setting(
-        self, pool: str, array: ArrayName | None, chunk: int, pieces: Sequence[Piece], room: Room
+        self, pool: str, array: ArrayName | None, chunk: int, pieces: PieceColumns, room: Room
     ) -> Step:
         """Return the step that fills pieces of a chunk from one array; with zeros where nothing is stored."""
         data = None if array is None else self.fetch(pool, array, chunk)
@@ -135,15 +129,13 @@ class Edge:
 
         def run(low: int, out: Array) -> None:
             high = min(low + out.size, size)
-            here = [*within(pieces, low, high)]
-            if not here:
+            here = pieces.within(low, high).moved(-low)
+            if not len(here):
                 return
             values = room.values(high - low, dtype)
             with self.named(pool, array, chunk):
                 read(low, values)
-                for piece in here:
-                    part = slice(piece.at - low, piece.at - low + piece.size)
-                    to_track(self.layout, self.columns, piece.tensor, values[part], out[part])
+                to_track(self.layout, self.columns, here, values, out)
 
         return Step(run, len(data))
 
@@ -157,9 +149,9 @@ class Edge:
             raise
 
 
-def _clear(pieces: Sequence[Piece], low: int, out: Array) -> None:
-    for piece in within(pieces, low, low + out.size):
-        out[piece.at - low : piece.at - low + piece.size] = 0
+def _clear(pieces: PieceColumns, low: int, out: Array) -> None:
+    for first, behind in pieces.within(low, low + out.size).runs():
+        out[first - low : behind - low] = 0
 
 
 def composed_dtype(pool: PoolSpec) -> np.dtype:
@@ -190,17 +182,20 @@ def decode(pool: PoolSpec, array: ArrayName, data: Buffer, size: int) -> Array:
     return out
 
 
-def to_track(layout: Layout, columns: Columns, tensor: int, values: Array, out: Array) -> None:
-    """Fill `out` with the track of what an array holds of a tensor: exact values of weights are rounded.
+def to_track(layout: Layout, columns: Columns, pieces: PieceColumns, values: Array, out: Array) -> None:
+    """Fill pieces of `out` with the track of what an array holds of them: exact weights are rounded.
 
     Raises
     ------
     CorruptionError
         A value does not fit its grid.
     """
-    if columns.op[tensor] != EXACT or not layout.weights[tensor]:
-        out[:] = values
+    first = layout.tensors[int(pieces.tensor[0])]
+    if first.role != "weights" or columns.op[pieces.tensor[0]] != EXACT:
+        for low, high in pieces.runs():
+            out[low:high] = values[low:high]
         return
-    spec = layout.tensors[tensor]
-    if not grid.to_grid(values, int(columns.grid[tensor]), out, spec.dtype):
-        raise CorruptionError(f"tensor {spec.name!r} does not fit its grid")
+    rounded = grid.to_grids(values, pieces, columns.grid[pieces.tensor], out, first.dtype)
+    if rounded < len(pieces):
+        name = layout.tensors[int(pieces.tensor[rounded])].name
+        raise CorruptionError(f"tensor {name!r} does not fit its grid")

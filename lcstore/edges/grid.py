@@ -10,6 +10,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import dtype_from_name, to_float16
 from lcstore.kernels import grid as kernels
+from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.layout.specs import PoolSpec
 
 #: Bits of the largest magnitude when a grid is chosen, by bytes of the integer.
@@ -72,17 +73,40 @@ def is_at(values: Array, grid: int, track: Array, name: str) -> bool:
     return bool(kernels.is_at(as_working(values, name), kind(2.0**-grid), kind(limit_of(name)), track))
 
 
+def to_grids(values: Array, pieces: PieceColumns, grids: Array, out: Array, name: str) -> int:
+    """Round pieces of `values`, each to its grid, to the same places of `out`.
+
+    Returns
+    -------
+    int
+        How many were rounded before one that does not fit.
+    """
+    kind = working_dtype(name).type
+    with np.errstate(over="ignore"):  # of what has no grid nothing fits
+        inverses = np.ldexp(1.0, -grids.astype(np.int64)).astype(kind)
+    rounded: int = kernels.to_grids(
+        as_working(values, name), pieces.at, pieces.size, inverses, kind(limit_of(name)), out
+    )
+    return rounded
+
+
 def from_grid(track: Array, grid: int, name: str, out: Array) -> None:
     """Fill `out` with the values that grid integers stand for, rounded once to its dtype `name`."""
-    scale = math.ldexp(1.0, grid)
+    from_grids(track, PieceColumns.of([Piece(0, 0, 0, track.size)]), np.array([grid]), name, out)
+
+
+def from_grids(track: Array, pieces: PieceColumns, grids: Array, name: str, out: Array) -> None:
+    """Fill `out` with the values of pieces of the track, one behind another, rounded once to dtype `name`."""
+    scales = np.ldexp(1.0, grids.astype(np.int64))
+    where = pieces.at, pieces.size, scales
     if name == "bfloat16":
-        kernels.from_grid_bfloat16(track, scale, out.view(np.uint16))
+        kernels.from_grids_bfloat16(track, *where, out.view(np.uint16))
     elif name == "float16":
-        wide = np.empty(track.size, np.float64)
-        kernels.from_grid(track, scale, wide)
+        wide = np.empty(out.size, np.float64)
+        kernels.from_grids(track, *where, wide)
         out[:] = to_float16(wide)
     else:
-        kernels.from_grid(track, scale, out)
+        kernels.from_grids(track, *where, out)
 
 
 def empty_values(count: int, name: str) -> Array:

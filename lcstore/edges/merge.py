@@ -17,7 +17,7 @@ from lcstore.arrays import Array
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import log2_of
-from lcstore.edges.algebra import ArrayName, Effect, Held, array_of, merged
+from lcstore.edges.algebra import ArrayName, Effect, Held, by_array, merged
 from lcstore.edges.columns import Columns
 from lcstore.edges.digests import Digests
 from lcstore.edges.edge import Edge, composed_dtype
@@ -27,7 +27,7 @@ from lcstore.edges.patterns import patterns
 from lcstore.edges.sumframes import frame_of_sums
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import PieceColumns
 
 #: Merges one chunk; gives what is to be stored of it: nothing, its `add`, its `set`, or both.
 MergeJob: TypeAlias = Callable[[], list[Chunk]]
@@ -109,45 +109,37 @@ class Merger:
             raise CorruptionError(f"the merged value of tensor {name!r} does not have the digest committed")
         self.columns.shift[:] = np.where(self._steps == _NO_STEP, 0, self._steps)
 
-    def merge(self, pool: str, chunk: int, pieces: Sequence[Piece]) -> list[Chunk]:
+    def merge(self, pool: str, chunk: int, pieces: PieceColumns) -> list[Chunk]:
         """Merge one chunk; return what is to be stored of it."""
         low, high = self.layout.maps[pool].bounds(chunk)
         out = np.zeros(high - low, composed_dtype(self.layout.pools[pool]))
         self.path.apply(pool, chunk, pieces, out)
-        held: dict[ArrayName, list[Piece]] = {}
-        for piece in pieces:
-            array = self._array_of(piece)
-            if array is not None:
-                held.setdefault(array, []).append(piece)
+        divided = by_array(self.columns.op, self.layout.weights, pieces)
+        held = [(array, some) for array, some in divided if array is not None]
         merge = self._sum if self.layout.pools[pool].role == "weights" else self._copy
         last = len(held) - 1
         made = [
             merge(pool, array, chunk, some, out if at == last else out.copy())
-            for at, (array, some) in enumerate(held.items())
+            for at, (array, some) in enumerate(held)
         ]
         return [one for one in made if one is not None]
 
-    def _array_of(self, piece: Piece) -> ArrayName | None:
-        return array_of(int(self.columns.op[piece.tensor]), bool(self.layout.weights[piece.tensor]))
-
-    def _sum(self, pool: str, op: ArrayName, chunk: int, pieces: list[Piece], sums: Array) -> Chunk | None:
+    def _sum(self, pool: str, op: ArrayName, chunk: int, pieces: PieceColumns, sums: Array) -> Chunk | None:
         """Code what a chunk adds up to; `sums` is used up."""
         _clear_between(sums, pieces)
-        for piece in pieces:
-            self._digests.add(piece, sums[piece.at : piece.at + piece.size])
-        data, steps = frame_of_sums(sums, pieces, f"chunk {chunk} of pool {pool!r}")
+        self._digests.add(pieces, sums)
+        data, steps = frame_of_sums(sums, [*pieces], f"chunk {chunk} of pool {pool!r}")
         with self._lock:
             for tensor, step in steps.items():
                 self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
         return None if data is None else Chunk(pool, op, chunk, data)
 
     def _copy(
-        self, pool: str, array: ArrayName, chunk: int, pieces: list[Piece], values: Array
+        self, pool: str, array: ArrayName, chunk: int, pieces: PieceColumns, values: Array
     ) -> Chunk | None:
         """Code values as they are, every bit of them, or what bit patterns add up to."""
         _clear_between(values, pieces)
-        for piece in pieces:
-            self._digests.add(piece, values[piece.at : piece.at + piece.size])
+        self._digests.add(pieces, values)
         if not values.view(np.uint8).any():
             return None
         coded = patterns(values) if array == "add" else values
@@ -168,10 +160,10 @@ def bytes_per_job(layout: Layout) -> int:
     return _CHUNKS_HELD * max(held, default=0) + _HELD_BESIDES
 
 
-def _clear_between(values: Array, pieces: Sequence[Piece]) -> None:
+def _clear_between(values: Array, pieces: PieceColumns) -> None:
     """Set to zero what lies outside the pieces: other tensors of the chunk, and holes."""
     end = 0
-    for piece in pieces:
-        values[end : piece.at] = 0
-        end = piece.at + piece.size
+    for low, high in pieces.runs():
+        values[end:low] = 0
+        end = high
     values[end:] = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -16,7 +17,7 @@ from lcstore.edges.blocks import blocks as block_places
 from lcstore.edges.edge import Edge, Span, composed_dtype
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import PieceColumns
 from lcstore.limits import zeros
 
 #: Bytes of frames, besides the first, that one chunk is gone over with at a time.
@@ -55,7 +56,7 @@ class Path:
     ) -> None:
         self.edges = edges
         self.layout = layout
-        self.wanted = np.array(sorted(wanted), np.int64)
+        self.wanted = np.sort(np.array([*wanted], np.int64))
         self.trace = trace([edge.effect for edge in edges], layout, self.wanted, start)
         self.begins, self.added = self.trace
 
@@ -86,7 +87,7 @@ class Path:
 
     def chunks(
         self, tensors: Iterable[int] | None = None, window: Span | None = None
-    ) -> Iterator[tuple[str, int, list[Piece]]]:
+    ) -> Iterator[tuple[str, int, PieceColumns]]:
         """Yield pool, number and pieces of the chunks that hold any of `tensors` (those wanted, if None).
 
         Of a window of one tensor, only those that hold any of its elements.
@@ -94,29 +95,27 @@ class Path:
         if tensors is None and window is None:
             yield from self._chunks
         else:
-            yield from self._chunks_of(self.wanted.tolist() if tensors is None else tensors, window)
+            wanted = self.wanted if tensors is None else np.array([*tensors], np.int64)
+            yield from self._chunks_of(wanted, window)
 
     @cached_property
-    def _chunks(self) -> list[tuple[str, int, list[Piece]]]:
+    def _chunks(self) -> list[tuple[str, int, PieceColumns]]:
         """The chunks of all that is wanted: what fetches them and what composes them both ask."""
-        return [*self._chunks_of(self.wanted.tolist(), None)]
+        return [*self._chunks_of(self.wanted, None)]
 
-    def _chunks_of(
-        self, tensors: Iterable[int], window: Span | None
-    ) -> Iterator[tuple[str, int, list[Piece]]]:
-        by_pool: dict[str, set[int]] = {}
-        for tensor in tensors:
-            by_pool.setdefault(self.layout.tensors[tensor].pool, set()).add(tensor)
-        for pool, inside in by_pool.items():
-            lies = self.layout.maps[pool]
-            for chunk in lies.chunks_of(inside, window):
-                yield pool, chunk, [*lies.pieces(chunk, inside)]
+    def _chunks_of(self, tensors: Array, window: Span | None) -> Iterator[tuple[str, int, PieceColumns]]:
+        within, pools = self.layout.places.pool[tensors], [*self.layout.pools]
+        for number in np.unique(within).tolist():
+            lies = self.layout.maps[pools[number]]
+            some = lies.some(tensors[within == number])
+            for chunk in lies.chunks_with(some, window):
+                yield lies.pool.name, chunk, lies.cut(chunk, some)
 
     def blocks(
         self,
         pool: str,
         chunk: int,
-        pieces: Iterable[Piece],
+        pieces: PieceColumns,
         out: Array | None = None,
         span: Span | None = None,
     ) -> Iterator[tuple[int, Array]]:
@@ -140,14 +139,14 @@ class Path:
             Place of the first element of a block, and what the block comes to: a part of `out`, or memory
             that the next one is written to.
         """
-        live, tensors, begins = self._live(pieces)
-        if not live:
+        live, begins = self._live(pieces)
+        if not len(live):
             return
         room, dtype = Room(), composed_dtype(self.layout.pools[pool])
         size = self.longest(pool, chunk) if out is None else out.size
-        places = [*block_places(*(span or span_of(live)), size)]
+        places = [*block_places(*(span or live.span), size)]
         steps: list[Step] = []
-        for step in self._steps(pool, chunk, live, tensors, begins, room):
+        for step in self._steps(pool, chunk, live, begins, room):
             steps.append(step)
             if sum(step.nbytes for step in steps[1:]) > _HELD:
                 # A long path: what its frames come to so far takes less memory than they do.
@@ -164,20 +163,18 @@ class Path:
             yield low, part
 
     def apply(
-        self, pool: str, chunk: int, pieces: Iterable[Piece], out: Array, span: Span | None = None
+        self, pool: str, chunk: int, pieces: PieceColumns, out: Array, span: Span | None = None
     ) -> None:
         """Go over all edges with one chunk; parameters as for `blocks`."""
         for _ in self.blocks(pool, chunk, pieces, out, span):
             pass
 
-    def _steps(
-        self, pool: str, chunk: int, live: Sequence[Piece], tensors: Array, begins: Array, room: Room
-    ) -> Iterator[Step]:
+    def _steps(self, pool: str, chunk: int, live: PieceColumns, begins: Array, room: Room) -> Iterator[Step]:
         """Get what the path needs of a chunk, edge by edge; yield what is done with it."""
         for at in range(max(int(begins.min()), 0), len(self.edges)):
             for edge, here in self._setters(at, live, begins):
                 yield edge.setter(pool, chunk, here, room)
-            if self._adds(at, tensors[begins < at]):
+            if self._adds(at, live.tensor[begins < at]):
                 step = self.edges[at].adder(pool, chunk, room)
                 if step is not None:
                     yield step
@@ -187,51 +184,51 @@ class Path:
         low, high = self.layout.maps[pool].bounds(chunk)
         return max([high - low, *(edge.size_of(pool, chunk) for edge in self.edges)])
 
-    def _live(self, pieces: Iterable[Piece]) -> tuple[list[Piece], Array, Array]:
-        """Return the pieces to whose values the path leads, their tensors, and where these begin."""
-        live = [piece for piece in pieces if self.begins[piece.tensor] != LOST]
-        tensors = np.array([piece.tensor for piece in live], np.int64)
-        return live, tensors, self.begins[tensors]
+    def _live(self, pieces: PieceColumns) -> tuple[PieceColumns, Array]:
+        """Return the pieces to whose values the path leads, and where these begin."""
+        begins = self.begins[pieces.tensor]
+        led = begins != LOST
+        return pieces.where(led), begins[led]
 
-    def _setters(self, at: int, pieces: Sequence[Piece], begins: Array) -> list[tuple[Edge, list[Piece]]]:
+    def _setters(self, at: int, pieces: PieceColumns, begins: Array) -> list[tuple[Edge, PieceColumns]]:
         """Return who holds the pieces that an edge sets, and these pieces as its layout has them."""
-        here = [pieces[i] for i in np.flatnonzero(begins == at).tolist()]
-        if not here:
+        here = pieces.where(begins == at)
+        if not len(here):
             return []
         edge = self.edges[at]
         places = self.layout.places_in(edge.layout)
-        return edge.setters([Piece(int(places[p.tensor]), p.first, p.at, p.size) for p in here])
+        return edge.setters(replace(here, tensor=places[here.tensor]))
 
     def _adds(self, at: int, tensors: Array) -> bool:
         """Return whether an edge adds to any of some tensors that begin before it."""
         edge = self.edges[at]
         return bool(edge.effect.adds[self.layout.places_in(edge.layout)[tensors]].any())
 
-    def needs(self, pieces: Iterable[Piece]) -> Iterator[tuple[Edge, ArrayName]]:
+    def needs(self, pieces: PieceColumns) -> Iterator[tuple[Edge, ArrayName]]:
         """Yield of which edge and array `apply` gets a chunk for some pieces of it, in that order."""
-        live, tensors, begins = self._live(pieces)
+        live, begins = self._live(pieces)
         for at in range(max(int(begins.min(initial=len(self.edges))), 0), len(self.edges)):
             for edge, here in self._setters(at, live, begins):
                 for array in edge.arrays_of(here):
                     yield edge, array
-            if self._adds(at, tensors[begins < at]):
+            if self._adds(at, live.tensor[begins < at]):
                 yield self.edges[at], "add"
 
     def fetches(self, at: int) -> Iterator[tuple[Edge, str, ArrayName, int]]:
         """Yield what `apply` asks of one edge for all wanted tensors: edge, pool, array, chunk."""
         for pool, chunk, pieces in self.chunks():
-            live, tensors, begins = self._live(pieces)
+            live, begins = self._live(pieces)
             for edge, here in self._setters(at, live, begins):
                 for array in edge.arrays_of(here):
                     yield edge, pool, array, chunk
-            if self._adds(at, tensors[begins < at]):
+            if self._adds(at, live.tensor[begins < at]):
                 yield self.edges[at], pool, "add", chunk
 
     def sources(self) -> set[tuple[str, str, ArrayName]]:
         """Return the arrays that wanted tensors are set from: the place of the first chunk, pool, array."""
         found: set[tuple[str, str, ArrayName]] = set()
         for pool, _, pieces in self.chunks():
-            live, _, begins = self._live(pieces)
+            live, begins = self._live(pieces)
             for at in {*begins.tolist()} - {START}:
                 for edge, here in self._setters(at, live, begins):
                     found |= {(edge.locate(pool, array, 0), pool, array) for array in edge.arrays_of(here)}
@@ -241,8 +238,3 @@ class Path:
 def _run(steps: Sequence[Step], low: int, part: Array) -> None:
     for step in steps:
         step.run(low, part)
-
-
-def span_of(pieces: Sequence[Piece]) -> Span:
-    """Return where in their chunk pieces begin and end."""
-    return min(piece.at for piece in pieces), max(piece.at + piece.size for piece in pieces)

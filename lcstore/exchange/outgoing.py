@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -101,7 +101,7 @@ def outgoing(
         keys = file_keys(named, parts_left_out(names, named), dotted=dotted)
         # The name that a tensor has in this part, which may be a further one of it in the whole.
         specs = [
-            replace(node.layout.wholes[place], name=name)
+            node.layout.wholes[place]._replace(name=name)
             for name, place in zip(found.tensors, part.tensors, strict=True)
         ]
         places = dict(zip(keys, specs, strict=False))

@@ -165,14 +165,12 @@ def decode(state: Resolved, wanted: Sequence[Where]) -> list[Array]:
         Something that lies in one of them is not what was committed.
     """
     node, reader = state.node, state.reader
-    pieces = [
-        [p for p in node.layout.maps[w.pool].pieces(w.chunk) if node.keeps_exact(p.tensor) == w.exact]
-        for w in wanted
-    ]
+    lie = [node.layout.maps[where.pool].pieces(where.chunk) for where in wanted]
+    pieces = [p.where(node.exactly[p.tensor] == w.exact) for w, p in zip(wanted, lie, strict=True)]
     feeder = Feeder(reader.requests)
     fetch = exact_fetch(reader, node)
     fed = feeder.fed(fetch)
-    tracked = {p.tensor for w, some in zip(wanted, pieces, strict=True) if not w.exact for p in some}
+    tracked = {t for w, p in zip(wanted, pieces, strict=True) if not w.exact for t in p.tensor.tolist()}
     out = []
     for where in wanted:
         low, high = node.layout.maps[where.pool].bounds(where.chunk)

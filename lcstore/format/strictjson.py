@@ -105,7 +105,7 @@ def loads(data: bytes, *, key: str, max_bytes: int = MAX_RECORD_BYTES) -> object
         if found.memory > MAX_JSON_MEMORY:
             raise LimitError(f"{len(data)} bytes of JSON that would take {found.memory} of memory", key=key)
     digits = data.translate(_DIGITS)
-    with _uncollected(len(data)):
+    with uncollected(len(data)):
         value = _parse(
             text,
             key,
@@ -128,24 +128,26 @@ def outline(data: bytes) -> Outline:
     """Return what parsing a text comes to, without parsing it."""
     deepest = depth = inside = 0
     memory = 0 if data.isascii() else 3 * len(data)
+    outside = np.zeros(256, np.int64)
     if b"\\" in data:
         # Pairs of backslashes first: what is left before a quote then decides whether the quote is escaped.
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     for at in range(0, len(data), _BLOCK):
         block = np.frombuffer(data, np.uint8, min(_BLOCK, len(data) - at), at)
-        quoted = (np.cumsum(block == ord('"'), dtype=np.int64) + inside) & 1
+        quoted = (np.cumsum(block == ord('"'), dtype=np.uint8) + np.uint8(inside)) & 1
         inside = int(quoted[-1])
-        outside = block[quoted == 0]
-        memory += int(_TAKES[outside].sum())
-        depths = np.cumsum(_STEPS[outside], dtype=np.int64) + depth
+        bare = block[quoted == 0]
+        outside += np.bincount(bare, minlength=256)
+        steps = _STEPS[bare]
+        depths = np.cumsum(steps[steps != 0], dtype=np.int64) + depth
         if depths.size:
             deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
-    return Outline(deepest, memory)
+    return Outline(deepest, memory + int(outside @ _TAKES))
 
 
 @contextmanager
-def _uncollected(size: int) -> Iterator[None]:
-    """Have no garbage collected while a long text is parsed: there is none."""
+def uncollected(size: int) -> Iterator[None]:
+    """Have no garbage collected while something is made of a long text, and all of that stays."""
     if size <= _LONG or not gc.isenabled():
         yield
         return

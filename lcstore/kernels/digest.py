@@ -46,6 +46,30 @@ def digest(values: Array, start: int, out: Array) -> int:
 
 
 @kernel
+def digest_pieces(values: Array, at: Array, size: Array, start: Array, out: Array) -> int:
+    """Add the digest of each of several pieces of `values` to its place in `out`.
+
+    Parameters
+    ----------
+    values
+        Integers of any width. Signed ones are extended by their sign.
+    at, size, start
+        ``int64[pieces]``: where each begins in `values`, how many it has, and the position of the first of
+        them inside its tensor.
+    out
+        ``uint64[pieces]``, added to.
+    """
+    for p in range(at.size):
+        total = np.uint64(0)
+        first = np.uint64(start[p])
+        piece = values[at[p] : at[p] + size[p]]
+        for i in range(piece.size):
+            total += weight(first + np.uint64(i)) * np.uint64(np.int64(piece[i]))
+        out[p] += total
+    return 0
+
+
+@kernel
 def digest_runs(
     values: Array, first: int, words: int, extents: Array, whole: Array, start: Array, out: Array
 ) -> int:

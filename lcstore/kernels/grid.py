@@ -54,6 +54,17 @@ def add_levels(levels: Array, scales: Array, block: int, sign: int, track: Array
     return OK
 
 
+@kernel(inline=True)
+def _round(values: Array, inverse: Any, limit: Any, track: Array) -> Any:
+    """Round values to a grid; return 1 where one is outside of it."""
+    bad = np.int32(0)
+    for i in range(values.size):
+        scaled = values[i] * inverse
+        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
+        track[i] = track.dtype.type(np.rint(scaled))
+    return bad
+
+
 @kernel
 def to_grid(values: Array, inverse: float, limit: float, track: Array) -> int:
     """Round `values` to the grid: ``track = rint(values * 2**-g)``.
@@ -63,12 +74,32 @@ def to_grid(values: Array, inverse: float, limit: float, track: Array) -> int:
     int
         `OK`, or `RANGE` where a value is not finite or outside the grid.
     """
-    bad = np.int32(0)
-    for i in range(values.size):
-        scaled = values[i] * inverse
-        bad = np.int32(bad | np.int32(not (abs(scaled) <= limit)))
-        track[i] = track.dtype.type(np.rint(scaled))
-    return RANGE if bad != 0 else OK
+    return RANGE if _round(values, inverse, limit, track) != 0 else OK
+
+
+@kernel
+def to_grids(values: Array, at: Array, size: Array, inverses: Array, limit: float, track: Array) -> int:
+    """Round pieces of `values`, each to a grid of its own, to the same places of `track`.
+
+    Parameters
+    ----------
+    values, inverses, limit
+        As for `to_grid`; a grid for each piece.
+    at, size
+        ``int64[pieces]``: where each begins, and how many it has.
+    track
+        Filled where pieces lie.
+
+    Returns
+    -------
+    int
+        How many pieces were rounded before one that has a value outside its grid.
+    """
+    for p in range(at.size):
+        low, high = at[p], at[p] + size[p]
+        if _round(values[low:high], inverses[p], limit, track[low:high]) != 0:
+            return p
+    return at.size
 
 
 @kernel
@@ -92,33 +123,51 @@ def is_at(values: Array, inverse: float, limit: float, track: Array) -> bool:
 
 
 @kernel
-def from_grid(track: Array, scale: float, out: Array) -> int:
-    """Fill the values that the track stands for, rounded once to the dtype of `out` (float32 or float64)."""
-    for i in range(track.size):
-        out[i] = out.dtype.type(np.float64(track[i]) * scale)
+def from_grids(track: Array, at: Array, size: Array, scales: Array, out: Array) -> int:
+    """Fill the values that pieces of the track stand for, rounded once to the dtype of `out`.
+
+    Parameters
+    ----------
+    track
+        ``int32[n]`` or ``int64[n]``.
+    at, size, scales
+        Where each piece begins (``int64[pieces]``), how many it has, and the unit of its grid (``float64``).
+    out
+        ``float32`` or ``float64``: filled, one piece behind another.
+    """
+    done = 0
+    for p in range(at.size):
+        piece, here, scale = track[at[p] : at[p] + size[p]], out[done : done + size[p]], scales[p]
+        for i in range(piece.size):
+            here[i] = out.dtype.type(np.float64(piece[i]) * scale)
+        done += size[p]
     return OK
 
 
 @kernel
-def from_grid_bfloat16(track: Array, scale: float, out: Array) -> int:
-    """Fill the values as bfloat16 bit patterns (``uint16``), rounded once, to nearest with ties to even."""
+def from_grids_bfloat16(track: Array, at: Array, size: Array, scales: Array, out: Array) -> int:
+    """As `from_grids`, to bfloat16 bit patterns (``uint16``), rounded to nearest with ties to even."""
     buffer = np.empty(1, np.float64)
     bits = buffer.view(np.uint64)
     single = np.empty(1, np.float32)
     pattern = single.view(np.uint32)
     drop = np.uint64(45)
     half = np.uint64((1 << 44) - 1)
-    fine = scale < _NORMAL
-    for i in range(track.size):
-        value = np.float64(track[i]) * scale
-        if fine and abs(value) < _NORMAL:
-            # Below the normal numbers the last place stays where it is: adding rounds to it.
-            value = np.copysign((value + _SUBNORMAL_STEPS) - _SUBNORMAL_STEPS, value)
-        buffer[0] = value
-        odd = (bits[0] >> drop) & np.uint64(1)
-        bits[0] = ((bits[0] + half + odd) >> drop) << drop
-        single[0] = np.float32(buffer[0])
-        out[i] = np.uint16(pattern[0] >> np.uint32(16))
+    done = 0
+    for p in range(at.size):
+        piece, here, scale = track[at[p] : at[p] + size[p]], out[done : done + size[p]], scales[p]
+        fine = scale < _NORMAL
+        for i in range(piece.size):
+            value = np.float64(piece[i]) * scale
+            if fine and abs(value) < _NORMAL:
+                # Below the normal numbers the last place stays where it is: adding rounds to it.
+                value = np.copysign((value + _SUBNORMAL_STEPS) - _SUBNORMAL_STEPS, value)
+            buffer[0] = value
+            odd = (bits[0] >> drop) & np.uint64(1)
+            bits[0] = ((bits[0] + half + odd) >> drop) << drop
+            single[0] = np.float32(buffer[0])
+            here[i] = np.uint16(pattern[0] >> np.uint32(16))
+        done += size[p]
     return OK
 
 

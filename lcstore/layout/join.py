@@ -54,7 +54,7 @@ def join(parts: Sequence[tuple[str, Layout]], error: type[LcstoreError] = Corrup
     notes = Notes({}, {})
     for name, layout in parts:
         joined.append(Part(name, layout, len(tensors)))
-        tensors += [replace(spec, pool=qualified(name, spec.pool)) for spec in layout.tensors]
+        tensors += [spec._replace(pool=qualified(name, spec.pool)) for spec in layout.tensors]
         for pool in layout.pools.values():
             pools[qualified(name, pool.name)] = replace(pool, name=qualified(name, pool.name))
         notes.made.update(layout.notes.made)

@@ -8,7 +8,7 @@ that both have a tensor have it at the same place, and their pools can be added 
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -19,9 +19,8 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import InvalidInputError
-from lcstore.layout.layoutjson import read_layout, write_layout
-from lcstore.layout.poolmap import PoolMap
-from lcstore.layout.qualified import stem_of
+from lcstore.layout.layoutjson import check_places, read_layout, write_layout
+from lcstore.layout.poolmap import Places, PoolMap
 from lcstore.layout.shards import Shard
 from lcstore.layout.specs import (
     POOL_ROLES,
@@ -111,11 +110,11 @@ class Layout:
         if not self.parts:
             return self.tensors
         first = (self.tensors[places[0]] for places in self.shards)
-        return tuple(replace(spec, shape=spec.whole_shape, shard=None) for spec in first)
+        return tuple(spec._replace(shape=spec.whole_shape, shard=None) for spec in first)
 
     def stored(self, wholes: Iterable[int]) -> list[int]:
         """Return which of `tensors` some of `wholes` are made of."""
-        return [place for whole in wholes for place in self.shards[whole]]
+        return [*wholes] if not self.parts else [place for whole in wholes for place in self.shards[whole]]
 
     def put_together(self, values: Mapping[int, Array], wholes: Iterable[int]) -> dict[int, Array]:
         """Return flat values of some of `wholes`, given those of what they are made of."""
@@ -164,52 +163,56 @@ class Layout:
         return found
 
     @cached_property
+    def places(self) -> Places:
+        """Where the tensors lie."""
+        return Places.of(self.tensors, self.pools)
+
+    @cached_property
     def maps(self) -> dict[str, PoolMap]:
         """The tensors of each pool in the order in which they lie, by the pool's name."""
-        members: dict[str, list[int]] = {name: [] for name in self.pools}
-        for place, spec in enumerate(self.tensors):
-            members[spec.pool].append(place)
-        return {name: PoolMap(pool, self.tensors, members[name]) for name, pool in self.pools.items()}
+        return self.places.maps(self.pools)
 
     @cached_property
     def weights(self) -> Array:
         """Which tensors are weights: ``bool``, per tensor."""
-        return np.array([spec.role == "weights" for spec in self.tensors], bool)
+        return self._each(lambda pool: pool.role == "weights", np.bool_)
 
     @cached_property
     def plain(self) -> Array:
         """Which tensors are plain, with no exact value besides their track: ``bool``, per tensor."""
-        return np.array([spec.role == "plain" for spec in self.tensors], bool)
+        return self._each(lambda pool: pool.role == "plain", np.bool_)
 
     @cached_property
     def movable(self) -> Array:
         """Which tensors an edge may add to: ``bool``, per tensor."""
-        return np.array([spec.is_movable for spec in self.tensors], bool)
+        return self._each(lambda pool: pool.is_movable, np.bool_)
 
     @cached_property
     def spare_bits(self) -> Array:
         """By how many bits patterns of a plain tensor are shorter than a digest: ``uint64``; 0 of others."""
-        sizes = [spec.itemsize if spec.role == "plain" else 8 for spec in self.tensors]
-        return 8 * np.array([8 - min(8, size) for size in sizes], np.uint64)
+        return self._each(lambda pool: max(0, 64 - 8 * pool.itemsize) * (pool.role == "plain"), np.uint64)
 
     def within(self, pools: Container[str]) -> Array:
         """Return which tensors lie in pools of these names, of whatever part: ``bool``, per tensor."""
-        return np.array([stem_of(spec.pool) in pools for spec in self.tensors], bool)
+        return self._each(lambda pool: pool.stem in pools, np.bool_)
+
+    def _each(self, say: Callable[[PoolSpec], Any], dtype: Any) -> Array:
+        """Return what is said of the pool of each tensor."""
+        return np.array([say(pool) for pool in self.pools.values()], dtype)[self.places.pool]
 
     def touched(self, pool: str, chunk: int) -> Array:
         """Return which tensors a chunk holds a piece of: ``bool``, per tensor; none of an unknown pool."""
-        out = np.zeros(len(self.tensors), bool)
-        if pool in self.maps:
-            out[[piece.tensor for piece in self.maps[pool].pieces(chunk)]] = True
-        return out
+        there: Array | list[int] = self.maps[pool].pieces(chunk).tensor if pool in self.maps else []
+        return np.isin(np.arange(len(self.tensors)), there)
 
     def places_in(self, base: Layout) -> Array:
         """Return where another layout has each tensor at the same place: ``int64``, -1 where it has not."""
+        if base is self:
+            return np.arange(len(self.tensors))
         known = self._known_places.get(id(base))
         if known is not None and known[0]() is base:
             return known[1]
-        found = (base._by_place.get(spec.place, -1) for spec in self.tensors)
-        places = np.fromiter(found, np.int64, len(self.tensors))
+        places = np.array([base._by_place.get(spec.place, -1) for spec in self.tensors], np.int64)
         for gone in [key for key, (held, _) in list(self._known_places.items()) if held() is None]:
             self._known_places.pop(gone, None)
         self._known_places[id(base)] = ref(base), places
@@ -220,10 +223,9 @@ class Layout:
 
         None of a pool that is smaller than in the base: that was laid out afresh, and is set.
         """
-        sizes = {name: pool.size for name, pool in self.pools.items()}
-        afresh = {name for name, pool in base.pools.items() if sizes.get(name, 0) < pool.size}
-        moved = np.fromiter((spec.pool in afresh for spec in self.tensors), bool, len(self.tensors))
-        return np.where(moved, -1, self.places_in(base))
+        before = {name: pool.size for name, pool in base.pools.items()}
+        afresh = self._each(lambda pool: pool.size < before.get(pool.name, 0), np.bool_)
+        return np.where(afresh, -1, self.places_in(base))
 
     @cached_property
     def _by_place(self) -> dict[Any, int]:
@@ -255,7 +257,9 @@ class Layout:
             It is of another format, or a number is past its limit.
         """
         structure, tensors, pools, notes = read_layout(value)
-        return cls(structure, tensors, pools, notes=notes)
+        found = cls(structure, tensors, pools, notes=notes)
+        check_places(tensors, found.places, found.maps.values())
+        return found
 
 
 def make_layout(
@@ -370,7 +374,7 @@ class _Growth:
         path, shape, dtype, role, framework, shard = entry
         before = self._before(path)
         if before is not None and _fits(before, entry):
-            return before if before.framework == framework else replace(before, framework=framework)
+            return before if before.framework == framework else before._replace(framework=framework)
         prefix = "plain_optim" if role == "plain" and is_optimizer(path) else _POOL_PREFIX[role]
         pool = f"{prefix}-{dtype}"
         offset = self.sizes.get(pool, 0)

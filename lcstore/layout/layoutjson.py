@@ -17,11 +17,15 @@ disagree: names follow from the structure, role and dtype from the name of the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any, Final, NoReturn
+
+import numpy as np
 
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import CorruptionError, UnsupportedFormatError
+from lcstore.layout.poolmap import Places, PoolMap
 from lcstore.layout.shards import Shard
 from lcstore.layout.specs import (
     CHUNK_MULTIPLE,
@@ -44,6 +48,8 @@ FORMAT: Final = 0
 _FIELDS: Final = frozenset({"format", "kind", "structure", "pools", "tensors"})
 #: A layout has at most one pool for each first word and dtype.
 _MAX_POOLS: Final = len(POOL_ROLES) * len(DTYPE_NAMES)
+#: The frameworks of tensors of any shape and dtype.
+_WITHOUT_RULES: Final = {*FRAMEWORKS} - {*WIDTHS, "numpy-scalar"}
 
 
 def write_layout(
@@ -92,8 +98,7 @@ def read_layout(value: Any) -> tuple[Structure, tuple[TensorSpec, ...], dict[str
     pools = {pool.name: pool for pool in map(_read_pool, pool_rows)}
     if len(pools) != len(pool_rows):
         _corrupt("two pools have one name")
-    tensors = tuple([_read_tensor(row, path, pools) for row, path in zip(rows, paths, strict=True)])
-    _check_places(tensors, pools)
+    tensors = _read_tensors(rows, paths, pools)
     notes = _read_notes(value["notes"], paths) if "notes" in value else NO_NOTES
     return value["structure"], tensors, pools, notes
 
@@ -150,6 +155,39 @@ def _read_pool(row: Any) -> PoolSpec:
     return PoolSpec(name, dtype, size, chunk)
 
 
+def _read_tensors(rows: list[Any], paths: list[Name], pools: dict[str, PoolSpec]) -> tuple[TensorSpec, ...]:
+    """Return the tensors of all rows: together where each is right at a glance, or else one by one."""
+    at_once = _read_at_once(rows, paths, pools)
+    if at_once is not None:
+        return at_once
+    return tuple([_read_tensor(row, path, pools) for row, path in zip(rows, paths, strict=True)])
+
+
+def _read_at_once(
+    rows: list[Any], paths: list[Name], pools: dict[str, PoolSpec]
+) -> tuple[TensorSpec, ...] | None:
+    """Return what `_read_tensor` makes of each row; None where any of them takes a closer look."""
+    if {*map(type, rows)} != {list} or {*map(len, rows)} != {4}:
+        return None
+    names, offsets, lists, frameworks = zip(*rows, strict=True)
+    kinds = [{*map(type, column)} for column in (names, offsets, lists, frameworks)]
+    if kinds != [{str}, {int}, {list}, {str}]:
+        return None
+    if {*map(type, chain.from_iterable(lists))} - {int} or not pools.keys() >= {*names}:
+        return None
+    if not {*frameworks} <= _WITHOUT_RULES or min(offsets) < 0 or max(offsets) > MAX_POOL_ELEMENTS:
+        return None
+    shapes = [*map(tuple, lists)]
+    for shape in {*shapes}:
+        if min(shape, default=0) < 0:
+            return None
+        check_shape(shape)
+    words = {name: (pool.name, pool.dtype, pool.role) for name, pool in pools.items()}
+    own_names, dtypes, roles = zip(*map(words.__getitem__, names), strict=True)
+    columns = (paths, shapes, dtypes, roles, frameworks, own_names, offsets)
+    return tuple(map(TensorSpec._make, zip(*columns, repeat(None, len(rows)), strict=True)))
+
+
 def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec:
     if type(row) is not list or len(row) not in (4, 6):
         _corrupt(f"the tensor at {where(path)} has no place")
@@ -159,6 +197,8 @@ def _read_tensor(row: Any, path: Name, pools: dict[str, PoolSpec]) -> TensorSpec
         _corrupt(f"pool, shape or framework of the tensor at {where(path)} is not known")
     if type(offset) is not int or not all(type(size) is int and size >= 0 for size in shape):
         _corrupt(f"offset or shape of the tensor at {where(path)} is no list of integers")
+    if not 0 <= offset <= MAX_POOL_ELEMENTS:
+        _corrupt(f"the tensor at {where(path)} does not fit its pool")
     check_shape(shape)
     if framework == "numpy-scalar" and shape:
         _corrupt(f"the scalar at {where(path)} has dimensions")
@@ -179,16 +219,27 @@ def _read_shard(row: list[Any], shape: list[int], path: Name) -> Shard:
     return shard
 
 
-def _check_places(tensors: tuple[TensorSpec, ...], pools: dict[str, PoolSpec]) -> None:
-    """Check that tensors lie within their pools, start where one may start, and share no element."""
-    ends = dict.fromkeys(pools, 0)
-    aligns = {name: pool.align for name, pool in pools.items()}
-    for spec in sorted(tensors, key=lambda spec: spec.offset):
-        size = spec.size
-        if spec.offset % aligns[spec.pool] or spec.offset + size > pools[spec.pool].size:
-            _corrupt(f"the tensor at {where(spec.name)} does not fit its pool")
-        if not size:
-            continue
-        if spec.offset < ends[spec.pool]:
-            _corrupt(f"the tensor at {where(spec.name)} overlaps another")
-        ends[spec.pool] = spec.offset + size
+def check_places(tensors: Sequence[TensorSpec], places: Places, maps: Collection[PoolMap]) -> None:
+    """Check that tensors lie within their pools, start where one may start, and share no element.
+
+    Parameters
+    ----------
+    tensors, places, maps
+        Those of the layout, and what lies in each of its pools.
+
+    Raises
+    ------
+    CorruptionError
+        One does not.
+    """
+    pools = [lies.pool for lies in maps]
+    aligns = np.array([pool.align for pool in pools], np.int64)[places.pool]
+    sizes = np.array([pool.size for pool in pools], np.int64)[places.pool]
+    outside = (places.offset % aligns != 0) | (places.offset + places.size > sizes)
+    if outside.any():
+        _corrupt(f"the tensor at {where(tensors[int(np.argmax(outside))].name)} does not fit its pool")
+    for lies in (found.lies for found in maps):
+        overlaps = lies.at[1:] < (lies.at + lies.size)[:-1]
+        if overlaps.any():
+            tensor = lies.tensor[1 + int(np.argmax(overlaps))]
+            _corrupt(f"the tensor at {where(tensors[tensor].name)} overlaps another")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, Self
 
+import numpy as np
+
+from lcstore.arrays import Array
 from lcstore.layout.specs import PoolSpec, TensorSpec
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """Elements ``first`` to ``first + size`` of tensor `tensor`, at ``at`` of the chunk."""
 
     tensor: int
@@ -19,18 +22,108 @@ class Piece:
     size: int
 
 
-def within(pieces: Sequence[Piece], low: int, high: int) -> Iterator[Piece]:
-    """Yield what of some pieces, rising, lies between two elements of their chunk."""
-    for i in range(bisect_right(pieces, low, key=_behind), len(pieces)):
-        piece = pieces[i]
-        if piece.at >= high:
-            return
-        begin, end = max(piece.at, low), min(piece.at + piece.size, high)
-        yield Piece(piece.tensor, piece.first + begin - piece.at, begin, end - begin)
+def pieces_of(tensor: int, spec: TensorSpec, chunk: int) -> Iterator[tuple[int, Piece]]:
+    """Yield the pieces of one tensor, each with the number of its chunk; chunks have so many elements."""
+    first, size = 0, spec.size
+    while first < size:
+        number, at = divmod(spec.offset + first, chunk)
+        piece = Piece(tensor, first, at, min(size - first, chunk - at))
+        yield number, piece
+        first += piece.size
 
 
-def _behind(piece: Piece) -> int:
-    return piece.at + piece.size
+@dataclass(frozen=True, slots=True, eq=False)
+class PieceColumns:
+    """Pieces of one chunk (or pool) in the order in which they lie: an ``int64`` column for each field.
+
+    None of them is empty. States may have very many tensors, so all that can be is done with whole columns.
+    """
+
+    tensor: Array
+    first: Array
+    at: Array
+    size: Array
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece]) -> Self:
+        """Return pieces of one chunk, given in any order."""
+        rows = np.array(sorted(pieces, key=lambda piece: piece.at), np.int64).reshape(-1, 4)
+        return cls(*np.ascontiguousarray(rows.T))
+
+    def __len__(self) -> int:
+        return self.tensor.size
+
+    def __iter__(self) -> Iterator[Piece]:
+        return map(Piece, *(column.tolist() for column in (self.tensor, self.first, self.at, self.size)))
+
+    def where(self, which: Array | slice) -> Self:
+        """Return those that an index or a mask chooses, in their order."""
+        return type(self)(self.tensor[which], self.first[which], self.at[which], self.size[which])
+
+    def within(self, low: int, high: int) -> Self:
+        """Return what lies between two elements, cut to that."""
+        begin, end = np.searchsorted(self.at, (low, high)).tolist()
+        if low < high and begin and self.at[begin - 1] + self.size[begin - 1] > low:
+            begin -= 1
+        some = self.where(slice(begin, max(begin, end)))
+        at = np.maximum(some.at, low)
+        size = np.minimum(some.at + some.size, high) - at
+        return type(self)(some.tensor, some.first + (at - some.at), at, size)
+
+    def moved(self, by: int) -> Self:
+        """Return them at other places."""
+        return type(self)(self.tensor, self.first, self.at + by, self.size)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where the first begins, and where the last ends; there has to be one."""
+        return int(self.at[0]), int(self.at[-1] + self.size[-1])
+
+    def runs(self) -> list[tuple[int, int]]:
+        """Return where pieces lie, first and behind the last element: those that touch are one run."""
+        ends = self.at + self.size
+        apart = np.flatnonzero(self.at[1:] > ends[:-1])
+        first = np.concatenate((self.at[:1], self.at[1:][apart]))
+        last = np.concatenate((ends[:-1][apart], ends[-1:]))
+        return [*zip(first.tolist(), last.tolist(), strict=True)]
+
+
+class Places(NamedTuple):
+    """Where the tensors of a layout lie: ``int64``, per tensor.
+
+    Attributes
+    ----------
+    pool
+        Which pool of the layout, by its place among them.
+    offset, size
+        In elements.
+    """
+
+    pool: Array
+    offset: Array
+    size: Array
+
+    @classmethod
+    def of(cls, tensors: Sequence[TensorSpec], pools: Mapping[str, PoolSpec]) -> Self:
+        """Return the places of the tensors of a layout."""
+        numbers = {name: number for number, name in enumerate(pools)}
+        columns = (
+            [numbers[spec.pool] for spec in tensors],
+            [spec.offset for spec in tensors],
+            [spec.size for spec in tensors],
+        )
+        return cls(*(np.array(column, np.int64) for column in columns))
+
+    def maps(self, pools: Mapping[str, PoolSpec]) -> dict[str, PoolMap]:
+        """Return what lies in each of the pools, by its name."""
+        order = np.lexsort((self.offset, self.pool))
+        order = order[self.size[order] > 0]
+        every = PieceColumns(order, np.zeros_like(order), self.offset[order], self.size[order])
+        bounds = np.searchsorted(self.pool[order], np.arange(len(pools) + 1)).tolist()
+        return {
+            pool.name: PoolMap(pool, every.where(slice(*bounds[number : number + 2])))
+            for number, pool in enumerate(pools.values())
+        }
 
 
 class PoolMap:
@@ -40,44 +133,58 @@ class PoolMap:
     ----------
     pool
         The pool.
-    specs, inside
-        All tensors of the layout, and the numbers of those that lie in the pool.
+    lies
+        Its tensors, as pieces of the pool.
     """
 
-    def __init__(self, pool: PoolSpec, specs: Sequence[TensorSpec], inside: Iterable[int]) -> None:
+    def __init__(self, pool: PoolSpec, lies: PieceColumns) -> None:
         self.pool = pool
-        self.tensors = sorted((t for t in inside if specs[t].size), key=lambda t: specs[t].offset)
-        self.offsets = [specs[t].offset for t in self.tensors]
-        self.sizes = [specs[t].size for t in self.tensors]
-        self._places = {tensor: place for place, tensor in enumerate(self.tensors)}
+        self.lies = lies
+
+    @property
+    def tensors(self) -> list[int]:
+        """The numbers of the tensors."""
+        found: list[int] = self.lies.tensor.tolist()
+        return found
+
+    def some(self, tensors: Iterable[int]) -> PieceColumns:
+        """Return those of some tensors that lie in the pool, as pieces of it."""
+        wanted = np.array(tensors if isinstance(tensors, np.ndarray) else [*tensors], np.int64)
+        order, known = self._by_number
+        low, high = (np.searchsorted(known, wanted, side) for side in ("left", "right"))
+        rows = np.unique(order[low[low < high]])
+        return self.lies if rows.size == known.size else self.lies.where(rows)
+
+    @cached_property
+    def _by_number(self) -> tuple[Array, Array]:
+        """The rows of the tensors in the order of their numbers, and these."""
+        order = np.argsort(self.lies.tensor, kind="stable")
+        return order, self.lies.tensor[order]
 
     def chunks_of(self, tensors: Iterable[int], window: tuple[int, int] | None = None) -> list[int]:
         """Return the numbers of the chunks that hold any of `tensors`: of a window, any of its elements."""
-        found: set[int] = set()
-        for place in self._inside(tensors):
-            low, high = window or (0, self.sizes[place])
-            if low < high:
-                offset = self.offsets[place]
-                first, last = (offset + low) // self.pool.chunk, (offset + high - 1) // self.pool.chunk
-                found.update(range(first, last + 1))
-        return sorted(found)
+        return self.chunks_with(self.some(tensors), window)
 
-    def _inside(self, tensors: Iterable[int]) -> Iterator[int]:
-        """Yield the places of those of some tensors that lie in the pool."""
-        return (self._places[tensor] for tensor in tensors if tensor in self._places)
+    def chunks_with(self, some: PieceColumns, window: tuple[int, int] | None = None) -> list[int]:
+        """Return the numbers of the chunks that hold any of some tensors, as pieces of the pool."""
+        low, high = (0, some.size) if window is None else window
+        firsts = ((some.at + low) // self.pool.chunk).tolist()
+        lasts = ((some.at + high - 1) // self.pool.chunk).tolist()
+        found: set[int] = set()
+        for first, last in {*zip(firsts, lasts, strict=True)} if window is None or low < high else ():
+            found.update(range(first, last + 1))
+        return sorted(found)
 
     def bounds(self, chunk: int) -> tuple[int, int]:
         """Return where a chunk begins and ends in the pool: the last one ends where the pool does."""
         low = chunk * self.pool.chunk
         return low, min(low + self.pool.chunk, self.pool.size)
 
-    def pieces(self, chunk: int, of: Collection[int] | None = None) -> Iterator[Piece]:
-        """Yield the pieces in a chunk, in order: those of some tensors, or all."""
+    def pieces(self, chunk: int, of: Iterable[int] | None = None) -> PieceColumns:
+        """Return the pieces in a chunk: those of some tensors, or all."""
+        return self.cut(chunk, self.lies if of is None else self.some(of))
+
+    def cut(self, chunk: int, some: PieceColumns) -> PieceColumns:
+        """Return as pieces of a chunk what it holds of pieces of the pool."""
         low, high = self.bounds(chunk)
-        first = max(bisect_right(self.offsets, low) - 1, 0)
-        last = bisect_left(self.offsets, high)
-        few = of is not None and len(of) < last - first
-        for i in sorted(self._inside(of or ())) if few else range(first, last):
-            begin, end = max(self.offsets[i], low), min(self.offsets[i] + self.sizes[i], high)
-            if begin < end and (of is None or few or self.tensors[i] in of):
-                yield Piece(self.tensors[i], begin - self.offsets[i], begin - low, end - begin)
+        return some.within(low, high).moved(-low)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from lcstore.codec.dtypes import dtype_from_name, pattern_dtype, storage_dtype
 from lcstore.layout.qualified import stem_of
@@ -40,8 +40,7 @@ POOL_ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """A tensor, or a shard of one, and its place: ``offset`` to ``offset + size`` of its pool, in C order.
 
     `shape` is that of what is stored: of a shard its own.
@@ -75,12 +74,6 @@ class TensorSpec:
     def place(self) -> tuple[Name, str, int, tuple[int, ...], Shard | None]:
         """What two tensors have in common whose pools can be added where they lie."""
         return self.name, self.pool, self.offset, self.shape, self.shard
-
-    @property
-    def is_movable(self) -> bool:
-        """Whether an edge may add to it: to weights, and to plain tensors of most dtypes."""
-        plain = self.role == "plain" and pattern_dtype(dtype_from_name(self.dtype)) is not None
-        return plain or self.role == "weights"
 
     @property
     def itemsize(self) -> int:
@@ -122,6 +115,17 @@ class PoolSpec:
     def role(self) -> Role:
         """The role of every tensor in the pool."""
         return role_of(self.name)
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether an edge may add to its tensors: to weights, and to plain ones of most dtypes."""
+        plain = self.role == "plain" and pattern_dtype(dtype_from_name(self.dtype)) is not None
+        return plain or self.role == "weights"
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return dtype_from_name(self.dtype).itemsize
 
     @property
     def align(self) -> int:

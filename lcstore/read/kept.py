@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+
+import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.decode import Room
 from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges.blocks import blocks, reader
-from lcstore.edges.path import span_of
 from lcstore.errors import LcstoreError
-from lcstore.layout.poolmap import Piece, PoolMap, within
+from lcstore.layout.poolmap import Piece, PieceColumns, PoolMap
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.feeder import Ask, Fed, Feeder
 from lcstore.read.fetch import ChunkFetch
@@ -24,18 +25,19 @@ def exact_values(
     reader: Reader, node: Node, wanted: Sequence[int], window: tuple[int, int] | None = None
 ) -> dict[int, Array]:
     """Return the exact flat values of what is stored; of one tensor, those of a window where one is given."""
-    fetch = exact_fetch(reader, node)
-    specs = node.layout.tensors
+    fetch, specs = exact_fetch(reader, node), node.layout.tensors
     ends = {t: window or (0, specs[t].size) for t in wanted}
-    sizes = {t: (high - low) * dtype_from_name(specs[t].dtype).itemsize for t, (low, high) in ends.items()}
-    check_unstored(sum(sizes.values()), fetch.stored)
+    sizes = ((high - low) * specs[t].itemsize for t, (low, high) in ends.items())
+    check_unstored(sum(sizes), fetch.stored)
     out = {t: zeros(high - low, dtype_from_name(specs[t].dtype)) for t, (low, high) in ends.items()}
-    chunks = exact_chunks(node, wanted, window)
-    begins = {t: low for t, (low, _) in ends.items()}
+    chunks = [*exact_chunks(node, wanted, window)]
     feeder = Feeder(reader.requests)
     fed = feeder.fed(fetch)
-    with feeder.feeding(Ask(fed, tensors.pool.name, "exact", chunk) for tensors, chunk in chunks):
-        jobs = [partial(_fill, tensors, chunk, fed, out, begins) for tensors, chunk in chunks]
+    with feeder.feeding(Ask(fed, tensors.pool.name, "exact", chunk) for tensors, chunk, _ in chunks):
+        jobs = [
+            partial(_fill, tensors, chunk, fed, pieces, out, 0 if window is None else window[0])
+            for tensors, chunk, pieces in chunks
+        ]
         run_all(reader.executor, jobs)
     return out
 
@@ -48,60 +50,51 @@ def exact_fetch(reader: Reader, node: Node) -> ChunkFetch:
 
 def exact_chunks(
     node: Node, wanted: Sequence[int], window: tuple[int, int] | None = None
-) -> list[tuple[PoolMap, int]]:
-    """Return the chunks, each with its pool, that hold the exact values of tensors, or of a window of one."""
-    found = []
-    for name, tensors in node.layout.maps.items():
-        mine = {t for t in wanted if node.layout.tensors[t].pool == name}
-        found += [(tensors, chunk) for chunk in tensors.chunks_of(mine, window)]
-    return found
+) -> Iterator[tuple[PoolMap, int, PieceColumns]]:
+    """Yield the chunks that hold exact values of tensors, or of a window of one: pool, number and pieces."""
+    tensors, pools = np.array(wanted, np.int64), [*node.layout.maps.values()]
+    within = node.layout.places.pool[tensors]
+    for number in np.unique(within).tolist():
+        some = pools[number].some(tensors[within == number])
+        if window is not None:
+            some = some.within(*(int(some.at[0]) + at for at in window)) if len(some) else some
+        for chunk in pools[number].chunks_with(some):
+            yield pools[number], chunk, pools[number].cut(chunk, some)
 
 
 def exact_chunk(tensors: PoolMap, chunk: int, fetch: Fed) -> Array | None:
     """Return the exact values of a chunk of a pool; None where they are all zero."""
     low, high = tensors.bounds(chunk)
     out = zeros(high - low, dtype_from_name(tensors.pool.dtype))
-    whole = Piece(0, 0, 0, out.size)
-    stored = _read(tensors, chunk, fetch, [whole], lambda piece: out[piece.at : piece.at + piece.size])
+    stored = _fill(tensors, chunk, fetch, PieceColumns.of([Piece(0, 0, 0, out.size)]), {0: out}, 0)
     return out if stored else None
 
 
-def _fill(tensors: PoolMap, chunk: int, fetch: Fed, out: dict[int, Array], begins: dict[int, int]) -> None:
-    def place(piece: Piece) -> Array:
-        first = piece.first - begins[piece.tensor]
-        return out[piece.tensor][first : first + piece.size]
-
-    pieces = []
-    for piece in tensors.pieces(chunk, out.keys()):
-        begin = begins[piece.tensor]
-        low = max(piece.first, begin)
-        high = min(piece.first + piece.size, begin + out[piece.tensor].size)
-        if low < high:
-            pieces.append(Piece(piece.tensor, low, piece.at + low - piece.first, high - low))
-    _read(tensors, chunk, fetch, pieces, place)
-
-
-def _read(
-    tensors: PoolMap, chunk: int, fetch: Fed, pieces: Sequence[Piece], place: Callable[[Piece], Array]
+def _fill(
+    tensors: PoolMap, chunk: int, fetch: Fed, pieces: PieceColumns, out: Mapping[int, Array], begin: int
 ) -> bool:
-    """Decode the pieces of a chunk to their places; return whether any of it is stored, and not zero."""
+    """Decode the pieces of a chunk to their tensors, of which `out` has the elements from `begin` on.
+
+    Return whether any of the chunk is stored, and not zero.
+    """
     pool = tensors.pool
     data = fetch(pool.name, "exact", chunk)
-    if data is None or not pieces:
-        return data is not None
+    if data is None:
+        return False
     (low, high), room, dtype = tensors.bounds(chunk), Room(), dtype_from_name(pool.dtype)
     try:
         read = reader(data, high - low, dtype, room)
-        for begin, end in blocks(*span_of(pieces), high - low):
-            here = [*within(pieces, begin, end)]
-            if here and here[0].size == end - begin:
-                read(begin, place(here[0]))
+        for first, behind in blocks(*pieces.span, high - low):
+            here = pieces.within(first, behind)
+            if len(here) == 1 and here.size[0] == behind - first:
+                ((tensor, place, _, size),) = here
+                read(first, out[tensor][place - begin : place - begin + size])
                 continue
-            values = room.values(end - begin, dtype)
-            if here:
-                read(begin, values)
-            for piece in here:
-                place(piece)[:] = values[piece.at - begin : piece.at - begin + piece.size]
+            values = room.values(behind - first, dtype)
+            if len(here):
+                read(first, values)
+            for tensor, place, at, size in here:
+                out[tensor][place - begin : place - begin + size] = values[at - first : at - first + size]
     except LcstoreError as error:
         error.key = error.key or fetch.inner.locate(pool.name, "exact", chunk)
         raise

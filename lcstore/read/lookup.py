@@ -61,7 +61,10 @@ class Wanted:
 
     def part(self, node: Node) -> Selection:
         """Return the part of a state that is wanted."""
-        return select(node.layout.structure, self._matches)
+        structure, names = node.layout.structure, node.layout.names
+        if self._whole and not self.missing and not names.ties:
+            return Selection(structure, [*range(len(names.tensors))], [*range(len(names.leaves))])
+        return select(structure, self._matches)
 
     def _matches(self, name: Name) -> bool:
         if self._whole and not self.missing:

@@ -92,13 +92,8 @@ def _chunk_of(node: Node, tensor: int) -> Where | None:
 def _around(node: Node, tensor: int, where: Where) -> list[int]:
     """Return the tensors that are read from where one is, itself among them."""
     pool, chunk = where
-    kept = node.keeps_exact(tensor)
-    return [
-        piece.tensor
-        for piece in node.layout.maps[pool].pieces(chunk)
-        if piece.tensor == tensor
-        or (
-            (piece.first == 0 and piece.size == node.layout.tensors[piece.tensor].size)
-            and node.keeps_exact(piece.tensor) == kept
-        )
-    ]
+    there = node.layout.maps[pool].pieces(chunk)
+    whole = there.size == node.layout.places.size[there.tensor]
+    alike = node.exactly[there.tensor] == node.exactly[tensor]
+    found: list[int] = there.tensor[(there.tensor == tensor) | (whole & alike)].tolist()
+    return found

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import numpy as np
+
+from lcstore.arrays import Array
 from lcstore.edges.columns import EXACT, Columns
 from lcstore.errors import LcstoreError, LimitError, NotFoundError
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
 from lcstore.layout.layout import Layout
-from lcstore.layout.qualified import stem_of
 from lcstore.state.names import Name, format_name, leading
-from lcstore.state.tree import structure_names
 
 #: How many of the names at the top of a state a message gives.
 _TOP_SHOWN: Final = 8
@@ -63,7 +64,18 @@ class Node:
 
     def has_let_go(self, tensor: int) -> bool:
         """Return whether a tensor of the layout was let go."""
-        return stem_of(self.layout.tensors[tensor].pool) in self.stripped
+        return bool(self.gone[tensor])
+
+    @cached_property
+    def gone(self) -> Array:
+        """Which tensors of the layout were let go: ``bool``, per tensor."""
+        return self.layout.within(self.stripped)
+
+    @cached_property
+    def exactly(self) -> Array:
+        """Which tensors of the layout are lossy, and their exact value is given: ``bool``, per tensor."""
+        kept = self.columns.op == EXACT if self.record.exact is None else True
+        return ~self.layout.plain & kept & self.exact
 
     @property
     def everything(self) -> range:
@@ -78,29 +90,26 @@ class Node:
     @cached_property
     def leaf_places(self) -> dict[Name, int]:
         """The place of each plain value among those of the state, by name."""
-        return {name: place for place, name in enumerate(structure_names(self.layout.structure)[1])}
+        return {name: place for place, name in enumerate(self.layout.names.leaves)}
 
     @property
     def has_exact(self) -> bool:
         """Whether the exact value of any of its lossy tensors is given."""
-        return any(map(self.keeps_exact, self.everything))
+        return bool(self.exactly.any())
 
     def keeps_exact(self, tensor: int) -> bool:
         """Return whether the exact value of a lossy tensor is given."""
-        lossy = self.layout.tensors[tensor].role != "plain" and self.exact
-        return lossy and (bool(self.columns.op[tensor] == EXACT) or self.record.exact is not None)
+        return bool(self.exactly[tensor])
 
     def divide(self, wanted: Iterable[int]) -> tuple[list[int], list[int]]:
         """Divide tensors into those whose exact value is given, and the rest."""
-        exact: list[int] = []
-        tracked: list[int] = []
-        for tensor in wanted:
-            (exact if self.keeps_exact(tensor) else tracked).append(tensor)
-        return exact, tracked
+        asked = np.array([*wanted], np.int64)
+        exact = self.exactly[asked]
+        return asked[exact].tolist(), asked[~exact].tolist()
 
     def check_kept(self, wanted: Iterable[int]) -> None:
         """Refuse tensors that were let go: part of a state is never given for the whole."""
-        gone = [t for t in wanted if self.has_let_go(t)] if self.stripped else ()
+        gone = [t for t in wanted if self.gone[t]] if self.stripped else ()
         if gone:
             first = format_name(self.layout.tensors[gone[0]].name)
             raise NotFoundError(
@@ -110,8 +119,8 @@ class Node:
 
     def spared(self, gone: Collection[str]) -> str:
         """Return what of the state does not need some pools, as ``names='model'``; "" where all does."""
-        tensors = self.layout.tensors
-        hurt = {leading(spec.name)[1] for spec in tensors if spec.name and stem_of(spec.pool) in gone}
+        lost, tensors = self.layout.within(gone), self.layout.tensors
+        hurt = {leading(tensors[t].name)[1] for t in np.flatnonzero(lost).tolist() if tensors[t].name}
         tops = dict.fromkeys(leading(name)[1] for name in self.layout.named if name)
         left = [top for top in tops if top not in hurt]
         return f"names={left[0] if len(left) == 1 else left[:_TOP_SHOWN]!r}" if left and hurt else ""

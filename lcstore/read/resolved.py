@@ -174,17 +174,19 @@ class Resolved:
             self.node.check_kept((*exact, *tracked))
             out = exact_values(self.reader, self.node, exact)
             if tracked:
-                out |= self._composed(tracked)
+                out |= self._filled(tracked, tracked)[1]
         return out
 
-    def _composed(self, tracked: Sequence[int]) -> dict[int, Array]:
-        """Return the flat values of which nodes keep no exact ones, by place among `Layout.tensors`."""
+    def _filled(
+        self, wanted: Sequence[int], given: Sequence[int], *, keep: bool = False
+    ) -> tuple[Composer, dict[int, Array]]:
+        """Compose and prove the track of tensors; return what may keep it, and the values of those given."""
         feeder, specs = Feeder(self.reader.requests), self.node.layout.tensors
-        composer = self.composer(tracked, of=feeder.edge)
-        out = {t: zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in tracked}
-        self._run(feeder, composer, composer.filling(out))
+        composer = self.composer(wanted, of=feeder.edge)
+        out = {t: zeros(specs[t].size, dtype_from_name(specs[t].dtype)) for t in given}
+        self._run(feeder, composer, composer.filling(out, keep=keep))
         composer.check_filled()
-        return out
+        return composer, out
 
     def region(self, whole: int, box: Box, window: Callable[[int, int, int], Array] | None = None) -> Array:
         """Return the elements of one tensor in a box, decoding little else: of each shard some rows.
@@ -214,13 +216,11 @@ class Resolved:
 
     def rebuild(self) -> Rebuilt:
         """Return the track of the node, proved, and its values."""
-        node, executor = self.node, self.reader.executor
+        node = self.node
         exact, tracked = node.divide(node.everything)
         with node.named():
             node.check_kept(node.everything)
-            composer = self.compose(node.everything)
-            values = dict(zip(tracked, executor.map(composer.values, tracked), strict=True))
-            list(executor.map(composer.prove, exact))
+            composer, values = self._filled(node.everything, tracked, keep=True)
             values |= exact_values(self.reader, node, exact)
         return Rebuilt(node, self._pools(composer), {t: values[t] for t in node.everything}, self.leaves)
 
@@ -230,8 +230,7 @@ class Resolved:
         wanted = [t for t in node.everything if pool_dtype(node.layout.pools[tensors[t].pool]) is not None]
         with node.named():
             node.check_kept(node.everything)
-            composer = self.compose(wanted)
-            list(self.reader.executor.map(composer.prove, wanted))
+            composer, _ = self._filled(wanted, (), keep=True)
         return Rebuilt(node, self._pools(composer), _OfTrack(composer, wanted), self.leaves)
 
     def _pools(self, composer: Composer) -> dict[str, Array]:
@@ -291,7 +290,7 @@ class Resolved:
         with node.named():
             node.check_kept((*exact, *tracked))
             fetch = asked.of(exact_fetch(self.reader, node))
-            for tensors, chunk in exact_chunks(node, exact):
+            for tensors, chunk, _ in exact_chunks(node, exact):
                 fetch(tensors.pool.name, "exact", chunk)
             if tracked:
                 for job in self.composer(tracked, of=asked.edge).jobs():

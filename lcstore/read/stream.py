@@ -18,7 +18,7 @@ from lcstore.codec.dtypes import dtype_from_name
 from lcstore.edges.edge import composed_dtype
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.limits import check_unstored, zeros
 from lcstore.read.convert import shaped
 from lcstore.read.feeder import ROOM, Ask, Feeder
@@ -183,9 +183,12 @@ class Ahead:
 
     def _decode(self, job: Job) -> None:
         self._reader.check_not_closed()
-        values = self._exact_of(job) if job.exact else self._composer.chunk(job.pool, job.chunk, job.pieces)
+        values = self._exact_of(job) if job.exact else self._composed(job)
         for piece in job.pieces:
             self._made[piece.tensor].put(piece, values)
+
+    def _composed(self, job: Job) -> Array:
+        return self._composer.chunk(job.pool, job.chunk, PieceColumns.of(job.pieces))
 
     def _exact_of(self, job: Job) -> Array:
         lies = self._node.layout.maps[job.pool]
@@ -208,7 +211,7 @@ class Ahead:
             if job.exact:
                 yield Ask(self._exact, job.pool, "exact", job.chunk)
             else:
-                for edge, array in self._composer.needs(job.pieces):
+                for edge, array in self._composer.needs(PieceColumns.of(job.pieces)):
                     yield Ask(edge.fetch, job.pool, array, job.chunk)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from lcstore.edges.edge import composed_dtype
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece
+from lcstore.layout.poolmap import Piece, pieces_of
 
 
 @dataclass(eq=False, slots=True)
@@ -74,10 +74,10 @@ def plan(layout: Layout, wanted: Sequence[int], exact: Container[int], room: int
     begin, spare = 0, room
     for place in wanted:
         spec = layout.tensors[place]
-        lies, kept = layout.maps[spec.pool], place in exact
+        kept = place in exact
         size = nbytes_of(layout, place, exact=kept)
         tensor = found.tensors[place] = Upcoming(begin, begin + size)
-        for chunk in lies.chunks_of([place]):
+        for chunk, piece in pieces_of(place, spec, layout.pools[spec.pool].chunk):
             job = last.get((spec.pool, chunk, kept))
             late = job is not None and begin - job.begin > room
             if job is None or (late and size > spare):
@@ -85,7 +85,7 @@ def plan(layout: Layout, wanted: Sequence[int], exact: Container[int], room: int
                 found.jobs.append(job)
             elif late:
                 spare -= size
-            job.pieces += lies.pieces(chunk, [place])
+            job.pieces.append(piece)
             tensor.jobs.append(job)
         begin = tensor.end
     return found

@@ -230,7 +230,6 @@ class _Divided:
         return {op: self.effect.holds(op) for op in keys.OPS}
 
     def _divide(self, pool: str, op: str, chunk: int, nbytes: int) -> None:
-        pieces = [piece for piece in self.layout.maps[pool].pieces(chunk) if self._holds[op][piece.tensor]]
-        elements = sum(piece.size for piece in pieces)
-        for piece in pieces:
-            self.nbytes[piece.tensor] += nbytes * piece.size / elements
+        pieces = self.layout.maps[pool].pieces(chunk)
+        pieces = pieces.where(self._holds[op][pieces.tensor])
+        self.nbytes[pieces.tensor] += nbytes * pieces.size / max(1, pieces.size.sum())

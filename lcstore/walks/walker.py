@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 
+import numpy as np
+
 from lcstore.arrays import Array
 from lcstore.edges.algebra import ArrayName, sets
 from lcstore.edges.compose import Composer
@@ -111,7 +113,7 @@ class Walker:
         try:
             node = self.reader.node(names[0])
             wanted = node.layout.stored(choose(node))
-            if all(node.keeps_exact(t) for t in wanted):
+            if node.exactly[wanted].all():
                 return
             composer = self._composer(node, carried(node, wanted))
         except LcstoreError:
@@ -172,8 +174,9 @@ def two_way(graph: Graph) -> TwoWayPaths:
 
 def carried(node: Node, wanted: Sequence[int]) -> list[int]:
     """Return the tensors whose track is worth having at a node: not those that it sets and gives exactly."""
-    its_own = sets(node.columns.op)
-    return [t for t in wanted if not (its_own[t] and node.keeps_exact(t))]
+    tensors, its_own = np.array([*wanted], np.int64), sets(node.columns.op) & node.exactly
+    found: list[int] = tensors[~its_own[tensors]].tolist()
+    return found
 
 
 class _Ahead:

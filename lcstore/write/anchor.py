@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from lcstore.edges.merge import Merger
 from lcstore.format.records import EdgeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import Piece, within
+from lcstore.layout.poolmap import PieceColumns
 from lcstore.storage.backend import Backend
 from lcstore.track.track import Track
 from lcstore.write.shortcut import ShortcutWrite
@@ -29,14 +29,14 @@ class HeldEdge(Edge):
 
     pools: Mapping[str, Array] = field(default_factory=dict)
 
-    def setter(self, pool: str, chunk: int, pieces: Sequence[Piece], room: Room) -> Step:
+    def setter(self, pool: str, chunk: int, pieces: PieceColumns, room: Room) -> Step:
         """Return the step that fills pieces of a chunk."""
         size = self.layout.pools[pool].chunk
         held = self.pools[pool][chunk * size : (chunk + 1) * size]
 
         def run(low: int, out: Array) -> None:
-            for piece in within(pieces, low, low + out.size):
-                out[piece.at - low : piece.at - low + piece.size] = held[piece.at : piece.at + piece.size]
+            for first, behind in pieces.within(low, low + out.size).runs():
+                out[first - low : behind - low] = held[first:behind]
 
         return Step(run, 0)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.kernels import bits, escapes, planes
-from lcstore.kernels.digest import digest, digest_runs
+from lcstore.kernels.digest import digest, digest_pieces, digest_runs
 from lcstore.layout.shards import Shard
 
 u64 = np.uint64
@@ -85,6 +85,20 @@ def test_digest_is_its_twin(values, start):
     out = np.zeros(1, np.uint64)
     digest(values, start, out)
     assert int(out[0]) == twins.digest(values, start)
+
+
+@given(
+    npst.arrays(st.sampled_from([np.uint8, np.int32, np.int64]), 40), st.lists(st.integers(0, 40), max_size=8)
+)
+def test_the_digests_of_pieces_are_those_of_each(values, cuts):
+    bounds = sorted(cuts)[: len(cuts) // 2 * 2]
+    at, ends = np.array(bounds[::2], np.int64), np.array(bounds[1::2], np.int64)
+    start = 7 * at + 1
+    out = np.arange(at.size, dtype=np.uint64)
+    digest_pieces(values, at, ends - at, start, out)
+    each = zip(at, ends, start, strict=True)
+    wanted = [i + twins.digest(values[low:high], int(first)) for i, (low, high, first) in enumerate(each)]
+    assert out.tolist() == [total & twins.MASK64 for total in wanted]
 
 
 @given(npst.arrays(np.int64, 33), npst.arrays(np.int64, 33), st.integers(0, 1 << 40))

@@ -157,24 +157,57 @@ def test_to_grid_is_its_twin(kind, special):
         assert track.tolist() == wanted
 
 
-@given(npst.arrays(st.sampled_from([np.int32, np.int64]), st.integers(0, 50)), st.integers(-160, 60))
-def test_from_grid_is_its_twin(track, exponent):
-    scale = 2.0**exponent
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("special", [None, *SPECIAL])
+def test_to_grids_is_to_grid_of_each_piece(kind, special):
+    values = np.random.default_rng(4).normal(size=100).astype(kind[0])
+    if special is not None:
+        with np.errstate(over="ignore"):
+            values[57] = special
+    track, limit = np.full(100, -7, kind[1]), kind[0](2.0 ** kind[2])
+    at, size, inverses = (
+        np.array([3, 20, 50, 90]),
+        np.array([9, 30, 10, 0]),
+        np.array([8, 1, 1 << 20, 2], kind[0]),
+    )
+    pieces = [*zip(at, size, inverses, strict=True)]
+    wanted = [twins.to_grid(values[low : low + n], inverse, limit) for low, n, inverse in pieces]
+    done = grid.to_grids(values, at, size, inverses, limit, track)
+    assert done == (wanted.index(None) if None in wanted else 4)
+    for (low, n, _), rounded in zip(pieces[:done], wanted, strict=False):
+        assert track[low : low + n].tolist() == rounded
+    assert (track[[2, 12, 19, 60, 99]] == -7).all()
+
+
+def pieces_of(track, data):
+    """Draw pieces of an array, rising, with gaps between: where each begins, and how many it has."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, track.size), max_size=8)))
+    ends = [*zip(cuts[::2], cuts[1::2], strict=False)]
+    return np.array([[low, high - low] for low, high in ends], np.int64).reshape(-1, 2).T.copy()
+
+
+@given(npst.arrays(st.sampled_from([np.int32, np.int64]), st.integers(0, 50)), st.data())
+def test_from_grids_is_its_twin(track, data):
+    at, size = pieces_of(track, data)
+    scales = np.array([2.0 ** data.draw(st.integers(-160, 60)) for _ in at])
+    pieces = [(track[low : low + n], scale) for low, n, scale in zip(at, size, scales, strict=True)]
     for dtype in (np.float32, np.float64):
-        out = np.zeros(track.size, dtype)
-        grid.from_grid(track, scale, out)
-        np.testing.assert_array_equal(out, twins.from_grid(track, scale, dtype))
-    patterns = np.zeros(track.size, np.uint16)
-    grid.from_grid_bfloat16(track, scale, patterns)
-    np.testing.assert_array_equal(patterns, twins.bfloat16_bits(track * scale))
+        out = np.zeros(size.sum(), dtype)
+        grid.from_grids(track, at, size, scales, out)
+        each = [twins.from_grid(piece, scale, dtype) for piece, scale in pieces]
+        np.testing.assert_array_equal(out, np.concatenate([[], *each]).astype(dtype))
+    patterns = np.zeros(size.sum(), np.uint16)
+    grid.from_grids_bfloat16(track, at, size, scales, patterns)
+    each = [twins.bfloat16_bits(piece * scale) for piece, scale in pieces]
+    np.testing.assert_array_equal(patterns, np.concatenate([[], *each]).astype(np.uint16))
 
 
 def test_bfloat16_ties_go_to_even_and_the_largest_overflow():
     track = np.array([0b1_0000_0001 << 8, 0b1_0000_0011 << 8, -(0b1_0000_0001 << 8)], np.int64)
-    out = np.zeros(3, np.uint16)
-    grid.from_grid_bfloat16(track, 1.0, out)
+    out, whole = np.zeros(3, np.uint16), (np.array([0]), np.array([3]))
+    grid.from_grids_bfloat16(track, *whole, np.array([1.0]), out)
     assert (out & 1).tolist() == [0, 0, 0]
-    grid.from_grid_bfloat16(np.full(3, (1 << 31) - 1, np.int64), 2.0**97, out)
+    grid.from_grids_bfloat16(np.full(3, (1 << 31) - 1, np.int64), *whole, np.array([2.0**97]), out)
     assert out.tolist() == [0x7F80] * 3
 
 

@@ -20,8 +20,9 @@ from lcstore.errors import (
     LimitError,
     UnsupportedFormatError,
 )
+from lcstore.layout import layoutjson
 from lcstore.layout.layout import Layout, make_layout
-from lcstore.layout.poolmap import Piece, within
+from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.layout.shards import Shard
 from lcstore.layout.specs import ALIGN, PLAIN_ALIGN, chunk_elements
 from lcstore.limits import MAX_POOL_ELEMENTS
@@ -389,15 +390,53 @@ def spots(value, path=()):
         yield from spots(item, (*path, key))
 
 
+def changed(value, chosen, new):
+    *path, last = chosen
+    inner = value
+    for key in path:
+        inner = inner[key]
+    inner[last] = new
+
+
+def outcome(act):
+    try:
+        return act()
+    except LcstoreError as error:
+        return type(error), str(error)
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_rows_read_together_are_what_they_are_one_by_one(data):
+    layout = Layout.from_json(stored())
+    rows = copy.deepcopy(stored()["tensors"])
+    spot = data.draw(st.sampled_from([spot for spot in spots(rows) if spot]))
+    changed(
+        rows, spot, data.draw(junk | st.sampled_from(["weights-float32", "plain-int8", "torch", 0, 3, [4]]))
+    )
+    paths = layout.names.tensors
+
+    def one_by_one():
+        return tuple(
+            [layoutjson._read_tensor(row, path, layout.pools) for row, path in zip(rows, paths, strict=True)]
+        )
+
+    def together():
+        return layoutjson._read_tensors(rows, paths, layout.pools)
+
+    assert outcome(together) == outcome(one_by_one)
+
+
+def test_rows_that_are_right_are_read_at_once():
+    layout = Layout.from_json(stored())
+    assert layoutjson._read_at_once(stored()["tensors"], layout.names.tensors, layout.pools) == layout.tensors
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_a_changed_layout_is_sound_or_refused(data):
     value = copy.deepcopy(stored())
-    *path, last = data.draw(st.sampled_from([spot for spot in spots(value) if spot]))
-    inner = value
-    for key in path:
-        inner = inner[key]
-    inner[last] = data.draw(junk)
+    changed(value, data.draw(st.sampled_from([spot for spot in spots(value) if spot])), data.draw(junk))
     try:
         layout = Layout.from_json(value)
     except LcstoreError:
@@ -431,7 +470,12 @@ def test_pieces_within_are_what_each_element_says(shapes, low, size):
     for tensor, (gap, count, first) in enumerate(shapes):
         pieces.append(Piece(tensor, first, at + gap, count))
         at += gap + count
+    columns = PieceColumns.of(reversed(pieces))
+    assert [*columns] == pieces
     high = low + size
-    found = {p.at + i: (p.tensor, p.first + i) for p in within(pieces, low, high) for i in range(p.size)}
+    inside = columns.within(low, high)
+    assert all(piece.size > 0 for piece in inside)
+    found = {p.at + i: (p.tensor, p.first + i) for p in inside for i in range(p.size)}
+    assert sorted(found) == [at for begin, end in inside.runs() for at in range(begin, end)]
     every = {p.at + i: (p.tensor, p.first + i) for p in pieces for i in range(p.size)}
     assert found == {place: what for place, what in every.items() if low <= place < high}
