@@ -11,7 +11,8 @@ import secrets
 from lcstore.errors import CorruptionError
 from lcstore.format import keyforms, keys
 from lcstore.format.hashing import hash_of
-from lcstore.format.strictjson import dumps, loads, uncollected
+from lcstore.format.strictjson import dumps, loads
+from lcstore.garbage import garbage_waits
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_LAYOUT_BYTES
 
@@ -36,7 +37,7 @@ def read_layout(key: str, data: bytes) -> Layout:
     try:
         if not isinstance(value, dict) or not keyforms.is_id(str(value.pop("id", ""))):
             raise CorruptionError("a stored layout cannot be right: it has no id")
-        with uncollected(len(data)):
+        with garbage_waits():
             return Layout.from_json(value)
     except CorruptionError as error:
         error.key = error.key or key

@@ -7,12 +7,9 @@ names the object.
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Final, NamedTuple, NoReturn
 
@@ -20,6 +17,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, LimitError
+from lcstore.garbage import garbage_waits
 from lcstore.limits import MAX_JSON_DEPTH, MAX_JSON_DIGITS, MAX_JSON_MEMORY, MAX_RECORD_BYTES
 
 _SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -105,7 +103,7 @@ def loads(data: bytes, *, key: str, max_bytes: int = MAX_RECORD_BYTES) -> object
         if found.memory > MAX_JSON_MEMORY:
             raise LimitError(f"{len(data)} bytes of JSON that would take {found.memory} of memory", key=key)
     digits = data.translate(_DIGITS)
-    with uncollected(len(data)):
+    with garbage_waits():
         value = _parse(
             text,
             key,
@@ -143,19 +141,6 @@ def outline(data: bytes) -> Outline:
         if depths.size:
             deepest, depth = max(deepest, int(depths.max())), int(depths[-1])
     return Outline(deepest, memory + int(outside @ _TAKES))
-
-
-@contextmanager
-def uncollected(size: int) -> Iterator[None]:
-    """Have no garbage collected while something is made of a long text, and all of that stays."""
-    if size <= _LONG or not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 @cache

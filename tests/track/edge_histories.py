@@ -66,9 +66,7 @@ class History:
         anchor = fresh or not self.segments
         reset: set = set()
         while True:
-            draft = self.track.draft(
-                layout, values, self.policy, anchor=anchor, exact=exact, reset=reset
-            )
+            draft = self.track.draft(layout, values, self.policy, anchor=anchor, exact=exact, reset=reset)
             made = [] if draft.off_grid else [job() for job in draft.jobs]
             if not draft.off_grid:
                 break
