@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from shlex import quote
 from typing import Final
 
@@ -97,14 +97,20 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
         raise NotFoundError(f"there is no run {run!r:.100} in {url}; its runs are {shown or 'none yet'}")
 
 
-def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundError:
-    """Return the error that says that there is no such node, and what there is."""
+def absent(
+    graph: Graph, tags: Iterable[str], url: str, at: object, is_going: Callable[[str], bool]
+) -> NotFoundError:
+    """Return the error that says that there is no such node, and what there is.
+
+    `is_going` says of a retired one whether something that it may need is condemned.
+    """
     what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
     if isinstance(at, str) and at.isdigit():
         what += " (a step is an integer, not a text)"
     elif isinstance(at, str) and _CUT_ID.fullmatch(at):
         what += " (the beginning of a node's id has 8 characters or more)"
-    return NotFoundError(f"there is {what} in {url}; {_retired(graph, url, at)}{holds(graph, url, tags, at)}")
+    retired = _retired(graph, url, at, is_going)
+    return NotFoundError(f"there is {what} in {url}; {retired}{holds(graph, url, tags, at)}")
 
 
 def no_store(url: str) -> NotFoundError:
@@ -129,13 +135,16 @@ def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -
     return f"it holds {count}{near}: `lcstore ls {url}`"
 
 
-def _retired(graph: Graph, url: str, at: object) -> str:
+def _retired(graph: Graph, url: str, at: object, is_going: Callable[[str], bool]) -> str:
     """Return what may still be had of a step that was retired."""
     nodes = [n.node for n in graph.nodes.values() if n.step == at and n.node in graph.hidden]
     if not nodes:
         return ""
     if nodes[-1] in graph.condemned_nodes:
         return "it was let go of, and is being deleted; "
+    if is_going(nodes[-1]):
+        listed = f"`lcstore ls {quote(url)} --retired`"
+        return f"it was let go of, and {listed} says whether it is being collected, or a pin brings it back; "
     return (
         f"it was retired, and until it is collected its id still finds it, {nodes[-1]}, and "
         f"`lcstore pin {quote(f'{url}@{at}')}` brings it back for as long as it stays pinned; "

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.stores import below_of, list_stores, metrics_text
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
+from lcstore.terminal.stores import below_of, list_stores, metrics_text
 from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
