@@ -172,7 +172,7 @@ class Index:
     def _absent(self, at: object) -> NotFoundError:
         """Return the error that says that there is no such node, or no store at all."""
         if not self.graph.nodes and not is_store(self.backend):
-            return no_store(self.backend.url)
+            return no_store(self.backend)
         return absent(self.graph, self.tagged(), self.backend.url, at, self.is_going)
 
     def latest(self, run: int | str | None = None) -> NodeName | None:

@@ -9,14 +9,22 @@ from collections.abc import Callable, Iterable
 from shlex import quote
 from typing import Final
 
-from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
+from lcstore.format import keys
 from lcstore.format.keyforms import is_beginning
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
+from lcstore.index.listing import LATEST, Listing
+from lcstore.storage.backend import Backend
 
 #: What is worth a line at a terminal, and no warning.
 HINTS: Final = logging.getLogger("lcstore.hints")
 
+#: Of a place that lacks what makes it a store.
+HEADLESS: Final = (
+    f"{keys.STORE_KEY} is missing here, and so is its second copy, beside records of states: the next save "
+    "of a training run writes it anew"
+)
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5
 _RUNS_SHOWN: Final = 10
@@ -113,9 +121,20 @@ def absent(
     return NotFoundError(f"there is {what} in {url}; {retired}{holds(graph, url, tags, at)}")
 
 
-def no_store(url: str) -> NotFoundError:
-    """Return the error that says that nothing was saved here yet."""
-    return NotFoundError(f"there is no store at {url}; the first save in mode 'a' creates one")
+def no_store(backend: Backend) -> NotFoundError:
+    """Return the error that says that nothing was saved here yet, or that what says so is missing."""
+    if has_states(backend):
+        said = f"{HEADLESS}; `lcstore verify {quote(backend.url)}` says what is there"
+        return NotFoundError(f"no store can be read at {backend.url}: {said}")
+    return NotFoundError(f"there is no store at {backend.url}; the first save in mode 'a' creates one")
+
+
+def has_states(backend: Backend) -> bool:
+    """Return whether there are records of states, be it a store or not, as far as the target says."""
+    try:
+        return bool(Listing.take(backend, LATEST).below(keys.NODES))
+    except LcstoreError:
+        return False
 
 
 def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -> str:
