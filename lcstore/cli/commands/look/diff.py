@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
 from enum import StrEnum
@@ -113,6 +114,11 @@ def _tables(found: Diff, differing: list[TensorDiff], limit: int | None) -> Iter
     a, b = found.a, found.b
     where = a.url if a.url == b.url else f"{a.url} to {b.url}"
     yield f"{where}, step {a.step} to {b.step}"
+    if a == b:
+        yield (
+            f"Both are one state, node {a.node}. Where a step was saved more than once, ids tell its states "
+            f"apart: lcstore ls {shlex.quote(a.url)}, then URL@ID"
+        )
     if differing:
         table = Table(*_COLUMNS, right=_NUMBERS, spare=("dtype", "largest", "norm"))
         for one in differing[:limit]:
