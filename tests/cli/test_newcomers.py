@@ -356,9 +356,12 @@ def test_the_runs_say_from_which_state_a_fork_went_on(url):
     assert [(one["run"], one["from_run"], one["from_step"]) for one in runs] == [(1, None, None), (2, 1, 20)]
     lines = call("ls", url, "--runs").stdout.splitlines()
     assert lines[2].split()[-2:] == ["1", "20"]
-    told = " ".join(call("diff", f"{url}@30", "@30", "--run", "1").stdout.split())
-    assert "Both are one state, node " in told
-    assert "Both are one state" not in call("diff", f"{url}@30", "@40", "--run", "1").stdout
+    with lcstore.open(url, "r") as store:
+        later = next(state.node for state in store.states() if (state.step, state.run) == (30, 2))
+    told = " ".join(call("diff", f"{url}@30", "@30", "--run", "1").stderr.split())
+    assert f"both are one state; by id there is also @{later}" in told
+    assert "one state" not in call("diff", f"{url}@30", f"@{later}").stderr
+    assert "one state" not in call("diff", f"{url}@40", "@40").stderr
 
 
 def test_a_folder_that_may_not_be_entered_is_not_taken_for_one_to_be_made(tmp_path, monkeypatch):
