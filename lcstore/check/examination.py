@@ -20,6 +20,7 @@ from lcstore.check.looker import Need, check_leaves
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Objects, Sample
 from lcstore.check.readable import Readable
+from lcstore.check.settling import let_go_of, rest_of
 from lcstore.cluster.tasks import Client
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
@@ -52,6 +53,9 @@ class Examination:
         Tells what the damage comes to.
     missing
         What a restore lacks of each kept state that lacks anything.
+    kept_in_part, let_go_in_part
+        Those of them that a repair keeps without what they lack; and those that it lets go of as a whole,
+        though some of their names can be read.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class Examination:
         self.looked = Looked()
         self.severities: dict[str, Severity] = {}
         self.missing: dict[str, Harm] = {}
+        self.kept_in_part: set[str] = set()
+        self.let_go_in_part: set[str] = set()
 
     def look(self, known: Looked | None = None) -> None:
         """Look at the objects, or take what an earlier look at the same ones found."""
@@ -285,8 +291,14 @@ class Examination:
             if harm is not None:
                 if around is None:  # seldom: only where something is damaged
                     around = self.judge.read(around=True)
-                if self.judge.missing(node, around.get(node, NOWHERE)) is not None:
+                best = around.get(node, NOWHERE)
+                left = self.judge.missing(node, best)
+                if left is not None:
                     self.missing[node] = harm
+                    if markkeys.WHOLE_STATE not in let_go_of(self.judge, node, best):
+                        self.kept_in_part.add(node)
+                    elif rest_of(self.judge, node, left):
+                        self.let_go_in_part.add(node)
             elif states.get(node) is not None and self.judge.missing(node, states[node], exact=False):
                 name = self.store.graph.nodes[node]
                 self.findings.add("warning", "track", keys.node_key(name), _NO_TRACK, step=name.step)
@@ -356,6 +368,8 @@ class Examination:
             seconds=seconds,
             lost_ranges=ranges_of(kept, self.missing),
             lost_in_part=ranges_of(kept, {n for n, harm in self.missing.items() if harm.tensors is not None}),
+            kept_in_part=ranges_of(kept, self.kept_in_part),
+            let_go_in_part=ranges_of(kept, self.let_go_in_part),
         )
 
     def _unfinished(self) -> None:

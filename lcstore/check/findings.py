@@ -89,6 +89,9 @@ class VerifyReport:
         First and last steps of `lost`, where no other state lies in between.
     lost_in_part
         The same of those among them of which only a part is lost, such as the moments.
+    kept_in_part, let_go_in_part
+        The same of those among them that a repair keeps without that part; and of those that it lets go of as
+        a whole, as they lack weights or buffers, though some of their names can be read.
     """
 
     url: str
@@ -104,6 +107,8 @@ class VerifyReport:
     seconds: float
     lost_ranges: tuple[tuple[int, int], ...] = ()
     lost_in_part: tuple[tuple[int, int], ...] = ()
+    kept_in_part: tuple[tuple[int, int], ...] = ()
+    let_go_in_part: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         """Return one line for a log."""

@@ -20,6 +20,7 @@ from lcstore.check.findings import Finding, Level
 from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
 from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
+from lcstore.check.settling import let_go_of, rest_of
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
 from lcstore.errors import ConflictError, InvalidInputError
@@ -33,7 +34,6 @@ from lcstore.index.listing import READING, Listing
 from lcstore.index.marked import bearers, next_seq
 from lcstore.index.partrecords import shortcut_parts
 from lcstore.layout.qualified import stem_of
-from lcstore.layout.specs import is_optimizer_pool
 from lcstore.state.names import format_name
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
@@ -53,7 +53,8 @@ def repair(
     """Set aside what is damaged and keep everything that still has a sound path.
 
     What can be rebuilt, from parity or a second copy, is put back, and what was found in its place set aside.
-    A state that cannot be restored is retired, so that the latest one is sound again; one that lacks only its
+    A state that cannot be restored is retired, so that the latest one is sound again: one that lacks weights
+    or buffers too, of which `Loss.rest` says what can be read until it is collected. One that lacks only its
     exact value goes on as its track, and one that lacks only moments without them. Edges that are damaged are
     condemned, so that readers take others. Unreadable records go to ``quarantine/``. What only damage
     explains is left to `collect`. A second repair finds nothing to do; one that was cut off is completed by
@@ -218,27 +219,13 @@ class _Repair:
 
     def _settle(self, node: str, state: State) -> None:
         """Let go of what a state lacks: its exact value, moments, or all of it."""
-        harm = self.judge.missing(node, state)
-        if harm is None:
-            return
-        own = self.store.own.get(node)
-        for exact, strips in ((False, False), (True, True), (False, True)) if own is not None else ():
-            assert own is not None
-            counts = exact and node not in self.store.marks.inexact
-            left = self.judge.missing(node, state, exact=counts)
-            pools = _pools(own, left) if strips else set()
-            if pools is None or not all(map(is_optimizer_pool, pools)):
-                continue
-            stripped = self.store.marks.stripped.get(node, frozenset()) | pools
-            if self.judge.missing(node, state, exact=counts, stripped=stripped) is not None:
-                continue
-            if not exact:
-                self._retire(node, markkeys.EXACT_VALUE, harm, ())
-            for pool in sorted(pools):
-                self._retire(node, markkeys.pool_of(pool), harm, _paths(own, pool))
-            return
-        self._retire(node, markkeys.WHOLE_STATE, harm, ())
-        self._unpin(node)
+        going, harm = let_go_of(self.judge, node, state), self.judge.missing(node, state)
+        rest = rest_of(self.judge, node, harm)
+        for what in going:
+            assert harm is not None
+            self._retire(node, what, harm, "" if what == markkeys.EXACT_VALUE else rest)
+        if markkeys.WHOLE_STATE in going:
+            self._unpin(node)
 
     def _unpin(self, node: str) -> None:
         """Take the pins of a lost state away: they would keep it where nothing is left of it."""
@@ -293,12 +280,13 @@ class _Repair:
         what = "the whole edge" if scope == markkeys.WHOLE_EDGE else f"{scope} of the edge"
         self._note("condemn", mark.key(), f"{what} is not to be used: {why}", step)
 
-    def _retire(self, node: str, what: str, harm: Harm, tensors: tuple[str, ...]) -> None:
+    def _retire(self, node: str, what: str, harm: Harm, rest: str) -> None:
         name = self.store.graph.nodes[node]
         names = names_of(self.store, node)
         mark = RetiredRecord(node, f"{DAMAGED}{harm.cause}"[:2_000], utc_now(), what)
         self.backend.put(mark.key(), mark.to_bytes())
-        self.lost.append(Loss(name.step, node, what, tensors, names, harm.cause))
+        tensors = _paths(self.store.own.get(node), what)
+        self.lost.append(Loss(name.step, node, what, tensors, names, harm.cause, rest))
         words = {
             markkeys.WHOLE_STATE: "it is lost",
             markkeys.EXACT_VALUE: "its exact value is lost; its track is kept",
@@ -319,14 +307,7 @@ class _Repair:
         self.actions.append(Action(deed, key, message, step))
 
 
-def _pools(own: Link, harm: State) -> set[str] | None:
-    """Return the pools of the tensors that a state lacks; None where all of it is lacking."""
-    if harm is None:
-        return set()
-    if harm.tensors is None:
-        return None
-    return {stem_of(own.layout.tensors[t].pool) for t in np.flatnonzero(harm.tensors).tolist()}
-
-
-def _paths(own: Link, pool: str) -> tuple[str, ...]:
-    return tuple(format_name(spec.name) for spec in own.layout.tensors if stem_of(spec.pool) == pool)
+def _paths(own: Link | None, what: str) -> tuple[str, ...]:
+    """Return the tensors of a pool that is let go of; none where it is no pool."""
+    tensors = () if own is None else own.layout.tensors
+    return tuple(format_name(t.name) for t in tensors if markkeys.pool_of(stem_of(t.pool)) == what)

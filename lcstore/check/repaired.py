@@ -52,6 +52,10 @@ class Loss:
         By what users may look for it: ``latest`` of its run, tags, pins.
     reason
         The stored object that is to blame.
+    rest
+        What of the state can still be read, as ``names='replay'``; "" where that is nothing. Of a state that
+        is let go of as a whole it is there until a `collect`: by its step before the repair, by its node's id
+        after it.
     """
 
     step: int
@@ -60,6 +64,7 @@ class Loss:
     tensors: tuple[str, ...]
     names: tuple[str, ...]
     reason: str
+    rest: str = ""
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,18 @@ def _made(backend: Backend) -> list[Path]:
     if not isinstance(backend, LocalBackend):
         return []  # elsewhere folders go with what is in them
     root = Path(backend.root)
-    return [folder for folder in (root, *root.parents) if not folder.exists()]
+    return [folder for folder in (root, *root.parents) if _is_absent(folder)]
+
+
+def _is_absent(folder: Path) -> bool:
+    """Return whether a folder is not there; one that may not be looked at may be, and is not made."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _sweep(made: list[Path]) -> None:

@@ -131,7 +131,7 @@ def bench(
     """
     given = [files] if isinstance(files, str | os.PathLike) else [*files]
     found = sources(given, format, file_options)
-    ordered = [*by_step(found, 0 if len(found) == 1 else None, steps_from).values()]
+    ordered = [*by_step(found, 0 if len(found) == 1 else None, steps_from)[0].values()]
     done = 0
 
     def tell() -> None:

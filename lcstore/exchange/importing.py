@@ -14,7 +14,7 @@ from lcstore.exchange.heldstate import Held
 from lcstore.exchange.npzfile import read_npz
 from lcstore.exchange.orbaxfolder import read_orbax
 from lcstore.exchange.sources import Source, sources
-from lcstore.exchange.steps import step_in
+from lcstore.exchange.steps import NoStepError, step_in
 from lcstore.exchange.tensorfile import read_safetensors
 from lcstore.exchange.torchfile import read_torch
 from lcstore.exchange.trainerfolder import read_folder
@@ -73,11 +73,15 @@ class ImportReport:
         Each file, in the order of the steps.
     dry_run
         Whether nothing was done.
+    left_out
+        The files of which nothing tells the step, beside others that tell theirs: mostly copies of one of
+        those, such as ``best.pt``. With `step`, each can be imported by itself.
     """
 
     url: str
     files: tuple[Imported, ...]
     dry_run: bool
+    left_out: tuple[str, ...] = ()
 
 
 def import_files(
@@ -130,7 +134,8 @@ def import_files(
     NotFoundError
         There is no such file, or no checkpoint among them.
     InvalidInputError
-        Nothing tells step or format, two files are of one step, or a file holds what no store does.
+        Nothing tells the step of any file, or the format of one; two files are of one step; or a file holds
+        what no store does.
     CorruptionError
         A file is damaged, or not what its name says. Those before it are imported.
     ConflictError
@@ -147,14 +152,14 @@ def import_files(
     [(10, 'anchor'), (20, 'delta')]
     """
     given = [files] if isinstance(files, str | os.PathLike) else [*files]
-    found = by_step(sources(given, format, file_options), step, steps_from)
+    found, left_out = by_step(sources(given, format, file_options), step, steps_from)
     mode: Literal["r", "a"] = "r" if dry_run else "a"
     try:
         store = open_store(url, mode, policy=policy, storage_options=storage_options, threads=threads)
     except NotFoundError:
         if not dry_run:
             raise
-        return ImportReport(os.fspath(url), tuple([_seen(*one) for one in found.items()]), True)  # type: ignore[arg-type]
+        return ImportReport(os.fspath(url), tuple([_seen(*one) for one in found.items()]), True, left_out)  # type: ignore[arg-type]
     with store:
         states = store.states(retired=True) if store.latest_step() is not None else []
         there = {_mark(state.step, state.info.metadata.get(_IMPORTED)) for state in states if state.info}
@@ -169,24 +174,38 @@ def import_files(
                 done[at] = _import(store, at, source, under, on_progress)
                 if on_progress is not None:
                     on_progress("import", count, len(new))
-        return ImportReport(store.url, tuple(done.values()), dry_run)
+        return ImportReport(store.url, tuple(done.values()), dry_run, left_out)
 
 
-def by_step(found: Sequence[Source], step: int | None, regex: str | None) -> dict[int, Source]:
-    """Return files by their steps, which rise."""
+def by_step(
+    found: Sequence[Source], step: int | None, regex: str | None
+) -> tuple[dict[int, Source], tuple[str, ...]]:
+    """Return files by their steps, which rise; and those among them of which nothing tells the step.
+
+    Raises
+    ------
+    InvalidInputError
+        Nothing tells the step of any, two are of one step, or a name has several numbers.
+    """
     if step is not None and len(found) != 1:
         raise InvalidInputError(f"{len(found)} files cannot be of one step: --steps-from REGEX says theirs")
     by_step: dict[int, list[Source]] = defaultdict(list)
+    untold: dict[str, NoStepError] = {}
     for source in found:
-        at = step_in(source.url, regex) if step is None else check_step(step)
-        by_step[at].append(source)
+        try:
+            at = step_in(source.url, regex) if step is None else check_step(step)
+            by_step[at].append(source)
+        except NoStepError as error:
+            untold[source.url] = error
+    if untold and not by_step:
+        raise next(iter(untold.values()))
     for at, some in by_step.items():
         if len(some) > 1:
             raise InvalidInputError(
                 f"{some[0].url} and {some[1].url} are both of step {at}: name one of them, or say where the "
                 "step is with --steps-from REGEX (steps_from=)"
             )
-    return {at: by_step[at][0] for at in sorted(by_step)}
+    return {at: by_step[at][0] for at in sorted(by_step)}, tuple(untold)
 
 
 def _about(source: Source) -> dict[str, Any]:

@@ -16,6 +16,10 @@ _ALONE: Final = re.compile(r"(?<![^-_= ])([0-9]+)(?![^-_= ])")
 _ENDING: Final = re.compile(r"\.(?:safetensors|pt|pth|bin|ckpt|npz|zarr|tar)$", re.IGNORECASE)
 
 
+class NoStepError(InvalidInputError):
+    """A name tells no step."""
+
+
 def step_in(path: str, regex: str | None = None) -> int:
     """Return the step that a path tells: in its last part, or else in the folder's name.
 
@@ -28,8 +32,10 @@ def step_in(path: str, regex: str | None = None) -> int:
 
     Raises
     ------
+    NoStepError
+        It tells none.
     InvalidInputError
-        It tells none, or several.
+        It tells several.
     """
     if regex is not None:
         return _by_regex(path, regex)
@@ -48,7 +54,7 @@ def step_in(path: str, regex: str | None = None) -> int:
             )
         if alone:
             return _checked(alone[0], path)
-    raise InvalidInputError(
+    raise NoStepError(
         f"the name of {path} has no number that could be its training step: say it with --step NUMBER "
         "(step=) for one file, or --steps-from REGEX (steps_from=) for several"
     )
@@ -62,7 +68,7 @@ def _by_regex(path: str, regex: str) -> int:
     text = None if found is None else found[1] if found.re.groups else found[0]
     if text is None or not (text.isascii() and text.isdigit()):
         what = "nothing" if text is None else repr(text[:40])
-        raise InvalidInputError(
+        raise NoStepError(
             f"--steps-from {regex!r:.100} finds {what} in {path}, and no number: its first group is the step"
         )
     return _checked(text, path)

@@ -6,6 +6,7 @@ import importlib
 import pickle
 import re
 from contextlib import AbstractContextManager, nullcontext
+from textwrap import shorten
 from typing import IO, Any, Final
 
 import numpy as np
@@ -16,6 +17,9 @@ from lcstore.exchange.outgoing import Outgoing
 
 #: What torch says that it met and does not take for data.
 _REFUSED: Final = re.compile(r"(?:GLOBAL|global|class) [`']?([\w.]+)")
+
+#: Characters of what torch says of a damaged file.
+_MOST_SAID: Final = 300
 
 
 def torch_for(where: str) -> Any:
@@ -54,12 +58,15 @@ def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
             found = _REFUSED.search(said)
             if found is not None:
                 raise refusal(found[1], where) from error
-            line = said.split("\n", 1)[0]
-            raise CorruptionError(f"{where} is no file of torch.save, or damaged: {line:.200}") from error
+            raise CorruptionError(f"{where} is no file of torch.save, or damaged: {_brief(said)}") from error
         except Exception as error:  # torch raises many kinds of what is no file of its own
-            line = str(error).strip().split("\n", 1)[0]
-            message = f"{where} is no whole file of torch.save: {type(error).__name__}: {line:.300}"
+            message = f"{where} is no whole file of torch.save: {type(error).__name__}: {_brief(str(error))}"
             raise CorruptionError(message) from error
+
+
+def _brief(said: str) -> str:
+    """Return the first line of what torch says, cut between words."""
+    return shorten(said.strip().split("\n", 1)[0], _MOST_SAID, placeholder=" ...")
 
 
 def _load(torch: Any, file: str | IO[bytes]) -> Any:

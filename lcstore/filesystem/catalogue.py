@@ -87,7 +87,7 @@ class States:
             if not index.is_listed:
                 self._reader.listed()
             if not index.graph.nodes and not is_store(self._backend):
-                raise no_store(self._reader.url)
+                raise no_store(self._backend)
             return index.graph
 
     def steps(self) -> list[int]:

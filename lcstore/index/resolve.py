@@ -5,18 +5,26 @@ from __future__ import annotations
 import logging
 import re
 from bisect import bisect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from shlex import quote
 from typing import Final
 
-from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
+from lcstore.format import keys
 from lcstore.format.keyforms import is_beginning
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
+from lcstore.index.listing import LATEST, Listing
+from lcstore.storage.backend import Backend
 
 #: What is worth a line at a terminal, and no warning.
 HINTS: Final = logging.getLogger("lcstore.hints")
 
+#: Of a place that lacks what makes it a store.
+HEADLESS: Final = (
+    f"{keys.STORE_KEY} is missing here, and so is its second copy, beside records of states: the next save "
+    "of a training run writes it anew"
+)
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5
 _RUNS_SHOWN: Final = 10
@@ -97,19 +105,36 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
         raise NotFoundError(f"there is no run {run!r:.100} in {url}; its runs are {shown or 'none yet'}")
 
 
-def absent(graph: Graph, tags: Iterable[str], url: str, at: object) -> NotFoundError:
-    """Return the error that says that there is no such node, and what there is."""
+def absent(
+    graph: Graph, tags: Iterable[str], url: str, at: object, is_going: Callable[[str], bool]
+) -> NotFoundError:
+    """Return the error that says that there is no such node, and what there is.
+
+    `is_going` says of a retired one whether something that it may need is condemned.
+    """
     what = "no state" if at in (None, "latest") else f"no state {at!r:.100}"
     if isinstance(at, str) and at.isdigit():
         what += " (a step is an integer, not a text)"
     elif isinstance(at, str) and _CUT_ID.fullmatch(at):
         what += " (the beginning of a node's id has 8 characters or more)"
-    return NotFoundError(f"there is {what} in {url}; {_retired(graph, url, at)}{holds(graph, url, tags, at)}")
+    retired = _retired(graph, url, at, is_going)
+    return NotFoundError(f"there is {what} in {url}; {retired}{holds(graph, url, tags, at)}")
 
 
-def no_store(url: str) -> NotFoundError:
-    """Return the error that says that nothing was saved here yet."""
-    return NotFoundError(f"there is no store at {url}; the first save in mode 'a' creates one")
+def no_store(backend: Backend) -> NotFoundError:
+    """Return the error that says that nothing was saved here yet, or that what says so is missing."""
+    if has_states(backend):
+        said = f"{HEADLESS}; `lcstore verify {quote(backend.url)}` says what is there"
+        return NotFoundError(f"no store can be read at {backend.url}: {said}")
+    return NotFoundError(f"there is no store at {backend.url}; the first save in mode 'a' creates one")
+
+
+def has_states(backend: Backend) -> bool:
+    """Return whether there are records of states, be it a store or not, as far as the target says."""
+    try:
+        return bool(Listing.take(backend, LATEST).below(keys.NODES))
+    except LcstoreError:
+        return False
 
 
 def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -> str:
@@ -129,13 +154,16 @@ def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -
     return f"it holds {count}{near}: `lcstore ls {url}`"
 
 
-def _retired(graph: Graph, url: str, at: object) -> str:
+def _retired(graph: Graph, url: str, at: object, is_going: Callable[[str], bool]) -> str:
     """Return what may still be had of a step that was retired."""
     nodes = [n.node for n in graph.nodes.values() if n.step == at and n.node in graph.hidden]
     if not nodes:
         return ""
     if nodes[-1] in graph.condemned_nodes:
         return "it was let go of, and is being deleted; "
+    if is_going(nodes[-1]):
+        listed = f"`lcstore ls {quote(url)} --retired`"
+        return f"it was let go of, and {listed} says whether it is being collected, or a pin brings it back; "
     return (
         f"it was retired, and until it is collected its id still finds it, {nodes[-1]}, and "
         f"`lcstore pin {quote(f'{url}@{at}')}` brings it back for as long as it stays pinned; "

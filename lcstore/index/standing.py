@@ -77,6 +77,14 @@ def is_too_late(index: Index, node: str) -> bool:
     return markkeys.WHOLE_STATE in retired and _is_condemned(index, node, condemned)
 
 
+def comes_too_late(index: Index, node: str) -> bool:
+    """Return whether a pin of a retired state would come too late, as of the last full listing.
+
+    Records are read only where names leave it open.
+    """
+    return index.is_going(node) and _is_condemned(index, node, {*index.marks.condemned})
+
+
 def _marks(listing: Listing, node: str) -> tuple[set[str], set[markkeys.CondemnedName]]:
     """Return what is retired of a node, and what is condemned."""
     return {name.what for name in listing.retired if name.node == node}, {*listing.condemned}

@@ -40,7 +40,8 @@ class Listed:
     retired
         Whether it was let go of, and is not pinned.
     condemned
-        Whether a collector is deleting it: it cannot be brought back.
+        Whether something that it needs is being collected, or was set aside as damaged: it cannot be brought
+        back. Names alone tell this of what was stored with it, and not of what it stands on.
     without
         Pools that it lacks: they were let go of, or lost to damage.
     info

@@ -34,7 +34,10 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
     # As for a save: whoever condemns from now on sees the pin.
     if is_too_late(index, node):
         set_name(backend, "pin", name, None)
-        raise ConflictError(f"node {node} is being collected: it is too late to pin it")
+        raise ConflictError(
+            f"it is too late to pin node {node}: some of what it is restored from is being collected, or was "
+            "set aside as damaged"
+        )
 
 
 def unpin(backend: Backend, index: Index, node: str, by: str | None) -> int:

@@ -8,8 +8,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from typing import Final
 
-from lcstore.errors import InvalidInputError
+from lcstore.errors import InvalidInputError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
@@ -25,11 +26,15 @@ from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.choice import Decision, decide
 from lcstore.state.names import matcher
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, room_left
 from lcstore.storage.jobs import run_all
+from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
 from lcstore.units import counted
+
+#: Bytes that are kept free while states are let go of: a folder and a record, a block of a disk each.
+_ROOM_TO_COLLECT: Final = 8192
 
 
 @dataclass(frozen=True)
@@ -172,14 +177,44 @@ def _why_it_stays(graph: Graph, url: str, name: NodeName) -> str:
 
 
 def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) -> None:
-    """Store retirements."""
-    created = utc_now()
+    """Store retirements. On a disk that they fill, so much room is left that a collect can begin.
+
+    Raises
+    ------
+    StorageError
+        There was no room for all of them; those that were stored hold.
+    """
+    created, stored = utc_now(), list[Retired]()
 
     def put(one: Retired) -> None:
         record = RetiredRecord(one.node, one.reason, created, one.what)
         put_record(backend, record.key(), record.to_bytes())
+        stored.append(one)
 
-    run_all(executor, [partial(put, one) for one in going])
+    try:
+        with room_left(backend, _ROOM_TO_COLLECT * bool(going)):
+            run_all(executor, [partial(put, one) for one in going])
+    except StorageError as error:
+        if not no_room(error):
+            raise
+        raise _filled(backend.url, len(stored), len(going), error.key) from error.__cause__
+
+
+def _filled(url: str, stored: int, wanted: int, key: str | None) -> StorageError:
+    """Return the error that says how to go on where the disk is full."""
+    collect = f"`lcstore collect {shlex.quote(url)} --grace 0 --run-is-dead --apply`"
+    if not stored:
+        return StorageError(
+            f"there is no room on {url} for the records that let go of anything, of some 4 KiB each: delete "
+            f"anything else there, or copy the store to another disk, `lcstore cp {shlex.quote(url)} TO`. "
+            f"Where states were let go of before, and their run has ended, {collect} may make room",
+            key=key,
+        )
+    return StorageError(
+        f"{stored} of {wanted} are let go of; there is no room on {url} for more records, of 4 KiB each. "
+        f"Make room now, then do the same again for the rest. Where the run has ended: {collect}",
+        key=key,
+    )
 
 
 def known_broken(backend: Backend, index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:

@@ -112,15 +112,17 @@ class Node:
         gone = [t for t in wanted if self.gone[t]] if self.stripped else ()
         if gone:
             first = format_name(self.layout.tensors[gone[0]].name)
+            rest = spared(self.layout, self.stripped) or "names="
             raise NotFoundError(
                 f"{len(gone)} tensors of this state are not there any more, {first!r} among them: they were "
-                f"let go, or lost to damage. Restore the rest with {self.spared(self.stripped) or 'names='}"
+                f"let go, or lost to damage. Restore the rest with {rest}"
             )
 
-    def spared(self, gone: Collection[str]) -> str:
-        """Return what of the state does not need some pools, as ``names='model'``; "" where all does."""
-        lost, tensors = self.layout.within(gone), self.layout.tensors
-        hurt = {leading(tensors[t].name)[1] for t in np.flatnonzero(lost).tolist() if tensors[t].name}
-        tops = dict.fromkeys(leading(name)[1] for name in self.layout.named if name)
-        left = [top for top in tops if top not in hurt]
-        return f"names={left[0] if len(left) == 1 else left[:_TOP_SHOWN]!r}" if left and hurt else ""
+
+def spared(layout: Layout, gone: Collection[str]) -> str:
+    """Return what of a state does not need some pools, as ``names='model'``; "" where all does."""
+    lost, tensors = layout.within(gone), layout.tensors
+    hurt = {leading(tensors[t].name)[1] for t in np.flatnonzero(lost).tolist() if tensors[t].name}
+    tops = dict.fromkeys(leading(name)[1] for name in layout.named if name)
+    left = [top for top in tops if top not in hurt]
+    return f"names={left[0] if len(left) == 1 else left[:_TOP_SHOWN]!r}" if left and hurt else ""

@@ -20,6 +20,7 @@ from lcstore.index.info import StepInfo, step_info
 from lcstore.layout.qualified import stem_of
 from lcstore.read.convert import tree_of
 from lcstore.read.lookup import as_name, names_of, part_of
+from lcstore.read.node import spared
 from lcstore.read.one import read_one
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
@@ -380,8 +381,8 @@ def _rest(state: Resolved, key: str | None) -> str:
     """Return how to have what of a state does not need a damaged object, to go on with a message."""
     pool = keys.parse_data_key(key).pool if key is not None and keys.is_data_key(key) else None
     with suppress(LcstoreError):
-        spared = "" if pool is None else state.node.spared({stem_of(pool)})
-        return spared and f"; restore({state.called!r}, {spared}) does not need it"
+        left = "" if pool is None else spared(state.node.layout, {stem_of(pool)})
+        return left and f"; restore({state.called!r}, {left}) does not need it"
     return ""
 
 

@@ -92,8 +92,17 @@ def _note(course: Course, row: int, growth: float | None, usual: float) -> str:
     if growth is not None and growth >= _FAR * max(usual, 1.0):
         return f"moves {growth:.3g} times as far as it used to"
     if growth is not None and growth <= _LITTLE * min(usual, 1.0):
-        return f"hardly moves any more: {1 / growth:.3g} times less than it used to"
+        since = course.steps[_first_of_little(movement, min(usual, 1.0))]
+        return f"hardly moves any more since step {since}: {1 / growth:.3g} times less than it used to"
     return ""
+
+
+def _first_of_little(movement: Array, usual: float) -> int:
+    """Return the place of the first of the last states at which a tensor moved as little as in the end."""
+    moved = np.flatnonzero(np.isfinite(movement) & (movement > 0))
+    most = _LITTLE * usual * np.median(movement[moved[:-1]])
+    more = np.flatnonzero(movement[moved] > most)
+    return int(moved[more[-1] + 1]) if len(more) else int(moved[0])
 
 
 def _at_rest(movement: Array) -> int:

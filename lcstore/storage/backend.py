@@ -296,6 +296,19 @@ def read_twice(read: Callable[[], T]) -> T:
         return read()
 
 
+@contextmanager
+def room_left(backend: Backend, nbytes: int) -> Iterator[None]:
+    """Have that much room on a target when the ``with`` block ends, whatever it filled."""
+    key = f"clock/{secrets.token_hex(16)}"
+    if nbytes:
+        backend.put(key, bytes(nbytes))
+    try:
+        yield
+    finally:
+        if nbytes:
+            backend.delete(key)
+
+
 def storage_clock(backend: Backend) -> float | None:
     """Return the time by the storage's own clock, or None. Stores and deletes a tiny object."""
     key = f"clock/{secrets.token_hex(16)}"

@@ -129,7 +129,7 @@ def open_store(
         found = None
     exists = found is not None
     if not exists and mode in ("r", "r+"):
-        missing = no_store(backend.url)
+        missing = no_store(backend)
         if isinstance(url, str | os.PathLike):
             missing.message += _below(os.fspath(url), storage_options)
         raise missing

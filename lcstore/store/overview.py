@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from lcstore.format.records import NodeRecord
 from lcstore.index.info import StepInfo
 from lcstore.index.reading import ReadRecord
 from lcstore.index.resolve import check_run
+from lcstore.index.standing import comes_too_late
 from lcstore.index.states import Listed, list_states
 from lcstore.read.find import find, named
 from lcstore.read.metrics import best
@@ -134,7 +136,14 @@ class Overview(Handle):
         )
         if run is not None and not (retired and found):
             check_run(self._reader.listed(), self.url, run)
+        if records and any(state.retired for state in found):
+            self._reader.listed()
+            found = [self._as_a_pin_finds(state) for state in found]
         return found
+
+    def _as_a_pin_finds(self, state: Listed) -> Listed:
+        """Return a state that says of itself whether a pin would bring it back: records alone tell."""
+        return replace(state, condemned=state.retired and comes_too_late(self._index, state.node))
 
     def stats(
         self,

@@ -181,25 +181,16 @@ class Answer:
         except LcstoreError:
             return []
 
-    def _has_states(self) -> bool:
-        from lcstore.format.keys import NODES
-
-        try:
-            return bool(self.backend().list(NODES))
-        except LcstoreError:
-            return False
-
     def _no_store(self) -> str:
         """Return what there is instead: people name the folder of all runs by mistake."""
         names_a_state = self._names_a_state()
         if names_a_state:
             return names_a_state
-        if self._has_states():
+        from lcstore.index.resolve import HEADLESS, has_states
+
+        if has_states(self.backend()):
             self.next = f"lcstore verify {self.quoted}"
-            return (
-                "lcstore.json is missing here, and so is its second copy, beside records of states: the next "
-                "save of a training run writes it anew"
-            )
+            return HEADLESS
         below = self.stores_below(self.url, levels=2, most=_MOST_STORES + 1)
         if not below:
             return "there is no store here: check the URL (the first save of a training run makes one)"

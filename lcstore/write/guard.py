@@ -8,11 +8,14 @@ from dataclasses import replace
 
 from lcstore.durability import Durability
 from lcstore.errors import DamageWarning, LcstoreError
+from lcstore.format.marks import RetiredRecord
+from lcstore.format.records import utc_now
 from lcstore.graph.anchors import Since
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.index.listing import Listing
 from lcstore.storage.backend import Backend
+from lcstore.storage.settle import put_record
 from lcstore.track.track import Track
 from lcstore.warned import warn
 from lcstore.write.anchor import add_anchor
@@ -114,3 +117,23 @@ class Guard:
                 DamageWarning,
             )
             break
+
+
+def tell_of_loss(backend: Backend, name: NodeName, parent: str | None) -> None:
+    """Warn that a whole store went while a run saved into it, and leave a record of the state it stood on.
+
+    Parameters
+    ----------
+    backend
+        Where the store was.
+    name, parent
+        The state that was just stored there, and is not acknowledged; and what it stood on.
+    """
+    if parent is not None:
+        mark = RetiredRecord(parent, "the store that it was in went while its run went on", utc_now())
+        put_record(backend, mark.key(), mark.to_bytes())
+    warn(
+        f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted. Step "
+        f"{name.step} begins one anew there",
+        DamageWarning,
+    )

@@ -19,6 +19,7 @@ from lcstore.format.records import StoreRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.index import Index
+from lcstore.index.kinds import is_store
 from lcstore.index.listing import Listing, committed
 from lcstore.index.standing import is_going, is_kept, is_taken_away
 from lcstore.layout.layout import Layout
@@ -31,7 +32,7 @@ from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.commit import Commit, Place, prepare, put_tags
 from lcstore.write.edgewrite import EdgeWrite, Quality
-from lcstore.write.guard import Guard
+from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
 from lcstore.write.touched import Touched
@@ -387,3 +388,6 @@ class Writer:
                 "what the state just stored stands on is being deleted: save again", step=name.step
             ) from error
         self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
+        if not is_store(self.backend):
+            self._made = StoreRecord(int(self.grace))
+            tell_of_loss(self.backend, name, self.index.record(name.node).parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
@@ -14,7 +15,9 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.cli.examine import _made
 from lcstore.maintain.sizing import Forecast
+from lcstore.storage.targets import open_backend
 from lcstore.terminal.foreseen import foreseen
 
 
@@ -343,3 +346,32 @@ def test_the_command_that_brings_a_state_back_names_that_state(tmp_path):
     assert call(*command.split()).exit_code == 0
     with lcstore.open(url, "r") as store:
         assert command.rpartition("@")[2] in {one.node for one in store.states()}
+
+
+def test_the_runs_say_from_which_state_a_fork_went_on(url):
+    with lcstore.open(url) as store:
+        store.rewind(20)
+        store.save(30, states(1)[0])
+    runs = json.loads(call("ls", url, "--runs", "--json").stdout)["runs"]
+    assert [(one["run"], one["from_run"], one["from_step"]) for one in runs] == [(1, None, None), (2, 1, 20)]
+    lines = call("ls", url, "--runs").stdout.splitlines()
+    assert lines[2].split()[-2:] == ["1", "20"]
+    with lcstore.open(url, "r") as store:
+        later = next(state.node for state in store.states() if (state.step, state.run) == (30, 2))
+    told = " ".join(call("diff", f"{url}@30", "@30", "--run", "1").stderr.split())
+    assert f"both are one state; by id there is also @{later}" in told
+    assert "one state" not in call("diff", f"{url}@20", f"@{later}").stderr
+    assert "one state" not in call("diff", f"{url}@40", "@40").stderr
+
+
+def test_a_folder_that_may_not_be_entered_is_not_taken_for_one_to_be_made(tmp_path, monkeypatch):
+    stat = Path.stat
+
+    def refused(self, **how):
+        if self.is_relative_to(tmp_path / "locked"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return stat(self, **how)
+
+    monkeypatch.setattr(Path, "stat", refused)
+    assert _made(open_backend(str(tmp_path / "locked" / "run"), {})) == []
+    assert _made(open_backend(str(tmp_path / "new" / "run"), {})) == [tmp_path / "new/run", tmp_path / "new"]

@@ -254,3 +254,58 @@ def test_a_state_without_its_moments_is_no_whole_one(tmp_path):
 def test_a_repair_that_loses_a_state_says_so_by_its_status(broken):
     assert call("repair", str(broken), "--apply").exit_code == 1
     assert call("repair", str(broken), "--apply").exit_code == 0
+
+
+def _with_a_replay_buffer(url, steps=4):
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    replay = rng.integers(0, 9, (steps, 500))
+    with lcstore.open(url, durability="none") as store:
+        for step in range(steps):
+            weight = weight + np.float32(1e-3) * rng.standard_normal(weight.shape).astype(np.float32)
+            store.save(step, {"model": {"weight": weight}, "replay": replay[step]})
+        edge = store._index.record(store.info(2).node).edge.id
+    for chunk in (url / "data" / edge).glob("0/weights-float32.*/c.*"):
+        chunk.unlink()
+    return replay
+
+
+def test_what_is_left_of_a_state_without_its_weights_is_told_and_can_be_saved(tmp_path):
+    """A repair lets go of such states: nothing said of them beforehand may promise more."""
+    url = tmp_path / "run"
+    replay = _with_a_replay_buffer(url)
+    told = " ".join(call("verify", str(url)).stdout.split())
+    assert "a repair keeps it" not in told
+    assert "Of steps 2 to 3 something else can be read: a restore says by which names=. A repair lets" in told
+    report = document("verify", str(url), status=1)
+    assert (report["lost_in_part"], report["kept_in_part"]) == ([[2, 3]], [])
+    assert report["let_go_in_part"] == [[2, 3]]
+    shown = call("repair", str(url)).stdout
+    assert shown.count("names='replay'") == 3  # of each of the two, and how to save that
+    lost = document("repair", str(url), status=1)["lost"]
+    assert [(one["step"], one["what"], one["rest"]) for one in lost] == [
+        (step, "state", "names='replay'") for step in (2, 3)
+    ]
+    (said,) = re.findall(r"lcstore\.open\(.*\)", shown)
+    for apply in ((), ("--apply",)):
+        call("repair", str(url), *apply)
+        np.testing.assert_array_equal(eval(said)["replay"], replay[3])
+    with lcstore.open(url, "r") as store:
+        assert store.latest_step() == 1
+    assert call("collect", str(url)).exit_code == 0
+
+
+def test_a_listing_and_a_pin_say_the_same_of_what_a_repair_let_go_of(tmp_path):
+    url = tmp_path / "run"
+    _with_a_replay_buffer(url)
+    call("repair", str(url), "--apply")
+    states = document("ls", str(url), "--retired")["states"]
+    assert [state["condemned"] for state in states] == [False, False, True, True]
+    for state in states[2:]:
+        result = call("pin", f"{url}@{state['node']}")
+        assert result.exit_code == 1
+        assert "it is too late to pin" in result.stderr
+    with lcstore.open(url) as store, pytest.raises(lcstore.NotFoundError) as caught:
+        store.restore(3)
+    assert "lcstore pin" not in str(caught.value)
+    assert "--retired` says whether" in str(caught.value)

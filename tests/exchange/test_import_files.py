@@ -12,8 +12,10 @@ import fsspec
 import numpy as np
 import pytest
 from states import same
+from typer.testing import CliRunner
 
 import lcstore
+from lcstore.cli.app import app
 from lcstore.exchange.steps import step_in
 
 pytestmark = pytest.mark.unprotected
@@ -216,6 +218,30 @@ def test_names_without_a_step_are_refused(path, regex, said):
 def test_steps_by_a_regular_expression():
     assert step_in("runs/7b/a-5-of-9.pt", r"a-(\d+)") == 5
     assert step_in("runs/7b/a-5-of-9.pt", r"(?<=of-)\d+") == 9
+
+
+@pytest.mark.parametrize("regex", [None, "checkpoint-([0-9]+)"])
+def test_what_tells_no_step_beside_files_that_do_is_left_out_and_named(tmp_path, regex):
+    write(tmp_path / "old", 20, 100)
+    best, url = tmp_path / "old" / "best.npz", tmp_path / "store"
+    np.savez(best, **weights(100))
+    for dry_run in (True, False):
+        report = lcstore.import_files(tmp_path / "old", url, steps_from=regex, dry_run=dry_run)
+        assert [one.step for one in report.files] == [20, 100]
+        assert report.left_out == (str(best),)
+    assert commits(url) == [20, 100]
+    shown = CliRunner().invoke(app, ["import", str(tmp_path / "old"), str(url)])
+    assert shown.exit_code == 0
+    assert f"Left out, as nothing tells which step they are of: {best}" in shown.stdout
+    assert lcstore.import_files(best, url, step=110).left_out == ()
+    assert commits(url) == [20, 100, 110]
+
+
+def test_files_of_which_none_tells_a_step_are_refused(tmp_path):
+    for name in ("best", "last"):
+        write(tmp_path / "old", 0, name=name + ".npz")
+    with pytest.raises(lcstore.InvalidInputError, match=r"best\.npz has no number"):
+        lcstore.import_files(tmp_path / "old", tmp_path / "store")
 
 
 def test_a_store_is_no_file(tmp_path):

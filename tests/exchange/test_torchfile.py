@@ -12,6 +12,7 @@ import pytest
 from states import same
 
 import lcstore
+from lcstore.exchange.torchfile import _brief
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.unprotected
@@ -93,3 +94,10 @@ def test_other_files_are_none(tmp_path):
 def test_an_ending_is_overruled_by_a_format(tmp_path):
     torch.save({"w": torch.ones(3)}, tmp_path / "state.tar")
     assert same(load(tmp_path / "state.tar", tmp_path, format="torch"), {"w": torch.ones(3)})
+
+
+def test_what_torch_says_of_a_damaged_file_is_cut_between_words():
+    said = _brief("it was transferred incorrectly, or something else " * 10 + "\nmore")
+    assert len(said) <= 300
+    assert said.rpartition(" ...")[0].split()[-1] in ("it", "was", "transferred", "incorrectly,", "something")
+    assert _brief(" short\nmore") == "short"

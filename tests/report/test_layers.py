@@ -31,7 +31,14 @@ STEADY = [np.nan, 1, 1.1, 0.9, 1, 1.1, 0.9, 1]
         ([np.nan, 1, 1, 1, 1, 0, 0, 0], "is not seen to move since step 40"),
         ([np.nan, 1, 1, 1, 1, 1, 0, 0], None),
         ([np.nan, 1, 1, 1, 1, 1, 1, 20], "moves 20 times as far as it used to"),
-        ([np.nan, 1, 1, 1, 1, 1, 1, 0.01], "hardly moves any more: 100 times less than it used to"),
+        (
+            [np.nan, 1, 1, 1, 1, 1, 1, 0.01],
+            "hardly moves any more since step 70: 100 times less than it used to",
+        ),
+        (
+            [np.nan, 1, 1, 1, 1, 1, 0.01, 0.01],
+            "hardly moves any more since step 60: 100 times less than it used to",
+        ),
         ([np.nan, np.nan, np.nan, 0, 0, 0, np.nan, np.nan], None),
     ],
 )

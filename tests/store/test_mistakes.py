@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 
@@ -165,3 +167,39 @@ def test_what_other_tools_call_the_same_is_told():
 def test_a_report_is_written_of_an_open_store(tmp_path):
     with pytest.raises(InvalidInputError, match=r"open store, not 'runs/a': lcstore.open"):
         lcstore.write_report("runs/a", tmp_path / "page.html")
+
+
+@pytest.mark.parametrize("durability", ["default", "none"])
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_store_that_goes_while_a_run_saves_is_told_of_and_begun_anew(tmp_path, moved, durability):
+    url, rng = tmp_path / "run", np.random.default_rng(0)
+    states = [{"model": {"weight": rng.standard_normal((64, 64)).astype(np.float32)}} for _ in range(6)]
+    with lcstore.open(url, grace="1h", durability=durability) as store:
+        for step in range(3):
+            store.save(step, states[step])
+        url.rename(tmp_path / "elsewhere") if moved else shutil.rmtree(url)
+        with pytest.warns(lcstore.DamageWarning, match="is gone, with all that was saved in it"):
+            store.save(3, states[3])
+        for step in (4, 5):
+            store.save(step, states[step])  # without a warning
+    assert (url / "lcstore.json").is_file()
+    assert (url / "copies/lcstore.json").is_file() == (durability == "default")
+    with lcstore.open(url, "r") as store:
+        assert [state.step for state in store.states()] == [3, 4, 5]
+        report = store.verify("restore")
+    assert report.ok, report.findings
+    assert json.loads((url / "lcstore.json").read_text())["grace_seconds"] == 3600
+    if moved:
+        with lcstore.open(tmp_path / "elsewhere", "r") as store:
+            assert store.latest_step() == 2
+
+
+def test_a_place_with_states_that_is_no_store_is_told_from_one_without(tmp_path):
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(0, {"model": {"weight": np.ones((8, 8), np.float32)}})
+    for name in ("lcstore.json", "copies/lcstore.json"):
+        (tmp_path / "run" / name).unlink()
+    with pytest.raises(lcstore.NotFoundError, match=r"lcstore\.json is missing here, and so is its"):
+        lcstore.open(tmp_path / "run", "r")
+    with pytest.raises(lcstore.NotFoundError, match="the first save in mode 'a' creates one"):
+        lcstore.open(tmp_path / "none", "r")

@@ -126,6 +126,49 @@ def test_maintaining_on_a_full_disk_tells_what_to_do(disk):
     assert report.verified.ok
 
 
+def test_letting_go_leaves_room_to_collect_and_both_in_turn_come_to_an_end():
+    """The records of what is let go of take blocks too: they must not take the last one."""
+    disk, rng = Disk.fresh(), np.random.default_rng(0)
+    with lcstore.open(disk, grace=0, durability="none", threads=1) as store:
+        for step in range(20):
+            tensors = {name: rng.standard_normal((64, 64)).astype(np.float32) for name in "ab"}
+            store.save(step, {"model": {"weight": tensors["a"]}, "more": tensors["b"]}, exact=True)
+    roomy = Disk.fresh(disk.snapshot())
+    disk.blocks = disk.used + 6
+    told = []
+    for _ in range(20):
+        with lcstore.open(disk, "r+", threads=1) as store:
+            try:
+                store.retain("latest:2")
+                break
+            except lcstore.StorageError as error:
+                told.append(str(error))
+            assert disk.blocks - disk.used >= 2
+            assert store.collect().deleted_objects > 0
+    assert told[0].startswith("4 of 18 are let go of; there is no room on ")
+    assert "do the same again" in told[0]
+    assert re.findall("`lcstore ([^`]+)`", told[0]) == [f"collect {disk.url} --grace 0 --run-is-dead --apply"]
+    assert not any("/clock/" in key or key.startswith("clock/") for key in disk.snapshot())
+    with lcstore.open(roomy, "r+", threads=1) as store:
+        store.retain("latest:2")
+    assert [s.step for s in store_states(disk)] == [s.step for s in store_states(roomy)]
+
+
+def store_states(backend):
+    with lcstore.open(backend, "r") as store:
+        return store.states()
+
+
+def test_no_room_to_let_go_of_anything_is_said(disk):
+    with lcstore.open(disk, "r+", threads=1) as store:
+        for step in range(10, 12):
+            store.save(step, {"model": {"weight": np.ones((64, 64), np.float32)}})
+        disk.blocks, before = disk.used + 1, disk.snapshot()
+        with pytest.raises(lcstore.StorageError, match=r"no room on .* that let go of .*delete any"):
+            store.retain("latest:1")
+    assert disk.snapshot() == before
+
+
 def test_other_failures_are_raised_as_they_are(disk, monkeypatch):
     def refuse(self, key, data):
         raise PermissionError(errno.EACCES, "Permission denied")

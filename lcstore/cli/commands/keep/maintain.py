@@ -11,8 +11,6 @@ import typer
 from lcstore.cli.commands.keep.collect import collection, goes_by
 from lcstore.cli.commands.keep.compact import compaction
 from lcstore.cli.commands.trouble.verify import findings, unseen
-from lcstore.cli.stores import below_of
-from lcstore.cli.tended import tell_maintained
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import (
     Apply,
@@ -31,7 +29,9 @@ from lcstore.terminal.arguments import (
 from lcstore.terminal.decision import counts, decision, runs_of
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.scheduler import Scheduler, cluster
+from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
+from lcstore.terminal.tended import tell_maintained
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:

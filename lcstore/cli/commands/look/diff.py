@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lcstore.errors import NotFoundError
-from lcstore.terminal.answer import answering
+from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Glob, Options, Pairs, Run, as_run, as_state, split_at
 from lcstore.terminal.table import Table, brief, shape_text
 
 if TYPE_CHECKING:
-    from lcstore.walks.diff import Diff, TensorDiff
+    from lcstore.store.store import Store
+    from lcstore.walks.diff import Diff, Side, TensorDiff
 
 _COLUMNS = ("tensor", "relative", "error", "norm", "changed", "largest", "shape", "dtype", "")
 _NUMBERS = ("relative", "error", "norm", "changed", "largest")
@@ -63,6 +64,8 @@ def diff(
         with answer.store() as store:
             if other == url:
                 found = store.diff(a, b, glob, run=run and as_run(run))
+                if found.a == found.b:
+                    _tell_of_others(answer, store, found.a)
             else:
                 answer.url = other
                 with answer.store() as another:
@@ -72,6 +75,14 @@ def diff(
         ranked = found.sorted(sort.value)
         differing = [one for one in ranked if one.status != "same"]
         answer.give(_facts(found, ranked[:limit]), _tables(found, differing, limit))
+
+
+def _tell_of_others(answer: Answer, store: Store, side: Side) -> None:
+    """Say of a state that is compared with itself by which ids there are others of its step."""
+    states = store.states(records=False)
+    others = [state.node for state in states if state.step == side.step and state.node != side.node]
+    if others:
+        answer.note(f"both are one state; by id there is also {', '.join(f'@{node}' for node in others)}")
 
 
 def _state(text: str) -> int | str:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.stores import below_of, list_stores, metrics_text
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
+from lcstore.terminal.stores import below_of, list_stores, metrics_text
 from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
@@ -163,20 +163,33 @@ def _table(found: list[Listed], columns: tuple[str, ...], *, named: bool) -> Ite
 
 def _runs(found: list[Listed]) -> list[dict[str, Any]]:
     """Return what states tell of their runs, the first run first."""
-    of: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    of: defaultdict[tuple[int, str], list[Listed]] = defaultdict(list)
     for state in found:
-        of[state.run, state.run_id].append(state.step)
-    return [
-        {"run": run, "id": run_id, "states": len(steps), "first_step": min(steps), "last_step": max(steps)}
-        for (run, run_id), steps in sorted(of.items())
-    ]
+        of[state.run, state.run_id].append(state)
+    known = {state.node: state for state in found}
+    rows = []
+    for (run, run_id), states in sorted(of.items()):
+        steps = [state.step for state in states]
+        began = known.get(min(states, key=lambda state: state.seq).base or "")
+        rows.append(
+            {
+                "run": run,
+                "id": run_id,
+                "states": len(steps),
+                "first_step": min(steps),
+                "last_step": max(steps),
+                "from_run": None if began is None else began.run,
+                "from_step": None if began is None else began.step,
+            }
+        )
+    return rows
 
 
 def _run_table(rows: list[dict[str, Any]]) -> Table:
-    columns = [name.replace("_", " ") for name in rows[0]]
+    columns = [name.replace("_", " ") for name in rows[0] if len(rows) > 1 or not name.startswith("from")]
     shown = Table(*columns, right=[name for name in columns if name != "id"])
     for row in rows:
-        shown.row(*row.values())
+        shown.row(*(row[name.replace(" ", "_")] for name in columns))
     return shown
 
 

@@ -103,6 +103,11 @@ def _imported(answer: Answer, report: ImportReport, policy: str) -> Iterator[Tab
         now = size(one.bytes_stored) if one.bytes_stored else ""
         shown.row(one.step, one.url, one.format, size(one.nbytes), one.outcome, now)
     yield shown
+    if report.left_out:
+        first, more = report.left_out[0], len(report.left_out) - _MOST_SHOWN
+        names = ", ".join(map(shlex.quote, report.left_out[:_MOST_SHOWN])) + f" and {more} more" * (more > 0)
+        alone = f"lcstore import {shlex.quote(first)} URL --step NUMBER"
+        yield f"Left out, as nothing tells which step they are of: {names}. To import one by itself: {alone}"
     new = [one for one in report.files if one.outcome != "there"]
     nbytes = sum(one.nbytes for one in new)
     there = len(report.files) - len(new)

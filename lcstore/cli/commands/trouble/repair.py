@@ -13,10 +13,13 @@ from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import Apply, AsJson, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.table import Table
+from lcstore.units import counted
 
 if TYPE_CHECKING:
     from lcstore.check.repaired import RepairReport
     from lcstore.maintain.sizing import Forecast
+
+_STATE = "state"
 
 
 def repair(
@@ -60,9 +63,10 @@ def _foreseen(answer: Answer, report: RepairReport) -> Forecast | None:
 
 def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterator[Table | str]:
     if report.lost:
-        lost = Table("lost: step", "what", "known as", "because of", right=("lost: step",), brief=True)
+        columns = ("lost: step", "what", "can be read", "known as", "because of")
+        lost = Table(*columns, right=("lost: step",), spare=["can be read"], brief=True)
         for loss in report.lost:
-            lost.row(loss.step, loss.what, ", ".join(loss.names), loss.reason, style="red")
+            lost.row(loss.step, loss.what, loss.rest, ", ".join(loss.names), loss.reason, style="red")
         yield lost
     if report.actions:
         first = "to do" if report.dry_run else "done"
@@ -75,12 +79,25 @@ def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterato
     yield from _summary(url, report)
 
 
+def _what_to_save(url: str, report: RepairReport) -> Iterator[str]:
+    """Yield what can be read of states that are let go of as a whole, and how to save it."""
+    readable = [loss for loss in report.lost if loss.what == _STATE and loss.rest]
+    if not readable:
+        return
+    last = readable[-1]
+    yield (
+        f"Weights or buffers are lost of {counted(len(readable), 'state')}, and a repair lets go of all of "
+        f"it. What else there is can be read until a collect deletes it. To save it, as of step {last.step}, "
+        f"in Python: lcstore.open({report.url!r}, 'r').restore({last.node!r}, {last.rest})"
+    )
+
+
 def _summary(url: str, report: RepairReport) -> list[str]:
     latest = "none can be restored" if report.latest is None else f"the latest of step {report.latest}"
     left = f"{report.states} states, {latest}"
     if report.ok:
         return [f"Nothing to repair: {left}."]
-    lines = []
+    lines = list(_what_to_save(url, report))
     if report.lost and report.dry_run and report.latest is None:
         lines.append("No state would be left: first bring back the objects named above from a copy.")
     if report.actions and report.dry_run:

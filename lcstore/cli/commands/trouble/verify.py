@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.cli.stores import below_of
-from lcstore.cli.tended import tell_verified
 from lcstore.errors import InvalidInputError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
 from lcstore.terminal.scheduler import Scheduler, cluster
+from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table, counted, size
+from lcstore.terminal.tended import tell_verified
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -175,9 +175,15 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     if report.lost:
         states = counted(len(report.lost), "state")
         lines.append(f"Cannot be restored whole: {states}, of {_steps(report.lost_ranges)}.")
-    if report.lost_in_part:
-        part = _steps(report.lost_in_part)
+    if report.kept_in_part:
+        part = _steps(report.kept_in_part)
         lines.append(f"Of {part} the rest is there: a restore says by which names=, and a repair keeps it.")
+    if report.let_go_in_part:
+        part = _steps(report.let_go_in_part)
+        lines.append(
+            f"Of {part} something else can be read: a restore says by which names=. A repair lets go of "
+            "these states, since they lack weights or buffers, and shows how to save the rest first."
+        )
     if report.good is not None:
         lines.append(
             f"The latest that looks whole is step {report.good}. Next: lcstore show {url}@{report.good}"
