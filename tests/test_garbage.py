@@ -70,7 +70,7 @@ def test_a_block_that_was_left_at_no_end_holds_nothing_up():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
-@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:os.fork:RuntimeWarning")  # JAX may be there
 def test_a_forked_process_does_not_wait_for_the_blocks_of_others():
     with garbage_waits():
         pid = os.fork()
