@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 from lcstore.check.findings import REPAIR, Findings
@@ -15,7 +16,18 @@ from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef
-from lcstore.index.kinds import CONDEMNED, EDGE, KINDS, LAYOUT, NODE, RETIRED, TAG, Kind, store_record_at
+from lcstore.index.kinds import (
+    CONDEMNED,
+    EDGE,
+    KINDS,
+    LAYOUT,
+    NODE,
+    RETIRED,
+    TAG,
+    Kind,
+    is_own,
+    store_record_at,
+)
 from lcstore.index.links import Link
 from lcstore.index.listing import CHECKING, Listing, is_amiss
 from lcstore.index.marked import Marks
@@ -87,10 +99,10 @@ class Readable:
         Raises
         ------
         NotFoundError
-            There is nothing at all.
+            There is nothing of a store: what lies here may be other stores, each in a folder of its own.
         """
         self.listing = Listing.take(self.backend, CHECKING)
-        if not any(self.listing.by_folder.values()) and not self.listing.foreign:
+        if not any(map(is_own, chain.from_iterable(self.listing.by_folder.values()))):
             raise NotFoundError(f"there is no store at {self.backend.url}")
         self._store_record()
         self._names()

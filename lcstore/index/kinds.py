@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ N = TypeVar("N")
 R = TypeVar("R")
 
 _MAX_STORE_RECORD: Final = 1 << 16
+_CLOCK: Final = re.compile(r"clock/[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,3 +140,18 @@ def store_record_at(backend: Backend, key: str) -> StoreRecord:
         return read_twice(lambda: StoreRecord.from_bytes(read_capped(backend, key, _MAX_STORE_RECORD)))
     except NotFoundError as error:
         raise NotFoundError(f"there is no store at {backend.url}", key=keys.STORE_KEY) from error
+
+
+def is_own(key: str) -> bool:
+    """Return whether a key is that of something that lcstore stores."""
+    folder = key.partition("/")[0]
+    if key == keys.STORE_KEY or keys.is_data_key(key) or _CLOCK.fullmatch(key):
+        return True
+    kind = KINDS.get(folder)
+    if kind is None:
+        return folder == keys.QUARANTINE
+    try:
+        kind.parse(key)
+    except LcstoreError:
+        return False
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Final
 from lcstore.errors import ConflictError, FallbackWarning, LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.index.contents import read_contents
-from lcstore.index.kinds import KINDS
+from lcstore.index.kinds import is_own
 from lcstore.maintain.sizing import all_sizes
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
@@ -23,7 +22,6 @@ _ORDER: Final = (
     keys.COPIES, keys.NODES, keys.EDGES, keys.NAMES, keys.RETIRED, keys.CONDEMNED, keys.LAYOUTS, keys.DATA,
     keys.QUARANTINE, "clock",
 )  # fmt: skip
-_CLOCK: Final = re.compile(r"clock/[0-9a-f]{32}")
 _BATCH: Final = 500
 
 
@@ -84,21 +82,6 @@ def remove_store(
     if not dry_run:
         _delete(backend, own, on_progress)
     return report
-
-
-def is_own(key: str) -> bool:
-    """Return whether a key is that of something that lcstore stores."""
-    folder = key.partition("/")[0]
-    if key == keys.STORE_KEY or keys.is_data_key(key) or _CLOCK.fullmatch(key):
-        return True
-    kind = KINDS.get(folder)
-    if kind is None:
-        return folder == keys.QUARANTINE
-    try:
-        kind.parse(key)
-    except LcstoreError:
-        return False
-    return True
 
 
 def _listed(backend: Backend) -> tuple[list[str], list[str]]:

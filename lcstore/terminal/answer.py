@@ -80,12 +80,16 @@ class Answer:
         try:
             store = lcstore.open(self.url, mode, storage_options=self.storage_options, threads=threads)
         except NotFoundError as error:
-            if isinstance(error.__cause__, StorageError):  # there is no bucket: it says so
-                raise
-            raise NotFoundError(f"{self.url}: {self._no_store()}") from error
+            raise self.no_store(error) from error
         self.next, self.told = None, store.url
         with store:
             yield store
+
+    def no_store(self, error: NotFoundError) -> NotFoundError:
+        """Return the error that says what there is in the place of a store."""
+        if isinstance(error.__cause__, StorageError):  # there is no bucket: it says so
+            return error
+        return NotFoundError(f"{self.url}: {self._no_store()}")
 
     def whole(self, instead: str) -> None:
         """Refuse a URL that names a state, for what is done to a whole store.

@@ -309,3 +309,29 @@ def test_a_listing_and_a_pin_say_the_same_of_what_a_repair_let_go_of(tmp_path):
         store.restore(3)
     assert "lcstore pin" not in str(caught.value)
     assert "--retired` says whether" in str(caught.value)
+
+
+def test_a_folder_of_stores_is_not_made_one(saved, broken, tmp_path):
+    """A store in the place of all runs would hide them, and maintenance would find nothing to do."""
+    above = tmp_path / "runs"
+    shutil.copytree(saved, above / "a")
+    shutil.copytree(broken, above / "b")
+    for arguments in ([], ["--apply"]):
+        result = call("repair", str(above), *arguments)
+        assert result.exit_code == 1
+        assert "no store here, but below" in result.stderr
+        assert str(above / "b") in result.stderr
+    assert sorted(path.name for path in above.iterdir()) == ["a", "b"]
+    assert len(document("verify", str(above), status=1)["stores"]) == 2
+
+
+@pytest.mark.parametrize("inside", ["", "data", "nodes"])
+def test_other_folders_are_not_made_stores(saved, tmp_path, inside):
+    folder = tmp_path / "copied" / inside
+    shutil.copytree(saved, tmp_path / "copied") if inside else folder.mkdir()
+    (folder / "a.txt").write_text("a")
+    for command in (["verify"], ["repair"], ["repair", "--apply"]):
+        result = call(*command, str(folder))
+        assert result.exit_code == 1
+        assert "there is no store here" in result.stderr
+    assert not (folder / "lcstore.json").exists()
