@@ -207,8 +207,8 @@ def _filled(url: str, stored: int, wanted: int, key: str | None) -> StorageError
         return StorageError(
             f"there is no room on {url} for the records that let go of anything, of some 4 KiB each: delete "
             f"anything else there, or copy the store to another disk, `lcstore cp {shlex.quote(url)} TO`. "
-            f"Where states were let go of before, and their run has ended a minute ago or more, {collect} may "
-            "make room",
+            f"Where states were let go of before, and their run has ended a minute ago or more, {collect} "
+            "may make room",
             key=key,
         )
     return StorageError(
