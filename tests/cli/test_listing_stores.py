@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 import fsspec
@@ -97,6 +98,19 @@ def test_a_store_that_cannot_be_listed_does_not_stop_the_others(tmp_path):
     assert "cannot be listed" in result.stdout
     assert "stores that could not be listed: 1" in result.stderr
     assert [one["steps"] for one in document("ls", str(tmp_path), status=1)["stores"]] == [0, 2]
+
+
+def test_a_damaged_store_below_a_folder_is_told_with_the_command_that_says_more(tmp_path):
+    for name in ("good", "bad one"):
+        save(str(tmp_path / name))
+    assert "Next:" not in call("verify", str(tmp_path)).stdout
+    for path in (tmp_path / "bad one" / "data").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    result = call("verify", str(tmp_path))
+    assert result.exit_code == 1
+    (command,) = re.findall(r"Next: lcstore (.+)$", result.stdout, re.MULTILINE)
+    assert call(*shlex.split(command)).stdout.count("Damaged:") == 1
 
 
 def test_a_store_that_is_known_by_its_second_copy_alone_is_found(tmp_path):
