@@ -226,7 +226,9 @@ def test_no_store_is_there(tmp_path):
         lambda: fsspec.filesystem("lcstore"),
         lambda: fsspec.open("lcstore://latest/state.safetensors"),
     ):
-        with pytest.raises(InvalidInputError, match="where the store is, after two colons: .*::file:///data"):
+        with pytest.raises(
+            InvalidInputError, match=r"where the store is, after two colons: .*::file:///data"
+        ):
             ask()
 
 
