@@ -182,6 +182,12 @@ def test_neighbours_are_told_from_one_listing_that_may_fail(monkeypatch):
     fs.rm("/bucket/near", recursive=True)
 
 
+def test_a_store_below_the_top_of_a_disk_has_its_whole_path(monkeypatch):
+    folders = {"/": (set(), ["runs"]), "/runs": ({"lcstore.json"}, [])}
+    monkeypatch.setattr(finding, "_local", folders.__getitem__)
+    assert stores_below("/") == stores_below("/runs") == ["/runs"]
+
+
 def test_what_cannot_be_looked_into():
     assert stores_below("simplecache::s3://bucket/runs") == []
     with pytest.raises(lcstore.InvalidInputError):
