@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
+from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from lcstore.exchange.dcpfolder import read_dcp
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.npzfile import read_npz
@@ -171,10 +171,24 @@ def import_files(
         if new and not dry_run:
             _go_on(store, states)
             for count, (at, source) in enumerate(new.items(), 1):
-                done[at] = _import(store, at, source, under, on_progress)
+                try:
+                    done[at] = _import(store, at, source, under, on_progress)
+                except (InvalidInputError, CorruptionError) as error:
+                    error.message += _way_on(count - 1, len(new))
+                    raise
                 if on_progress is not None:
                     on_progress("import", count, len(new))
         return ImportReport(store.url, tuple(done.values()), dry_run, left_out)
+
+
+def _way_on(done: int, wanted: int) -> str:
+    """Return how to have the other files where one cannot be imported, for its error."""
+    if wanted == 1:
+        return ""
+    return (
+        f". {done} of {wanted} files are imported. For the others move this one away and do the same again: "
+        "what is there is passed over"
+    )
 
 
 def by_step(

@@ -101,8 +101,8 @@ class LcstoreFileSystem(AbstractFileSystem):  # type: ignore[misc]
         where = url if fo is None else fo
         if where is None:
             raise InvalidInputError(
-                "say where the store is: lcstore://1000/metadata.json::s3://bucket/run1, or "
-                "fsspec.filesystem('lcstore', url='s3://bucket/run1')"
+                "say where the store is, after two colons: lcstore://1000/metadata.json::s3://bucket/run1, "
+                "or ...::file:///data/run1; or fsspec.filesystem('lcstore', url='s3://bucket/run1')"
             )
         self._states = states_of(where, storage_options or target_options or {}, target_protocol, held)
 

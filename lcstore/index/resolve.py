@@ -160,7 +160,10 @@ def _retired(graph: Graph, url: str, at: object, is_going: Callable[[str], bool]
     if not nodes:
         return ""
     if nodes[-1] in graph.condemned_nodes:
-        return "it was let go of, and is being deleted; "
+        return (
+            "it was let go of, and is being deleted; as long as it can be read, "
+            f"`lcstore export {quote(f'{url}@{nodes[-1]}')} state.safetensors` saves its values; "
+        )
     if is_going(nodes[-1]):
         listed = f"`lcstore ls {quote(url)} --retired`"
         return f"it was let go of, and {listed} says whether it is being collected, or a pin brings it back; "

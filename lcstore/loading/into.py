@@ -187,7 +187,7 @@ def _loading(where: Name, target: Any, saved: Any, assign: bool) -> tuple[bool, 
     try:
         check_on_device(target, assign=assign)
         try:
-            saved, own_way = fitted(target, saved), False
+            saved, own_way = fitted(target, saved, where), False
         except InvalidInputError:
             if not loads_its_own_way(target):
                 raise

@@ -79,10 +79,16 @@ def _any_on_meta(tensors: Iterable[Any]) -> bool:
     return any(tensor.is_meta for tensor in tensors)
 
 
-def fitted(target: Any, saved: Any) -> Any:
-    """Return what is saved as an object of torch takes it; `InvalidInputError` if it does not fit."""
+def fitted(target: Any, saved: Any, where: Name) -> Any:
+    """Return what is saved at a name as an object of torch takes it.
+
+    Raises
+    ------
+    InvalidInputError
+        It does not fit.
+    """
     if is_module(target):
-        return _for_module(target, saved)
+        return _for_module(target, saved, where)
     if is_schedule(target):
         _check_schedule(target, saved)
         return saved
@@ -90,7 +96,7 @@ def fitted(target: Any, saved: Any) -> Any:
     return saved
 
 
-def _for_module(module: Any, saved: Any) -> dict[str, Any]:
+def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
     """Return what is saved of a module as it takes it.
 
     Names from which it is set apart by a wrapper's prefix alone (``module.``, ``_orig_mod.``) become its own,
@@ -120,6 +126,12 @@ def _for_module(module: Any, saved: Any) -> dict[str, Any]:
         for name in wrong[:_SHOWN]
     ]
     if said:
+        if not wrong and len(surplus) < len(found):
+            part = "".join(f"[{one!r}]" for one in where)
+            said.append(
+                "to load what has a place here, and no more: "
+                f"model.load_state_dict(store.restore(step, to='torch'){part}, strict=False)"
+            )
         raise InvalidInputError("; ".join(said))
     return {
         name: from_host(value, "torch") if isinstance(value, np.ndarray) else value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.format import markkeys
 from lcstore.format.marks import TagRecord
@@ -36,7 +38,8 @@ def pin(backend: Backend, index: Index, node: str, by: str) -> None:
         set_name(backend, "pin", name, None)
         raise ConflictError(
             f"it is too late to pin node {node}: some of what it is restored from is being collected, or was "
-            "set aside as damaged"
+            "set aside as damaged. As long as it can be read, "
+            f"`lcstore export {shlex.quote(f'{backend.url}@{node}')} state.safetensors` saves its values"
         )
 
 

@@ -14,8 +14,8 @@ def check_drawing() -> None:
         needed(module)
 
 
-def needed(module: str) -> Any:
-    """Return a module of a library that reports need.
+def needed(module: str, by: str = "lcstore report") -> Any:
+    """Return a module of a library that a command needs, `by` its name.
 
     Raises
     ------
@@ -26,5 +26,5 @@ def needed(module: str) -> Any:
         return import_module(module)
     except ImportError as error:
         raise LcstoreError(
-            f"reports and plots need {module.partition('.')[0]}: pip install 'lcstore[report]'"
+            f"`{by}` needs {module.partition('.')[0]}: pip install 'lcstore[report]'"
         ) from error

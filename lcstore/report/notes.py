@@ -76,7 +76,8 @@ def _note(course: Course, row: int, growth: float | None, usual: float) -> str:
     grew = f"{2.0 ** min(octaves, 1000):.4g} times that of the middle of the run"
     last = _until(course.weights[row])
     if last is not None:
-        said = f"is kept bit for bit after step {course.steps[last]}: no grid holds it, it may not be finite"
+        since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
+        said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
         return f"{said}; before that its largest weight was {grew}" if octaves >= _GROWTH else said
     known = np.flatnonzero(np.isfinite(movement))
     if len(known) < _LEAST:

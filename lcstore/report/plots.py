@@ -49,7 +49,7 @@ class Plots:
         self.width = max(width - _BEFORE, _LEAST_WIDTH)
         self.colour = colour
         self.letters = letters
-        self._plotille = needed("plotille")
+        self._plotille = needed("plotille", "lcstore plot")
 
     def all(self, metrics: Sequence[str] = ()) -> Iterator[str]:
         """Yield the bytes of saves, beside those of full ones, errors, and metrics: all, or those named."""

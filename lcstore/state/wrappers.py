@@ -17,6 +17,8 @@ T = TypeVar("T")
 _PREFIX: Final = re.compile(
     r"(?<![^.])(?:module|_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
+#: What PEFT puts into names. An adapted model has more tensors: it is told of, and not seen through.
+_ADAPTED: Final = re.compile(r"^base_model\.model\.|(?<=\.)base_layer\.")
 
 
 def bare(text: str) -> str:
@@ -36,9 +38,14 @@ def renamed(saved: Mapping[str, T], wanted: Set[str]) -> dict[str, T] | None:
     return found if len(found) == len(saved) == len(by_bare) and found.keys() == wanted else None
 
 
+def _unwrapped(name: Name) -> Name:
+    bare = bare_name(name)
+    return tuple([_ADAPTED.sub("", part) if isinstance(part, str) else part for part in bare])
+
+
 def changed_prefixes(before: Iterable[Name], after: Iterable[Name]) -> list[tuple[Name, Name]]:
     """Return the names that went and came, each with the other, where wrappers are all that changed."""
     before, after = {*before}, {*after}
-    gone = {bare_name(name): name for name in before - after}
-    pairs = ((gone.get(bare_name(name)), name) for name in after - before)
+    gone = {_unwrapped(name): name for name in before - after}
+    pairs = ((gone.get(_unwrapped(name)), name) for name in after - before)
     return sorted(((old, new) for old, new in pairs if old is not None), key=str)

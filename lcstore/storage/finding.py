@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import posixpath
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from difflib import get_close_matches
 from typing import Final, TypeAlias
 
 import fsspec
 from fsspec.archive import AbstractArchiveFileSystem
 
-from lcstore.errors import InvalidInputError
+from lcstore.errors import InvalidInputError, LcstoreError
 from lcstore.storage.backend import mapped
 from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import memory_names
@@ -56,10 +58,33 @@ def stores_below(
     found: list[str] = []
     with mapped("list", without_secrets(url)):
         for store in _walk(look, root, levels):
-            found.append(f"{url.rstrip('/')}{store[len(root) :]}" if store != root else url)
+            inside = store[len(root.rstrip("/")) :]
+            found.append(f"{url.rstrip('/')}{inside}" if store != root else url)
             if len(found) >= most:
                 break
     return sorted(found)
+
+
+def near(url: str, storage_options: Mapping[str, object] | None = None) -> list[str]:
+    """Return the folders beside a URL that may have been meant by it, the nearest first; none if it is there.
+
+    For a message: it takes one listing of the folder that all of them lie in, and a failure is no answer.
+    """
+    before, slash, name = url.rstrip("/").rpartition("/")
+    if "::" in url or not name:
+        return []
+    beside: Collection[str] = []
+    if url.startswith("memory://"):
+        inside = f"{before.removeprefix('memory:/').strip('/')}/".lstrip("/")
+        names = [one.removeprefix(inside) for one in memory_names(MARKER) if one.startswith(inside)]
+        beside = {one.partition("/")[0] for one in names}
+    else:
+        with suppress(LcstoreError), mapped("list", without_secrets(url)):
+            look, root = _look_at(url, dict(storage_options or {}))
+            folder = posixpath.dirname(root)
+            if folder or "://" not in url:  # what lies beside a bucket is other people's
+                beside = look(folder or ".")[1]
+    return [] if name in beside else [f"{before}{slash}{one}" for one in get_close_matches(name, beside)]
 
 
 def store_in_archive(fs: AbstractArchiveFileSystem, root: str) -> str:

@@ -19,7 +19,7 @@ from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
 from lcstore.index.resolve import no_store
 from lcstore.storage.backend import Backend, check_writable
-from lcstore.storage.finding import stores_below
+from lcstore.storage.finding import near, stores_below
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import backend_on, keeps_twice, open_backend
@@ -131,7 +131,7 @@ def open_store(
     if not exists and mode in ("r", "r+"):
         missing = no_store(backend)
         if isinstance(url, str | os.PathLike):
-            missing.message += _below(os.fspath(url), storage_options)
+            missing.message += _meant(os.fspath(url), storage_options)
         raise missing
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
@@ -157,13 +157,14 @@ def open_store(
     )
 
 
-def _below(url: str, storage_options: Mapping[str, Any] | None) -> str:
-    """Return which stores lie below a place that is none, for a message: people name the folder of all."""
+def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
+    """Return what may have been meant by a place that is no store: stores below it, or names like its own."""
     found: list[str] = []
     with suppress(LcstoreError):
         found = stores_below(url, storage_options, levels=2, most=_BELOW_SHOWN + 1)
     if not found:
-        return ""
+        meant = near(url, storage_options)
+        return f". Beside it is {', '.join(meant)}" if meant else ""
     return f". Below it are {', '.join(found[:_BELOW_SHOWN])}" + ", ..." * (len(found) > _BELOW_SHOWN)
 
 

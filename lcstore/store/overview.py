@@ -82,7 +82,7 @@ class Overview(Handle):
         """Return the step of the latest state (which need not be the greatest), or None where there is none.
 
         It is what `restore` and `resume` give: of this handle's own run once it has saved, or of `run`;
-        otherwise, of all.
+        otherwise, of all. Each call looks anew, so what others saved meanwhile counts.
 
         Raises
         ------

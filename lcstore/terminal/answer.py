@@ -77,19 +77,24 @@ class Answer:
 
         self.next = f"lcstore doctor {self.quoted}"
         mode: Literal["r", "r+"] = "r+" if writable else "r"
-        try:
+        with self.finding():
             store = lcstore.open(self.url, mode, storage_options=self.storage_options, threads=threads)
-        except NotFoundError as error:
-            raise self.no_store(error) from error
         self.next, self.told = None, store.url
         with store:
             yield store
 
-    def no_store(self, error: NotFoundError) -> NotFoundError:
-        """Return the error that says what there is in the place of a store."""
-        if isinstance(error.__cause__, StorageError):  # there is no bucket: it says so
-            return error
-        return NotFoundError(f"{self.url}: {self._no_store()}")
+    @contextmanager
+    def finding(self) -> Iterator[None]:
+        """Have an error that there is no store say what there is in its place."""
+        try:
+            yield
+        except NotFoundError as error:
+            from lcstore.storage.finding import MARKER
+
+            # There is no bucket, or another object is gone: it says so.
+            if isinstance(error.__cause__, StorageError) or error.key not in (None, MARKER):
+                raise
+            raise NotFoundError(f"{self.url}: {self._no_store()}") from error
 
     def whole(self, instead: str) -> None:
         """Refuse a URL that names a state, for what is done to a whole store.
@@ -197,10 +202,20 @@ class Answer:
             return HEADLESS
         below = self.stores_below(self.url, levels=2, most=_MOST_STORES + 1)
         if not below:
-            return "there is no store here: check the URL (the first save of a training run makes one)"
+            return self._nearest()
         self.next = f"lcstore ls {self.quoted}"
         names = ", ".join(below[:_MOST_STORES]) + ", ..." * (len(below) > _MOST_STORES)
         return f"there is no store here, but below: {names}"
+
+    def _nearest(self) -> str:
+        """Return what may have been meant by a URL where there is nothing."""
+        from lcstore.storage.finding import near
+
+        meant = near(self.url, self.storage_options)
+        if not meant:
+            return "there is no store here: check the URL (the first save of a training run makes one)"
+        self.next = f"lcstore ls {shlex.quote(meant[0])}"
+        return f"there is no store here, but beside it is {', '.join(meant)}"
 
 
 class _Hints(logging.Handler):

@@ -26,7 +26,7 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
     """Yield the bytes now, after compaction, and after collection, and why they grow where they do."""
     if found is None:
         return
-    shown = Table("bytes of the store", "", right=("",))
+    shown = Table("stored bytes of the store", "", right=("",))
     shown.row("now", size(found.bytes_now))
     shown.row("once compacted, about", size(found.bytes_compacted))
     shown.row("once collected after that, about", size(found.bytes_collected))

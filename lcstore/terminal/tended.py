@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
             "" if first is None else f"{counted(report.count('error'), 'error')}, the first: {first.message}"
         )
 
-    _tell(answer, tended, ("states", "objects", "read"), cells, why)
+    _tell(answer, tended, ("states", "objects", "read"), cells, why, then="lcstore verify")
 
 
 def _tell(
@@ -67,8 +68,12 @@ def _tell(
     cells: Callable[[Any], tuple[object, ...]],
     why: Callable[[Any], str],
     again: str = "",
+    then: str = "",
 ) -> None:
-    """Print a row for each store, those with a problem first; exit with status 1 if there is one."""
+    """Print a row for each store, those with a problem first; exit with status 1 if there is one.
+
+    `then` is the command that tells more of such a store.
+    """
     problems = {one.url: str(one.problem) if one.report is None else why(one.report) for one in tended}
     failed = [one for one in tended if problems[one.url]]
     good = [one for one in tended if not problems[one.url]]
@@ -83,6 +88,8 @@ def _tell(
         if len(tended) > _MOST_SHOWN:
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
         yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
+        if failed and then:
+            yield f"Next: {then} {shlex.quote(failed[0].url)}"
         if again:
             yield f"Nothing was changed. To do it: {again}"
 

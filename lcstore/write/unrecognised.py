@@ -105,7 +105,8 @@ def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:
     return (
         f"{len(changed)} tensors are stored anew, as how the model is wrapped changed their names: {new!r} "
         f"was {old!r}. Save what is wrapped, under the same names each time: model.module of DataParallel "
-        "and DDP, model._orig_mod of torch.compile"
+        "and DDP, model._orig_mod of torch.compile; of PEFT what is trained alone, "
+        "peft.get_peft_model_state_dict(model), in a store of its own"
     )
 
 

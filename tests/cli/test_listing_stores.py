@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 import fsspec
@@ -99,6 +100,19 @@ def test_a_store_that_cannot_be_listed_does_not_stop_the_others(tmp_path):
     assert [one["steps"] for one in document("ls", str(tmp_path), status=1)["stores"]] == [0, 2]
 
 
+def test_a_damaged_store_below_a_folder_is_told_with_the_command_that_says_more(tmp_path):
+    for name in ("good", "bad one"):
+        save(str(tmp_path / name))
+    assert "Next:" not in call("verify", str(tmp_path)).stdout
+    for path in (tmp_path / "bad one" / "data").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    result = call("verify", str(tmp_path))
+    assert result.exit_code == 1
+    (command,) = re.findall(r"Next: lcstore (.+)$", result.stdout, re.MULTILINE)
+    assert call(*shlex.split(command)).stdout.count("Damaged:") == 1
+
+
 def test_a_store_that_is_known_by_its_second_copy_alone_is_found(tmp_path):
     save(str(tmp_path / "run"))
     (tmp_path / "run" / "lcstore.json").unlink()
@@ -112,6 +126,8 @@ def test_in_memory():
     assert stores_below("memory://below", levels=1) == ["memory://below/x"]
     assert stores_below("memory://below/x") == ["memory://below/x"]
     assert "2 stores below" in call("ls", "memory://below").stdout
+    assert finding.near("memory://belowy") == ["memory://below", "memory://belowx"]
+    assert finding.near("memory://below/xx") == ["memory://below/x"]
     for name in ("below/x", "below/y/z", "belowx"):
         backend = MemoryBackend(name)
         backend.delete_many(backend.list(""))
@@ -133,6 +149,43 @@ def test_on_any_filesystem(monkeypatch):
     assert stores_below("s3://looked", most=1) == ["s3://looked/a"]
     fs.rm("/looked", recursive=True)
     assert stores_below("s3://looked") == []
+
+
+@pytest.mark.parametrize("command", ["ls", "verify", "repair", "stats", "rm"])
+def test_a_mistyped_name_is_told_its_nearest_neighbour(command, tmp_path):
+    for name in ("runs/gpt", "runs/bert", "other"):
+        save(str(tmp_path / name), 1)
+    for typed, meant in (("run", "runs"), ("run/", "runs"), ("runs/gtp", "runs/gpt")):
+        said = call(command, f"{tmp_path}/{typed}").stderr
+        assert f"beside it is {tmp_path}/{meant}. Next: lcstore ls {tmp_path}/{meant}" in said
+    assert "check the URL" in call(command, f"{tmp_path}/nothing-like-it").stderr
+    (tmp_path / "othe").mkdir()
+    assert "check the URL" in call(command, f"{tmp_path}/othe").stderr
+
+
+def test_neighbours_are_told_from_one_listing_that_may_fail(monkeypatch):
+    fs = MemoryFileSystem()
+    fs.pipe_file("/bucket/near/runs/gpt/lcstore.json", b"")
+    opened = []
+    monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, url[5:]))
+    monkeypatch.setattr(
+        fs, "ls", lambda folder, **how: opened.append(folder) or MemoryFileSystem.ls(fs, folder, **how)
+    )
+    assert finding.near("s3://bucket/near/run") == ["s3://bucket/near/runs"]
+    assert opened == ["bucket/near"]
+    assert finding.near("s3://bucket/neat/runs") == []
+    assert finding.near("s3://bucke") == []
+    monkeypatch.setattr(fs, "ls", lambda folder, **how: 1 / 0)
+    assert finding.near("s3://bucket/near/run") == []
+    assert finding.near("nosuchprotocol://near/run") == []
+    assert finding.near("zip::s3://bucket/near/run") == []
+    fs.rm("/bucket/near", recursive=True)
+
+
+def test_a_store_below_the_top_of_a_disk_has_its_whole_path(monkeypatch):
+    folders = {"/": (set(), ["runs"]), "/runs": ({"lcstore.json"}, [])}
+    monkeypatch.setattr(finding, "_local", folders.__getitem__)
+    assert stores_below("/") == stores_below("/runs") == ["/runs"]
 
 
 def test_what_cannot_be_looked_into():

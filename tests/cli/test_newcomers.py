@@ -93,6 +93,27 @@ def test_a_save_to_the_wrong_store_is_undone_by_the_command_that_the_first_refus
         assert store.steps() == [0, 10, 20, 30, 40, 50, *range(990, step, 10)]
 
 
+def test_a_state_that_no_pin_brings_back_is_saved_by_the_command_that_the_refusal_names(
+    url, tmp_path, monkeypatch
+):
+    with lcstore.open(url) as store:
+        before = store.restore(40)["model"]["fc.weight"]
+        gone = store.states()[-2].node
+        store.retain("latest:1")
+        store.compact()
+        store.collect()
+    monkeypatch.chdir(tmp_path)
+    for refused in (said("pin", f"{url}@{gone}"), said("pin", f"{url}@40"), said("show", f"{url}@40")):
+        (export,) = [found for found in commands_in(refused) if found[0] == "export"]
+        done = call(*export)
+        assert done.exit_code == 0, done.output
+        lcstore.import_files("state.safetensors", "again", step=40, policy="lossless")
+        with lcstore.open("again") as again:
+            np.testing.assert_array_equal(again.restore()["model"]["fc.weight"], before)
+        (tmp_path / "state.safetensors").unlink()
+        lcstore.remove("again")
+
+
 def test_what_would_take_more_than_the_state_is_not_offered(url):
     with lcstore.open(url) as store:
         for step in (70, 60):

@@ -73,6 +73,29 @@ def test_objects_are_refused_with_what_to_do(tmp_path, state, named):
         load(tmp_path / "bad.pt", tmp_path)
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize(("place", "done"), [(0, 0), (2, 2)])
+def test_a_refused_file_among_others_is_moved_away_and_the_rest_goes_on(tmp_path, damaged, place, done):
+    steps, folder = [10, 20, 30, 40], tmp_path / "files"
+    folder.mkdir()
+    for step in steps:
+        torch.save({"w": torch.full((3,), step)}, folder / f"step{step}.pt")
+    bad = folder / f"step{steps.pop(place)}.pt"
+    torch.save({"args": Namespace(lr=1)}, bad)
+    if damaged:
+        bad.write_bytes(b"no file of torch")
+    kind = lcstore.CorruptionError if damaged else lcstore.InvalidInputError
+    with pytest.raises(kind, match=rf"{done} of 4 files are imported. For the others move this one away"):
+        lcstore.import_files(folder, tmp_path / "store")
+    bad.rename(tmp_path / bad.name)
+    outcomes = [one.outcome for one in lcstore.import_files(folder, tmp_path / "store").files]
+    assert outcomes.count("there") == done
+    assert lcstore.open(tmp_path / "store").steps() == steps
+    with pytest.raises(kind) as caught:
+        lcstore.import_files(tmp_path / bad.name, tmp_path / "other")
+    assert "move this one away" not in str(caught.value)
+
+
 def test_what_no_store_holds_is_named(tmp_path):
     torch.save({"model": {"kinds": {1, 2}}}, tmp_path / "bad.pt")
     with pytest.raises(lcstore.InvalidInputError, match=r"bad.pt: a builtins.set at 'model/kinds'"):

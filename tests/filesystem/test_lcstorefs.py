@@ -222,8 +222,14 @@ def test_no_store_is_there(tmp_path):
         with pytest.raises(FileNotFoundError, match="no store"):
             ask()
     assert not fs.exists("latest")
-    with pytest.raises(InvalidInputError, match="where the store is"):
-        fsspec.filesystem("lcstore")
+    for ask in (
+        lambda: fsspec.filesystem("lcstore"),
+        lambda: fsspec.open("lcstore://latest/state.safetensors"),
+    ):
+        with pytest.raises(
+            InvalidInputError, match=r"where the store is, after two colons: .*::file:///data"
+        ):
+            ask()
 
 
 def test_an_empty_store_lists_nothing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import numpy as np
 import pytest
@@ -101,6 +102,33 @@ def test_nothing_is_changed_where_something_does_not_fit(saved, load, make, said
     assert before.keys() == model.state_dict().keys()
     if not next(model.parameters()).is_meta:
         assert _same(before, model.state_dict())
+
+
+@pytest.mark.parametrize("arrays", ["torch", "numpy"])
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_model_of_other_layers_is_loaded_in_part_by_the_line_that_the_refusal_gives(arrays, layers):
+    saved = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(2)))
+    tensors = {
+        name: value.numpy() if arrays == "numpy" else value for name, value in saved.state_dict().items()
+    }
+    store, step = lcstore.open(MemoryBackend.fresh(), policy="lossless"), 10
+    store.save(step, {"nets": {"a": tensors}})
+    model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers)))
+    new = _bits(model[2]) if layers == 3 else None
+    with pytest.raises(lcstore.InvalidInputError, match=r"load_state_dict") as caught:
+        store.resume_into(step, {"nets": {"a": model}})
+    (line,) = re.findall(r"model\.load_state_dict\(.*strict=False\)", str(caught.value))
+    eval(line)
+    for one, other in zip(model, saved, strict=False):
+        assert _same(one.state_dict(), other.state_dict())
+    assert new is None or _same(new, model[2].state_dict())
+
+
+@pytest.mark.parametrize("make", [lambda: _model(9), lambda: torch.nn.Linear(4, 8)])
+def test_what_no_line_loads_in_part_is_given_none(saved, make):
+    with pytest.raises(lcstore.InvalidInputError) as caught:
+        saved[0].restore_into(0, {"model": make()})
+    assert "strict" not in str(caught.value)
 
 
 def test_a_schedule_of_another_kind_is_refused():

@@ -121,6 +121,7 @@ def test_a_library_that_is_missing(run, tmp_path, monkeypatch):
     for arguments in (("report", run, "-o", str(tmp_path / "a.html")), ("plot", run)):
         result = call(*arguments)
         assert result.exit_code == 1
+        assert f"`lcstore {arguments[0]}` needs" in result.stderr
         assert "pip install 'lcstore[report]'" in result.stderr
     assert not list(tmp_path.iterdir())
 

@@ -102,6 +102,8 @@ def test_the_folder_of_all_runs_is_no_store(tmp_path):
         lcstore.open(tmp_path / "runs", "r")
     with pytest.raises(NotFoundError, match=r"creates one$"):
         lcstore.open(tmp_path / "none", "r")
+    with pytest.raises(NotFoundError, match=r"creates one\. Beside it is .*/runs$"):
+        lcstore.open(tmp_path / "run", "r")
 
 
 @pytest.mark.parametrize(

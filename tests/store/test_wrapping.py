@@ -41,6 +41,26 @@ def test_a_wrapper_that_changes_between_saves_is_told_once(prefix, comes):
     assert store.read(1, new).shape == (64, 64)
 
 
+def test_a_model_that_peft_adapts_between_saves_is_told_of():
+    base = {
+        f"h.0.{name}.weight": np.random.default_rng(0).standard_normal((64, 64)) for name in ("attn", "ln")
+    }
+    store = lcstore.open(MemoryBackend.fresh())
+    store.save(0, {"model": base})
+    adapted = {
+        "base_model.model.h.0.attn.base_layer.weight": base["h.0.attn.weight"],
+        "base_model.model.h.0.attn.lora_A.default.weight": np.ones((4, 64)),
+        "base_model.model.h.0.ln.weight": base["h.0.ln.weight"],
+    }
+    with pytest.warns(
+        lcstore.UnrecognisedWarning, match=r"2 tensors are stored anew.*peft\.get_peft_model"
+    ) as caught:
+        store.save(1, {"model": adapted})
+    assert len(caught) == 1
+    with pytest.raises(lcstore.NotFoundError):
+        store.read(1, "model/h.0.attn.weight")
+
+
 def test_it_is_told_of_a_run_that_is_resumed():
     backend = MemoryBackend.fresh()
     lcstore.open(backend).save(0, _state())

@@ -42,7 +42,7 @@ def cp(
 
         answer.whole("lcstore export {state} state.safetensors")
         answer.next = ""
-        with answer.progress() as on_progress:
+        with answer.finding(), answer.progress() as on_progress:
             report = copy(
                 source,
                 target,

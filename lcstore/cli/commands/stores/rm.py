@@ -32,7 +32,7 @@ def rm(
 
         answer.whole("lcstore retire {state}")
         answer.next = f"lcstore ls {answer.quoted}"
-        with answer.progress() as on_progress:
+        with answer.finding(), answer.progress() as on_progress:
             report = remove(
                 url, dry_run=not apply, storage_options=answer.storage_options, on_progress=on_progress
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lcstore.cli.commands.trouble.verify import LEVEL_HELP, Level, findings
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import LcstoreError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import Apply, AsJson, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee, foreseen
@@ -41,11 +41,8 @@ def repair(
 
         answer.whole("lcstore repair {store}")
         backend = answer.backend()
-        try:
-            with answer.progress() as on_progress:
-                report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)
-        except NotFoundError as error:
-            raise answer.no_store(error) from error
+        with answer.finding(), answer.progress() as on_progress:
+            report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)
         forecast = None if apply else _foreseen(answer, report)
         answer.give(report, _shown(answer.quoted, report, forecast), ok=report.ok, forecast=forecast)
     if report.remaining or report.lost or (report.dry_run and report.actions):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.errors import InvalidInputError, NotFoundError
+from lcstore.errors import InvalidInputError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
 from lcstore.terminal.scheduler import Scheduler, cluster
@@ -70,11 +70,8 @@ def verify(
             _below(answer, scheduler, level=level.value, **how)
             return
         backend = answer.backend()
-        try:
-            with cluster(answer, scheduler) as client, answer.progress() as on_progress:
-                report = verify_store(backend, level.value, on_progress, client=client, **how)
-        except NotFoundError as error:
-            raise answer.no_store(error) from error
+        with answer.finding(), cluster(answer, scheduler) as client, answer.progress() as on_progress:
+            report = verify_store(backend, level.value, on_progress, client=client, **how)
         answer.give(report, _shown(answer.quoted, report), ok=report.ok)
     if not report.ok or report.can_be_mended:
         raise typer.Exit(1)
