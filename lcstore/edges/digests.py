@@ -58,14 +58,21 @@ def first_position(spec: TensorSpec) -> int | None:
 class Digests:
     """Digests of the tensors of a layout, which grow with every piece. Thread-safe.
 
+    Parameters
+    ----------
+    layout
+        The tensors.
+    found
+        What they grow from, which is left as it is; zero if None.
+
     Attributes
     ----------
     found
         ``uint64``, per tensor.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self.found = np.zeros(len(layout.tensors), np.uint64)
+    def __init__(self, layout: Layout, found: Array | None = None) -> None:
+        self.found = np.zeros(len(layout.tensors), np.uint64) if found is None else found.copy()
         self._layout = layout
         #: Of shards, where the first element is; -1 where gaps lie between others.
         self._starts = np.zeros(len(layout.tensors), np.int64)
@@ -85,5 +92,9 @@ class Digests:
         for row in np.flatnonzero(starts < 0).tolist():
             ((tensor, first, at, size),) = pieces.where(slice(row, row + 1))
             found[row] = digest_of(self._layout.tensors[tensor], values[at : at + size], first)
+        self.more(pieces.tensor, found)
+
+    def more(self, tensors: Array, amounts: Array) -> None:
+        """Add to the digests of tensors, each of them once."""
         with self._lock:
-            self.found[pieces.tensor] += found
+            self.found[tensors] += amounts

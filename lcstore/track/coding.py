@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +18,10 @@ from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET
-from lcstore.edges.digests import digest_of
+from lcstore.edges.digests import Digests, digest_of
 from lcstore.edges.frames import Chunk, frame_of_values, values_of_frame
 from lcstore.edges.patterns import frame_of_patterns, patterns
-from lcstore.layout.poolmap import Piece, PoolMap
+from lcstore.layout.poolmap import Piece, PieceColumns, PoolMap
 from lcstore.layout.specs import ALIGN
 from lcstore.state.moments import is_fading
 from lcstore.track.decide import Asked, Decision
@@ -30,6 +29,8 @@ from lcstore.track.fusedpass import Advance, Scratch
 
 #: Elements that are rounded, and then digested, at a time.
 _IN_CACHE: Final = 1 << 16
+#: The arrays of an edge that hold plain tensors, by the operation.
+_PLAIN: Final[tuple[tuple[int, ArrayName], ...]] = (EXACT, "exact"), (SET, "set")
 
 #: How to move the track back, one chunk after another. A job says how before it moves anything.
 Journal: TypeAlias = list[Callable[[], None]]
@@ -42,14 +43,11 @@ class Coded(NamedTuple):
     ----------
     chunk
         None where there is nothing to store.
-    digests
-        By tensor, what is to be added to its digest.
     off_grid
         Tensors that do not fit their grid.
     """
 
     chunk: Chunk | None
-    digests: list[tuple[int, np.uint64]]
     off_grid: set[int]
 
 
@@ -71,6 +69,8 @@ class Coder:
         Pools that no commit stands on: nothing of them is worth a way back.
     maps
         By pool: which tensors lie where.
+    digests
+        Of what readers will get: complete once all jobs have run.
     tables, scratch
         Those of the handle.
     """
@@ -80,6 +80,7 @@ class Coder:
     pools: Mapping[str, Array]
     fresh: Set[str]
     maps: Mapping[str, PoolMap]
+    digests: Digests
     tables: TableCache
     scratch: Scratch
 
@@ -88,18 +89,22 @@ class Coder:
         ops, policy = self.decided.columns.op, self.asked.policy
         precisions = {"first_moment": policy.first_moment, "second_moment": policy.second_moment}
         for name, members in self.maps.items():
-            role = members.pool.role
+            role, chunks = members.pool.role, members.chunks_of
             of = {op: {t for t in members.tensors if ops[t] == op} for op in (KEEP, ADD, SET, EXACT)}
-            code = self.code_patterns if role == "plain" else self.code_deltas
-            for chunk in members.chunks_of(of[ADD]):
-                yield partial(code, name, chunk)
-            whole = of[EXACT]
-            if self.asked.exact and role != "plain":
-                whole = {*members.tensors}
-            for chunk in members.chunks_of(whole):
-                yield partial(self.code_values, name, chunk, "exact", whole, None)
-            for chunk in members.chunks_of(of[SET]) if role != "weights" else ():
-                yield partial(self.code_values, name, chunk, "set", of[SET], precisions.get(role))
+            if role == "plain":
+                yield from (partial(self.code_patterns, name, chunk) for chunk in chunks(of[ADD]))
+                for op, array in _PLAIN:
+                    plain = of[op]
+                    yield from (
+                        partial(self.code_plain, name, chunk, array, plain) for chunk in chunks(plain)
+                    )
+                continue
+            yield from (partial(self.code_deltas, name, chunk) for chunk in chunks(of[ADD]))
+            whole = {*members.tensors} if self.asked.exact else of[EXACT]
+            yield from (partial(self.code_exact, name, chunk, whole) for chunk in chunks(whole))
+            if role != "weights":
+                code = partial(self.code_moments, name, tensors=of[SET], precision=precisions[role])
+                yield from (partial(code, chunk) for chunk in chunks(of[SET]))
 
     def code_deltas(self, pool: str, chunk: int, journal: Journal) -> Coded:
         """Code the tensors of a chunk that are added to, and move the track with them."""
@@ -109,8 +114,8 @@ class Coder:
         moving = Advance(self.pools[pool][low:high], block, self.scratch)
         if pool not in self.fresh:
             journal.append(moving.undo)
-        digests = []
-        for piece in pieces:
+        amounts = np.zeros(len(pieces), np.uint64)
+        for number, piece in enumerate(pieces):
             spec = self.asked.layout.tensors[piece.tensor]
             added = moving.over(
                 piece,
@@ -122,15 +127,18 @@ class Coder:
             )
             if added is None:
                 moving.undo()  # now: the levels of many chunks would be larger than their track
-                return Coded(None, [], {piece.tensor})
-            digests.append((piece.tensor, added))
+                return Coded(None, {piece.tensor})
+            amounts[number] = added
+        self.digests.more(np.array([piece.tensor for piece in pieces], np.int64), amounts)
         data = moving.frame(self.tables)
-        return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
+        return Coded(None if data is None else Chunk(pool, "add", chunk, data), set())
 
     def code_patterns(self, pool: str, chunk: int, journal: Journal) -> Coded:
         """Code by how much the bit patterns of plain tensors in a chunk differ, and move the track there."""
         decided, (low, high) = self.decided, self.maps[pool].bounds(chunk)
-        pieces = [p for p in self.maps[pool].pieces(chunk) if decided.columns.op[p.tensor] == ADD]
+        lies = self.maps[pool].pieces(chunk)
+        lies = lies.where(decided.columns.op[lies.tensor] == ADD)
+        pieces = [*lies]
         words = patterns(self.pools[pool][low:high])
         moves = np.zeros(words.size, words.dtype)
         for piece in pieces:
@@ -141,8 +149,8 @@ class Coder:
             journal.append(partial(self._patterns_back, pieces, data, words))
         for piece in pieces:  # and nothing else: another job may be setting what lies between
             words[piece.at : piece.at + piece.size] += moves[piece.at : piece.at + piece.size]
-        digests = [(p.tensor, self._digest(p.tensor, self._part(p), p.first)) for p in pieces]
-        return Coded(None if data is None else Chunk(pool, "add", chunk, data), digests, set())
+        self.digests.add(lies, self.pools[pool][low:high])
+        return Coded(None if data is None else Chunk(pool, "add", chunk, data), set())
 
     def _patterns_back(self, pieces: Sequence[Piece], data: Buffer, words: Array) -> None:
         """Put plain tensors back to what a frame says they differ from, whether moved yet or not."""
@@ -151,40 +159,52 @@ class Coder:
             here = slice(piece.at, piece.at + piece.size)
             np.subtract(patterns(self._part(piece)), moves[here], out=words[here])
 
-    def code_values(
-        self,
-        pool: str,
-        chunk: int,
-        op: ArrayName,
-        tensors: Set[int],
-        precision: float | None,
-        journal: Journal,
+    def code_plain(self, pool: str, chunk: int, op: ArrayName, tensors: Set[int], journal: Journal) -> Coded:
+        """Code the plain tensors of a chunk bit for bit, once they are laid into the track."""
+        lies = self.maps[pool].pieces(chunk, tensors)
+        track = self._room(lies, pool, chunk, journal)
+        for piece in lies:
+            track[piece.at : piece.at + piece.size] = self._part(piece)
+        self.digests.add(lies, track)
+        # Pieces that touch are one part: states have very many small tensors.
+        values = Pieces(((low, track[low:high]) for low, high in lies.runs()), track.size, track.dtype)
+        data = frame_of_values(values, "plain", None, self.tables).data
+        return Coded(Chunk(pool, op, chunk, data) if values.any_bit() else None, set())
+
+    def code_moments(
+        self, pool: str, chunk: int, journal: Journal, *, tensors: Set[int], precision: float | None
     ) -> Coded:
-        """Code those of `tensors` that a chunk holds as values; set the track to them where they have one."""
-        spec, (low, high) = self.asked.layout.pools[pool], self.maps[pool].bounds(chunk)
-        pieces = [*self.maps[pool].pieces(chunk, tensors)]
-        kept = pieces if precision != 0 else ()  # with no bits at all, they are dropped
-        values = Pieces(
-            ((piece.at, self._part(piece)) for piece in kept), high - low, dtype_from_name(spec.dtype)
-        )
-        matrices = self._matrices(kept) if spec.role == "second_moment" else ()
+        """Code moments, which have no track."""
+        role, lies = self.asked.layout.pools[pool].role, self.maps[pool].pieces(chunk, tensors)
+        kept = [*lies] if precision != 0 else []  # with no bits at all, they are dropped
+        values = self._values(kept, pool, chunk)
+        matrices = self._matrices(kept) if role == "second_moment" else ()
         fading = all(is_fading(self.asked.layout.tensors[piece.tensor].name) for piece in kept)
-        made = frame_of_values(values, spec.role, precision or None, self.tables, matrices, fading=fading)
-        stored = Chunk(pool, op, chunk, made.data) if values.any_bit() else None
-        if op == "set" or spec.role == "plain":
-            for piece in pieces if pool in self.pools else ():
-                self._place(piece, pool, low, journal)[:] = self._part(piece)
-            return Coded(stored, self._digests(pieces, made.decoded), set())
-        digests, off_grid = [], set()
-        for piece in pieces:
-            if self.decided.columns.op[piece.tensor] != EXACT:
-                continue  # its exact value is stored besides what readers get
-            found = self._set_grid(piece, self._place(piece, pool, low, journal))
-            if found is None:
-                off_grid.add(piece.tensor)
-            else:
-                digests += found
-        return Coded(stored, digests, off_grid)
+        made = frame_of_values(values, role, precision or None, self.tables, matrices, fading=fading)
+        for start, part in made.decoded:
+            self.digests.add(lies.within(start, start + part.size).moved(-start), part)
+        return Coded(Chunk(pool, "set", chunk, made.data) if values.any_bit() else None, set())
+
+    def code_exact(self, pool: str, chunk: int, tensors: Set[int], journal: Journal) -> Coded:
+        """Code weights or moments bit for bit, and set the track to those that are to be set.
+
+        The exact values of others are stored besides what readers get.
+        """
+        role, lies = self.asked.layout.pools[pool].role, self.maps[pool].pieces(chunk, tensors)
+        values = self._values(lies, pool, chunk)
+        data, off_grid = frame_of_values(values, role, None, self.tables).data, set[int]()
+        stored = Chunk(pool, "exact", chunk, data) if values.any_bit() else None
+        lies = lies.where(self.decided.columns.op[lies.tensor] == EXACT)
+        if len(lies):
+            track = self._room(lies, pool, chunk, journal)
+            off_grid = {p.tensor for p in lies if not self._set_grid(p, track[p.at : p.at + p.size])}
+        return Coded(stored, off_grid)
+
+    def _values(self, pieces: Iterable[Piece], pool: str, chunk: int) -> Pieces:
+        """Return the values of pieces of a chunk."""
+        low, high = self.maps[pool].bounds(chunk)
+        dtype = dtype_from_name(self.asked.layout.pools[pool].dtype)
+        return Pieces(((piece.at, self._part(piece)) for piece in pieces), high - low, dtype)
 
     def _part(self, piece: Piece) -> Array:
         return self.asked.arrays[piece.tensor][piece.first : piece.first + piece.size]
@@ -197,40 +217,28 @@ class Coder:
             parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
         return parts
 
-    def _digests(
-        self, pieces: Sequence[Piece], decoded: Iterable[tuple[int, Array]]
-    ) -> list[tuple[int, np.uint64]]:
-        """Return the digests of the pieces of a chunk, in parts, from what its frame decodes to."""
-        begins = [piece.at for piece in pieces]
-        ends = [piece.at + piece.size for piece in pieces]
-        digests = []
-        for start, values in decoded:
-            for piece in pieces[bisect_right(ends, start) : bisect_left(begins, start + values.size)]:
-                low, high = max(piece.at, start), min(piece.at + piece.size, start + values.size)
-                part = values[low - start : high - start]
-                digests.append((piece.tensor, self._digest(piece.tensor, part, piece.first + low - piece.at)))
-        return digests
+    def _set_grid(self, piece: Piece, out: Array) -> bool:
+        """Set the track of a piece to its exact value, rounded; return whether it fits its grid.
 
-    def _digest(self, tensor: int, values: Array, first: int) -> np.uint64:
-        return digest_of(self.asked.layout.tensors[tensor], values, first)
-
-    def _set_grid(self, piece: Piece, out: Array) -> list[tuple[int, np.uint64]] | None:
-        """Set the track of a piece to its exact value, rounded; return its digest in parts.
-
-        None where it does not fit its grid. What was rounded is still in cache when its digest is taken.
+        What was rounded is still in cache when its digest is taken.
         """
         unit, spec = int(self.decided.columns.grid[piece.tensor]), self.asked.layout.tensors[piece.tensor]
-        values, digests = self._part(piece), []
+        values, digest = self._part(piece), np.zeros(1, np.uint64)
         for low in range(0, piece.size, _IN_CACHE):
             here = slice(low, low + _IN_CACHE)
             if not grid.to_grid(values[here], unit, out[here], spec.dtype):
-                return None
-            digests.append((piece.tensor, digest_of(spec, out[here], piece.first + low)))
-        return digests
+                return False
+            digest += digest_of(spec, out[here], piece.first + low)
+        self.digests.more(np.array([piece.tensor]), digest)
+        return True
 
-    def _place(self, piece: Piece, pool: str, low: int, journal: Journal) -> Array:
-        """Return the piece's place in the pool, to be overwritten; the way back keeps what was there."""
-        part = self.pools[pool][low + piece.at : low + piece.at + piece.size]
-        if pool not in self.fresh:
-            journal.append(partial(np.copyto, part, part.copy()))
-        return part
+    def _room(self, lies: PieceColumns, pool: str, chunk: int, journal: Journal) -> Array:
+        """Return a chunk of the track, of which some pieces are to be overwritten.
+
+        The way back keeps what was there.
+        """
+        low, high = self.maps[pool].bounds(chunk)
+        track = self.pools[pool][low:high]
+        for begin, end in lies.runs() if pool not in self.fresh else ():
+            journal.append(partial(np.copyto, track[begin:end], track[begin:end].copy()))
+        return track

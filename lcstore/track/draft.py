@@ -13,8 +13,6 @@ from functools import partial
 from threading import Lock
 from typing import TypeAlias
 
-import numpy as np
-
 from lcstore.edges.frames import Chunk
 from lcstore.state.names import Name
 from lcstore.track import samples
@@ -55,7 +53,7 @@ class Draft:
         self.coder = coder
         self.layout = coder.asked.layout
         columns = coder.decided.columns
-        self.columns = replace(columns, digest=columns.digest.copy())
+        self.columns = replace(columns, digest=coder.digests.found)
         self.off_grid = {*coder.decided.off_grid}
         self.astray = False
         self.jobs: list[Job] = [partial(self._run, work) for work in coder.jobs()]
@@ -125,9 +123,7 @@ class Draft:
     def _run(self, work: Work) -> Chunk | None:
         """Run a job, and take note of what it has found."""
         coded = work(self._journal)
-        with self._lock, np.errstate(over="ignore"):
-            for tensor, amount in coded.digests:
-                self.columns.digest[tensor] += amount
+        with self._lock:
             self.off_grid |= coded.off_grid
             if coded.chunk is not None and coded.chunk.op != "exact":  # these are no part of a delta
                 self._coded += len(coded.chunk.data)

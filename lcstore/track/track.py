@@ -11,6 +11,7 @@ from lcstore.arrays import Array
 from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.columns import Columns
+from lcstore.edges.digests import Digests
 from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.track import samples
@@ -81,7 +82,8 @@ class Track:
         decided = decide(self.held, asked)
         pools = self._pools_for(layout, fresh=anchor)
         fresh = {name for name, pool in pools.items() if pool is not self.held.pools.get(name)}
-        coder = Coder(asked, decided, pools, fresh, layout.maps, self._tables, self._scratch)
+        digests = Digests(layout, decided.columns.digest)
+        coder = Coder(asked, decided, pools, fresh, layout.maps, digests, self._tables, self._scratch)
         return Draft(coder, self.held.known, self._accept)
 
     def _accept(self, held: Held) -> None:
