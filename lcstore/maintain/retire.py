@@ -31,6 +31,7 @@ from lcstore.storage.jobs import run_all
 from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress
+from lcstore.storage.targets import keeps_twice
 from lcstore.units import counted
 
 #: Bytes that are kept free while states are let go of: a folder and a record, a block of a disk each.
@@ -192,7 +193,8 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
         stored.append(one)
 
     try:
-        with room_left(backend, _ROOM_TO_COLLECT * bool(going)):
+        # Buckets are never full.
+        with room_left(backend, 0 if keeps_twice(backend) else _ROOM_TO_COLLECT * bool(going)):
             run_all(executor, [partial(put, one) for one in going])
     except StorageError as error:
         if not no_room(error):

@@ -178,3 +178,22 @@ def test_other_failures_are_raised_as_they_are(disk, monkeypatch):
         monkeypatch.setattr(Disk, "_put", refuse)
         with pytest.raises(lcstore.StorageError, match="Permission denied"):
             store.collect()
+
+
+@pytest.mark.parametrize(("url", "kept_free"), [("file:///run", 1), ("s3://bucket/run", 0)])
+def test_room_is_kept_free_where_a_target_can_be_full(url, kept_free):
+    class Target(MemoryBackend):
+        stored = 0
+
+        def _put(self, key, data):
+            self.stored += key.startswith("clock/") and data.nbytes > 0
+            super()._put(key, data)
+
+    target = Target.fresh()
+    target._url = url
+    with lcstore.open(target, durability="none", threads=1) as store:
+        for step in range(3):
+            store.save(step, {"a": np.arange(3.0) + step})
+        store.retain("latest:1")
+        assert target.stored == kept_free
+        assert store.steps() == [2]
