@@ -5,9 +5,10 @@
 Each operation is structure times constants. The structure (chunks, requests, edges, names) follows from the
 sizes alone. The constants (seconds per weight, per tensor, per request, bytes per weight) are measured first,
 in small, by the same process; then the model says what larger states and longer histories take, and each is
-measured. Seconds are those of the processor, of one thread: other work on the machine does not count. What is
-waited for a target is measured apart, on one that takes 20 ms for each request. `--page` puts the tables into
-`docs/scaling.md`.
+measured. Seconds are those of the processor, of one thread: other work on the machine does not count. They
+are taken in memory that the process has had before. What fresh memory costs is shown beside: on a virtual
+machine it differs by ten from one minute to the next. What is waited for a target is measured apart, on one
+that takes 100 ms for each request. `--page` puts the tables into `docs/scaling.md`.
 
 States are weights alone, float32, in matrices of 1,024 columns that move by a random step between saves. They
 are kept in memory (``/dev/shm``), without what `durability` stores besides, as in a bucket.
@@ -43,6 +44,8 @@ from lcstore.maintain.making import Maker
 from lcstore.storage.local import LocalBackend
 
 COLUMNS = 1024
+#: Options of glibc's `mallopt`.
+_TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 LATENCY = 0.1
 PAGE = Path(__file__).parent.parent / "docs/scaling.md"
 
@@ -61,15 +64,15 @@ class Cost(NamedTuple):
         Of the processor, of one thread.
     memory
         Bytes at the most, above what was held before.
-    fresh
-        Seconds for each byte of memory that the process is given: those of a virtual machine vary by ten.
+    first
+        Seconds of the first time, in memory that the process is given then.
     """
 
     requests: float
     nbytes: float
     seconds: float
     memory: float = math.nan
-    fresh: float = 0.0
+    first: float = math.nan
 
 
 class Counting(LocalBackend):
@@ -108,25 +111,30 @@ class Counting(LocalBackend):
         return super().size(key)
 
 
-def measured(backend: Counting, run: Callable[[], Any]) -> Cost:
-    """Run once."""
+def keep_memory() -> None:
+    """Have the process keep the memory that it was given, and all of its threads share it."""
+    for option, value in ((_TRIM_THRESHOLD, -1), (_MMAP_MAX, 0), (_ARENA_MAX, 1)):
+        assert ctypes.CDLL(None).mallopt(option, value)
+
+
+def measured(backend: Counting, run: Callable[[], Any], *, fresh: bool = False) -> Cost:
+    """Run once; with `fresh`, memory that is free was given back before."""
     gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
+    if fresh:
+        ctypes.CDLL(None).malloc_trim(0)
     backend.requests = backend.nbytes = 0
-    fresh = statistics.median(_given() for _ in range(3))
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before, began = _status("VmRSS"), time.process_time()
     kept = run()
     seconds = time.process_time() - began
     del kept
-    return Cost(backend.requests, backend.nbytes, seconds, _status("VmHWM") - before, fresh)
+    return Cost(backend.requests, backend.nbytes, seconds, _status("VmHWM") - before)
 
 
-def _given(nbytes: int = 64 << 20) -> float:
-    """Return the seconds for each byte of fresh memory."""
-    began = time.process_time()
-    np.empty(nbytes, np.uint8)[::4096] = 1
-    return (time.process_time() - began) / nbytes
+def repeated(run: Callable[[bool], Cost], rounds: int) -> Cost:
+    """Run once in fresh memory, which tells the memory, and then some times; return the medians of these."""
+    first = run(True)
+    return middle([run(False) for _ in range(rounds)])._replace(memory=first.memory, first=first.seconds)
 
 
 def _status(name: str) -> int:
@@ -199,10 +207,7 @@ def run_of(weights: int, tensors: int, *, deltas: int, sums: tuple[int, ...], ro
     """Save an anchor and deltas, restore, and merge."""
     training = Training(weights, tensors)
     n = training.weights
-    anchors = []
-    for _ in range(rounds - 1):
-        with folder() as root, lcstore.open(Counting(root), threads=1, durability="none") as store:
-            anchors.append(measured(store.backend, partial(store.save, 0, training.step())))
+    anchor = repeated(partial(_first_save, training), rounds)
     with folder() as root:
         backend = Counting(root)
         with lcstore.open(backend, threads=1, durability="none") as store:
@@ -212,29 +217,36 @@ def run_of(weights: int, tensors: int, *, deltas: int, sums: tuple[int, ...], ro
                 saves.append(measured(backend, partial(store.save, step, training.step())))
                 nodes.append(store.info().node)
         steady = saves[3:] or saves[1:]
-        found = Run(
-            n, tensors, middle([*anchors, saves[0]]), middle(steady), bytes_anchor=saves[0].nbytes / n
-        )
+        found = Run(n, tensors, anchor, middle(steady), bytes_anchor=saves[0].nbytes / n)
         found.bytes_delta = found.delta.nbytes / n
         del training
-
-        def restore(step: int) -> Any:
-            with lcstore.open(backend, "r", threads=1) as store:
-                return store.restore(step, to="numpy")
-
-        steps = sorted({1, min(4, deltas)})
-        turns = [[measured(backend, partial(restore, step)) for step in steps] for _ in range(rounds + 1)]
-        # The first turn does not count.
-        for step, costs in zip(steps, zip(*turns[1:], strict=True), strict=True):
-            found.restore[step + 1] = middle(list(costs))
+        for step in sorted({1, min(4, deltas)}):
+            found.restore[step + 1] = repeated(partial(_restore, backend, step), rounds)
         for count in sums:
-            merges = [_merge(backend, nodes, count, n) for _ in range(rounds)]
-            found.merge[count], found.bytes_merged[count] = middle([cost for cost, _ in merges]), merges[0][1]
+            found.merge[count] = repeated(partial(_merge, found, backend, nodes, count), rounds)
     return found
 
 
-def _merge(backend: Counting, nodes: list[str], count: int, weights: int) -> tuple[Cost, float]:
-    """Merge the last deltas into one."""
+def _first_save(training: Training, fresh: bool) -> Cost:
+    """Save an anchor to a store of its own."""
+    with folder() as root:
+        backend = Counting(root)
+        with lcstore.open(backend, threads=1, durability="none") as store:
+            return measured(backend, partial(store.save, 0, training.step()), fresh=fresh)
+
+
+def _restore(backend: Counting, step: int, fresh: bool) -> Cost:
+    """Restore a state in a handle of its own."""
+
+    def restore() -> Any:
+        with lcstore.open(backend, "r", threads=1) as store:
+            return store.restore(step, to="numpy")
+
+    return measured(backend, restore, fresh=fresh)
+
+
+def _merge(run: Run, backend: Counting, nodes: list[str], count: int, fresh: bool) -> Cost:
+    """Merge the last deltas into one, and note its bytes for each weight."""
     with lcstore.open(backend, "r+", threads=1) as store:
         graph = store._index.refresh(full=True)
         store.info()
@@ -243,8 +255,9 @@ def _merge(backend: Counting, nodes: list[str], count: int, weights: int) -> tup
         ]
         maker = Maker(backend, store._index, store._reader, store._executor, store.durability)
         shortcut = Shortcut(path[0].base, nodes[-1], 0, count, tuple(path))
-        cost = measured(backend, partial(maker.make, shortcut))
-        return cost, maker.written / weights
+        cost = measured(backend, partial(maker.make, shortcut), fresh=fresh)
+        run.bytes_merged[count] = maker.written / run.weights
+        return cost
 
 
 # The model --------------------------------------------------------------------------------------------------
@@ -314,10 +327,10 @@ class Model:
         few, most = min(far.merge), max(far.merge)
         self.growth = math.log(far.bytes_merged[most] / far.bytes_merged[few]) / math.log(most / few)
         self.bytes_merged = far.bytes_merged[few] / few**self.growth
-        self.anchor = line(runs, lambda run: bare(run.anchor, 4 * run.weights))
-        self.delta = line(runs, lambda run: bare(run.delta, 0))
-        self.first, self.further = lines(runs, lambda run: run.restore, 1, 4)
-        self.coded, self.summed = lines(runs, lambda run: run.merge, 0, 0)
+        self.anchor = line(runs, lambda run: run.anchor.seconds)
+        self.delta = line(runs, lambda run: run.delta.seconds)
+        self.first, self.further = lines(runs, lambda run: run.restore, 1)
+        self.coded, self.summed = lines(runs, lambda run: run.merge, 0)
         #: Memory besides what each weight takes, in chunks.
         self.held = {
             "anchor": (far.anchor.memory - 4 * far.weights) / chunk(far.weights),
@@ -358,16 +371,11 @@ class Model:
         return Cost(6 + names // 1000, 0, each + name * names, memory * names)
 
 
-def lines(
-    runs: dict[str, Run], costs: Callable[[Run], dict[int, Cost]], first: int, held: int
-) -> tuple[Line, Line]:
-    """Return the seconds of what is done `first` times or once, and of each time more.
-
-    `held` are the bytes for each weight that it is given.
-    """
+def lines(runs: dict[str, Run], costs: Callable[[Run], dict[int, Cost]], first: int) -> tuple[Line, Line]:
+    """Return the seconds of what is done `first` times or once, and of each time more."""
 
     def seconds(run: Run, times: int) -> float:
-        return bare(costs(run)[times], held * run.weights)
+        return costs(run)[times].seconds
 
     def slope(run: Run) -> float:
         few, most = min(costs(run)), max(costs(run))
@@ -378,11 +386,6 @@ def lines(
         return seconds(run, few) - (few - first) * slope(run)
 
     return line(runs, base), line(runs, slope)
-
-
-def bare(cost: Cost, held: float) -> float:
-    """Return seconds without those for fresh memory: what is held, and what is read or written."""
-    return max(0.0, cost.seconds - (held + cost.nbytes) * cost.fresh)
 
 
 def chunk(weights: float) -> float:
@@ -403,6 +406,7 @@ def main() -> None:
     asked = arguments(__doc__ or "", page="put the tables into docs/scaling.md")
     report = Report("scaling", asked.quick)
     touch(1 << 30 if asked.quick else 12 << 30)
+    keep_memory()
     run_of(1 << 20, 4, deltas=4, sums=(2,))  # code is loaded now
     runs = {name: run_of(*size, deltas=18, sums=(2, 16), rounds=5) for name, size in SMALL.items()}
     model = Model(runs, calibrated_names())
@@ -445,8 +449,6 @@ def states(report: Report, model: Model, sizes: list[int]) -> Table:
         for inputs, cost in run.merge.items():
             pairs.append((f"merge {inputs} deltas", cost, model.merge(w, tensors, inputs)))
         for what, found, said in pairs:
-            held = (0 if "delta" in what else 4) * w
-            said = said._replace(seconds=said.seconds + (held + said.nbytes) * found.fresh)
             if size < 10**8:  # less than what the operations before it have left
                 said = said._replace(memory=math.nan)
             rows.append([f"{w:.2g} weights, {what}", *beside(found, said)])
@@ -454,7 +456,7 @@ def states(report: Report, model: Model, sizes: list[int]) -> Table:
                 one, other = getattr(found, name), getattr(said, name)
                 if math.isfinite(one) and math.isfinite(other):
                     miss.append(other / one - 1)
-    head = ["", "requests", "MB to and fro", "processor s", "MB of memory"]
+    head = ["", "requests", "MB to and fro", "processor s", "in fresh memory", "MB of memory"]
     report.table("measured, and what the model says", head, rows)
     for name, miss in misses.items():
         worst = max(miss, key=abs, default=0.0)
@@ -477,6 +479,7 @@ def beside(found: Cost, said: Cost) -> list[str]:
         cell(found.requests, said.requests, ",.0f"),
         cell(found.nbytes / 1e6, said.nbytes / 1e6, ",.2f"),
         cell(found.seconds, said.seconds, ".3f"),
+        f"{found.first:.3f}" if math.isfinite(found.first) else "",
         cell(found.memory / 1e6, said.memory / 1e6, ",.0f"),
     ]
 
@@ -503,16 +506,16 @@ def history(count: int) -> Iterator[NodeName]:
 def listed(count: int, rounds: int) -> tuple[Cost, Cost]:
     """List a store of some names: without Python's collector of garbage at work, and with it."""
 
-    def look() -> Cost:
-        return measured(backend, lambda: Index(backend).refresh(full=True))
+    def look(fresh: bool) -> Cost:
+        return measured(backend, lambda: Index(backend).refresh(full=True), fresh=fresh)
 
     with folder() as root:
         named_nodes(root, count)
         backend = Counting(root)
-        usual = [look() for _ in range(rounds)]
+        usual = repeated(look, rounds)
         gc.disable()
         try:
-            return middle([look() for _ in range(rounds)]), middle(usual)
+            return repeated(look, rounds), usual
         finally:
             gc.enable()
 
