@@ -19,7 +19,7 @@ from lcstore.kernels import huffman
 #: Bytes are coded only where that saves this part of them; the rest is copied.
 MUST_SAVE: Final = 0.02
 _BYTE: Final = np.dtype(np.uint8)
-#: Bytes that are looked at before they are coded.
+#: Bytes that are looked at before more than four times as many are coded.
 _SAMPLE = 1 << 18
 
 
@@ -48,9 +48,11 @@ def frame_of_bytes(plane: Array) -> Sequence[Buffer]:
 
 def encode_bytes(plane: Array) -> tuple[Coded, int]:
     """Code bytes; give also what they are xor-ed with. They are as before where they stay raw."""
-    if plane.size > 4 * _SAMPLE and not _worth_it(plane[:: plane.size // _SAMPLE]):
+    large = plane.size > 4 * _SAMPLE
+    counts = count_bytes(np.ascontiguousarray(plane[:: plane.size // _SAMPLE]) if large else plane)
+    if CodeTable.from_counts(counts).bits(counts) >= 8 * counts.sum() * (1 - MUST_SAVE):
         return raw(plane), 0
-    counts = count_bytes(plane)
+    counts = count_bytes(plane) if large else counts
     used = np.flatnonzero(counts)
     if used.size == 1:
         return Coded(f.ZERO), int(used[0])
@@ -73,11 +75,6 @@ def _turn(counts: Array) -> int:
     """Choose the byte that becomes level 0: the commonest, unless that makes a common one the escape."""
     common = int(np.argmax(counts))
     return common if 64 * counts[common ^ 0x80] <= counts.sum() else int(np.argmin(counts)) ^ 0x80
-
-
-def _worth_it(sample: Array) -> bool:
-    counts = count_bytes(np.ascontiguousarray(sample))
-    return CodeTable.from_counts(counts).bits(counts) < 8 * sample.size * (1 - MUST_SAVE)
 
 
 def count_bytes(plane: Array) -> Array:
