@@ -28,7 +28,6 @@ class Room:
     """Memory that decoders use one after another: what one has left there, the next writes over."""
 
     def __init__(self) -> None:
-        self._words = np.empty(0, np.uint64)
         self._values = np.empty(0, np.uint8)
 
     @cached_property
@@ -45,17 +44,6 @@ class Room:
     def escapes(self) -> tuple[Array, Array]:
         """Places and levels of what is escaped."""
         return np.empty(SPAN, np.int64), np.empty(SPAN, np.int64)
-
-    def words(self, data: memoryview) -> Array:
-        """Return bytes as words, with the padding that decoders read, in memory that the next ones take."""
-        count = (len(data) + bits.PADDING + 7) // 8
-        if self._words.size < count:
-            self._words = np.empty(count + count // 4, np.uint64)
-        taken = self._words[:count]
-        into = taken.view(np.uint8)
-        into[: len(data)] = np.frombuffer(data, np.uint8)
-        into[len(data) :] = 0
-        return taken
 
     def values(self, count: int, dtype: np.dtype[Any]) -> Array:
         """Return memory for some values."""
@@ -75,9 +63,9 @@ class Span:
     values: Array
 
 
-#: Decodes segments; is given their first element, how many they have, their rows of the directory and their
-#: bytes.
-_Decoder: TypeAlias = Callable[[int, int, Array, memoryview], Span]
+#: Decodes segments; is given their first element, how many they have, their rows of the directory, and the
+#: place of their first byte.
+_Decoder: TypeAlias = Callable[[int, int, Array, int], Span]
 
 
 class Levels:
@@ -86,7 +74,7 @@ class Levels:
     Parameters
     ----------
     frame
-        A frame of levels (not one of planes or raw bytes). Its payload is kept.
+        A frame of levels (not one of planes or raw bytes). Its payload is copied.
     room
         Where levels are decoded to; its own if None.
     """
@@ -99,7 +87,6 @@ class Levels:
         self._decode: _Decoder | None = None
         if frame.table is None:  # without codes every level is zero
             return
-        self._payload = frame.payload
         self._directory = frame.directory.reshape(self._segments, -1)
         self._offsets = [0, *np.cumsum(self._directory.sum(axis=1, dtype=np.int64)).tolist()]
         make = _wide_decoder if frame.coder == f.WIDE else _narrow_decoder
@@ -126,8 +113,7 @@ class Levels:
             end = min(first + self._step, last)
             start = first * segment
             count = min(end * segment, self._count) - start
-            data = self._payload[self._offsets[first] : self._offsets[end]]
-            yield self._decode(start, count, self._directory[first:end], data)
+            yield self._decode(start, count, self._directory[first:end], self._offsets[first])
 
 
 def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]:
@@ -135,14 +121,23 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
     return Levels(frame).spans(low, frame.count if high is None else high)
 
 
+def _words(data: memoryview) -> Array:
+    """Return bytes as words, with the padding that decoders read."""
+    words = np.empty((len(data) + bits.PADDING + 7) // 8, np.uint64)
+    into = words.view(np.uint8)
+    into[: len(data)] = np.frombuffer(data, np.uint8)
+    into[len(data) :] = 0
+    return words
+
+
 def _wide_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
     segment = 1 << frame.segment
     table, sizes = codes.lookup(np.arange(256, dtype=np.uint8))
-    room = memory.wide
+    room, words = memory.wide, _words(frame.payload)
 
-    def decode(start: int, count: int, directory: Array, data: memoryview) -> Span:
-        levels, words = room[:count], memory.words(data)
-        _check(wide.decode_wide(words, 0, directory, table, sizes, levels, segment), start)
+    def decode(start: int, count: int, directory: Array, at: int) -> Span:
+        levels = room[:count]
+        _check(wide.decode_wide(words, at, directory, table, sizes, levels, segment), start)
         return Span(start, levels, _NONE, _NONE)
 
     return decode
@@ -154,16 +149,16 @@ def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
     values_of_symbols = np.arange(256, dtype=np.uint8) if tokens else _pack_values(frame.bits, per)
     table, sizes = codes.lookup(values_of_symbols)
     least = runs.LEAST if tokens else 1 << (frame.bits - 1)
-    narrow, (places, values) = memory.levels, memory.escapes
+    narrow, (places, values), words = memory.levels, memory.escapes, _words(frame.payload)
 
-    def decode(start: int, count: int, directory: Array, data: memoryview) -> Span:
-        levels, words = narrow[:count], memory.words(data)
+    def decode(start: int, count: int, directory: Array, at: int) -> Span:
+        levels = narrow[:count]
         if tokens:
-            _check(runs.decode_runs(words, 0, directory, table, sizes, levels, segment), start)
+            _check(runs.decode_runs(words, at, directory, table, sizes, levels, segment), start)
         else:
             packed = narrow[: -(-count // per) * per].view(table.dtype)
-            _check(pack.decode_pack(words, 0, directory, table, sizes, packed, segment // per), start)
-        found = decode_escapes(words, 0, directory, levels, segment, least, places, values)
+            _check(pack.decode_pack(words, at, directory, table, sizes, packed, segment // per), start)
+        found = decode_escapes(words, at, directory, levels, segment, least, places, values)
         _check(found, start)
         return Span(start, levels, places[:found], values[:found])
 

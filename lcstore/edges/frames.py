@@ -16,7 +16,7 @@ from lcstore.codec.factored import CODES, Part, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
-from lcstore.codec.scales import pack_scales, step_sizes_of, unpack_scales
+from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.codec.values import decode_values, encode_log, values_back
 from lcstore.coders import format as f
 from lcstore.coders.entropy import encode_levels, encode_wide
@@ -95,11 +95,9 @@ def apply_delta(data: Buffer, track: Array, sign: int = 1, part: tuple[int, int]
 
 def add_span(span: Span, scales: Array, block: int, sign: int, track: Array) -> None:
     """Add the levels of a span to the part of a pool that begins with it."""
+    here = scales[span.start // block :]
     piece = track[: span.levels.size]
-    kernels.add_levels(span.levels, scales[span.start // block :], block, sign, piece)
-    if span.places.size:
-        moves = span.values * step_sizes_of(scales[(span.start + span.places) // block])
-        piece[span.places] += (sign * moves).astype(track.dtype)
+    kernels.add_levels(span.levels, span.places, span.values, here, block, sign, piece)
 
 
 def delta_frame(data: Buffer, count: int, dtype: np.dtype, *, proved: bool = False) -> Frame:

@@ -29,13 +29,17 @@ def _add(levels: Array, factor: Any, track: Array, kind: Any) -> None:
 
 
 @kernel
-def add_levels(levels: Array, scales: Array, block: int, sign: int, track: Array) -> int:
+def add_levels(
+    levels: Array, places: Array, escapes: Array, scales: Array, block: int, sign: int, track: Array
+) -> int:
     """Add levels times their step sizes to the track.
 
     Parameters
     ----------
     levels
         ``int8[n]`` or ``int64[n]``; escaped places hold zero.
+    places, escapes
+        ``int64[m]``: where levels are escaped, below n, and these levels.
     scales
         ``int16``, one per block, as in a frame; the first block begins with ``levels[0]``.
     block
@@ -51,6 +55,9 @@ def add_levels(levels: Array, scales: Array, block: int, sign: int, track: Array
         low = b * block
         factor = kind(np.int64(sign) * step_size_of(scales[b]))
         _add(levels[low : low + block], factor, track[low : low + block], kind)
+    for e in range(places.size):
+        factor = kind(np.int64(sign) * step_size_of(scales[places[e] // block]))
+        track[places[e]] = wrap_add(track[places[e]], wrap_mul(kind(escapes[e]), factor))
     return OK
 
 

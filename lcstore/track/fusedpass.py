@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.scales import step_sizes_of
 from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.digests import digest_of, first_position
@@ -140,10 +139,8 @@ class Advance:
     def _undo_levels(self) -> None:
         levels, track = self._levels, self.track
         places = np.flatnonzero(levels == kernels.ESCAPE)
-        moves = self._escapes[: places.size] * step_sizes_of(self._scales[places // self._block])
         levels[places] = 0
-        add_levels(levels, self._scales, self._block, -1, track)
-        track[places] -= moves.astype(track.dtype)
+        add_levels(levels, places, self._escapes[: places.size], self._scales, self._block, -1, track)
 
     def _give_back(self) -> None:
         if self._levels.size:

@@ -92,8 +92,7 @@ def test_what_advance_moved_can_be_taken_back(seed, kind, spread, outliers, spec
     digest(track, 0, before)
     digest(moved, 0, after)
     assert (int(before[0]) + int(out[0])) & twins.MASK64 == int(after[0])
-    grid.add_levels(plain, scales, 1024, -1, moved)
-    moved[far] -= (escapes[: far.size] * twins.step_size_of(scale)).astype(moved.dtype)
+    grid.add_levels(plain, far, escapes[: far.size], scales, 1024, -1, moved)
     np.testing.assert_array_equal(moved, track)
 
 
@@ -134,10 +133,13 @@ def test_add_levels_is_its_twin_and_wraps(seed, size, wide, kind, sign):
     )
     scales = rng.integers(0, info.bits - 1, -(-size // 32)).astype(np.int16)
     scales += 64 * rng.integers(0, 4, scales.size).astype(np.int16)
+    places = np.sort(rng.permutation(size)[: size // 4])
+    escapes = rng.integers(-(1 << 61), 1 << 61, places.size)
+    levels[places] = 0
     moved = track.copy()
-    assert grid.add_levels(levels, scales, 32, sign, moved) == 0
-    np.testing.assert_array_equal(moved, twins.add_levels(levels, scales, 32, sign, track))
-    grid.add_levels(levels, scales, 32, -sign, moved)
+    assert grid.add_levels(levels, places, escapes, scales, 32, sign, moved) == 0
+    np.testing.assert_array_equal(moved, twins.add_levels(levels, places, escapes, scales, 32, sign, track))
+    grid.add_levels(levels, places, escapes, scales, 32, -sign, moved)
     np.testing.assert_array_equal(moved, track)
 
 

@@ -183,7 +183,9 @@ def misses(state, track, width, chosen, every, inverse):
     return np.divide(np.linalg.norm(left, axis=1), below, out=np.zeros(below.size), where=below > 0)
 
 
-def add_levels(levels, scales, block, sign, track):
+def add_levels(levels, places, escapes, scales, block, sign, track):
+    levels = levels.astype(object)
+    levels[places] = escapes
     moves = [int(v) * sign * step_size_of(int(scales[i // block])) for i, v in enumerate(levels)]
     return wrap([int(t) + m for t, m in zip(track, moves, strict=True)], track.dtype)
 
