@@ -54,9 +54,13 @@ class Guard:
         """Take in what was listed of the condemnations and of `folders`."""
         self._damage = self._watch.damage(listing)
 
-    def doubts(self, node: str) -> bool:
-        """Return whether an edge to a node was found damaged."""
-        return any(ref.target == node for ref in self._damage)
+    def doubtful(self, base: str) -> set[str]:
+        """Return the nodes on the path to a writer's base whose records may be gone.
+
+        Edges to them were found damaged; or it is the base, and nothing of its edge is looked at.
+        """
+        found = {ref.target for ref in self._damage}
+        return found if self._watch.sees(base) else {*found, base}
 
     def protect(self, info: SaveInfo, head: NodeName, track: Track) -> SaveInfo:
         """Add an anchor to the state just saved where one is due, and return what the save came to.

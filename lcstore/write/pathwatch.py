@@ -70,6 +70,10 @@ class PathWatch:
             wanted = path[-1:] + self._next(path[:-1], MOST_NEAR if is_near(self.backend) else MOST_REMOTE)
         return [keys.edge_folder(self._known[ref].edge) for ref in wanted]
 
+    def sees(self, node: str) -> bool:
+        """Return whether an edge to a node of the path has objects to be looked at."""
+        return any(watched.objects for ref, watched in self._known.items() if ref.target == node)
+
     def damage(self, listing: Listing) -> dict[EdgeRef, str]:
         """Return edges of the path that readers cannot rely on, each with what is wrong with it.
 

@@ -349,10 +349,12 @@ class Writer:
         return gone
 
     def _is_given_up(self, base: NodeName) -> bool:
-        """Return whether a node that this handle saved is let go of, or was deleted already."""
+        """Return whether a node that this handle saved is let go of, or a record of its path was deleted."""
         if not is_kept(self._seen, base.node):
             return True
-        return self._guard.doubts(base.node) and not exists(self.backend, keys.node_key(base))
+        nodes = self.index.graph.nodes
+        path = [nodes[node] for node in self._guard.doubtful(base.node) if node in nodes]
+        return not all(exists(self.backend, keys.node_key(name)) for name in path)
 
     def _supersede(self) -> None:
         """Record of what this run takes the place of that being the latest does not keep it any more."""
