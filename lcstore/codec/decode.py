@@ -87,7 +87,7 @@ class Levels:
         self._decode: _Decoder | None = None
         if frame.table is None:  # without codes every level is zero
             return
-        self._directory = frame.directory.reshape(self._segments, -1)
+        self._directory = frame.directory.reshape(self._segments, -1).copy()  # the frame may go
         self._offsets = [0, *np.cumsum(self._directory.sum(axis=1, dtype=np.int64)).tolist()]
         make = _wide_decoder if frame.coder == f.WIDE else _narrow_decoder
         self._decode = make(frame, frame.table, room or Room())
@@ -122,7 +122,7 @@ def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]
 
 
 def _words(data: memoryview) -> Array:
-    """Return bytes as words, with the padding that decoders read."""
+    """Return bytes as words, with the padding that decoders look at."""
     words = np.empty((len(data) + bits.PADDING + 7) // 8, np.uint64)
     into = words.view(np.uint8)
     into[: len(data)] = np.frombuffer(data, np.uint8)

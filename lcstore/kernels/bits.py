@@ -1,8 +1,8 @@
 """Bit streams, least significant bit first, in ``uint64`` words.
 
-A writer's state is (accumulator, bits in it, words written); a reader's is one bit position. Readers rely on
-padding behind the payload (`PADDING` bytes), so a stream that runs on meets zeros and not the end of memory,
-and is found out when its end is checked.
+A writer's state is (accumulator, bits in it, words written); a reader's is one bit position. A damaged stream
+runs on, past its end and that of the payload. There it meets the last word of memory again and again, and is
+found out when its end is checked.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ _GATHER = np.uint64(0x0102040810204080)
 
 #: Elements in a segment at most, and bytes of a stream: directory entries have 16 bits.
 MAX_SEGMENT, MAX_STREAM = 1 << 16, (1 << 16) - 1
-#: Zero bytes that must follow a payload: the longest stream a damaged one can turn into is all of a segment's
-#: codes at 12 + 62 bits.
-PADDING = MAX_SEGMENT * 10 + 64
+#: Bytes that must follow a payload, whatever they hold: a reader looks at two words at a time.
+PADDING = 16
 
 
 @kernel(inline=True)
@@ -68,8 +67,8 @@ def mask_of(flags: Array, at: Any) -> Any:
 
 @kernel(inline=True, checked=True)
 def window(words: Array, position: np.uint64) -> np.uint64:
-    """Return the 64 bits from `position`."""
-    i = position >> _6
+    """Return the 64 bits from `position`; any bits where that is past the end of memory."""
+    i = min(position >> _6, np.uint64(words.size - 2))
     r = position & _63
     return np.uint64((words[i] >> r) | ((words[i + _1] << _1) << (_63 - r)))
 
