@@ -181,7 +181,7 @@ class Answer:
         """Return a message with the store called what the user called it."""
         return message if self.told is None else message.replace(self.told, self.url)
 
-    def stores_below(self, url: str, **bounds: int) -> list[str]:
+    def stores_below(self, url: str, **bounds: Any) -> list[str]:
         """Return the stores below a URL, as far as the target lists folders."""
         from lcstore.storage.finding import stores_below
 
