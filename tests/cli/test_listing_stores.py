@@ -177,6 +177,18 @@ def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
     assert "Permission denied" in str(told.problem)
 
 
+def test_a_store_that_has_lost_all_states_is_not_among_the_good_ones_without_a_word(tmp_path):
+    for name in ("good", "lost"):
+        save(str(tmp_path / name), 1)
+    assert "no states" not in call("verify", str(tmp_path)).stdout
+    for path in (tmp_path / "lost" / "data").rglob("?.*"):
+        path.unlink()
+    call("repair", f"{tmp_path}/lost", "--apply")
+    result = call("verify", str(tmp_path))
+    assert result.exit_code == 0
+    assert "2 good, 0 not.\n1 has no states." in result.stdout
+
+
 def test_folders_that_file_systems_keep_for_themselves_are_no_concern(tmp_path):
     save(str(tmp_path / "lost+found" / "run"), 1)
     save(str(tmp_path / ".trash" / "run"), 1)
