@@ -179,7 +179,9 @@ class Answer:
             about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
             self.give({"error": about | {"next": step or None}}, ())
         hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
-        print_styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
+        said = " ".join(str(error).split())
+        end = "" if said.endswith((".", "?")) else "."
+        print_styled(f"lcstore: {said}{end}{hint}", "red", sys.stderr)
 
     def named(self, message: str) -> str:
         """Return a message with the store called what the user called it."""
