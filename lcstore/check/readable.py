@@ -11,7 +11,7 @@ from lcstore.check.findings import REPAIR, Findings
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
-from lcstore.format.keyforms import STRAY
+from lcstore.format.keyforms import OTHER, STRAY
 from lcstore.format.marks import TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
@@ -19,6 +19,7 @@ from lcstore.graph.refs import EdgeRef
 from lcstore.index.kinds import (
     CONDEMNED,
     EDGE,
+    FOLDERS,
     KINDS,
     LAYOUT,
     NODE,
@@ -184,6 +185,7 @@ class Readable:
 
     def _names(self) -> None:
         """Check that every name parses; those that do not are left out of all that follows."""
+        self._others()
         for name in sorted(set(self.listing.foreign)):
             self.findings.add("error" if is_amiss(name) else "warning", "name", name, STRAY)
         aside = self.listing.by_folder.pop(keys.QUARANTINE, [])
@@ -198,6 +200,19 @@ class Readable:
             if folder not in KINDS:
                 self.listing.by_folder[folder] = [key for key in found if self._is_known(key)]
         self.listed = {key for found in self.listing.by_folder.values() for key in found}
+
+    def _others(self) -> None:
+        """Leave out other stores that lie in the folder of this one, with a finding for each."""
+        mark = f"/{keys.STORE_KEY}"
+        outside = {top: found for top, found in self.listing.by_folder.items() if top not in FOLDERS}
+        marked = {key.removesuffix(mark) for key in chain(*outside.values()) if key.endswith(mark)}
+        others = {folder.removesuffix(f"/{keys.COPIES}") for folder in marked}
+        for other in sorted(others):
+            self.findings.add("warning", "name", other, OTHER)
+        inside = tuple(f"{other}/" for other in others)
+        for top, found in outside.items():
+            self.listing.by_folder[top] = [key for key in found if not key.startswith(inside)]
+        self.listing.foreign = [name for name in self.listing.foreign if not name.startswith(inside)]
 
     def _is_known(self, key: str) -> bool:
         if key.startswith(_SCRATCH):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.errors import LcstoreError, NotFoundError, StorageError
 from lcstore.storage.local import LocalBackend
+from lcstore.storage.patient import lacks_credentials
 from lcstore.terminal.packages import broken_numcodecs, version_of
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
             return missing.message, True, False
         return "none yet", False, True
     except LcstoreError as error:
+        if isinstance(error, StorageError) and lacks_credentials(error):  # every promise would fail for it
+            return f"{error.message}: give them by -o, or as the target's own tools take them", True, False
         return str(error), True, True
 
 

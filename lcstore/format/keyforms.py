@@ -11,6 +11,8 @@ from lcstore.layout.qualified import stem_of
 
 #: What is said of a name that means nothing. People have to move the file: no command knows whose it is.
 STRAY: Final = "lcstore gives no such name: move this file out of the store"
+#: What is said of the folder of another store.
+OTHER: Final = "another store lies in this one, and is not looked at: keep them apart"
 ID: Final = "[0-9a-f]{32}"
 COUNT: Final = "(?:0|[1-9][0-9]{0,18})"
 PART: Final = "(?:0|[1-9][0-9]{0,4})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from operator import index
 from typing import Any, Final, Literal, TypeAlias
 
@@ -111,8 +112,9 @@ def split_best(at: object) -> tuple[str, str] | None:
             f"{at!r:.100} is a retention rule, which may name several states; one is {_BEST + one!r:.100}"
         )
     before, _, mode = metric.rpartition(":")
-    if before and mode in _LIKE_MODES:
-        raise InvalidInputError(f"{at!r:.100}: say {_BEST + before + ':' + mode[:3]!r:.100}")
+    meant = [mode[:3]] if mode in _LIKE_MODES else get_close_matches(mode, _MODES, n=1, cutoff=0.8)
+    if before and meant and mode not in _MODES:
+        raise InvalidInputError(f"{at!r:.100}: say {_BEST + before + ':' + meant[0]!r:.100}")
     return (before, mode) if before and mode in _MODES else (metric, mode_of(metric, None))
 
 

@@ -94,6 +94,8 @@ CONDEMNED: Final[Kind[markkeys.CondemnedName, CondemnedRecord]] = Kind(
 KINDS: Final[dict[str, Kind[Any, Any]]] = {
     kind.folder: kind for kind in (NODE, EDGE, LAYOUT, COPY, TAG, RETIRED, CONDEMNED)
 }
+#: The folders that a store has, or may have.
+FOLDERS: Final = frozenset({*KINDS, keys.DATA, keys.QUARANTINE, "clock"})
 
 
 def read_store_record(backend: Backend) -> StoreRecord:

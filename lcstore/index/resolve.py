@@ -23,7 +23,7 @@ HINTS: Final = logging.getLogger("lcstore.hints")
 #: Of a place that lacks what makes it a store.
 HEADLESS: Final = (
     f"{keys.STORE_KEY} is missing here, and so is its second copy, beside records of states: the next save "
-    "of a training run writes it anew"
+    "of a training run writes it anew, and so does a repair"
 )
 #: Tags that a message names.
 _TAGS_SHOWN: Final = 5

@@ -164,8 +164,8 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
     counts = [[len(group["params"]) for group in some] for some in (theirs, groups)]
     if counts[0] != counts[1]:
         raise InvalidInputError(
-            f"its groups have {counts[0]} parameters in the store, and {counts[1]} here: is it the optimizer "
-            "of another model?"
+            f"its groups have {counts[0]} parameters in the store, and {counts[1]} here, so moments would go "
+            "to other parameters: leave it out of what is loaded, and its moments begin anew"
         )
     for one, other in zip(theirs, groups, strict=True):
         surplus, missing = one.keys() - other.keys() - _ADDED, other.keys() - one.keys() - _ADDED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -16,6 +17,7 @@ from lcstore.errors import (
     LcstoreError,
     LimitError,
     NotFoundError,
+    StorageError,
 )
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
@@ -30,6 +32,7 @@ from lcstore.index.kinds import (
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.reading import read_all
 from lcstore.storage.backend import Backend, exists, read_capped, read_twice
+from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
 from lcstore.storage.survey import OnProgress, spread
 
@@ -260,7 +263,16 @@ class _Copy:
         return data
 
     def _put(self, key: str, data: bytes) -> None:
-        put_record(self.target, key, data)
+        try:
+            put_record(self.target, key, data)
+        except StorageError as error:
+            if no_room(error):  # what is usually said then is of a store, and this is none yet
+                url = self.target.url
+                error.message = (
+                    f"there is no room left on {url}: what was copied so far is no store yet. With more room "
+                    f"the same copy goes on; `lcstore rm {shlex.quote(url)} --apply` deletes what is there"
+                )
+            raise
         self._count(objects=1, nbytes=len(data))
 
     def _count(self, *, objects: int = 0, nbytes: int = 0, passed_over: int = 0) -> None:

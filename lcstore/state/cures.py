@@ -22,16 +22,21 @@ from typing import Any, Final
 
 import numpy as np
 
+from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import is_instance
 
+#: How many values that cannot be stored a message names.
+_REFUSED_SHOWN: Final = 5
 _GENERAL: Final = (
     "a state holds arrays, plain values (int, float, complex, str, bytes, bool, None), dicts, lists and "
     "tuples of them, and objects with state_dict()"
 )
+#: What is stored as the dict of its attributes.
+NAMESPACES: Final = (argparse.Namespace, types.SimpleNamespace)
 #: Types of the standard library and of numpy, and what of an object `x` of theirs to store.
 _CURES: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
     ((enum.Enum,), "store x.value, or x.name"),
-    ((argparse.Namespace, types.SimpleNamespace), "store vars(x)"),
+    (NAMESPACES, "store vars(x)"),
     ((pathlib.PurePath,), "store str(x)"),
     ((np.random.Generator,), "store x.bit_generator.state, and set it again"),
     ((np.random.BitGenerator,), "store x.state, and set it again"),
@@ -110,3 +115,31 @@ def cure(obj: Any) -> str:
         if is_instance(obj, module, name):
             return said
     return next((said for kinds, said in _CURES if isinstance(obj, kinds)), _GENERAL)
+
+
+class Refused:
+    """What of a state cannot be stored: all of it is told at once."""
+
+    def __init__(self) -> None:
+        self._errors: list[InvalidInputError] = []
+
+    def tensor(self, obj: Any, where: str, why: InvalidInputError) -> None:
+        """Note a tensor."""
+        error = InvalidInputError(f"the tensor at {where} cannot be stored: {why.message}{tensor_cure(obj)}")
+        error.__cause__ = why
+        self._errors.append(error)
+
+    def other(self, obj: Any, where: str) -> None:
+        """Note an object."""
+        name = f"{type(obj).__module__}.{type(obj).__qualname__}"
+        article = "an" if name[0] in "aeio" else "a"
+        self._errors.append(InvalidInputError(f"{article} {name} at {where} cannot be stored: {cure(obj)}"))
+
+    def check(self) -> None:
+        """Raise `InvalidInputError` if there is anything, naming the first few."""
+        if not self._errors:
+            return
+        error, more = self._errors[0], len(self._errors) - _REFUSED_SHOWN
+        error.message = "; ".join(one.message for one in self._errors[:_REFUSED_SHOWN])
+        error.message += f"; and {more} more such value{'s' * (more > 1)}" if more > 0 else ""
+        raise error

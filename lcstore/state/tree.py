@@ -25,7 +25,7 @@ from lcstore.state.containers import (
     walk_structure,
     where,
 )
-from lcstore.state.cures import cure, tensor_cure
+from lcstore.state.cures import NAMESPACES, Refused
 from lcstore.state.frameworks import (
     HostArray,
     is_array,
@@ -123,6 +123,7 @@ def flatten(state: Any) -> FlatState:
     flat = FlatState()
     flattener = _Flattener(flat)
     flat.structure = flattener.take(state, ())
+    flattener.refused.check()
     flattener.note_updated()
     return flat
 
@@ -138,6 +139,7 @@ class _Flattener:
         self.first: dict[tuple[Hashable, bool], Name] = {}
         self.alive: list[Any] = []
         self.optimizers: list[tuple[Name, list[Any]]] = []
+        self.refused = Refused()
 
     def take(self, obj: Any, path: Name) -> Structure:
         self.count += 1
@@ -162,7 +164,8 @@ class _Flattener:
         try:
             self.flat.notes.made[path] = made_of(obj)
         except InvalidInputError as exc:
-            raise InvalidInputError(f"the tensor at {where(path)} cannot be stored: {exc.message}") from exc
+            self.refused.tensor(None, where(path), exc)
+            return LEAF
         parts = parts_of(obj)
         self.flat.said.update({(*path, key): "plain" for key in parts})
         return self.children(Container("dict", [*parts], [*parts.values()]), path)
@@ -171,8 +174,8 @@ class _Flattener:
         try:
             host = to_host(obj)
         except InvalidInputError as exc:
-            said = f"the tensor at {where(path)} cannot be stored: {exc.message}{tensor_cure(obj)}"
-            raise InvalidInputError(said) from exc
+            self.refused.tensor(obj, where(path), exc)
+            return LEAF
         memory = memory_of(obj)
         if memory is not None:
             first = self.first.setdefault((memory, in_optimizer(path)), path)
@@ -190,10 +193,8 @@ class _Flattener:
             check(len(path) + 1, MAX_TREE_DEPTH, f"nesting of the state at {where(path[:4])}...")
         found = open_object(obj, path)
         if found is None:
-            cls = type(obj)
-            raise InvalidInputError(
-                f"a {cls.__module__}.{cls.__qualname__} at {where(path)} cannot be stored: {cure(obj)}"
-            )
+            self.refused.other(obj, where(path))
+            return self.take(vars(obj), path) if isinstance(obj, NAMESPACES) else LEAF
         if found.kind == "dict" and not isinstance(obj, Mapping):
             self.flat.types[path] = type(obj).__name__
         if is_instance(obj, "torch.nn", "Module"):

@@ -1,13 +1,20 @@
-"""Which stores lie below a place: folders are looked into level by level, and no store is looked into."""
+"""Which stores lie below a place: folders are looked into level by level, and no store is looked into.
+
+Links to folders are followed once all that is no link was looked into, and each real folder once: so links in
+a circle end, and a store that is reached in two ways has the name without a link.
+"""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import re
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
 
 import fsspec
 from fsspec.archive import AbstractArchiveFileSystem
@@ -25,12 +32,35 @@ MOST: Final = 1000
 MARKER: Final = "lcstore.json"
 #: Where its second copy is: a store that has lost the first one is still one.
 _COPIES: Final = "copies"
-#: Returns the names of the files in a folder, and of the folders in it.
-_Look: TypeAlias = Callable[[str], tuple[set[str], list[str]]]
+#: Where records of states are: a store that has lost both is damaged, and no less a store.
+_NODES: Final = "nodes"
+_RECORD: Final = re.compile(r"[0-9]{19}-[0-9]{6}\.[0-9a-f]{8}-.*\.json")
+#: The keys of a store by one of which it is known.
+_MARK: Final = re.compile(rf"({_COPIES}/)?{re.escape(MARKER)}|{_NODES}/{_RECORD.pattern}")
+#: What file systems have at their top for themselves.
+_NOT_OURS: Final = "lost+found"
+
+
+class _Inside(NamedTuple):
+    """What is in a folder: names of files, of folders, and of links to folders."""
+
+    files: set[str]
+    folders: list[str]
+    links: Collection[str] = ()
+
+
+#: Returns what is in a folder; None where it is there and cannot be looked into.
+_Look: TypeAlias = Callable[[str], _Inside | None]
+_NOTHING: Final = _Inside(set(), [])
 
 
 def stores_below(
-    url: str, storage_options: Mapping[str, object] | None = None, *, levels: int = LEVELS, most: int = MOST
+    url: str,
+    storage_options: Mapping[str, object] | None = None,
+    *,
+    levels: int = LEVELS,
+    most: int = MOST,
+    sealed: bool = False,
 ) -> list[str]:
     """Return the URLs of the stores at or below a URL, in order.
 
@@ -42,6 +72,8 @@ def stores_below(
         How many folders deep to look.
     most
         Stop once so many are found.
+    sealed
+        Also return the folders that cannot be looked into: whoever opens one is told why.
 
     Raises
     ------
@@ -55,14 +87,54 @@ def stores_below(
     if url.startswith("memory://"):
         return _in_memory(url.rstrip("/"), levels)[:most]
     look, root = _look_at(url, dict(storage_options or {}))
-    found: list[str] = []
     with mapped("list", without_secrets(url)):
-        for store in _walk(look, root, levels):
-            inside = store[len(root.rstrip("/")) :]
-            found.append(f"{url.rstrip('/')}{inside}" if store != root else url)
-            if len(found) >= most:
-                break
-    return sorted(found)
+        return _named(url, root, islice(_walk(look, root, levels, sealed=sealed), most))
+
+
+def stores_inside(
+    url: str,
+    storage_options: Mapping[str, object] | None = None,
+    *,
+    own: Collection[str] = (),
+    most: int,
+    looks: int,
+) -> list[str]:
+    """Return the URLs of some stores that lie in the folder of another one, or of one yet to be made.
+
+    Parameters
+    ----------
+    url, storage_options
+        As for `open_backend`.
+    own
+        The folders that a store has itself: they are passed over.
+    most
+        Stop once so many are found.
+    looks
+        Stop once so many folders were looked into.
+
+    Raises
+    ------
+    InvalidInputError, StorageError
+        As for `stores_below`.
+    """
+    if "::" in url:
+        return []
+    if url.startswith("memory://"):
+        return [one for one in _in_memory(url.rstrip("/"), LEVELS) if one != url.rstrip("/")][:most]
+    look, root = _look_at(url, dict(storage_options or {}))
+    left = iter(range(looks))
+
+    def bounded(folder: str) -> _Inside | None:
+        return look(folder) if next(left, None) is not None else _NOTHING
+
+    with mapped("list", without_secrets(url)):
+        return _named(url, root, islice(_walk(bounded, root, LEVELS, own=own), most))
+
+
+def _named(url: str, root: str, found: Iterator[str]) -> list[str]:
+    """Return the URLs of folders at or below that of a URL, in order."""
+    start, before = len(root.rstrip("/")), url.rstrip("/")
+    return sorted(url if one == root else f"{before}{one[start:]}" for one in found)
 
 
 def near(url: str, storage_options: Mapping[str, object] | None = None) -> list[str]:
@@ -76,14 +148,14 @@ def near(url: str, storage_options: Mapping[str, object] | None = None) -> list[
     beside: Collection[str] = []
     if url.startswith("memory://"):
         inside = f"{before.removeprefix('memory:/').strip('/')}/".lstrip("/")
-        names = [one.removeprefix(inside) for one in memory_names(MARKER) if one.startswith(inside)]
+        names = [one.removeprefix(inside) for one in memory_names(_MARK) if one.startswith(inside)]
         beside = {one.partition("/")[0] for one in names}
     else:
         with suppress(LcstoreError), mapped("list", without_secrets(url)):
             look, root = _look_at(url, dict(storage_options or {}))
             folder = posixpath.dirname(root)
             if folder or "://" not in url:  # what lies beside a bucket is other people's
-                beside = look(folder or ".")[1]
+                beside = (look(folder or ".") or _NOTHING).folders
     return [] if name in beside else [f"{before}{slash}{one}" for one in get_close_matches(name, beside)]
 
 
@@ -107,7 +179,7 @@ def store_in_archive(fs: AbstractArchiveFileSystem, root: str) -> str:
 def _in_memory(url: str, levels: int) -> list[str]:
     name = url.removeprefix("memory://").strip("/")
     inside = f"{name}/" if name else ""
-    found = [one for one in memory_names(MARKER) if one == name or one.startswith(inside)]
+    found = [one for one in memory_names(_MARK) if one == name or one.startswith(inside)]
     return sorted(f"memory://{one}" for one in found if one[len(inside) :].count("/") < levels)
 
 
@@ -122,14 +194,16 @@ def _look_at(url: str, options: dict[str, object]) -> tuple[_Look, str]:
         said = without_secrets(str(error))
         raise InvalidInputError(f"cannot open {protocol!r} URLs: {said}") from harmless(error)
 
-    def look(folder: str) -> tuple[set[str], list[str]]:
+    def look(folder: str) -> _Inside | None:
         fs.invalidate_cache()
         try:
             entries = fs.ls(folder, detail=True)
         except (FileNotFoundError, NotADirectoryError):
-            return set(), []
+            return _NOTHING
+        except PermissionError:
+            return None
         names = [(str(entry["name"]).rstrip("/").rpartition("/")[2], entry["type"]) for entry in entries]
-        return (
+        return _Inside(
             {name for name, kind in names if kind != "directory"},
             [name for name, kind in names if kind == "directory"],
         )
@@ -137,21 +211,72 @@ def _look_at(url: str, options: dict[str, object]) -> tuple[_Look, str]:
     return look, root.rstrip("/")
 
 
-def _local(folder: str) -> tuple[set[str], list[str]]:
+def _local(folder: str) -> _Inside | None:
     try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return set(), []
+        with os.scandir(folder) as scanned:
+            entries = list(scanned)
+    except (FileNotFoundError, NotADirectoryError):
+        return _NOTHING
+    except OSError:
+        return None
     folders = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
-    return {entry.name for entry in entries} - {*folders}, folders
+    links = [entry.name for entry in entries if entry.is_symlink() and _leads_to_folder(entry)]
+    return _Inside({entry.name for entry in entries}.difference(folders, links), folders, links)
 
 
-def _walk(look: _Look, folder: str, levels: int) -> Iterator[str]:
-    files, folders = look(folder)
-    inside = folder.rstrip("/")
-    if MARKER in files or (_COPIES in folders and MARKER in look(f"{inside}/{_COPIES}")[0]):
-        yield folder
-        return
-    if levels:
-        for name in sorted(name for name in folders if name and not name.startswith(".")):
-            yield from _walk(look, f"{inside}/{name}", levels - 1)
+def _leads_to_folder(link: os.DirEntry[str]) -> bool:
+    try:
+        return link.is_dir()
+    except PermissionError:
+        return True  # it may be one: looking into it says so
+    except OSError:
+        return False  # a link to itself
+
+
+def _walk(
+    look: _Look, root: str, levels: int, *, sealed: bool = False, own: Collection[str] | None = None
+) -> Iterator[str]:
+    """Yield the folders of stores; with `own`, of those in the root, where a store has such folders."""
+    top = os.path.realpath(root)
+    pending, linked = deque([(root, top, levels)]), deque[tuple[str, int]]()
+    seen: set[str] = set()
+    while pending or linked:
+        if pending:
+            folder, real, left = pending.popleft()
+        else:
+            folder, left = linked.popleft()
+            real = os.path.realpath(folder)
+            if f"{top}/".startswith(f"{real.rstrip('/')}/"):
+                continue  # back to where it began, or above that
+        if real in seen:
+            continue
+        seen.add(real)
+        found = look(folder)
+        if found is None:
+            if sealed:
+                yield folder
+            continue
+        inside = folder.rstrip("/")
+        is_top = own is not None and folder == root
+        if not is_top and _is_store(look, inside, found):
+            yield folder
+        elif left:
+            passed = own if is_top and own is not None else ()
+            for name in sorted(name for name in found.folders if _may_hold(name) and name not in passed):
+                pending.append((f"{inside}/{name}", f"{real.rstrip('/')}/{name}", left - 1))
+            linked.extend((f"{inside}/{name}", left - 1) for name in sorted(found.links) if _may_hold(name))
+
+
+def _may_hold(name: str) -> bool:
+    return bool(name) and name[0] != "." and name != _NOT_OURS
+
+
+def _is_store(look: _Look, folder: str, found: _Inside) -> bool:
+    """Return whether a folder is that of a store, by what is in it."""
+    if MARKER in found.files:
+        return True
+
+    def files(name: str) -> set[str]:
+        return (look(f"{folder}/{name}") or _NOTHING).files if name in found.folders else set()
+
+    return MARKER in files(_COPIES) or any(map(_RECORD.fullmatch, files(_NODES)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import threading
 import time
@@ -23,9 +24,9 @@ class _Space:
 _spaces: dict[str, _Space] = {}
 
 
-def memory_names(key: str) -> list[str]:
-    """Return the names of this process's memory in which there is an object of some key."""
-    return [name for name, space in list(_spaces.items()) if key in space.objects]
+def memory_names(form: re.Pattern[str]) -> list[str]:
+    """Return the names of this process's memory in which there is an object whose key has some form."""
+    return [name for name, space in list(_spaces.items()) if any(map(form.fullmatch, list(space.objects)))]
 
 
 class MemoryBackend(BaseBackend):

@@ -201,9 +201,14 @@ def _pause(number: int) -> float:
 def _may_help(error: StorageError) -> bool:
     """Return whether trying again may help."""
     cause = error.__cause__
-    if isinstance(cause, _FINAL) or "Credentials" in type(cause).__name__:
+    if isinstance(cause, _FINAL) or lacks_credentials(error):
         return False
     return not (no_room(error) or (isinstance(cause, OSError) and cause.errno == errno.EROFS))
+
+
+def lacks_credentials(error: StorageError) -> bool:
+    """Return whether nobody gave what a target asks for, or not all of it."""
+    return "Credentials" in type(error.__cause__).__name__
 
 
 def no_room(error: StorageError) -> bool:

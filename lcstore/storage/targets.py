@@ -92,6 +92,12 @@ def open_backend(
         raise InvalidInputError(
             f"{bare!r} has one slash after its colon: a URL has two, a path can begin with ./"
         )
+    if re.match(r"(?:file|local)://(?![/~.\\]|[A-Za-z]:)[^/]", text) and "::" not in text:
+        path = text.partition("://")[2]
+        raise InvalidInputError(
+            f"{bare!r} has two slashes before its path: file:///{path} is below the top of this machine, and "
+            f"./{path} below the folder that you are in"
+        )
     protocols = _protocols(text)
     if protocols == ["memory"]:
         _no_options(text, options)

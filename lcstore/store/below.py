@@ -154,7 +154,7 @@ def _each(
     on_progress: OnProgress | None,
 ) -> list[Tended[R]]:
     """Do the same to every store; return what came of each."""
-    found = stores_below(os.fspath(url), options, most=sys.maxsize)
+    found = stores_below(os.fspath(url), options, most=sys.maxsize, sealed=True)
     if not found:
         raise NotFoundError(f"there is no store at {url}, nor four folders below it")
     tasks = [_task(what, one, open_backend(one, options), call) for one in found]

@@ -69,6 +69,7 @@ def hinted(called: str) -> Callable[[F], F]:
 
     def decorated(function: F) -> F:
         signature = inspect.signature(function)
+        by_name = [f"{one.name}=" for one in signature.parameters.values() if one.kind is one.KEYWORD_ONLY]
 
         @wraps(function)
         def call(*args: Any, **how: Any) -> Any:
@@ -78,6 +79,8 @@ def hinted(called: str) -> Callable[[F], F]:
                 known = _MISSING if "missing" in str(error) else UNKNOWN
                 hint = next((known[name] for name in known if repr(name) in str(error)), None)
                 said = "" if hint is None else "; " + hint.format(method=function.__name__)
+                if "too many positional" in str(error) and by_name:
+                    said = f"; given by name: {', '.join(by_name)}"
                 raise TypeError(f"{called}() {error}{said}") from None
             return function(*args, **how)
 

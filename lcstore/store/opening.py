@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -19,7 +18,7 @@ from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
 from lcstore.index.resolve import no_store
 from lcstore.storage.backend import Backend, check_writable
-from lcstore.storage.finding import near, stores_below
+from lcstore.storage.finding import near, stores_below, stores_inside
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import backend_on, keeps_twice, open_backend
@@ -31,8 +30,8 @@ _log: Final = logging.getLogger("lcstore")
 
 #: Stores that a message names.
 _BELOW_SHOWN: Final = 5
-#: Entries of a folder that are looked through for stores in it.
-_LOOKED_AT: Final = 1000
+#: Folders that are looked into for stores in the place of a new one.
+_LOOKED_AT: Final = 256
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
@@ -162,6 +161,8 @@ def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
     found: list[str] = []
     with suppress(LcstoreError):
         found = stores_below(url, storage_options, levels=2, most=_BELOW_SHOWN + 1)
+    if found == [url]:  # what makes it a store is lost, and that is said
+        return ""
     if not found:
         meant = near(url, storage_options)
         return f". Beside it is {', '.join(meant)}" if meant else ""
@@ -200,9 +201,9 @@ def check_place(backend: Backend) -> None:
     for folder in path.parents:
         if _is_store(folder):
             raise InvalidInputError(f"{path} lies inside the store {folder}: stores do not lie in each other")
-    inside = next((folder for folder in _some_of(path) if _is_store(folder)), None)
-    if inside is not None:
-        raise InvalidInputError(f"the store {inside} lies in {path}: stores do not lie in each other")
+    inside = stores_inside(local, own=(keys.COPIES,), most=1, looks=_LOOKED_AT)
+    if inside:
+        raise InvalidInputError(f"the store {inside[0]} lies in {path}: stores do not lie in each other")
     name, at, state = path.name.rpartition("@")
     if at and name and _is_store(path.with_name(name)):
         raise InvalidInputError(
@@ -214,14 +215,6 @@ def check_place(backend: Backend) -> None:
 def _is_store(folder: Path) -> bool:
     # The folder of second copies has a copy of the first, and no states.
     return (folder / keys.STORE_KEY).is_file() and folder.name != keys.COPIES.rstrip("/")
-
-
-def _some_of(folder: Path) -> list[Path]:
-    """Return the first entries of a folder, as many as are looked at in no time."""
-    try:
-        return [*islice(folder.iterdir(), _LOOKED_AT)]
-    except OSError:
-        return []
 
 
 def grace_of(grace: float | str) -> int:

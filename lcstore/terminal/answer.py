@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 import typer
 
@@ -38,6 +40,8 @@ _NEXT = {
     "unknown-outcome": "lcstore doctor {url}",
 }
 _MOST_STORES = 5
+#: What `lcstore.filesystem` opens: a state, perhaps a path in it, and where the store is.
+_OF_STATE = re.compile(r"lcstore://(?P<state>[^/:]*)(?:/.*)?::(?P<store>.+)")
 
 
 class Answer:
@@ -175,13 +179,15 @@ class Answer:
             about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
             self.give({"error": about | {"next": step or None}}, ())
         hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
-        print_styled(f"lcstore: {' '.join(str(error).split())}.{hint}", "red", sys.stderr)
+        said = " ".join(str(error).split())
+        end = "" if said.endswith((".", "?")) else "."
+        print_styled(f"lcstore: {said}{end}{hint}", "red", sys.stderr)
 
     def named(self, message: str) -> str:
         """Return a message with the store called what the user called it."""
         return message if self.told is None else message.replace(self.told, self.url)
 
-    def stores_below(self, url: str, **bounds: int) -> list[str]:
+    def stores_below(self, url: str, **bounds: Any) -> list[str]:
         """Return the stores below a URL, as far as the target lists folders."""
         from lcstore.storage.finding import stores_below
 
@@ -247,6 +253,17 @@ def _hints(answer: Answer) -> Iterator[None]:
         log.setLevel(before)
 
 
+def _check_store(url: str) -> None:
+    """Refuse the URL of a file that is made of a state, naming the state as commands do."""
+    found = _OF_STATE.fullmatch(url)
+    if found is not None:
+        state = f"@{unquote(found['state'])}" if found["state"] else ""
+        raise InvalidInputError(
+            f"{url} names a file that is made of a state; commands take the store, and a state as "
+            f"{shlex.quote(found['store'] + state)}"
+        )
+
+
 @contextmanager
 def answering(
     url: str, as_json: bool, options: str | None = None, pairs: list[str] | None = None
@@ -260,6 +277,7 @@ def answering(
     with warnings.catch_warnings(), _hints(answer):
         warnings.showwarning = lambda message, *_, **__: answer.note(f"Warning: {message}")
         try:
+            _check_store(url)
             yield answer
         except (LcstoreError, ValueError) as error:
             known = error if isinstance(error, LcstoreError) else broken_numcodecs()

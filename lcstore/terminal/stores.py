@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +15,9 @@ from lcstore.terminal.table import Table, counted
 
 #: Stores looked at side by side.
 _WORKERS = 8
+#: Stores in the folder of another that are told, and folders that are looked into for them.
+_MOST_INSIDE = 3
+_LOOKED_AT = 256
 
 
 @dataclass(frozen=True)
@@ -30,17 +34,41 @@ class Found:
 
 
 def below_of(answer: Answer, **bounds: int) -> list[str]:
-    """Return the stores below the URL (`bounds`: of `stores_below`); none where it is a store itself."""
+    """Return the stores below the URL (`bounds`: of `stores_below`); none where it is a store itself.
+
+    Folders that cannot be looked into are among them: whoever opens one is told why.
+    """
     from lcstore.index.kinds import read_store_record
 
     try:
         read_store_record(answer.backend())
     except NotFoundError:
-        return answer.stores_below(answer.url, **bounds)
+        found = answer.stores_below(answer.url, sealed=True, **bounds)
+        return found if found != [answer.url] else []  # its own record is lost: opening it says so
     except LcstoreError:
         pass  # opening it says so
+    else:
+        _tell_inside(answer)
     answer.next = None
     return []
+
+
+def _tell_inside(answer: Answer) -> None:
+    """Note the stores that lie in the folder of this one: what tends this one passes over them."""
+    from lcstore.index.kinds import FOLDERS
+    from lcstore.storage.finding import stores_inside
+
+    found: list[str] = []
+    with suppress(LcstoreError):
+        bounds = {"most": _MOST_INSIDE + 1, "looks": _LOOKED_AT}
+        found = stores_inside(answer.url, answer.storage_options, own=FOLDERS, **bounds)
+    if found:
+        names = ", ".join(found[:_MOST_INSIDE]) + ", ..." * (len(found) > _MOST_INSIDE)
+        answer.note(
+            f"Other stores lie in {answer.url}, and are passed over as long as that is a store too: {names}. "
+            f"To have them apart: lcstore cp {answer.quoted} TO, then lcstore rm {answer.quoted} --apply, "
+            "which leaves them"
+        )
 
 
 def list_stores(answer: Answer, urls: list[str], *, fast: bool) -> None:

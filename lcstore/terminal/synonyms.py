@@ -28,6 +28,7 @@ _COMMANDS: Final = {
         "lcstore retire URL@STEP lets go of a state, lcstore pin URL@STEP brings it back, for as long as it "
         "stays pinned",
     ),
+    **dict.fromkeys(("notes", "metadata"), "lcstore show URL@STEP, which has the metadata of a state"),
     "runs": "lcstore ls URL --runs",
     "history": "in Python: lcstore.open('URL').history(NAME)",
     "save": "in Python: lcstore.open('URL').save(step, state)",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lcstore.errors import CorruptionError
 from lcstore.terminal.answer import Answer
 from lcstore.terminal.table import Table, counted, size
 
@@ -17,6 +19,19 @@ if TYPE_CHECKING:
     from lcstore.store.nightly import MaintainReport
 
 _MOST_SHOWN = 100
+
+
+def of_grace(grace: str) -> str:
+    """Return when what a maintenance would delete goes."""
+    return (
+        f"Of what would be freed, that goes which an earlier run condemned {grace} ago; the rest is "
+        "condemned, and goes in a run that much later."
+    )
+
+
+def is_damaged(report: MaintainReport) -> bool:
+    """Return whether damage stood in the way of a maintenance."""
+    return any(isinstance(error, CorruptionError) for error in report.problems.values())
 
 
 def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], again: str) -> None:
@@ -41,7 +56,14 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
     def why(report: MaintainReport) -> str:
         return "; ".join(f"{part} failed: {error}" for part, error in report.problems.items())
 
-    _tell(answer, tended, ("freed", "retired", "edges"), cells, why, again)
+    columns = ("to be freed" if again else "freed", "retired", "edges")
+    freed = any(one.report and one.report.collected and one.report.collected.deleted_bytes for one in tended)
+    more = of_grace("a grace") if again and freed else ""
+
+    def then(report: MaintainReport | None) -> str:
+        return "lcstore repair" if report is not None and is_damaged(report) else ""
+
+    _tell(answer, tended, columns, cells, why, then, again, more=more)
 
 
 def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> None:
@@ -58,7 +80,9 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
             "" if first is None else f"{counted(report.count('error'), 'error')}, the first: {first.message}"
         )
 
-    _tell(answer, tended, ("states", "objects", "read"), cells, why, then="lcstore verify")
+    empty = sum(one.report is not None and not one.report.states for one in tended)
+    more = f"{empty} {'has' if empty == 1 else 'have'} no states." if empty else ""
+    _tell(answer, tended, ("states", "objects", "read"), cells, why, lambda _: "lcstore verify", more=more)
 
 
 def _tell(
@@ -67,12 +91,14 @@ def _tell(
     columns: tuple[str, str, str],
     cells: Callable[[Any], tuple[object, ...]],
     why: Callable[[Any], str],
+    then: Callable[[Any], str],
     again: str = "",
-    then: str = "",
+    *,
+    more: str = "",
 ) -> None:
     """Print a row for each store, those with a problem first; exit with status 1 if there is one.
 
-    `then` is the command that tells more of such a store.
+    `then` returns the command that goes on with such a store, of its report; `more` is said of all besides.
     """
     problems = {one.url: str(one.problem) if one.report is None else why(one.report) for one in tended}
     failed = [one for one in tended if problems[one.url]]
@@ -88,8 +114,9 @@ def _tell(
         if len(tended) > _MOST_SHOWN:
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
         yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
-        if failed and then:
-            yield f"Next: {then} {shlex.quote(failed[0].url)}"
+        yield from filter(None, [more])
+        steps = (f"{then(one.report)} {shlex.quote(one.url)}" for one in failed if then(one.report))
+        yield from (f"Next: {step}" for step in islice(steps, 1))
         if again:
             yield f"Nothing was changed. To do it: {again}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -298,6 +299,40 @@ def test_doctor_says_once_that_there_is_no_bucket(monkeypatch):
     assert "promise" not in result.stdout
     assert document("doctor", "s3://missing/run", status=1)["target"]["checks"] == []
     assert "there is no bucket 'missing'" in call("ls", "s3://missing/run").stderr
+
+
+class NoCredentialsError(Exception):
+    """What clients raise whom nobody told who they are."""
+
+
+class Nameless(MemoryFileSystem):
+    """A bucket, asked without credentials."""
+
+    protocol = "s3"
+
+    def cat_file(self, path, start=None, end=None, **options):
+        raise NoCredentialsError("Unable to locate credentials")
+
+    pipe_file = ls = find = cat_file
+
+
+def test_doctor_says_once_that_there_are_no_credentials(monkeypatch):
+    backend = FsspecBackend(Nameless(), "bucket/run", "s3://bucket/run")
+    monkeypatch.setattr(targets, "open_backend", lambda url, options=None: backend)
+    monkeypatch.setattr(opening, "open_backend", lambda url, options=None: backend)
+    result = call("doctor", "s3://bucket/run")
+    assert result.exit_code == 1
+    assert result.stdout.count("Unable to locate credentials: give them by -o") == 1
+    assert "promise" not in result.stdout
+    assert "do not keep a store there" not in result.stdout
+
+
+@pytest.mark.parametrize("command", ["show", "ls", "verify"])
+@pytest.mark.parametrize("path", ["", "/zarr", "/tensors/model/w.npy"])
+def test_the_url_of_a_file_of_a_state_is_told_as_commands_take_it(saved, command, path):
+    result = call(command, f"lcstore://1{path}::file://{saved}")
+    assert result.exit_code == 1
+    assert f"a state as {shlex.quote(f'file://{saved}@1')}." in result.stderr
 
 
 def test_doctor_knows_what_breaks_numcodecs(monkeypatch):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 from typing import Any
 
 import fsspec
@@ -119,6 +121,144 @@ def test_a_store_that_is_known_by_its_second_copy_alone_is_found(tmp_path):
     assert stores_below(str(tmp_path)) == [str(tmp_path / "run")]
 
 
+def test_a_store_that_is_known_by_its_states_alone_is_on_top_of_the_table(tmp_path):
+    for name in ("good", "lost"):
+        with lcstore.open(tmp_path / name, threads=1, durability="none") as store:
+            store.save(0, {"w": np.ones(4, np.float32)})
+    (tmp_path / "lost" / "lcstore.json").unlink()
+    (tmp_path / "copies").mkdir()
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / "gpu17.json").write_text("of somebody else")
+    for command in (("ls",), ("verify",), ("maintain", "--keep", "latest:1")):
+        result = call(*command, str(tmp_path))
+        assert result.exit_code == 1
+        assert f"{tmp_path}/lost" in result.stdout
+        if command != ("ls",):
+            assert result.stdout.index(f"{tmp_path}/lost") < result.stdout.index(f"{tmp_path}/good")
+    assert stores_below(str(tmp_path)) == [f"{tmp_path}/good", f"{tmp_path}/lost"]
+    told = call("ls", f"{tmp_path}/lost").stderr
+    assert "so does a repair" in told
+    assert "Below it" not in call("ls", str(tmp_path)).stderr
+    assert call("repair", f"{tmp_path}/lost", "--apply").exit_code == 0
+    assert call("ls", str(tmp_path)).exit_code == 0
+
+
+def test_a_store_in_memory_that_is_known_by_its_states_alone_is_found():
+    save("memory://headless/run", 1)
+    backend = MemoryBackend("headless/run")
+    backend.delete_many(["lcstore.json", "copies/lcstore.json"])
+    assert stores_below("memory://headless") == ["memory://headless/run"]
+    backend.delete_many(backend.list(""))
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch):
+    for name in ("good", "shut/inside"):
+        save(str(tmp_path / name), 1)
+    shut = str(tmp_path / "shut")
+
+    def refusing(function):
+        def called(path, *arguments, **options):
+            if str(path).startswith(shut):
+                raise PermissionError(13, "Permission denied", str(path))
+            return function(path, *arguments, **options)
+
+        return called
+
+    for name in ("scandir", "open"):
+        monkeypatch.setattr(finding.os, name, refusing(getattr(os, name)))
+    for command in (("ls",), ("verify",), ("maintain", "--keep", "latest:1")):
+        result = call(*command, str(tmp_path))
+        assert result.exit_code == 1
+        assert re.search(rf"^{shut} .*(Permission denied|cannot be listed)", result.stdout, re.MULTILINE)
+        assert f"{tmp_path}/good" in result.stdout
+    assert stores_below(str(tmp_path)) == [f"{tmp_path}/good"]
+    (told,) = [one for one in lcstore.verify_below(tmp_path) if not one.ok]
+    assert told.url == shut
+    assert "Permission denied" in str(told.problem)
+
+
+def test_a_store_that_has_lost_all_states_is_not_among_the_good_ones_without_a_word(tmp_path):
+    for name in ("good", "lost"):
+        save(str(tmp_path / name), 1)
+    assert "no states" not in call("verify", str(tmp_path)).stdout
+    for path in (tmp_path / "lost" / "data").rglob("?.*"):
+        path.unlink()
+    call("repair", f"{tmp_path}/lost", "--apply")
+    result = call("verify", str(tmp_path))
+    assert result.exit_code == 0
+    assert "2 good, 0 not.\n1 has no states." in result.stdout
+
+
+def test_folders_that_file_systems_keep_for_themselves_are_no_concern(tmp_path):
+    save(str(tmp_path / "lost+found" / "run"), 1)
+    save(str(tmp_path / ".trash" / "run"), 1)
+    assert stores_below(str(tmp_path), sealed=True) == []
+
+
+def test_a_prefix_of_a_bucket_that_may_not_be_listed_is_named(monkeypatch):
+    fs = MemoryFileSystem()
+    for name in ("a/lcstore.json", "b/secret/lcstore.json"):
+        fs.pipe_file(f"/shut/{name}", b"")
+
+    def ls(folder, **how):
+        if folder.endswith("/b"):
+            raise PermissionError("Access Denied")
+        return MemoryFileSystem.ls(fs, folder, **how)
+
+    monkeypatch.setattr(fs, "ls", ls)
+    monkeypatch.setattr(finding.fsspec.core, "url_to_fs", lambda url, **options: (fs, "/shut"))
+    assert stores_below("s3://shut") == ["s3://shut/a"]
+    assert stores_below("s3://shut", sealed=True) == ["s3://shut/a", "s3://shut/b"]
+    fs.rm("/shut", recursive=True)
+
+
+def test_links_to_folders_are_followed_once(tmp_path):
+    runs, far = tmp_path / "runs", tmp_path / "far"
+    save(str(runs / "deep" / "real"), 1)
+    for name in ("x", "many/y"):
+        save(str(far / name), 1)
+    links = {
+        "a_name_before_the_real_one": runs / "deep" / "real",
+        "again": far / "x",
+        "all": far / "many",
+        "gone": tmp_path / "nowhere",
+        "itself": runs / "itself",
+        "round": runs,
+        "deep/above": tmp_path,
+        "deep/other": far / "x",
+    }
+    for name, target in links.items():
+        (runs / name).symlink_to(target)
+    (far / "many" / "back").symlink_to(runs)
+    found = [f"{runs}/again", f"{runs}/all/y", f"{runs}/deep/real"]
+    assert stores_below(str(runs)) == stores_below(str(runs), sealed=True) == found
+    tended = lcstore.maintain_below(runs, "latest:1")
+    assert [one.url for one in tended if one.ok] == found
+
+
+def test_stores_that_lie_in_a_store_are_told(tmp_path):
+    inner = [f"{tmp_path}/pool/{name}" for name in ("nlp/run01", "nlp/run02", "rl/run01", "rl/run02")]
+    for url in inner:
+        save(url, 1)
+    save(str(tmp_path / "other"))
+    shutil.copytree(tmp_path / "other", tmp_path / "pool", dirs_exist_ok=True)
+    outer = str(tmp_path / "pool")
+    for command in (("ls",), ("verify",), ("maintain", "--keep", "latest:1")):
+        result = call(*command, outer)
+        assert result.exit_code == 0
+        assert f"{', '.join(inner[:3])}, ..." in result.stderr
+    found = document("verify", outer)["findings"]
+    assert [(one["severity"], one["key"]) for one in found] == [
+        ("warning", url.removeprefix(f"{outer}/")) for url in inner
+    ]
+    assert "Other stores" not in call("ls", inner[0]).stderr
+    commands = re.findall(r"lcstore (cp .+?|rm .+?),", call("ls", outer).stderr)
+    for command in commands:
+        assert call(*shlex.split(command.replace(" TO", f" {tmp_path}/apart"))).exit_code == 0
+    assert [one["url"] for one in document("ls", outer)["stores"]] == inner
+    assert len(document("ls", f"{tmp_path}/apart")["states"]) == 2
+
+
 def test_in_memory():
     for name in ("below/x", "below/y/z", "belowx"):
         save(f"memory://{name}")
@@ -183,7 +323,8 @@ def test_neighbours_are_told_from_one_listing_that_may_fail(monkeypatch):
 
 
 def test_a_store_below_the_top_of_a_disk_has_its_whole_path(monkeypatch):
-    folders = {"/": (set(), ["runs"]), "/runs": ({"lcstore.json"}, [])}
+    inside = finding._Inside
+    folders = {"/": inside(set(), ["runs"]), "/runs": inside({"lcstore.json"}, [])}
     monkeypatch.setattr(finding, "_local", folders.__getitem__)
     assert stores_below("/") == stores_below("/runs") == ["/runs"]
 

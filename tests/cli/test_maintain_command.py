@@ -102,6 +102,37 @@ def test_damage_is_status_1_and_lets_nothing_go(url, apply):
     assert told["retained"] is None
 
 
+def test_bytes_that_a_dry_run_shows_go_after_the_grace(tmp_path):
+    random = np.random.default_rng(0)
+    with lcstore.open(tmp_path / "a", grace="6h", threads=1) as store:
+        for step in range(4):
+            store.save(step, {"model": {"w.weight": random.standard_normal((64, 64)).astype(np.float32)}})
+
+    def told(where: Path, *more: str) -> str:
+        return " ".join(call("maintain", str(where), "--keep", "latest:1", *more).stdout.split())
+
+    places = ((tmp_path / "a", "6 h"), (tmp_path, "a grace"))
+    assert not any("would be freed" in told(where) for where, _ in places)
+    told(tmp_path, "--apply")
+    for where, grace in places:
+        said = f"Of what would be freed, that goes which an earlier run condemned {grace} ago"
+        assert said in told(where)
+        assert "would be freed" not in told(where, "--apply")
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
+    for path in (Path(url) / "data").rglob("*.*/c.0"):
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    for path in (Path(url) / "data").rglob("p.*"):
+        path.unlink()
+    result = call("maintain", str(Path(url).parent) if below else url, "--keep", KEEP, "--apply")
+    assert result.exit_code == 1
+    assert f"Next: lcstore repair {shlex.quote(url)}" in result.output
+
+
 @pytest.mark.parametrize(
     "arguments", [[], ["--keep", "newest:3"], ["--keep", "latest:1", "--max-bytes", "x"]]
 )

@@ -124,6 +124,21 @@ def test_a_model_of_other_layers_is_loaded_in_part_by_the_line_that_the_refusal_
     assert new is None or _same(new, model[2].state_dict())
 
 
+def test_the_optimizer_of_a_model_of_more_layers_begins_anew_where_it_is_left_out():
+    def made(layers):
+        model = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers)))
+        return {"optim": torch.optim.AdamW(model.parameters()), "model": model}
+
+    store = lcstore.open(MemoryBackend.fresh(), policy="lossless")
+    store.save(10, made(2))
+    parts = made(3)
+    with pytest.raises(
+        lcstore.InvalidInputError, match="leave it out of what is loaded, and its moments"
+    ) as caught:
+        store.resume_into(10, {"optim": parts["optim"]})
+    assert "?." not in str(caught.value)
+
+
 @pytest.mark.parametrize("make", [lambda: _model(9), lambda: torch.nn.Linear(4, 8)])
 def test_what_no_line_loads_in_part_is_given_none(saved, make):
     with pytest.raises(lcstore.InvalidInputError) as caught:

@@ -63,6 +63,28 @@ def test_the_message_says_what_can_be_stored(x, said):
     flatten({"here": eval(said, {"x": x})})
 
 
+def test_all_that_cannot_be_stored_is_named_at_once():
+    args = argparse.Namespace(out=Path("runs"), level=Level.HIGH, lr=0.1)
+    odd = {
+        "args": args,
+        "words": np.array(["a"]),
+        "w": np.ones(3),
+        "code": len,
+        "at": datetime.date(2026, 1, 1),
+    }
+    with pytest.raises(InvalidInputError) as caught:
+        flatten(odd)
+    said = caught.value.message.split("; ")
+    assert [one.split("'")[1] for one in said[:-1]] == ["args", "args/out", "args/level", "words", "code"]
+    assert said[0].startswith("an argparse.Namespace at 'args' cannot be stored: store vars(x)")
+    assert said[-1] == "and 1 more such value"
+    with pytest.raises(InvalidInputError, match=r"at 'x' cannot be stored: store str\(x\)$"):
+        flatten({"x": Path("a"), "y": 1})
+    args.itself = args
+    with pytest.raises(InvalidInputError, match="holds itself"):
+        flatten(args)
+
+
 @pytest.mark.parametrize("code", [len, lambda: 0, Path, Path().exists])
 def test_code_is_refused(code):
     with pytest.raises(InvalidInputError, match="code is no data"):

@@ -134,6 +134,19 @@ def test_a_url_that_lost_a_slash_is_no_path(url):
         open_backend(url)
 
 
+@pytest.mark.parametrize("url", ["file://tmp/x", "local://x", "file://tmp"])
+def test_a_url_of_a_file_that_lost_a_slash_is_none_of_this_folder(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = url.partition("://")[2]
+    with pytest.raises(InvalidInputError, match=f"file:///{path} is .* and ./{path} "):
+        open_backend(url)
+    assert open_backend(f"file:///{path}").url == f"file:///{path}"
+    assert (
+        open_backend(f"file://./{path}").url == open_backend(f"./{path}").url == f"file://{tmp_path}/{path}"
+    )
+    assert open_backend("file://~/x").url == open_backend("~/x").url
+
+
 def test_a_colon_in_a_path_is_fine():
     assert open_backend("a:b/run").url.endswith("a:b/run")
     assert open_backend("./s3:/run").url.endswith("s3:/run")

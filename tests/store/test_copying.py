@@ -255,6 +255,25 @@ def test_a_store_is_not_copied_into_itself(tmp_path):
     assert len(values(LocalBackend(tmp_path / "run2"))) == 8
 
 
+def test_no_folder_of_stores_becomes_a_store(tmp_path):
+    fill(tmp_path / "run")
+    pool = tmp_path / "pool"
+    fill(pool / "deep" / "as" / "can" / "be")
+    (tmp_path / "far").symlink_to(pool)
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / "x").symlink_to(tmp_path / "run")
+    for place in (pool, tmp_path / "far", pool / "deep", tmp_path / "links"):
+        with pytest.raises(InvalidInputError, match="lie in each other"):
+            lcstore.copy(tmp_path / "run", place)
+        with pytest.raises(InvalidInputError, match="lie in each other"):
+            lcstore.open(place)
+    (tmp_path / "beside").mkdir()
+    (tmp_path / "beside" / "up").symlink_to(tmp_path)
+    (tmp_path / "beside" / "notes").mkdir()
+    lcstore.copy(tmp_path / "run", tmp_path / "beside")
+    assert not list(pool.glob("*.json"))
+
+
 def test_nothing_to_copy(tmp_path):
     with pytest.raises(NotFoundError):
         lcstore.copy(tmp_path / "none", tmp_path / "target")

@@ -25,6 +25,17 @@ def store() -> lcstore.Store:
     return store
 
 
+@pytest.mark.parametrize("typed", ["mx", "maxx", "maximum"])
+def test_the_way_that_is_best_is_told_where_it_is_mistyped(store, typed):
+    with pytest.raises(InvalidInputError, match="say 'best:acc:max'"):
+        store.restore(f"best:acc:{typed}")
+
+
+def test_what_goes_by_name_is_told(store):
+    with pytest.raises(TypeError, match=r"Store.save\(\) too many .*; given by name: metrics=, "):
+        store.save(1, STATE, {"acc": 1.0})
+
+
 def test_methods_are_looked_for_in_the_package():
     for name, method in (("load", "restore"), ("save", "save"), ("verify", "verify")):
         with pytest.raises(AttributeError, match=rf"a store has it, lcstore.open\(url\).{method}$"):

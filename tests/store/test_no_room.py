@@ -116,6 +116,23 @@ def test_a_loop_on_a_full_disk_is_told_what_to_do_in_few_lines(disk):
     assert sum(text.count("\n") for text in traceback.format_exception(caught.value)) < 30
 
 
+def test_a_copy_to_a_full_disk_is_told_what_to_do_with_the_half_of_it(disk, tmp_path):
+    full = Disk(str(tmp_path))
+    full.blocks = 3
+    for name in ("copy", "remove"):
+        with pytest.raises(lcstore.StorageError, match="what was copied so far is no store yet") as caught:
+            lcstore.copy(disk, full)
+        assert re.findall("`lcstore ([^`]+)`", str(caught.value)) == [f"rm {full.url} --apply"]
+        if name == "remove":
+            lcstore.remove(full)
+            assert not full.snapshot()
+        full.blocks = 1 << 30
+        lcstore.copy(disk, full)
+        assert full.snapshot() == disk.snapshot()
+        full.delete_many(full.snapshot())
+        full.blocks = 3
+
+
 def test_maintaining_on_a_full_disk_tells_what_to_do(disk):
     with lcstore.open(disk, "r+", threads=1) as store:
         for step in range(10, 12):

@@ -90,7 +90,7 @@ def goes_by(report: CollectReport) -> tuple[int, int, int]:
 
 def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
     command = f"lcstore collect {answer.quoted}{again} --apply"
-    grace = _words(report.grace_seconds)
+    grace = words(report.grace_seconds)
     if report.dry_run:
         if not any(goes_by(report)):
             return ["Nothing to collect: kept states need all that is there."]
@@ -109,7 +109,8 @@ def _long(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _words(seconds: float) -> str:
+def words(seconds: float) -> str:
+    """Return a grace as text; nothing where there is none."""
     if not seconds:
         return ""
     hours = seconds / 3600

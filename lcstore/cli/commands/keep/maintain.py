@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lcstore.cli.commands.keep.collect import collection, goes_by
+from lcstore.cli.commands.keep.collect import collection, goes_by, words
 from lcstore.cli.commands.keep.compact import compaction
 from lcstore.cli.commands.trouble.verify import findings, unseen
 from lcstore.terminal.answer import Answer, answering
@@ -31,7 +31,7 @@ from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
-from lcstore.terminal.tended import tell_maintained
+from lcstore.terminal.tended import is_damaged, of_grace, tell_maintained
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ def maintain(
         answer.give(report, shown, problems=problems, ok=report.ok, forecast=forecast)
         for part, problem in problems.items():
             answer.note(f"{part} failed: {problem}")
+        if is_damaged(report):
+            answer.note(f"Next: lcstore repair {answer.quoted}")
     if not report.ok:
         raise typer.Exit(1)
 
@@ -103,6 +105,8 @@ def _shown(
     collected = report.collected
     if collected is not None and any((*goes_by(collected), collected.condemned, collected.waiting)):
         yield from collection(collected)
+        if report.dry_run and any(goes_by(collected)) and collected.grace_seconds:
+            yield of_grace(words(collected.grace_seconds))
     elif collected is not None:
         yield "Nothing was let go of before that could be deleted now."
     if report.retained is not None:

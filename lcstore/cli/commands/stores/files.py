@@ -122,7 +122,8 @@ def _imported(answer: Answer, report: ImportReport, policy: str) -> Iterator[Tab
     yield f"Imported: {counted(len(new), 'file')}, {size(nbytes)}, stored in {size(stored)}{passed}."
     lossy = sum(one.exact is False for one in new)
     if lossy:
-        yield f"By the policy {policy}, {lossy} of them are lossy. `--policy lossless` keeps every bit."
+        are = f"{lossy} of them {'is' if lossy == 1 else 'are'} lossy"
+        yield f"By the policy {policy}, {are}. `--policy lossless` keeps every bit."
     yield f"To look at them: lcstore ls {answer.quoted}"
 
 
