@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -105,21 +106,23 @@ def encode_factored(
     """
     if values.dtype.name not in DTYPES:
         return None
-    section = [_COUNT.pack(len(parts))]
+    stacks = [*_stacks(parts)]
+    section = [_COUNT.pack(len(stacks))]
     matrices, made, unit = [], _Levels(values.size, step_size, even), _unit(step_size)
-    for whole in parts:
-        part, plain = _suited(whole)
-        wide = working(values.between(part.at, part.at + part.size))
-        factors = _fit(wide, part, plain, unit)
+    for stack in stacks:
+        wide = stack.of(values)
+        factors = _fit(wide, stack, unit)
         if factors is None:
             return None
-        matrices.append(_Matrix(part, *factors))
+        matrices.append(_Matrix(stack.part, *factors))
         made.add(matrices[-1], _patterns(wide))
         packed = [pack_scales(codes // unit) for codes in factors]
-        section += [_PIECE.pack(*part, *map(len, packed)), *packed]
+        section += [_PIECE.pack(*stack.part, *map(len, packed)), *packed]
     coded = None if made.small is None else encode_small(made.small, cache=cache)
+    if coded is None:
+        coded = encode_wide(_all_levels(values, stacks, matrices, step_size, even), cache=cache)
     return framed(
-        encode_wide(_all_levels(values, matrices, step_size, even), cache=cache) if coded is None else coded,
+        coded,
         count=values.size,
         dtype=values.dtype,
         quantizer=f.FACTORED,
@@ -132,6 +135,39 @@ def encode_factored(
 def _patterns(wide: Array) -> Array:
     """Return the bits of values in their working dtype, as integers."""
     return wide.view(f"i{wide.itemsize}")
+
+
+class _Stack(NamedTuple):
+    """What is coded as one matrix: a part, or several, each of which is the beginning of a row.
+
+    Attributes
+    ----------
+    part
+        The matrix.
+    filled
+        How much of a row holds values.
+    plain
+        Whether columns have no factors.
+    """
+
+    part: Part
+    filled: int
+    plain: bool
+
+    def alike(self, number: int) -> Hashable:
+        """Return what single rows of one length have in common that lie side by side, given their numbers."""
+        single = self.plain and self.part.size == self.filled
+        return (self.filled, self.part.at - number * _PLAIN_ROW) if single else number
+
+    def of(self, values: Pieces) -> Array:
+        """Return the values of the matrix, in their working dtype; zero where a row is not filled."""
+        at, size, cols, _ = self.part
+        if self.filled == cols:
+            return working(values.between(at, at + size))
+        out = np.zeros(size, values.dtype)
+        for low in range(0, size, cols):
+            out[low : low + self.filled] = values.between(at + low, at + low + self.filled)
+        return working(out)
 
 
 class _Levels:
@@ -165,12 +201,13 @@ class _Levels:
         self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
-def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int, even: bool) -> Array:
+def _all_levels(
+    values: Pieces, stacks: Sequence[_Stack], matrices: Sequence[_Matrix], step_size: int, even: bool
+) -> Array:
     """Return the levels as they are, for those who take large ones."""
     made = _Levels(values.size, step_size, even, values.size)
-    for matrix in matrices:
-        part = matrix.part
-        made.add(matrix, _patterns(working(values.between(part.at, part.at + part.size))))
+    for stack, matrix in zip(stacks, matrices, strict=True):
+        made.add(matrix, _patterns(stack.of(values)))
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 
@@ -180,11 +217,24 @@ def _thresholds(step_size: int, even: bool) -> tuple[int, int]:
     return above, above if even else round(_BELOW * step_size)
 
 
-def _suited(part: Part) -> tuple[Part, bool]:
-    """Return the rows and columns that a part is coded by, and whether columns have no factors."""
+def _stacks(parts: Iterable[Part]) -> Iterator[_Stack]:
+    """Yield the matrices that parts are coded as; single rows of one length, a whole row apart, are one.
+
+    So are moments of biases: each by itself would take more bytes to say where it lies than its levels do.
+    """
+    suited = enumerate(map(_suited, parts))
+    for _, run in groupby(suited, lambda one: one[1].alike(one[0])):
+        (_, first), *others = run
+        size = first.part.size + len(others) * _PLAIN_ROW
+        yield first if not others else first._replace(part=Part(first.part.at, size, _PLAIN_ROW, 0))
+
+
+def _suited(part: Part) -> _Stack:
+    """Return the rows and columns that a part is coded by."""
     if part.cols >= _LEAST and part.rows >= _LEAST:
-        return part, False
-    return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
+        return _Stack(part, part.cols, False)
+    cols = min(part.size, _PLAIN_ROW)
+    return _Stack(Part(part.at, part.size, cols, 0), cols, True)
 
 
 def _unit(step_size: int) -> int:
@@ -192,8 +242,9 @@ def _unit(step_size: int) -> int:
     return 1 << max(0, step_size.bit_length() - _OF_STEP)
 
 
-def _fit(wide: Array, part: Part, plain: bool, unit: int) -> tuple[Array, Array] | None:
+def _fit(wide: Array, stack: _Stack, unit: int) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
+    part, filled, plain = stack
     rows, few = np.empty(part.rows), 0 if plain else part.cols
     sums, weights = np.zeros(few, wide.dtype), np.zeros(few, wide.dtype)
     if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
@@ -201,7 +252,9 @@ def _fit(wide: Array, part: Part, plain: bool, unit: int) -> tuple[Array, Array]
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
     of_rows = unit * np.rint(np.clip(one + _octaves(rows), 1, last) / unit)
     if plain:
-        return np.where(rows > 0, of_rows, 0).astype(np.int16), np.zeros(part.cols, np.int16)
+        codes, columns = np.where(rows > 0, of_rows, 0).astype(np.int16), np.zeros(part.cols, np.int16)
+        columns[filled:] = -np.max(codes, initial=0)
+        return codes, columns
     ratios = _octaves(sums / np.where(sums > 0, weights, 1))
     of_columns = unit * np.rint(np.clip(ratios, -_FARTHEST, _FARTHEST) / unit)
     # Where all values are zero, no centre above 0 remains, whatever the other factor.

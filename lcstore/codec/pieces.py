@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -54,10 +55,16 @@ class Pieces:
 
     def between(self, low: int, high: int) -> Array:
         """Return the elements ``low:high``, without a copy where one part has them all."""
-        for at, values in self.parts:
-            if at <= low and high <= at + values.size:
+        place = bisect_right(self._starts, low) - 1
+        if place >= 0:
+            at, values = self.parts[place]
+            if high <= at + values.size:
                 return values[low - at : high - at]
         return self.whole[low:high]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [at for at, _ in self.parts]
 
     def any_bit(self) -> bool:
         """Return whether any bit is set: most chunks show one at once, and are not read to the end."""

@@ -20,8 +20,8 @@ from lcstore.track.policy import Policy
 
 #: Small tensors are plain while all of them together stay under this part of the edge's coded bytes.
 SMALL_SHARE: Final = 0.02
-#: What weights and moments are expected to take, for that rule, in bytes per element.
-_EXPECTED_BYTES: Final = 0.1
+#: What weights and moments take at least, for that rule, in bytes per element: those of a GPT at `small`.
+_EXPECTED_BYTES: Final = 0.02
 
 
 def layout_entries(
