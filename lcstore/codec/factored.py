@@ -120,7 +120,8 @@ def encode_factored(
         section += [_PIECE.pack(*stack.part, *map(len, packed)), *packed]
     coded = None if made.small is None else encode_small(made.small, cache=cache)
     if coded is None:
-        coded = encode_wide(_all_levels(values, stacks, matrices, step_size, even), cache=cache)
+        every = _Levels(values.size, step_size, even, values.size)
+        coded = encode_wide(_all_levels(values, stacks, matrices, every), cache=cache)
     return framed(
         coded,
         count=values.size,
@@ -138,26 +139,11 @@ def _patterns(wide: Array) -> Array:
 
 
 class _Stack(NamedTuple):
-    """What is coded as one matrix: a part, or several, each of which is the beginning of a row.
+    """What is coded as one matrix: a part, or several, each of which is the beginning of a row."""
 
-    Attributes
-    ----------
-    part
-        The matrix.
-    filled
-        How much of a row holds values.
-    plain
-        Whether columns have no factors.
-    """
-
-    part: Part
-    filled: int
-    plain: bool
-
-    def alike(self, number: int) -> Hashable:
-        """Return what single rows of one length have in common that lie side by side, given their numbers."""
-        single = self.plain and self.part.size == self.filled
-        return (self.filled, self.part.at - number * _PLAIN_ROW) if single else number
+    part: Part  # the matrix
+    filled: int  # how much of a row holds values
+    plain: bool  # whether columns have no factors
 
     def of(self, values: Pieces) -> Array:
         """Return the values of the matrix, in their working dtype; zero where a row is not filled."""
@@ -201,11 +187,8 @@ class _Levels:
         self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
-def _all_levels(
-    values: Pieces, stacks: Sequence[_Stack], matrices: Sequence[_Matrix], step_size: int, even: bool
-) -> Array:
+def _all_levels(values: Pieces, stacks: list[_Stack], matrices: list[_Matrix], made: _Levels) -> Array:
     """Return the levels as they are, for those who take large ones."""
-    made = _Levels(values.size, step_size, even, values.size)
     for stack, matrix in zip(stacks, matrices, strict=True):
         made.add(matrix, _patterns(stack.of(values)))
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
@@ -222,11 +205,16 @@ def _stacks(parts: Iterable[Part]) -> Iterator[_Stack]:
 
     So are moments of biases: each by itself would take more bytes to say where it lies than its levels do.
     """
-    suited = enumerate(map(_suited, parts))
-    for _, run in groupby(suited, lambda one: one[1].alike(one[0])):
+    for _, run in groupby(enumerate(map(_suited, parts)), _in_line):
         (_, first), *others = run
         size = first.part.size + len(others) * _PLAIN_ROW
-        yield first if not others else first._replace(part=Part(first.part.at, size, _PLAIN_ROW, 0))
+        yield first._replace(part=Part(first.part.at, size, _PLAIN_ROW, 0)) if others else first
+
+
+def _in_line(numbered: tuple[int, _Stack]) -> Hashable:
+    """Return what single rows that can be one matrix have in common."""
+    number, (part, filled, plain) = numbered
+    return (filled, part.at - number * _PLAIN_ROW) if plain and part.size == filled else number
 
 
 def _suited(part: Part) -> _Stack:
@@ -252,9 +240,8 @@ def _fit(wide: Array, stack: _Stack, unit: int) -> tuple[Array, Array] | None:
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
     of_rows = unit * np.rint(np.clip(one + _octaves(rows), 1, last) / unit)
     if plain:
-        codes, columns = np.where(rows > 0, of_rows, 0).astype(np.int16), np.zeros(part.cols, np.int16)
-        columns[filled:] = -np.max(codes, initial=0)
-        return codes, columns
+        codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled
+        return codes, np.where(empty, -np.max(codes), 0).astype(np.int16)
     ratios = _octaves(sums / np.where(sums > 0, weights, 1))
     of_columns = unit * np.rint(np.clip(ratios, -_FARTHEST, _FARTHEST) / unit)
     # Where all values are zero, no centre above 0 remains, whatever the other factor.

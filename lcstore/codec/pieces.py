@@ -35,6 +35,7 @@ class Pieces:
 
     def __init__(self, parts: Iterable[tuple[int, Array]], count: int, dtype: np.dtype[Any]) -> None:
         self.parts = [(at, _ready(values, dtype)) for at, values in parts]
+        self._starts = [at for at, _ in self.parts]
         self.size = count
         self.dtype = dtype
 
@@ -61,10 +62,6 @@ class Pieces:
             if high <= at + values.size:
                 return values[low - at : high - at]
         return self.whole[low:high]
-
-    @cached_property
-    def _starts(self) -> list[int]:
-        return [at for at, _ in self.parts]
 
     def any_bit(self) -> bool:
         """Return whether any bit is set: most chunks show one at once, and are not read to the end."""

@@ -305,8 +305,8 @@ def make_layout(
         A tensor or pool is too large.
     """
     wanted: list[Any] = list(entries)
-    same = parent is not None and not fresh and wanted == parent.entries
-    if same and structure == parent.structure and notes == parent.notes:
+    state = wanted, structure, notes
+    if parent is not None and not fresh and state == (parent.entries, parent.structure, parent.notes):
         return parent
     wanted = [Entry(*entry) for entry in wanted]
     _check_entries(structure, wanted)

@@ -54,6 +54,31 @@ def test_small_tensors_are_exact_while_they_are_few():
     assert exact * small.nbytes <= SMALL_SHARE * 0.11 * (big.size + 1000 * small.size)
 
 
+def test_of_one_dimension_moments_alone_come_back_changed():
+    """Biases, gains and their averages are exact; so are short moments, and groups that are not known."""
+    rng = np.random.default_rng(0)
+    w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((400, 300), 300))
+    group = {"step": np.float32(3), "exp_avg": -b, "exp_avg_sq": b * b}
+    short = {"exp_avg": -b[:8], "exp_avg_sq": b[:8] ** 2}
+    kept = {0: {"exp_avg": -w, "exp_avg_sq": w * w}, 1: group, 2: {"ax": -b}, 3: short, 4: {"sum": b * b}}
+    kept[5] = {"square_avg": b * b, "grad_avg": -b}
+    state = {"model": {"fc.weight": w, "fc.bias": b, "norm.weight": 2 * b}, "optim": {"state": kept}}
+    for policy in ("high", "balanced", "small"):
+        store = lcstore.open(MemoryBackend.fresh(), policy=policy)
+        for step in range(2):
+            store.save(step, state)
+        before, after = leaves(state), leaves(store.restore())
+        changed = {name for name in before if before[name].tobytes() != after[name].tobytes()}
+        moments = {f"optim/state/#{n}/{name}" for n in (0, 1) for name in ("exp_avg", "exp_avg_sq")}
+        assert changed - {"model/fc.weight"} == {*moments, "optim/state/#4/sum"}
+        octaves = np.log2(after["optim/state/#1/exp_avg_sq"] / before["optim/state/#1/exp_avg_sq"])
+        assert np.abs(octaves).max() < 1.5 * PRESETS[policy].second_moment + 0.15
+    store = lcstore.open(MemoryBackend.fresh(), policy={"optim/state/#1/*": "plain"})
+    store.save(0, state)
+    after = leaves(store.restore())
+    assert all(after[name].tobytes() == before[name].tobytes() for name in before if "/#1/" in name)
+
+
 def test_a_policy_widens_and_narrows():
     big = np.ones((200, 300), np.float32)
     state = {"model": {"layer.weight": big, "table": big.copy()}}
