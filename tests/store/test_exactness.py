@@ -79,6 +79,45 @@ def test_of_one_dimension_moments_alone_come_back_changed():
     assert all(after[name].tobytes() == before[name].tobytes() for name in before if "/#1/" in name)
 
 
+def test_small_weights_are_exact_before_small_moments_are():
+    big, small = np.ones((2000, 500), np.float32), np.ones((8, 24), np.float32)
+    few = {f"s{i}.weight": small.copy() for i in range(2)}
+    kept = {i: {"exp_avg": small.copy(), "exp_avg_sq": small.copy()} for i in range(2)}
+    state = {"model": {"a.weight": big, **few}, "optim": {"state": kept}}
+    entries = layout_entries(flatten(state).tensors, PRESETS["balanced"], set())
+    assert [entry.role for entry in entries] == [
+        "weights",
+        *["plain"] * 2,
+        *["first_moment", "second_moment"] * 2,
+    ]
+
+
+def test_a_run_goes_on_from_a_store_in_which_moments_of_one_dimension_are_plain():
+    rng, backend = np.random.default_rng(0), MemoryBackend.fresh()
+    w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((200, 300), 300))
+
+    def state(step):
+        kept = {0: {"exp_avg": w * step, "exp_avg_sq": w * w}, 1: {"exp_avg": b * step, "exp_avg_sq": b * b}}
+        return {"model": {"fc.weight": w + step / 100, "fc.bias": b + step}, "optim": {"state": kept}}
+
+    store = lcstore.open(backend, policy={"optim/state/#1/*": "plain"})
+    for step in range(1, 4):
+        store.save(step, state(step))
+    before = leaves(store.restore(3))
+    store = lcstore.open(backend, policy="balanced")
+    assert same(store.resume(), store.restore(3))
+    assert [store.save(step, state(step)).kind for step in range(4, 7)] == ["delta"] * 3
+    moments = {f"optim/state/#1/{name}": name for name in ("exp_avg", "exp_avg_sq")}
+    assert [store.paths(3)[path][2] for path in moments] == ["plain"] * 2
+    assert [store.paths(6)[path][2] for path in moments] == ["first_moment", "second_moment"]
+    after = leaves(store.restore(6))
+    store.compact()
+    assert store.verify("restore").ok
+    assert all(value.tobytes() == before[name].tobytes() for name, value in leaves(store.restore(3)).items())
+    assert all(value.tobytes() == after[name].tobytes() for name, value in leaves(store.restore(6)).items())
+    assert after["model/fc.bias"].tobytes() == (b + 6).tobytes()
+
+
 def test_a_policy_widens_and_narrows():
     big = np.ones((200, 300), np.float32)
     state = {"model": {"layer.weight": big, "table": big.copy()}}
