@@ -97,7 +97,7 @@ def encode_factored(
         Step size of the levels, in sixteenths of an octave: 1 to 255.
     even
         Whether what comes back too large is as bad as what comes back too small. If not, it may be 1.5 step
-        sizes too large, where 0.6 is the rule.
+        sizes too large in matrices with factors of columns, where 0.6 is the rule.
 
     Returns
     -------
@@ -115,7 +115,7 @@ def encode_factored(
         if factors is None:
             return None
         matrices.append(_Matrix(stack.part, *factors))
-        made.add(matrices[-1], _patterns(wide))
+        made.add(matrices[-1], _patterns(wide), stack.plain)
         packed = [pack_scales(codes // unit) for codes in factors]
         section += [_PIECE.pack(*stack.part, *map(len, packed)), *packed]
     coded = None if made.small is None else encode_small(made.small, cache=cache)
@@ -171,7 +171,7 @@ class _Levels:
         self.room, self.found = Small.room(size), 0
         if most is not None:  # so many large ones, whether that suits the narrow coders or not
             self.room = self.room._replace(escapes=np.empty(most, np.int64))
-        self._rule = step_size, *_thresholds(step_size, even)
+        self._step_size, self._even = step_size, even
 
     @property
     def small(self) -> Small | None:
@@ -179,18 +179,22 @@ class _Levels:
         levels, escapes = self.room
         return Small(levels, escapes[: self.found]) if self.found <= escapes.size else None
 
-    def add(self, matrix: _Matrix, patterns: Array) -> None:
-        """Make the levels of a part from the bits of its values; parts come in rising order."""
+    def add(self, matrix: _Matrix, patterns: Array, plain: bool) -> None:
+        """Make the levels of a part from the bits of its values; parts come in rising order.
+
+        Without factors of columns, more lies far below its centre: none of that may come back much larger.
+        """
         part, rows, columns = matrix
         into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
-        rule = part.phase, rows, columns, *self._rule
+        thresholds = _thresholds(self._step_size, self._even or plain)
+        rule = part.phase, rows, columns, self._step_size, *thresholds
         self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
 def _all_levels(values: Pieces, stacks: list[_Stack], matrices: list[_Matrix], made: _Levels) -> Array:
     """Return the levels as they are, for those who take large ones."""
     for stack, matrix in zip(stacks, matrices, strict=True):
-        made.add(matrix, _patterns(stack.of(values)))
+        made.add(matrix, _patterns(stack.of(values)), stack.plain)
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 

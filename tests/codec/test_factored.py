@@ -98,7 +98,7 @@ def test_any_values_come_back_as_promised(chunk, step, even):
 @st.composite
 def vectors(draw):
     """Draw a chunk of moments of biases and small matrices: most begin where rows of 1024 do."""
-    dtype, kinds = draw(st.sampled_from(DTYPES)), [(7, 1), (64, 1), (64, 8), (1000, 1), (1024, 1), (1500, 1)]
+    dtype, kinds = draw(st.sampled_from(DTYPES)), [(7, 1), (64, 1), (40, 8), (1000, 1), (1024, 1), (1500, 1)]
     pieces, parts, at = [], [], draw(st.sampled_from([0, 1024]))
     for size, cols in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=9).map(sorted)):
         at += draw(st.sampled_from([0, 0, 0, 1024, 3]))
@@ -116,8 +116,8 @@ def vectors(draw):
 @given(vectors(), st.integers(1, 255), st.booleans())
 def test_vectors_side_by_side_come_back_as_promised(chunk, step, even):
     values, parts = chunk
-    back = back_of(encode_factored(values, parts, step, even=even))
-    assert_as_promised(values, back, step, even)
+    # Without factors of columns, more would be held back: nothing comes back much larger than it was.
+    assert_as_promised(values, back_of(encode_factored(values, parts, step, even=even)), step)
 
 
 def vectors_of(length, count, place, wide=1024):
