@@ -79,17 +79,24 @@ def test_of_one_dimension_moments_alone_come_back_changed():
     assert all(after[name].tobytes() == before[name].tobytes() for name in before if "/#1/" in name)
 
 
-def test_small_weights_are_exact_before_small_moments_are():
-    big, small = np.ones((2000, 500), np.float32), np.ones((8, 24), np.float32)
-    few = {f"s{i}.weight": small.copy() for i in range(2)}
-    kept = {i: {"exp_avg": small.copy(), "exp_avg_sq": small.copy()} for i in range(2)}
-    state = {"model": {"a.weight": big, **few}, "optim": {"state": kept}}
-    entries = layout_entries(flatten(state).tensors, PRESETS["balanced"], set())
-    assert [entry.role for entry in entries] == [
-        "weights",
-        *["plain"] * 2,
-        *["first_moment", "second_moment"] * 2,
-    ]
+def test_small_tensors_are_exact_before_moments_of_one_dimension_are():
+    big, small, vector = (np.ones(shape, np.float32) for shape in ((2000, 500), (8, 24), 48))
+    kept = {"exp_avg": small.copy(), "exp_avg_sq": small.copy()}
+    vectors = {"exp_avg": vector.copy(), "exp_avg_sq": vector.copy()}
+    state = {"model": {"a.weight": big}, "optim": {"state": {0: vectors}}}
+
+    def roles(state):
+        entries = layout_entries(flatten(state).tensors, PRESETS["balanced"], set())
+        return {"/".join(map(str, entry.name[2:])): entry.role for entry in entries[1:]}
+
+    assert set(roles(state).values()) == {"plain"}
+    state["optim"]["state"][1] = kept
+    assert roles(state) == {
+        "0/exp_avg": "first_moment",
+        "0/exp_avg_sq": "second_moment",
+        "1/exp_avg": "plain",
+        "1/exp_avg_sq": "plain",
+    }
 
 
 def test_a_run_goes_on_from_a_store_in_which_moments_of_one_dimension_are_plain():
