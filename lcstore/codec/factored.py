@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -96,7 +97,7 @@ def encode_factored(
         Step size of the levels, in sixteenths of an octave: 1 to 255.
     even
         Whether what comes back too large is as bad as what comes back too small. If not, it may be 1.5 step
-        sizes too large, where 0.6 is the rule.
+        sizes too large in matrices with factors of columns, where 0.6 is the rule.
 
     Returns
     -------
@@ -105,21 +106,24 @@ def encode_factored(
     """
     if values.dtype.name not in DTYPES:
         return None
-    section = [_COUNT.pack(len(parts))]
+    stacks = [*_stacks(parts)]
+    section = [_COUNT.pack(len(stacks))]
     matrices, made, unit = [], _Levels(values.size, step_size, even), _unit(step_size)
-    for whole in parts:
-        part, plain = _suited(whole)
-        wide = working(values.between(part.at, part.at + part.size))
-        factors = _fit(wide, part, plain, unit)
+    for stack in stacks:
+        wide = stack.of(values)
+        factors = _fit(wide, stack, unit)
         if factors is None:
             return None
-        matrices.append(_Matrix(part, *factors))
-        made.add(matrices[-1], _patterns(wide))
+        matrices.append(_Matrix(stack.part, *factors))
+        made.add(matrices[-1], _patterns(wide), stack.plain)
         packed = [pack_scales(codes // unit) for codes in factors]
-        section += [_PIECE.pack(*part, *map(len, packed)), *packed]
+        section += [_PIECE.pack(*stack.part, *map(len, packed)), *packed]
     coded = None if made.small is None else encode_small(made.small, cache=cache)
+    if coded is None:
+        every = _Levels(values.size, step_size, even, values.size)
+        coded = encode_wide(_all_levels(values, stacks, matrices, every), cache=cache)
     return framed(
-        encode_wide(_all_levels(values, matrices, step_size, even), cache=cache) if coded is None else coded,
+        coded,
         count=values.size,
         dtype=values.dtype,
         quantizer=f.FACTORED,
@@ -132,6 +136,24 @@ def encode_factored(
 def _patterns(wide: Array) -> Array:
     """Return the bits of values in their working dtype, as integers."""
     return wide.view(f"i{wide.itemsize}")
+
+
+class _Stack(NamedTuple):
+    """What is coded as one matrix: a part, or several, each of which is the beginning of a row."""
+
+    part: Part  # the matrix
+    filled: int  # how much of a row holds values
+    plain: bool  # whether columns have no factors
+
+    def of(self, values: Pieces) -> Array:
+        """Return the values of the matrix, in their working dtype; zero where a row is not filled."""
+        at, size, cols, _ = self.part
+        if self.filled == cols:
+            return working(values.between(at, at + size))
+        out = np.zeros(size, values.dtype)
+        for low in range(0, size, cols):
+            out[low : low + self.filled] = values.between(at + low, at + low + self.filled)
+        return working(out)
 
 
 class _Levels:
@@ -149,7 +171,7 @@ class _Levels:
         self.room, self.found = Small.room(size), 0
         if most is not None:  # so many large ones, whether that suits the narrow coders or not
             self.room = self.room._replace(escapes=np.empty(most, np.int64))
-        self._rule = step_size, *_thresholds(step_size, even)
+        self._step_size, self._even = step_size, even
 
     @property
     def small(self) -> Small | None:
@@ -157,20 +179,22 @@ class _Levels:
         levels, escapes = self.room
         return Small(levels, escapes[: self.found]) if self.found <= escapes.size else None
 
-    def add(self, matrix: _Matrix, patterns: Array) -> None:
-        """Make the levels of a part from the bits of its values; parts come in rising order."""
+    def add(self, matrix: _Matrix, patterns: Array, plain: bool) -> None:
+        """Make the levels of a part from the bits of its values; parts come in rising order.
+
+        Without factors of columns, more lies far below its centre: none of that may come back much larger.
+        """
         part, rows, columns = matrix
         into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
-        rule = part.phase, rows, columns, *self._rule
+        thresholds = _thresholds(self._step_size, self._even or plain)
+        rule = part.phase, rows, columns, self._step_size, *thresholds
         self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
-def _all_levels(values: Pieces, matrices: Sequence[_Matrix], step_size: int, even: bool) -> Array:
+def _all_levels(values: Pieces, stacks: list[_Stack], matrices: list[_Matrix], made: _Levels) -> Array:
     """Return the levels as they are, for those who take large ones."""
-    made = _Levels(values.size, step_size, even, values.size)
-    for matrix in matrices:
-        part = matrix.part
-        made.add(matrix, _patterns(working(values.between(part.at, part.at + part.size))))
+    for stack, matrix in zip(stacks, matrices, strict=True):
+        made.add(matrix, _patterns(stack.of(values)), stack.plain)
     return Small(made.room.levels, made.room.escapes[: made.found]).whole()
 
 
@@ -180,11 +204,29 @@ def _thresholds(step_size: int, even: bool) -> tuple[int, int]:
     return above, above if even else round(_BELOW * step_size)
 
 
-def _suited(part: Part) -> tuple[Part, bool]:
-    """Return the rows and columns that a part is coded by, and whether columns have no factors."""
+def _stacks(parts: Iterable[Part]) -> Iterator[_Stack]:
+    """Yield the matrices that parts are coded as; single rows of one length, a whole row apart, are one.
+
+    So are moments of biases: each by itself would take more bytes to say where it lies than its levels do.
+    """
+    for _, run in groupby(enumerate(map(_suited, parts)), _in_line):
+        (_, first), *others = run
+        size = first.part.size + len(others) * _PLAIN_ROW
+        yield first._replace(part=Part(first.part.at, size, _PLAIN_ROW, 0)) if others else first
+
+
+def _in_line(numbered: tuple[int, _Stack]) -> Hashable:
+    """Return what single rows that can be one matrix have in common."""
+    number, (part, filled, plain) = numbered
+    return (filled, part.at - number * _PLAIN_ROW) if plain and part.size == filled else number
+
+
+def _suited(part: Part) -> _Stack:
+    """Return the rows and columns that a part is coded by."""
     if part.cols >= _LEAST and part.rows >= _LEAST:
-        return part, False
-    return Part(part.at, part.size, min(part.size, _PLAIN_ROW), 0), True
+        return _Stack(part, part.cols, False)
+    cols = min(part.size, _PLAIN_ROW)
+    return _Stack(Part(part.at, part.size, cols, 0), cols, True)
 
 
 def _unit(step_size: int) -> int:
@@ -192,8 +234,9 @@ def _unit(step_size: int) -> int:
     return 1 << max(0, step_size.bit_length() - _OF_STEP)
 
 
-def _fit(wide: Array, part: Part, plain: bool, unit: int) -> tuple[Array, Array] | None:
+def _fit(wide: Array, stack: _Stack, unit: int) -> tuple[Array, Array] | None:
     """Fit the codes of rows and columns; None where a value has no code."""
+    part, filled, plain = stack
     rows, few = np.empty(part.rows), 0 if plain else part.cols
     sums, weights = np.zeros(few, wide.dtype), np.zeros(few, wide.dtype)
     if kernels.fit_roots(wide, _patterns(wide), part.cols, part.phase, rows, sums, weights) < 0:
@@ -201,7 +244,8 @@ def _fit(wide: Array, part: Part, plain: bool, unit: int) -> tuple[Array, Array]
     one, last = (kernels.ONE_4, kernels.LAST_4) if wide.itemsize == 4 else (kernels.ONE_8, kernels.LAST_8)
     of_rows = unit * np.rint(np.clip(one + _octaves(rows), 1, last) / unit)
     if plain:
-        return np.where(rows > 0, of_rows, 0).astype(np.int16), np.zeros(part.cols, np.int16)
+        codes, empty = np.where(rows > 0, of_rows, 0).astype(np.int16), np.arange(part.cols) >= filled
+        return codes, np.where(empty, -np.max(codes), 0).astype(np.int16)
     ratios = _octaves(sums / np.where(sums > 0, weights, 1))
     of_columns = unit * np.rint(np.clip(ratios, -_FARTHEST, _FARTHEST) / unit)
     # Where all values are zero, no centre above 0 remains, whatever the other factor.

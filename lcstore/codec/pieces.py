@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -34,6 +35,7 @@ class Pieces:
 
     def __init__(self, parts: Iterable[tuple[int, Array]], count: int, dtype: np.dtype[Any]) -> None:
         self.parts = [(at, _ready(values, dtype)) for at, values in parts]
+        self._starts = [at for at, _ in self.parts]
         self.size = count
         self.dtype = dtype
 
@@ -54,8 +56,10 @@ class Pieces:
 
     def between(self, low: int, high: int) -> Array:
         """Return the elements ``low:high``, without a copy where one part has them all."""
-        for at, values in self.parts:
-            if at <= low and high <= at + values.size:
+        place = bisect_right(self._starts, low) - 1
+        if place >= 0:
+            at, values = self.parts[place]
+            if high <= at + values.size:
                 return values[low - at : high - at]
         return self.whole[low:high]
 

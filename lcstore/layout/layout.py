@@ -28,6 +28,7 @@ from lcstore.layout.specs import (
     TensorSpec,
     check_shape,
     chunk_elements,
+    length_of_vector,
     pool_align,
     role_of,
 )
@@ -304,7 +305,8 @@ def make_layout(
         A tensor or pool is too large.
     """
     wanted: list[Any] = list(entries)
-    if parent is not None and not fresh and _is_same(parent, structure, wanted, notes):
+    state = wanted, structure, notes
+    if parent is not None and not fresh and state == (parent.entries, parent.structure, parent.notes):
         return parent
     wanted = [Entry(*entry) for entry in wanted]
     _check_entries(structure, wanted)
@@ -314,10 +316,6 @@ def make_layout(
         layout = _grown(structure, wanted, parent, wasted, covered)
     layout = replace(layout, notes=notes)
     return parent if parent is not None and layout == parent else layout
-
-
-def _is_same(layout: Layout, structure: Structure, wanted: list[Any], notes: Notes) -> bool:
-    return wanted == layout.entries and structure == layout.structure and notes == layout.notes
 
 
 def _check_entries(structure: Structure, entries: Sequence[Entry]) -> None:
@@ -347,7 +345,10 @@ def _grown(
     covered: Set[Role],
 ) -> Layout:
     growth = _Growth(parent, afresh, covered)
-    return Layout(structure, tuple([growth.place(entry) for entry in wanted]), growth.pool_specs())
+    # What is alike is coded as one if it lies side by side.
+    order = sorted(enumerate(wanted), key=lambda one: length_of_vector(one[1].role, one[1].shape))
+    placed = sorted((number, growth.place(entry)) for number, entry in order)
+    return Layout(structure, tuple([spec for _, spec in placed]), growth.pool_specs())
 
 
 def _wasted(layout: Layout) -> set[str]:

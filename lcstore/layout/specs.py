@@ -158,6 +158,14 @@ def pool_align(role: Role) -> int:
     return PLAIN_ALIGN if role == "plain" else ALIGN
 
 
+def length_of_vector(role: Role, shape: tuple[int, ...]) -> int:
+    """Return the length of a moment of one dimension, as that of a bias; 0 of all else.
+
+    New tensors are laid out by it: moments of one length lie side by side, behind those of matrices.
+    """
+    return shape[0] if len(shape) == 1 and role.endswith("_moment") else 0
+
+
 def check_shape(shape: Sequence[int]) -> int:
     """Return the number of elements of `shape`, or raise `LimitError`."""
     check(len(shape), MAX_DIMS, "number of dimensions of a tensor")

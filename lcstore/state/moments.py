@@ -24,6 +24,7 @@ from lcstore.state.roles import (
     is_optimizer,
     may_be_flat_weight,
     may_be_lossy,
+    may_be_moment,
     moment_field,
 )
 
@@ -181,11 +182,13 @@ def _kept(tensor: Tensor, role: Role) -> tuple[Name, Role] | None:
     if role != "plain":
         found = moment_field(path)
         return None if found is None else (path[: found[0]], role)
-    if not may_be_lossy(tensor.dtype, tensor.shape) or not is_optimizer(path):
+    if not may_be_moment(tensor.dtype, tensor.shape) or not is_optimizer(path):
         return None
     for place, part in enumerate(path[1:], 1):
         if part in _ONLY_IN_GROUPS:
-            return path[:place], _ONLY_IN_GROUPS[part]
+            found_role = _ONLY_IN_GROUPS[part]
+            weights = found_role == "weights" and not may_be_lossy(tensor.dtype, tensor.shape)
+            return None if weights else (path[:place], found_role)
     return None
 
 

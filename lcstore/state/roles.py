@@ -93,6 +93,8 @@ _FLAT_NAME: Final = re.compile(r"_?flat_(?:params?|parameters?|weights?)|params|
 _FLAT_MASTERS: Final = re.compile(r"single_partition_of_fp32_groups|fp32_(?:flat_groups|groups_flat)")
 #: No layer has a bias or a scale of so many elements, but for vocabularies.
 _FLAT: Final = 1 << 16
+#: Shorter moments of one dimension are plain: they take about as much coded, and more time.
+LEAST_MOMENT: Final = 32
 
 _TAIL: Final = r"(?:[_-](?:states?|dicts?|sd|vars?|variables|[a-z]|gen|disc|actor|critic|policy|main|\d)|\d)*"
 _OPTIMIZER_PART: Final = re.compile(
@@ -137,10 +139,11 @@ _MOMENT_PARTS: Final = frozenset({*_MOMENTS, "velocity"})
 def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role:
     """Return the role of the tensor of the name `path`; ``"plain"`` unless it is recognised.
 
-    Weights and moments are floating (16 to 64 bits) with two dimensions or more, or flat: of one dimension
-    and 2^16 elements or more. Weights carry an agreed name (``weight``, ``kernel``, ``embedding``,
-    ``in_proj_weight``, ``lora_A``, ...), lie in a ``params`` collection, or have a short name (``W1``,
-    ``fc2``) below a part such as ``model`` or ``net``. Moments lie in an optimizer (see `is_optimizer`)
+    Weights are floating (16 to 64 bits) with two dimensions or more, or flat: of one dimension and 2^16
+    elements or more. Moments may have one dimension, too, from `LEAST_MOMENT` elements on. Weights carry an
+    agreed name (``weight``, ``kernel``, ``embedding``, ``in_proj_weight``, ``lora_A``, ...), lie in a
+    ``params`` collection, or have a short name (``W1``, ``fc2``) below a part such as ``model`` or ``net``.
+    Moments lie in an optimizer (see `is_optimizer`)
     under the names of torch (``exp_avg``, ``exp_avg_sq``, ``momentum_buffer``), Optax (``mu``, ``nu``,
     ``trace``), or ``m``, ``v`` and ``momentum`` right below the optimizer's part. What is flat is weights
     where it is called so (``_flat_param``, ``params``). Other names are not enough: ``weight`` may be that
@@ -150,18 +153,26 @@ def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role
     its error is measured against its own movement. Gradients, batch statistics, buffers, masks, scales,
     moments outside a recognised optimizer and optimizer state of any other name are plain.
     """
-    if not may_be_lossy(dtype, shape):
+    if not may_be_moment(dtype, shape):
         return "plain"
     if is_flat(shape) and any(_FLAT_MASTERS.fullmatch(str(part)) for part in path[-2:]):
         return "weights"
     if is_optimizer(path):
         return _moment(path)
+    if not may_be_lossy(dtype, shape):
+        return "plain"
     return "weights" if (_is_flat_weight if is_flat(shape) else _is_weight)(path) else "plain"
 
 
 def may_be_lossy(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
-    """Return whether a tensor may be lossy: floating (16 to 64 bits), of two dimensions or more, or flat."""
+    """Return whether a tensor may be weights: floating (16 to 64 bits), two dimensions or more, or flat."""
     return (len(shape) >= 2 or is_flat(shape)) and dtype_name(dtype) in LOSSY_DTYPES
+
+
+def may_be_moment(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Return whether a tensor may be a moment: as `may_be_lossy` says, or of one dimension and not short."""
+    long = len(shape) == 1 and shape[0] >= LEAST_MOMENT
+    return (len(shape) >= 2 or long) and dtype_name(dtype) in LOSSY_DTYPES
 
 
 def is_flat(shape: tuple[int, ...]) -> bool:

@@ -20,8 +20,9 @@ from lcstore.track.policy import Policy
 
 #: Small tensors are plain while all of them together stay under this part of the edge's coded bytes.
 SMALL_SHARE: Final = 0.02
-#: What weights and moments are expected to take, for that rule, in bytes per element.
-_EXPECTED_BYTES: Final = 0.1
+#: What a delta is expected to take, for that rule, in bytes per element of weights and moments. Moments of
+#: one dimension lose little by being coded: they are exact while it holds at policies like `small`, too.
+_EXPECTED_BYTES, _LEAST_BYTES = 0.1, 0.02
 
 
 def layout_entries(
@@ -86,14 +87,14 @@ def _role(guessed: Mapping[Name, Role], policy: Policy) -> Role:
 
 
 def _small_plain(entries: list[Entry], sizes: list[int]) -> list[Entry]:
-    """Make the smallest lossy tensors plain, while that costs next to nothing."""
+    """Make the smallest lossy tensors plain, those of one dimension last, while it costs next to nothing."""
     lossy = [i for i, entry in enumerate(entries) if entry.role != "plain"]
-    room = SMALL_SHARE * _EXPECTED_BYTES * sum(math.prod(entries[i].shape) for i in lossy)
-    for i in sorted(lossy, key=lambda i: sizes[i]):
-        room -= sizes[i]
-        if room < 0:
-            break
-        entries[i] = entries[i]._replace(role="plain")
+    elements, taken = sum(math.prod(entries[i].shape) for i in lossy), 0
+    for i in sorted(lossy, key=lambda i: (len(entries[i].shape) == 1, sizes[i])):
+        expected = _LEAST_BYTES if len(entries[i].shape) == 1 else _EXPECTED_BYTES
+        if taken + sizes[i] <= SMALL_SHARE * expected * elements:
+            entries[i] = entries[i]._replace(role="plain")
+            taken += sizes[i]
     return entries
 
 

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from lcstore.codec import LCCodec
+from lcstore.codec import LCCodec, factored
 from lcstore.codec.factored import Part
 from lcstore.codec.frame import parse_frame
+from lcstore.codec.pieces import Pieces
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
 from lcstore.coders.tables import TableCache
@@ -92,6 +93,61 @@ def test_any_values_come_back_as_promised(chunk, step, even):
     assert_as_promised(values, back, step, even)
     assert_same_bits(back, back_of(data))
     assert encode_factored(values, parts, step, even=even) == data
+
+
+@st.composite
+def vectors(draw):
+    """Draw a chunk of moments of biases and small matrices: most begin where rows of 1024 do."""
+    dtype, kinds = draw(st.sampled_from(DTYPES)), [(7, 1), (64, 1), (40, 8), (1000, 1), (1024, 1), (1500, 1)]
+    pieces, parts, at = [], [], draw(st.sampled_from([0, 1024]))
+    for size, cols in draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=9).map(sorted)):
+        at += draw(st.sampled_from([0, 0, 0, 1024, 3]))
+        values = draw(npst.arrays(np.float64, 8, elements=numbers(dtype)))
+        with np.errstate(over="ignore"):
+            pieces.append(np.abs(np.resize(values, size).astype(dtype)))
+        parts.append(Part(at, size, cols, 0))
+        at += -(-size // 1024) * 1024
+    values = np.zeros(parts[-1].at + parts[-1].size + draw(st.integers(0, 40)), dtype)
+    for part, piece in zip(parts, pieces, strict=True):
+        values[part.at : part.at + part.size] = piece
+    return values, parts
+
+
+@given(vectors(), st.integers(1, 255), st.booleans())
+def test_vectors_side_by_side_come_back_as_promised(chunk, step, even):
+    values, parts = chunk
+    # Without factors of columns, more would be held back: nothing comes back much larger than it was.
+    assert_as_promised(values, back_of(encode_factored(values, parts, step, even=even)), step)
+
+
+def vectors_of(length, count, place, wide=1024):
+    """Give second moments of biases that lie at multiples of `wide`, and their parts."""
+    values, some = np.zeros(wide * count, np.float32), product(1, length * count).reshape(count, length)
+    values.reshape(count, wide)[:, :length] = some
+    return values, [Part(place + wide * n, length, 1, 0) for n in range(count)]
+
+
+@pytest.mark.parametrize("length", [32, 64, 1000, 1024])
+def test_vectors_of_one_length_side_by_side_are_one_matrix(length):
+    values, parts = vectors_of(length, 50, 0)
+    data = encode_factored(values, parts, 64)
+    section = take_apart(data).scales
+    assert int.from_bytes(section[:4], "little") == 1
+    assert len(section) < 4 + 40 + 20 + 2 * 50
+    assert_as_promised(values, back_of(data), 64)
+    # Values of one chunk in pieces of their own are coded as they are in one array.
+    pieces = Pieces([(p.at, values[p.at : p.at + p.size]) for p in parts], values.size, values.dtype)
+    assert factored.encode_factored(pieces, parts, 64).data == data
+
+
+def test_vectors_of_several_lengths_or_not_side_by_side_are_matrices_of_their_own():
+    values, parts = vectors_of(64, 6, 0)
+    parts[2] = parts[2]._replace(size=60)
+    del parts[4]
+    values[2 * 1024 + 60 : 2 * 1024 + 64], values[4 * 1024 : 5 * 1024] = 0, 0
+    data = encode_factored(values, parts, 64)
+    assert int.from_bytes(take_apart(data).scales[:4], "little") == 4
+    assert_as_promised(values, back_of(data), 64)
 
 
 def product(rows, cols, seed=0, spread=0.3, dtype=np.float32):

@@ -449,6 +449,20 @@ def test_a_changed_layout_is_sound_or_refused(data):
     assert layout.to_json() == value
 
 
+def test_new_moments_of_one_length_lie_side_by_side():
+    moments = {}
+    for layer, length in enumerate((64, 32, 64)):
+        moments[f"w{layer}"] = ((40, 64), "float32", "second_moment")
+        moments[f"b{layer}"] = ((length,), "float32", "second_moment")
+    layout = build(moments)
+    at = {name: offset // ALIGN for name, (_, offset) in places(layout).items()}
+    assert at == {"w0": 0, "w1": 3, "w2": 6, "b1": 9, "b0": 10, "b2": 11}
+    assert [spec.name[0] for spec in layout.tensors] == [*moments]
+    assert_sound(layout)
+    more = build({**moments, "b3": ((32,), "float32", "second_moment")}, layout)
+    assert {**places(more), "b3": None} == {**places(layout), "b3": None}
+
+
 def test_thousands_of_tensors_are_quick():
     tree = {f"layers.{i}.weight": ((4, 4), "float32", "weights") for i in range(5000)}
     layout = build(tree)

@@ -95,6 +95,39 @@ def test_groups_of_which_a_part_is_plain(kept, lossless):
     assert lossy({"optim": {"state": {0: fields(kept)}}}) == within
 
 
+@pytest.mark.parametrize(
+    ("kept", "moments"),
+    [
+        ("exp_avg exp_avg_sq", "exp_avg exp_avg_sq"),
+        ("exp_avg exp_avg_sq max_exp_avg_sq", "exp_avg exp_avg_sq max_exp_avg_sq"),
+        ("exp_avg exp_inf", "exp_avg exp_inf"),
+        ("square_avg acc_delta", "square_avg acc_delta"),
+        ("prev step_size", "prev step_size"),
+        ("exp_avg! exp_avg_sq s! p0!", "exp_avg_sq"),
+        # Averages of a bias, and what it is drawn to, are like the bias itself.
+        ("ax", ""),
+        ("z exp_avg_sq", "exp_avg_sq"),
+        ("exp_avg exp_avg_sq master_param!", "exp_avg exp_avg_sq"),
+        # Groups that are not known, or subtract.
+        ("square_avg grad_avg", ""),
+        ("exp_avg exp_avg_sq surprise", ""),
+    ],
+)
+def test_of_biases_moments_alone_are_lossy(kept, moments):
+    names = kept.replace("!", "").split()
+    for length, wanted in ((64, moments.split()), (8, [])):
+        vector = np.ones(length, np.float32)
+        group = {name: vector.copy() for name in names} | {"step": ONE}
+        state = {"model": {"fc.bias": vector}, "optim": {"state": {0: group}}}
+        assert lossy(state) == {f"optim/state/0/{name}" for name in wanted}
+
+
+def test_factors_of_rows_and_columns_are_exact():
+    vector = np.ones(64, np.float32)
+    kept = {"exp_avg": np.ones((64, 64), np.float32), "exp_avg_sq_row": vector, "exp_avg_sq_col": vector}
+    assert lossy({"optim": {"state": {0: kept}}}) == {"optim/state/0/exp_avg"}
+
+
 def test_groups_of_keras():
     def kept(*endings):
         return {"adam": {f"dense_{layer}kernel_{end}": MATRIX for layer in ("", "1_") for end in endings}}

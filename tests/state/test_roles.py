@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
-from lcstore.state.roles import guess_role, is_optimizer
+from lcstore.state.roles import LEAST_MOMENT, guess_role, is_optimizer
 
 F32 = np.dtype("float32")
 
@@ -293,6 +293,25 @@ def test_long_tensors_of_one_dimension_are_weights_where_they_are_called_flat(pa
 @pytest.mark.parametrize("path", NO_FLAT_WEIGHTS)
 def test_other_long_tensors_of_one_dimension_are_plain(path):
     assert guess_role(path, F32, FLAT) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("path", "role"),
+    [
+        (("optim", "state", 0, "exp_avg"), "first_moment"),
+        (("optim", "state", 0, "exp_avg_sq"), "second_moment"),
+        (("opt_state", 0, "nu", "params", "Dense_0", "bias"), "second_moment"),
+        (("optim", "state", 0, "step"), "plain"),
+        (("model", "head.bias"), "plain"),
+        (("model", "norm.weight"), "plain"),
+        (("params", "norm", "scale"), "plain"),
+    ],
+)
+def test_of_one_dimension_moments_alone_are_lossy(path, role):
+    assert guess_role(path, F32, (LEAST_MOMENT,)) == role
+    assert guess_role(path, F32, (LEAST_MOMENT - 1,)) == "plain"
+    assert guess_role(path, F32, ()) == "plain"
+    assert guess_role(path, np.dtype("int64"), (LEAST_MOMENT,)) == "plain"
 
 
 def test_moments_of_flat_parameters_are_moments():

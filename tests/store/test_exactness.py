@@ -54,6 +54,77 @@ def test_small_tensors_are_exact_while_they_are_few():
     assert exact * small.nbytes <= SMALL_SHARE * 0.11 * (big.size + 1000 * small.size)
 
 
+def test_of_one_dimension_moments_alone_come_back_changed():
+    """Biases, gains and their averages are exact; so are short moments, and groups that are not known."""
+    rng = np.random.default_rng(0)
+    w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((400, 300), 300))
+    group = {"step": np.float32(3), "exp_avg": -b, "exp_avg_sq": b * b}
+    short = {"exp_avg": -b[:8], "exp_avg_sq": b[:8] ** 2}
+    kept = {0: {"exp_avg": -w, "exp_avg_sq": w * w}, 1: group, 2: {"ax": -b}, 3: short, 4: {"sum": b * b}}
+    kept[5] = {"square_avg": b * b, "grad_avg": -b}
+    state = {"model": {"fc.weight": w, "fc.bias": b, "norm.weight": 2 * b}, "optim": {"state": kept}}
+    for policy in ("high", "balanced", "small"):
+        store = lcstore.open(MemoryBackend.fresh(), policy=policy)
+        for step in range(2):
+            store.save(step, state)
+        before, after = leaves(state), leaves(store.restore())
+        changed = {name for name in before if before[name].tobytes() != after[name].tobytes()}
+        moments = {f"optim/state/#{n}/{name}" for n in (0, 1) for name in ("exp_avg", "exp_avg_sq")}
+        assert changed - {"model/fc.weight"} == {*moments, "optim/state/#4/sum"}
+        octaves = np.log2(after["optim/state/#1/exp_avg_sq"] / before["optim/state/#1/exp_avg_sq"])
+        assert np.abs(octaves).max() < 1.5 * PRESETS[policy].second_moment + 0.15
+    store = lcstore.open(MemoryBackend.fresh(), policy={"optim/state/#1/*": "plain"})
+    store.save(0, state)
+    after = leaves(store.restore())
+    assert all(after[name].tobytes() == before[name].tobytes() for name in before if "/#1/" in name)
+
+
+def test_small_tensors_are_exact_before_moments_of_one_dimension_are():
+    big, small, vector = (np.ones(shape, np.float32) for shape in ((2000, 500), (8, 24), 48))
+    kept = {"exp_avg": small.copy(), "exp_avg_sq": small.copy()}
+    vectors = {"exp_avg": vector.copy(), "exp_avg_sq": vector.copy()}
+    state = {"model": {"a.weight": big}, "optim": {"state": {0: vectors}}}
+
+    def roles(state):
+        entries = layout_entries(flatten(state).tensors, PRESETS["balanced"], set())
+        return {"/".join(map(str, entry.name[2:])): entry.role for entry in entries[1:]}
+
+    assert set(roles(state).values()) == {"plain"}
+    state["optim"]["state"][1] = kept
+    assert roles(state) == {
+        "0/exp_avg": "first_moment",
+        "0/exp_avg_sq": "second_moment",
+        "1/exp_avg": "plain",
+        "1/exp_avg_sq": "plain",
+    }
+
+
+def test_a_run_goes_on_from_a_store_in_which_moments_of_one_dimension_are_plain():
+    rng, backend = np.random.default_rng(0), MemoryBackend.fresh()
+    w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((200, 300), 300))
+
+    def state(step):
+        kept = {0: {"exp_avg": w * step, "exp_avg_sq": w * w}, 1: {"exp_avg": b * step, "exp_avg_sq": b * b}}
+        return {"model": {"fc.weight": w + step / 100, "fc.bias": b + step}, "optim": {"state": kept}}
+
+    store = lcstore.open(backend, policy={"optim/state/#1/*": "plain"})
+    for step in range(1, 4):
+        store.save(step, state(step))
+    before = leaves(store.restore(3))
+    store = lcstore.open(backend, policy="balanced")
+    assert same(store.resume(), store.restore(3))
+    assert [store.save(step, state(step)).kind for step in range(4, 7)] == ["delta"] * 3
+    moments = {f"optim/state/#1/{name}": name for name in ("exp_avg", "exp_avg_sq")}
+    assert [store.paths(3)[path][2] for path in moments] == ["plain"] * 2
+    assert [store.paths(6)[path][2] for path in moments] == ["first_moment", "second_moment"]
+    after = leaves(store.restore(6))
+    store.compact()
+    assert store.verify("restore").ok
+    assert all(value.tobytes() == before[name].tobytes() for name, value in leaves(store.restore(3)).items())
+    assert all(value.tobytes() == after[name].tobytes() for name, value in leaves(store.restore(6)).items())
+    assert after["model/fc.bias"].tobytes() == (b + 6).tobytes()
+
+
 def test_a_policy_widens_and_narrows():
     big = np.ones((200, 300), np.float32)
     state = {"model": {"layer.weight": big, "table": big.copy()}}
