@@ -184,7 +184,7 @@ def test_turning_puts_a_floats_exponent_in_one_plane(dtype):
 
 def test_a_window_never_leaves_memory():
     words = np.arange(1, 6, dtype=np.uint64)
-    inside = [int(bits.window(words, u64(at))) for at in range(0, 4 * 64)]
+    inside = [int(bits.window(words, u64(at))) for at in range(4 * 64)]
     twin = int.from_bytes(words.tobytes(), "little")
     assert inside == [(twin >> at) & twins.MASK64 for at in range(4 * 64)]
     for past in (4 * 64, 5 * 64 - 1, 5 * 64, 1 << 40, (1 << 63) - 1):
