@@ -111,9 +111,9 @@ class Counting(LocalBackend):
         return super().size(key)
 
 
-def keep_memory() -> None:
-    """Have the process keep the memory that it was given, and all of its threads share it."""
-    for option, value in ((_TRIM_THRESHOLD, -1), (_MMAP_MAX, 0), (_ARENA_MAX, 1)):
+def keep_memory(keep: bool) -> None:
+    """Have the process keep the memory that it was given, or give back what it frees, as is usual."""
+    for option, value in ((_TRIM_THRESHOLD, -1 if keep else 1 << 17), (_MMAP_MAX, 0 if keep else 1 << 16)):
         assert ctypes.CDLL(None).mallopt(option, value)
 
 
@@ -133,7 +133,10 @@ def measured(backend: Counting, run: Callable[[], Any], *, fresh: bool = False) 
 
 def repeated(run: Callable[[bool], Cost], rounds: int) -> Cost:
     """Run once in fresh memory, which tells the memory, and then some times; return the medians of these."""
+    keep_memory(False)
     first = run(True)
+    keep_memory(True)
+    run(False)
     return middle([run(False) for _ in range(rounds)])._replace(memory=first.memory, first=first.seconds)
 
 
@@ -406,7 +409,8 @@ def main() -> None:
     asked = arguments(__doc__ or "", page="put the tables into docs/scaling.md")
     report = Report("scaling", asked.quick)
     touch(1 << 30 if asked.quick else 12 << 30)
-    keep_memory()
+    assert ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)  # threads share what is kept
+    keep_memory(True)
     run_of(1 << 20, 4, deltas=4, sums=(2,))  # code is loaded now
     runs = {name: run_of(*size, deltas=18, sums=(2, 16), rounds=5) for name, size in SMALL.items()}
     model = Model(runs, calibrated_names())

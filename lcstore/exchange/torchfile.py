@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import re
+from argparse import Namespace
 from contextlib import AbstractContextManager, nullcontext
 from textwrap import shorten
 from typing import IO, Any, Final
@@ -49,10 +50,10 @@ def read_torch(path: str, where: str) -> Held:
 
 
 def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
-    """Return what a file holds that ``torch.save`` wrote; errors as of `read_torch`."""
+    """Return what a file holds that ``torch.save`` wrote, namespaces as dicts; errors as of `read_torch`."""
     with _arrays_are_data(torch):
         try:
-            return _load(torch, file)
+            return _as_dicts(_load(torch, file))
         except pickle.UnpicklingError as error:
             said = str(error).strip()
             found = _REFUSED.search(said)
@@ -80,8 +81,24 @@ def _load(torch: Any, file: str | IO[bytes]) -> Any:
         return torch.load(file, map_location="cpu", weights_only=True)
 
 
+def _as_dicts(value: Any) -> Any:
+    """Return a value, in which a namespace (the arguments of a script, as a rule) becomes a dict."""
+    if type(value) is Namespace:
+        return _as_dicts(vars(value))
+    if isinstance(value, dict):
+        value.update({key: _as_dicts(inner) for key, inner in value.items()})
+    elif isinstance(value, list):
+        value[:] = map(_as_dicts, value)
+    elif type(value) is tuple:
+        return tuple(map(_as_dicts, value))
+    return value
+
+
 def _arrays_are_data(torch: Any) -> AbstractContextManager[Any]:
-    """Have arrays of numpy and its numbers be taken for data: losses and random states are full of them."""
+    """Have arrays of numpy and its numbers be taken for data: losses and random states are full of them.
+
+    So is a namespace: to make one runs nothing that the file says.
+    """
     declaring = getattr(torch.serialization, "safe_globals", None)
     if declaring is None:  # torch before 2.5
         return nullcontext()
@@ -90,7 +107,7 @@ def _arrays_are_data(torch: Any) -> AbstractContextManager[Any]:
     older = [(make, f"numpy.core.multiarray.{make.__name__}") for make in (core._reconstruct, core.scalar)]
     kinds = {type(np.dtype(code)): None for code in "?bBhHiIlLqQefdFD"}
     declared: AbstractContextManager[Any] = declaring(
-        [core._reconstruct, core.scalar, *older, np.ndarray, np.dtype, *kinds]
+        [core._reconstruct, core.scalar, *older, np.ndarray, np.dtype, *kinds, Namespace]
     )
     return declared
 

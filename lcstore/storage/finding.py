@@ -155,7 +155,8 @@ def near(url: str, storage_options: Mapping[str, object] | None = None) -> list[
             look, root = _look_at(url, dict(storage_options or {}))
             folder = posixpath.dirname(root)
             if folder or "://" not in url:  # what lies beside a bucket is other people's
-                beside = (look(folder or ".") or _NOTHING).folders
+                found = look(folder or ".") or _NOTHING
+                beside = [] if MARKER in found.files else found.folders  # of a store it would be its parts
     return [] if name in beside else [f"{before}{slash}{one}" for one in get_close_matches(name, beside)]
 
 

@@ -19,6 +19,7 @@ from lcstore.index.kinds import read_store_record
 from lcstore.index.resolve import no_store
 from lcstore.storage.backend import Backend, check_writable
 from lcstore.storage.finding import near, stores_below, stores_inside
+from lcstore.storage.masking import without_secrets
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import backend_on, keeps_twice, open_backend
@@ -164,9 +165,10 @@ def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
     if found == [url]:  # what makes it a store is lost, and that is said
         return ""
     if not found:
-        meant = near(url, storage_options)
-        return f". Beside it is {', '.join(meant)}" if meant else ""
-    return f". Below it are {', '.join(found[:_BELOW_SHOWN])}" + ", ..." * (len(found) > _BELOW_SHOWN)
+        meant = ", ".join(map(without_secrets, near(url, storage_options)))
+        return f". Beside it is {meant}" if meant else ""
+    below = ", ".join(map(without_secrets, found[:_BELOW_SHOWN]))
+    return f". Below it are {below}" + ", ..." * (len(found) > _BELOW_SHOWN)
 
 
 def _target(

@@ -6,6 +6,7 @@ import os
 import pickle
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -65,12 +66,21 @@ def test_nothing_in_a_file_is_run(tmp_path, zipped):
 
 @pytest.mark.parametrize(
     ("state", "named"),
-    [({"args": Namespace(lr=1)}, "argparse.Namespace"), (torch.nn.Linear(2, 2), "torch.nn.modules.lin")],
+    [({"args": SimpleNamespace(lr=1)}, "types.Simple"), (torch.nn.Linear(2, 2), "torch.nn.modules.lin")],
 )
 def test_objects_are_refused_with_what_to_do(tmp_path, state, named):
     torch.save(state, tmp_path / "bad.pt")
     with pytest.raises(lcstore.InvalidInputError, match=f"holds a {named}.*lcstore.open.URL..save"):
         load(tmp_path / "bad.pt", tmp_path)
+
+
+def test_the_arguments_of_a_script_become_a_dict(tmp_path):
+    inner = Namespace(betas=(0.9, Namespace(second=0.99)), tags=[Namespace(a=1)])
+    state = {"model": torch.nn.Linear(2, 2).state_dict(), "args": Namespace(lr=1, inner=inner)}
+    torch.save(state, tmp_path / "step3.pt")
+    restored = load(tmp_path / "step3.pt", tmp_path)
+    assert restored["args"] == {"lr": 1, "inner": {"betas": (0.9, {"second": 0.99}), "tags": [{"a": 1}]}}
+    assert torch.equal(restored["model"]["weight"], state["model"]["weight"])
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -81,7 +91,7 @@ def test_a_refused_file_among_others_is_moved_away_and_the_rest_goes_on(tmp_path
     for step in steps:
         torch.save({"w": torch.full((3,), step)}, folder / f"step{step}.pt")
     bad = folder / f"step{steps.pop(place)}.pt"
-    torch.save({"args": Namespace(lr=1)}, bad)
+    torch.save({"args": SimpleNamespace(lr=1)}, bad)
     if damaged:
         bad.write_bytes(b"no file of torch")
     kind = lcstore.CorruptionError if damaged else lcstore.InvalidInputError

@@ -76,14 +76,16 @@ def test_at_the_default_quality_it_ends_near_by(uninterrupted):
         assert store.info(32).kind == "delta"
         assert store.info(32).metadata == {"epoch": 4}
         roles = {name: role for name, (_, _, role) in store.paths().items() if role != "plain"}
-    assert list(roles.values()) == ["weights"] * 2 + ["first_moment"] * 2 + ["second_moment"] * 2
+    assert list(roles.values()) == ["weights"] * 2 + ["first_moment"] * 5 + ["second_moment"] * 5
     model = build()
     again = train(model, LcstoreCallback(backend))
     assert len(again) == EPOCHS - 4
     assert again[-1] < losses[3]
     assert again[-1] == pytest.approx(losses[-1], rel=BOUND)
     for one, other in zip(model.get_weights(), wanted, strict=True):
-        assert np.linalg.norm(one - other) < BOUND * np.linalg.norm(other)
+        # A bias begins at zero: all of it is movement, of which a coarse moment changes more.
+        bound = BOUND if one.ndim > 1 else 3 * BOUND
+        assert np.linalg.norm(one - other) < bound * np.linalg.norm(other)
 
 
 def test_the_best_metric_is_that_of_all_runs(uninterrupted):
