@@ -57,8 +57,10 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
         return "; ".join(f"{part} failed: {error}" for part, error in report.problems.items())
 
     columns = ("to be freed" if again else "freed", "retired", "edges")
-    freed = any(one.report and one.report.collected and one.report.collected.deleted_bytes for one in tended)
-    more = of_grace("a grace") if again and freed else ""
+    reports = [one.report for one in tended if one.report is not None]
+    freed = any(report.collected and report.collected.deleted_bytes for report in reports)
+    let_go = any(report.retained and report.retained.retired for report in reports)
+    more = of_grace("a grace") if again and (freed or let_go) else ""
 
     def then(report: MaintainReport | None) -> str:
         return "lcstore repair" if report is not None and is_damaged(report) else ""
