@@ -126,7 +126,7 @@ def export(
     named = format_of(text) if format is None else format
     if named not in FORMATS:
         told = f"the ending of {text} tells no format" if format is None else f"format is {format!r:.40}"
-        ways = "; a name ends in .safetensors, .pt, .npz or .zarr, or give format= (--format)"
+        ways = f"; endings are {', '.join(_ENDINGS)}, or give format= (--format)"
         raise InvalidInputError(f"{told}: it is one of {', '.join(FORMATS)}{ways * (format is None)}")
     wanted = names if names is None or isinstance(names, str) else [*names]
     out = outgoing(snapshot, wanted, dotted=named != _ZARR, on_progress=on_progress)

@@ -193,7 +193,7 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
         stored.append(one)
 
     try:
-        # Buckets are never full.
+        # A bucket has no blocks to run out of.
         with room_left(backend, 0 if keeps_twice(backend) else _ROOM_TO_COLLECT * bool(going)):
             run_all(executor, [partial(put, one) for one in going])
     except StorageError as error:

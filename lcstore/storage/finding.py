@@ -30,6 +30,8 @@ MOST: Final = 1000
 
 #: Where this object is, there is a store.
 MARKER: Final = "lcstore.json"
+#: How many folders are looked into for stores that lie in another one: every first save does.
+LOOKS: Final = 256
 #: Where its second copy is: a store that has lost the first one is still one.
 _COPIES: Final = "copies"
 #: Where records of states are: a store that has lost both is damaged, and no less a store.
@@ -97,9 +99,10 @@ def stores_inside(
     *,
     own: Collection[str] = (),
     most: int,
-    looks: int,
 ) -> list[str]:
     """Return the URLs of some stores that lie in the folder of another one, or of one yet to be made.
+
+    No more than `LOOKS` folders are looked into, the nearest first.
 
     Parameters
     ----------
@@ -109,8 +112,6 @@ def stores_inside(
         The folders that a store has itself: they are passed over.
     most
         Stop once so many are found.
-    looks
-        Stop once so many folders were looked into.
 
     Raises
     ------
@@ -122,7 +123,7 @@ def stores_inside(
     if url.startswith("memory://"):
         return [one for one in _in_memory(url.rstrip("/"), LEVELS) if one != url.rstrip("/")][:most]
     look, root = _look_at(url, dict(storage_options or {}))
-    left = iter(range(looks))
+    left = iter(range(LOOKS))
 
     def bounded(folder: str) -> _Inside | None:
         return look(folder) if next(left, None) is not None else _NOTHING

@@ -31,8 +31,6 @@ _log: Final = logging.getLogger("lcstore")
 
 #: Stores that a message names.
 _BELOW_SHOWN: Final = 5
-#: Folders that are looked into for stores in the place of a new one.
-_LOOKED_AT: Final = 256
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
@@ -203,7 +201,7 @@ def check_place(backend: Backend) -> None:
     for folder in path.parents:
         if _is_store(folder):
             raise InvalidInputError(f"{path} lies inside the store {folder}: stores do not lie in each other")
-    inside = stores_inside(local, own=(keys.COPIES,), most=1, looks=_LOOKED_AT)
+    inside = stores_inside(local, own=(keys.COPIES,), most=1)
     if inside:
         raise InvalidInputError(f"the store {inside[0]} lies in {path}: stores do not lie in each other")
     name, at, state = path.name.rpartition("@")

@@ -15,9 +15,8 @@ from lcstore.terminal.table import Table, counted
 
 #: Stores looked at side by side.
 _WORKERS = 8
-#: Stores in the folder of another that are told, and folders that are looked into for them.
+#: Stores in the folder of another that are told.
 _MOST_INSIDE = 3
-_LOOKED_AT = 256
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ def _tell_inside(answer: Answer) -> None:
 
     found: list[str] = []
     with suppress(LcstoreError):
-        bounds = {"most": _MOST_INSIDE + 1, "looks": _LOOKED_AT}
-        found = stores_inside(answer.url, answer.storage_options, own=FOLDERS, **bounds)
+        found = stores_inside(answer.url, answer.storage_options, own=FOLDERS, most=_MOST_INSIDE + 1)
     if found:
         names = ", ".join(found[:_MOST_INSIDE]) + ", ..." * (len(found) > _MOST_INSIDE)
         answer.note(

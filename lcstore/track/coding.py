@@ -17,7 +17,7 @@ from lcstore.codec.pieces import Pieces
 from lcstore.coders.tables import TableCache
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName
-from lcstore.edges.columns import ADD, EXACT, KEEP, SET
+from lcstore.edges.columns import ADD, EXACT, SET
 from lcstore.edges.digests import Digests, digest_of
 from lcstore.edges.frames import Chunk, frame_of_values, values_of_frame
 from lcstore.edges.patterns import frame_of_patterns, patterns
@@ -90,7 +90,7 @@ class Coder:
         precisions = {"first_moment": policy.first_moment, "second_moment": policy.second_moment}
         for name, members in self.maps.items():
             role, chunks = members.pool.role, members.chunks_of
-            of = {op: {t for t in members.tensors if ops[t] == op} for op in (KEEP, ADD, SET, EXACT)}
+            of = {op: {t for t in members.tensors if ops[t] == op} for op in (ADD, SET, EXACT)}
             if role == "plain":
                 yield from (partial(self.code_patterns, name, chunk) for chunk in chunks(of[ADD]))
                 for op, array in _PLAIN:

@@ -289,10 +289,15 @@ class Bucketless(MemoryFileSystem):
     pipe_file = cat_file
 
 
+def opens(monkeypatch, backend):
+    """Have every URL lead to a backend."""
+    for module in (targets, opening):
+        monkeypatch.setattr(module, "open_backend", lambda url, options=None: backend)
+
+
 def test_doctor_says_once_that_there_is_no_bucket(monkeypatch):
     backend = FsspecBackend(Bucketless(), "missing/run", "s3://missing/run")
-    monkeypatch.setattr(targets, "open_backend", lambda url, options=None: backend)
-    monkeypatch.setattr(opening, "open_backend", lambda url, options=None: backend)
+    opens(monkeypatch, backend)
     result = call("doctor", "s3://missing/run")
     assert result.exit_code == 1
     assert result.stdout.count("there is no bucket 'missing': create it first") == 1
@@ -318,8 +323,7 @@ class Nameless(MemoryFileSystem):
 
 def test_doctor_says_once_that_there_are_no_credentials(monkeypatch):
     backend = FsspecBackend(Nameless(), "bucket/run", "s3://bucket/run")
-    monkeypatch.setattr(targets, "open_backend", lambda url, options=None: backend)
-    monkeypatch.setattr(opening, "open_backend", lambda url, options=None: backend)
+    opens(monkeypatch, backend)
     result = call("doctor", "s3://bucket/run")
     assert result.exit_code == 1
     assert result.stdout.count("Unable to locate credentials: give them by -o") == 1

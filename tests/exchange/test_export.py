@@ -118,7 +118,7 @@ def test_progress_counts_tensors(store, tmp_path):
 
 
 def test_what_cannot_be_exported_is_said(store, tmp_path):
-    with pytest.raises(lcstore.InvalidInputError, match=r"it is one of safetensors.* ends in .*\.pt"):
+    with pytest.raises(lcstore.InvalidInputError, match=r"it is one of safetensors.*endings are .*\.pt"):
         lcstore.export(store[5], tmp_path / "out")
     with pytest.raises(lcstore.InvalidInputError, match="format is 'gguf': it is one of"):
         lcstore.export(store[5], tmp_path / "out", format="gguf")
