@@ -167,8 +167,9 @@ def schedule_from(every: ScheduleLike) -> Schedule:
     if isinstance(every, str):
         steps = _STEPS.fullmatch(every)
         if steps is not None:
+            count = steps[1]
             raise InvalidInputError(
-                f"{every!r} is no schedule: steps are a number, {steps[1]}, and a time has a unit, '{steps[1]}s'"
+                f"{every!r} is no schedule: steps are a number, {count}, and a time has a unit, '{count}s'"
             )
         return Seconds(every)
     if not callable(getattr(every, "is_due", None)):

@@ -222,6 +222,17 @@ def test_no_store_is_there(tmp_path):
         with pytest.raises(FileNotFoundError, match="no store"):
             ask()
     assert not fs.exists("latest")
+    lcstore.open(tmp_path / "runs" / "a").save(0, {"w": np.zeros(3)})
+    for url, meant in (
+        (f"{tmp_path}/runs", r"Below it are .*/runs/a"),
+        (f"{tmp_path}/run", r"Beside it is .*/runs"),
+    ):
+        for ask in (
+            lambda url=url: fsspec.filesystem("lcstore", url=url).ls(""),
+            lambda url=url: fsspec.open(f"lcstore://0/metadata.json::file://{url}").open(),
+        ):
+            with pytest.raises(FileNotFoundError, match=meant):
+                ask()
     for ask in (
         lambda: fsspec.filesystem("lcstore"),
         lambda: fsspec.open("lcstore://latest/state.safetensors"),
