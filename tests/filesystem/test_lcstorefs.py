@@ -105,12 +105,14 @@ def test_folders_are_copied_as_they_are(fs, tmp_path):
 # Opening ------------------------------------------------------------------------------------------------
 
 
-def test_urls_are_chained(url):
+def test_urls_are_chained(url, monkeypatch):
     with fsspec.open(f"lcstore://10/{WEIGHT}::file://{url}") as file:
         weight = np.load(file)
     assert weight.tobytes() == lcstore.open(url).read(10, "model/embed.weight").tobytes()
-    with fsspec.open(f"lcstore://latest/metadata.json::{url}", "r") as file:
-        assert json.load(file)["step"] == 20
+    monkeypatch.chdir(Path(url).parent)
+    for store in (url, f"file://{Path(url).name}"):
+        with fsspec.open(f"lcstore://latest/metadata.json::{store}", "r") as file:
+            assert json.load(file)["step"] == 20
     local = fsspec.open_local(f"simplecache::lcstore://10/{WEIGHT}::file://{url}")
     assert np.load(local).tobytes() == weight.tobytes()
     far, path = fsspec.core.url_to_fs(f"lcstore://10/{WEIGHT}::dir://::file://{url}", dir={"path": "/"})
