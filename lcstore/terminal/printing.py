@@ -37,7 +37,7 @@ def until_unread() -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is what rich makes of the former
         # What is left in the buffer goes nowhere, or the end of the process would fail to write it.
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -484,8 +484,8 @@ def test_exit_status_of_a_process(saved, broken):
 def test_a_reader_that_has_read_enough_changes_no_status(saved, broken, more):
     read, write = os.pipe()
     os.close(read)
-    for url, status in ((saved, 0), (broken, 1)):
-        done = _python("-m", "lcstore.cli", "verify", url, *more, stdout=write)
+    for command, url, status in (("ls", saved, 0), ("verify", saved, 0), ("verify", broken, 1)):
+        done = _python("-m", "lcstore.cli", command, url, *more, stdout=write)
         assert (done.returncode, done.stderr) == (status, "")
     os.close(write)
     assert _python("-m", "lcstore.cli", "verify").returncode == 2
