@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from lcstore.errors import InvalidInputError
 from lcstore.units import parse_seconds
+
+#: Steps as people write them where a number is taken.
+_STEPS: Final = re.compile(r"\s*([0-9]+)\s*(?:steps?)?\s*")
 
 
 class Pace(NamedTuple):
@@ -161,10 +165,11 @@ def schedule_from(every: ScheduleLike) -> Schedule:
     if isinstance(every, int):
         return Steps(every)
     if isinstance(every, str):
-        if every.strip().isdecimal():
+        steps = _STEPS.fullmatch(every)
+        if steps is not None:
+            count = steps[1]
             raise InvalidInputError(
-                f"{every!r} is no schedule: steps are a number, {every.strip()}, "
-                f"and a time has a unit, '{every.strip()}s'"
+                f"{every!r} is no schedule: steps are a number, {count}, and a time has a unit, '{count}s'"
             )
         return Seconds(every)
     if not callable(getattr(every, "is_due", None)):

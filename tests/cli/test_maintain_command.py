@@ -134,8 +134,24 @@ def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
     assert f"Next: lcstore repair {shlex.quote(url)}" in result.output
 
 
+def test_a_store_without_the_metric_keeps_all_and_says_so_while_others_are_tended(tmp_path):
+    for name, metrics in (("acc", {"acc": 0.5}), ("loss", {"loss": 1.0}), ("none", None)):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            for step in range(3):
+                store.save(step, {"w": np.zeros(3)}, metrics=metrics)
+    told = document("maintain", str(tmp_path), "--keep", "best:acc:max", "--apply", status=1)
+    problems = {Path(one["url"]).name: one["problem"] for one in told["stores"]}
+    assert problems == {
+        "acc": "",
+        "loss": "nothing is let go of: no state has the metric 'acc'; the metrics there are: 'loss'",
+        "none": "the rule names no state to keep: no state has the metric 'acc'; the metrics there are: none",
+    }
+    assert [len(steps(str(tmp_path / name))) for name in problems] == [1, 3, 3]
+
+
 @pytest.mark.parametrize(
-    "arguments", [[], ["--keep", "newest:3"], ["--keep", "latest:1", "--max-bytes", "x"]]
+    "arguments",
+    [[], ["--keep", "newest:3"], ["--keep", "best:3"], ["--keep", "latest:1", "--max-bytes", "x"]],
 )
 def test_wrong_usage(arguments):
     assert call("maintain", "x", *arguments).exit_code == 2

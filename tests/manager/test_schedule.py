@@ -111,6 +111,9 @@ def test_what_is_no_schedule_is_refused():
     for wrong in (0, -1, True, "often", "0s", None, 0.5):
         with pytest.raises(InvalidInputError):
             schedule_from(wrong)
+    for steps in ("10", " 10 steps", "10step"):
+        with pytest.raises(InvalidInputError, match="steps are a number, 10, and a time has a unit, '10s'"):
+            schedule_from(steps)
     for kind, value in ((Overhead, 0), (Overhead, 1), (Seconds, -1), (FailureRate, math.inf)):
         with pytest.raises(InvalidInputError):
             kind(value)
