@@ -283,8 +283,12 @@ def test_wide_streams_are_their_twin_and_come_back(levels, segment):
     back = np.zeros(len(levels), np.int64)
     assert wide.decode_wide(twins.words_of(wanted), 0, directory, table, code_sizes, back, segment) == 0
     np.testing.assert_array_equal(back, array)
-    directory[0, 1] = 1
-    assert wide.decode_wide(twins.words_of(wanted), 0, directory, table, code_sizes, back, segment) == LENGTH
+    for row in range(len(directory)):  # four segments side by side, or one after another
+        for column in (0, 1):
+            wrong = directory.copy()
+            wrong[row, column] += 2
+            status = wide.decode_wide(twins.words_of(wanted), 0, wrong, table, code_sizes, back, segment)
+            assert status in (LENGTH, SYMBOL)
 
 
 @given(
