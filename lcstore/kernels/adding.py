@@ -13,7 +13,7 @@ from lcstore.compiling.jit import kernel
 from lcstore.kernels.escapes import decode_escapes
 from lcstore.kernels.grid import add_levels
 from lcstore.kernels.pack import decode_pack
-from lcstore.kernels.runs import decode_runs
+from lcstore.kernels.runs import SIDE, decode_runs
 from lcstore.kernels.status import OK
 
 
@@ -21,8 +21,9 @@ from lcstore.kernels.status import OK
 def _add(
     words: Array,
     start: Any,
-    row: Array,
+    rows: Array,
     levels: Array,
+    segment: int,
     least: int,
     places: Array,
     values: Array,
@@ -31,8 +32,8 @@ def _add(
     sign: int,
     track: Array,
 ) -> int:
-    """Add the decoded levels of one segment, and what is escaped there; return a status."""
-    found = decode_escapes(words, start, row, levels, levels.size, least, places, values)
+    """Add the decoded levels of some segments, and what is escaped there; return a status."""
+    found = decode_escapes(words, start, rows, levels, segment, least, places, values)
     if found < 0:
         return found
     return add_levels(levels, places[:found], values[:found], scales, block, sign, track)
@@ -86,7 +87,7 @@ def add_pack(
         status = decode_pack(words, start, row, table, sizes, symbols, segment // per)
         if status == OK:
             here, some = scales[low // block :], levels[: part.size]
-            status = _add(words, start, row, some, least, places, values, here, block, sign, part)
+            status = _add(words, start, row, some, segment, least, places, values, here, block, sign, part)
         if status != OK:
             return status
         for j in range(directory.shape[1]):
@@ -111,17 +112,20 @@ def add_runs(
     sign: int,
     track: Array,
 ) -> int:
-    """Decode some segments of tokens and add them to the track; parameters and result as of `add_pack`."""
-    for s in range(directory.shape[0]):
-        low, row = s * segment, directory[s : s + 1]
-        part = track[low : low + segment]
+    """Decode some segments of tokens and add them to the track; parameters and result as of `add_pack`.
+
+    There is room for the levels and escapes of `SIDE` segments.
+    """
+    for s in range(0, directory.shape[0], SIDE):
+        low, rows = s * segment, directory[s : s + SIDE]
+        part = track[low : low + SIDE * segment]
         some = levels[: part.size]
-        status = decode_runs(words, start, row, table, sizes, some, segment)
+        status = decode_runs(words, start, rows, table, sizes, some, segment)
         if status == OK:
             here = scales[low // block :]
-            status = _add(words, start, row, some, least, places, values, here, block, sign, part)
+            status = _add(words, start, rows, some, segment, least, places, values, here, block, sign, part)
         if status != OK:
             return status
-        for j in range(directory.shape[1]):
-            start += directory[s, j]
+        for row in rows:
+            start += int(row[0]) + int(row[1])
     return OK

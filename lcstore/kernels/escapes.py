@@ -16,8 +16,9 @@ _1 = np.uint64(1)
 _3 = np.uint64(3)
 #: Bits behind the leading one of a code that is put in one go, with its sign.
 _MOST_AT_ONCE = np.uint64(30)
-#: Levels that are searched for escapes at a time.
+#: Levels that are searched for escapes at a time, and those that are looked at one by one where one is.
 _LOOK = 256
+_FEW = 32
 
 
 @kernel(inline=True)
@@ -136,20 +137,23 @@ def decode_escapes(
         for low in range(0, part.size, _LOOK):
             if not any_past(part, low, low + _LOOK, np.int8(127)):
                 continue
-            for i in range(low, min(low + _LOOK, part.size)):
-                if part[i] != -128:
+            for first in range(low, min(low + _LOOK, part.size), _FEW):
+                if not any_past(part, first, first + _FEW, np.int8(127)):
                     continue
-                level, position = take_escape(words, position, least)
-                if level == 0:
-                    return SYMBOL
-                if position > np.uint64(end) << _3:
-                    return LENGTH
-                if found >= places.size:
-                    return SPACE
-                part[i] = 0
-                places[found] = s * segment + i
-                values[found] = level
-                found += 1
+                for i in range(first, min(first + _FEW, part.size)):
+                    if part[i] != -128:
+                        continue
+                    level, position = take_escape(words, position, least)
+                    if level == 0:
+                        return SYMBOL
+                    if position > np.uint64(end) << _3:
+                        return LENGTH
+                    if found >= places.size:
+                        return SPACE
+                    part[i] = 0
+                    places[found] = s * segment + i
+                    values[found] = level
+                    found += 1
         if not at_end(position, end):
             return LENGTH
         start = end

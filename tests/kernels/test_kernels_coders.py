@@ -65,14 +65,9 @@ def comes_onto_a_track(add, words, directory, coded, segment, least, levels, sig
     scales = rng.integers(0, 30, -(-levels.size // 32)).astype(np.int16)
     none = np.empty(0, np.int64)
     wanted = twins.add_levels(levels, none, none, scales, 32, sign, track)
-    room, places, values = (
-        np.zeros(segment, np.int8),
-        np.zeros(segment, np.int64),
-        np.zeros(segment, np.int64),
-    )
-    assert (
-        add(words, 0, directory, *coded, room, segment, least, places, values, scales, 32, sign, track) == 0
-    )
+    room, places, values = (np.zeros(runs.SIDE * segment, kind) for kind in (np.int8, np.int64, np.int64))
+    decoded = room, segment, least, places, values
+    assert add(words, 0, directory, *coded, *decoded, scales, 32, sign, track) == 0
     np.testing.assert_array_equal(track, wanted)
 
 
@@ -224,6 +219,11 @@ def test_run_streams_are_their_twin_and_come_back(seed, size, spread, zeros, seg
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
     coded = table, code_sizes
     comes_onto_a_track(adding.add_runs, words, directory, coded, segment, runs.LEAST, levels, -1)
+    for row in np.flatnonzero(directory[:6, 0]):  # of segments side by side, and of those after them
+        wrong = directory.copy()
+        wrong[row, 0] += 1
+        status = runs.decode_runs(words, 0, wrong, table, code_sizes, back, segment)
+        assert status in (LENGTH, SYMBOL)
 
 
 def test_long_runs_come_back():
