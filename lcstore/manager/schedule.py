@@ -38,9 +38,17 @@ class Pace(NamedTuple):
     step_seconds: float | None
     save_seconds: float | None
 
+    @property
+    def measures_saves(self) -> bool:
+        """Whether it takes a save to know what one takes: a process that resumed has measured steps alone."""
+        return self.step_seconds is not None and self.save_seconds is None
+
 
 class Schedule(Protocol):
-    """Says after which steps to save. The first step of a run that was not resumed is saved in any case."""
+    """Says after which steps to save.
+
+    The first step of a run that was not resumed is saved in any case, and a step below the one saved last.
+    """
 
     def is_due(self, pace: Pace) -> bool:
         """Return whether to save now."""
@@ -112,7 +120,9 @@ class Overhead:
         """Return whether the steps since the last save make up for what a save takes."""
         if pace.last is None:
             return True
-        if pace.step_seconds is None or pace.save_seconds is None:
+        if pace.save_seconds is None:
+            return pace.measures_saves
+        if pace.step_seconds is None:
             return False
         return (pace.step - pace.last) * pace.step_seconds * self.share >= pace.save_seconds
 
@@ -147,7 +157,9 @@ class FailureRate:
         """Return whether the interval has passed."""
         if pace.last is None:
             return True
-        return pace.save_seconds is not None and pace.seconds >= self.interval(pace.save_seconds)
+        if pace.save_seconds is None:
+            return pace.measures_saves
+        return pace.seconds >= self.interval(pace.save_seconds)
 
 
 #: What `CheckpointManager` takes for ``every``: 100 is each 100 steps, ``"10min"`` ten minutes.
