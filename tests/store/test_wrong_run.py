@@ -33,6 +33,30 @@ def let_go(store: lcstore.Store, run: int | str = 2) -> lcstore.RetireReport:
     return store.retire_run(run, "wrong loop", run_is_dead=True)
 
 
+def test_who_resumes_hears_that_an_experiment_took_over_from_a_line_that_had_come_further():
+    backend = MemoryBackend.fresh()
+    with opened(backend) as job:
+        for step in range(0, 200, 10):
+            job.save(step, state(step))
+    with opened(backend) as experiment:
+        experiment.resume(50)
+        for step in (60, 70):
+            experiment.save(step, state(-step))
+    with opened(backend) as again:
+        with pytest.warns(lcstore.BesideWarning, match=r"run 1 had come to step 190"):
+            again.resume()
+        assert again.step == 70
+    with opened(backend) as again:
+        again.resume(run=1)  # as the warning says: nothing is warned of
+        assert again.step == 190
+    with opened(backend) as experiment:
+        experiment.resume(run=2)
+        experiment.save(200, state(-200))
+    with opened(backend) as again:
+        again.resume()  # the experiment has come further now
+        assert again.step == 200
+
+
 def test_the_wrong_run_goes_with_its_latest_state():
     backend, nodes = two_loops()
     with lcstore.open(backend) as store:
