@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.terminal.table import size
 
 KEEP = "latest:2 | every:40"
 
@@ -119,6 +121,26 @@ def test_bytes_that_a_dry_run_shows_go_after_the_grace(tmp_path):
         said = f"Of what would be freed, that goes which an earlier run condemned {grace} ago"
         assert said in told(where)
         assert "would be freed" not in told(where, "--apply")
+
+
+def test_a_dry_run_below_a_prefix_tells_the_bytes_of_each_store_and_of_all(tmp_path):
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            for step in range(4):
+                weight = random.standard_normal((64, 64)).astype(np.float32)
+                store.save(
+                    step, {"model": {"w.weight": weight}}, metrics={"loss": 1.0} if name == "a" else None
+                )
+    keep = ("--keep", "latest:1 | best:1:loss")
+    alone = [document("maintain", str(tmp_path / name), *keep)["forecast"] for name in ("a", "b")]
+    told = document("maintain", str(tmp_path), *keep)
+    assert [one["report"]["forecast"] for one in told["stores"]] == alone
+    said = " ".join(call("maintain", str(tmp_path), *keep).stdout.split())
+    total = size(sum(one["bytes_now"] for one in alone))
+    assert f"In all {total} now, and about" in said
+    assert re.search(rf"Note: \S*{tmp_path.name}/b: .*no state has", said)
+    assert "In all" not in call("maintain", str(tmp_path), *keep, "--apply").stdout
 
 
 @pytest.mark.parametrize("below", [False, True])
