@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from bisect import bisect
 from collections.abc import Callable, Iterable, Mapping
@@ -127,16 +128,17 @@ def absent(
 
 
 def no_store(
-    backend: Backend, url: str = "", storage_options: Mapping[str, Any] | None = None
+    backend: Backend, url: object = None, storage_options: Mapping[str, Any] | None = None
 ) -> NotFoundError:
     """Return the error that says that nothing was saved here yet, or that what says so is missing.
 
-    By the URL as the user gave it, and its options, it also names the stores that may have been meant.
+    By the URL as the user gave it, if that is one, and its options, it also names the stores that may have
+    been meant.
     """
     if has_states(backend):
         said = f"{HEADLESS}; `lcstore verify {quote(backend.url)}` says what is there"
         return NotFoundError(f"no store can be read at {backend.url}: {said}")
-    meant = _meant(url, storage_options) if url else ""
+    meant = _meant(os.fspath(url), storage_options) if isinstance(url, str | os.PathLike) else ""
     return NotFoundError(f"there is no store at {backend.url}; the first save in mode 'a' creates one{meant}")
 
 

@@ -120,10 +120,8 @@ class Overhead:
         """Return whether the steps since the last save make up for what a save takes."""
         if pace.last is None:
             return True
-        if pace.save_seconds is None:
+        if pace.step_seconds is None or pace.save_seconds is None:
             return pace.measures_saves
-        if pace.step_seconds is None:
-            return False
         return (pace.step - pace.last) * pace.step_seconds * self.share >= pace.save_seconds
 
 

@@ -169,8 +169,10 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
                 BesideWarning,
             )
             return
-    further = max(others, key=lambda name: name.step)
-    if further.step > taken.step and any(node in before for node in _line(graph, further)):
+    ahead = [name for name in newest if name.step > taken.step]
+    left = [name for name in ahead if any(node in before for node in _line(graph, name))]
+    if left:
+        further = max(left, key=lambda name: name.step)
         warn(
             f"this is step {taken.step} of run {taken.run} ({taken.run_id}), and run {further.run} had come "
             f"to step {further.step} from where it began: to go on from there, say run={further.run_id!r}. "

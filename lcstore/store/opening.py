@@ -27,7 +27,6 @@ from lcstore.units import parse_seconds
 
 _log: Final = logging.getLogger("lcstore")
 
-
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
 
@@ -123,8 +122,7 @@ def open_store(
         found = None
     exists = found is not None
     if not exists and mode in ("r", "r+"):
-        given = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
-        raise no_store(backend, given, storage_options)
+        raise no_store(backend, url, storage_options)
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
     made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))

@@ -275,7 +275,7 @@ class Upkeep(Soundness, Labelling):
         keep
             As for `retain`.
         dry_run
-            Only say what would be done.
+            Only say what would be done, and what becomes of the bytes: see `forecast`.
         max_bytes, max_seconds
             As for `compact`.
         level

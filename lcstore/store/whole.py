@@ -59,8 +59,7 @@ def copy(
     store = patient(open_backend(source, source_options), timeout, retries)
     to = patient(open_backend(target, target_options), timeout, retries)
     if not is_store(store):
-        given = os.fspath(source) if isinstance(source, str | os.PathLike) else ""
-        raise no_store(store, given, source_options)
+        raise no_store(store, source, source_options)
     check_place(to)
     return copy_store(store, to, on_progress)
 
