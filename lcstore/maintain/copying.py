@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from lcstore.errors import (
     ConflictError,
@@ -25,6 +25,7 @@ from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.index.kinds import (
     EDGE,
     KINDS,
+    LAYOUT,
     NODE,
     Kind,
     read_store_record,
@@ -126,8 +127,7 @@ class _Copy:
             except NotFoundError as error:
                 # What a collector took away: then it took away, or is about to, the record that names it.
                 if number == _ROUNDS - 1:
-                    message = "it is missing, and no condemnation speaks of it: run `lcstore repair` first"
-                    raise CorruptionError(message, key=error.key, step=error.step) from error
+                    self._refuse("", CorruptionError("what a record names is missing", key=error.key))
         there = {key for found in wanted.records.values() for key in found}
         self.target.delete_many(sorted(self.made - there - wanted.copies))
         self._check_target(wanted, record)
@@ -176,19 +176,21 @@ class _Copy:
             keys.EDGES: listing.below(keys.EDGES),
             keys.NODES: listing.below(keys.NODES),
         }
+        aside, there = {*listing.below(keys.COPIES)}, {*listing.below(keys.LAYOUTS)}
+        lost = [key for key in records[keys.LAYOUTS] if key not in there and LAYOUT.copy_key(key) in aside]
         hidden = listing.marks({name.node for name in listing.nodes}).hidden
         condemned = _condemned(listing, refs)
         return _Wanted(
             sorted(_there(listing, refs, condemned), key=lambda ref: ref.key),
             condemned,
             records,
-            frozenset(listing.lost),
-            frozenset(listing.below(keys.COPIES)),
+            frozenset([*listing.lost, *lost]),
+            frozenset(aside),
             sum(name.node in hidden for name in listing.nodes),
         )
 
     def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:
-        gone = {*found} - read_all(self.source, kind, found, take, _refuse, self.on_progress)
+        gone = {*found} - read_all(self.source, kind, found, take, self._refuse, self.on_progress)
         if gone:
             raise NotFoundError("it was collected meanwhile", key=min(gone))
 
@@ -232,7 +234,7 @@ class _Copy:
             return
         read = partial(self.source.get, ref.key, 0, ref.nbytes + 1)
         try:
-            data = _checked(lambda: ref.check(read()))
+            data = self._checked(lambda: ref.check(read()))
         except CorruptionError:
             if ref.key not in condemned:
                 raise
@@ -243,7 +245,7 @@ class _Copy:
         """Copy a record, and its second copy after it, where there is one."""
         copy = kind.copy_key(key)
         try:
-            data = _checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
+            data = self._checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
         except NotFoundError:
             if kind.folder not in _MARKS:
                 raise
@@ -274,6 +276,20 @@ class _Copy:
                 )
             raise
         self._count(objects=1, nbytes=len(data))
+
+    def _checked(self, read: Callable[[], bytes]) -> bytes:
+        """Return what is read; damage is told with what to do about it."""
+        try:
+            return read_twice(read)
+        except CorruptionError as error:
+            self._refuse("", error)
+
+    def _refuse(self, key: str, error: LcstoreError) -> NoReturn:
+        if isinstance(error, CorruptionError):
+            url = shlex.quote(self.source.url)
+            what = f"{error.message}; a damaged store is not copied: run `lcstore repair {url} --apply` first"
+            raise type(error)(what, key=error.key or key or None, step=error.step) from error
+        raise error
 
     def _count(self, *, objects: int = 0, nbytes: int = 0, passed_over: int = 0) -> None:
         with self._lock:
@@ -313,22 +329,6 @@ def _there(listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[st
             yield ref
         elif key not in condemned:
             raise NotFoundError("an object that a record names is missing", key=key)
-
-
-def _checked(read: Callable[[], bytes]) -> bytes:
-    """Return what is read; damage is told with what to do about it."""
-    try:
-        return read_twice(read)
-    except CorruptionError as error:
-        _refuse(error.key or "", error)
-        raise
-
-
-def _refuse(key: str, error: LcstoreError) -> None:
-    if isinstance(error, CorruptionError):
-        message = f"{error.message}; a damaged store is not copied: run `lcstore repair` first"
-        raise type(error)(message, key=error.key or key, step=error.step) from error
-    raise error
 
 
 def _check_apart(source: Backend, target: Backend) -> None:

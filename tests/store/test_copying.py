@@ -129,7 +129,7 @@ def test_damage_is_not_copied(how, folder):
         source.put(key, changed[how])
     if how == "gone" and folder in ("nodes/", "edges/"):
         return  # then nothing says that it was there
-    with pytest.raises(CorruptionError, match="lcstore repair") as caught:
+    with pytest.raises(CorruptionError, match=f"lcstore repair {source.url} --apply") as caught:
         lcstore.copy(source, target)
     assert caught.value.key == key
     with pytest.raises(NotFoundError):
@@ -137,10 +137,10 @@ def test_damage_is_not_copied(how, folder):
 
 
 @pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
-def test_a_record_that_is_known_by_its_copy_is_there_again(source):
+@pytest.mark.parametrize("folder", ["nodes", "layouts"])
+def test_a_record_that_is_known_by_its_copy_is_there_again(source, folder):
     wanted = source.snapshot()
-    lost = source.list("nodes")[1]
-    source.delete(lost)
+    source.delete(source.list(folder)[-1])
     target = MemoryBackend.fresh()
     lcstore.copy(source, target)
     assert target.snapshot() == wanted
