@@ -19,7 +19,7 @@ from benchmarks.inputs import block, draft, gpt, run_jobs, tracking_error, warme
 from benchmarks.measure import Report, arguments
 from benchmarks.workloads import trace
 from lcstore.codec import LCCodec
-from lcstore.codec.decode import spans
+from lcstore.codec.decode import Levels
 from lcstore.codec.frame import parse_frame
 from lcstore.coders.tables import TableCache
 from lcstore.edges.frames import frame_of_levels
@@ -110,7 +110,7 @@ def levels_of(data: bytes) -> np.ndarray:
     """All levels of a frame."""
     frame = parse_frame(data)
     out = np.zeros(frame.count, np.int64)
-    for span in spans(frame):
+    for span in Levels(frame).spans(0, frame.count):
         part = out[span.start : span.start + span.levels.size]
         part[:] = span.levels
         part[span.places] = span.values

@@ -1,11 +1,10 @@
-"""Frames to levels, span by span, so that whoever uses them works in cache."""
+"""Frames to levels, span by span, so that whoever uses them works in cache; or onto a track at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,14 +13,13 @@ from lcstore.codec.frame import Frame
 from lcstore.coders import format as f
 from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError
-from lcstore.kernels import bits, pack, runs, wide
+from lcstore.kernels import adding, bits, pack, runs, wide
 from lcstore.kernels.escapes import decode_escapes
+from lcstore.kernels.grid import add_levels
 
 _NONE: Final = np.empty(0, np.int64)
 #: Elements of a span: levels of this many stay in the second-level cache.
 SPAN: Final = 1 << 18
-
-_VALUE_DTYPE: Final[dict[int, str]] = {1: "u1", 2: "u2", 4: "u4"}
 
 
 class Room:
@@ -53,8 +51,7 @@ class Room:
         return self._values[:nbytes].view(dtype)
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """Levels of a run of elements. They are valid until the next span is asked for."""
 
     start: int
@@ -66,6 +63,8 @@ class Span:
 #: Decodes segments; is given their first element, how many they have, their rows of the directory, and the
 #: place of their first byte.
 _Decoder: TypeAlias = Callable[[int, int, Array, int], Span]
+#: Adds segments: rows and first byte as above, scales, block, sign and track as for `add_levels`.
+_Adder: TypeAlias = Callable[[Array, int, Array, int, int, Array], int]
 
 
 class Levels:
@@ -85,12 +84,15 @@ class Levels:
         self._segments = -(-frame.count // self._segment)
         self._step = SPAN // self._segment // (4 if frame.coder == f.WIDE else 1)
         self._decode: _Decoder | None = None
+        self._add: _Adder | None = None
         if frame.table is None:  # without codes every level is zero
             return
         self._directory = frame.directory.reshape(self._segments, -1).copy()  # the frame may go
         self._offsets = [0, *np.cumsum(self._directory.sum(axis=1, dtype=np.int64)).tolist()]
-        make = _wide_decoder if frame.coder == f.WIDE else _narrow_decoder
-        self._decode = make(frame, frame.table, room or Room())
+        if frame.coder == f.WIDE:
+            self._decode = _wide_decoder(frame, frame.table, room or Room())
+        else:
+            self._decode, self._add = _narrow_decoder(frame, frame.table, room or Room())
 
     def spans(self, low: int, high: int) -> Iterator[Span]:
         """Decode elements ``low:high``; whole segments are given, so spans may begin before and end behind.
@@ -98,8 +100,7 @@ class Levels:
         Yields
         ------
         Span
-            `levels` as int8 (int64 of the wide coder), with zero at `places`, whose levels are
-            `values`.
+            `levels` as int8 (int64 of the wide coder), with zero at `places`, whose levels are `values`.
 
         Raises
         ------
@@ -115,10 +116,19 @@ class Levels:
             count = min(end * segment, self._count) - start
             yield self._decode(start, count, self._directory[first:end], self._offsets[first])
 
+    def add(self, low: int, scales: Array, block: int, sign: int, track: Array) -> None:
+        """Add elements from `low` on, where a span begins, to part of a track: see `kernels.grid.add_levels`.
 
-def spans(frame: Frame, low: int = 0, high: int | None = None) -> Iterator[Span]:
-    """Decode the levels of a frame, or those of elements ``low:high``: see `Levels`."""
-    return Levels(frame).spans(low, frame.count if high is None else high)
+        They end where a span does, or the frame. Errors as for `spans`; the part may then be changed already.
+        """
+        if self._add is not None and track.size:
+            first, end = low // self._segment, -(-(low + track.size) // self._segment)
+            rows, here = self._directory[first:end], scales[low // block :]
+            _check(self._add(rows, self._offsets[first], here, block, sign, track), low)
+            return
+        for at, levels, places, values in self.spans(low, low + track.size):
+            part = track[at - low : at - low + levels.size]
+            add_levels(levels, places, values, scales[at // block :], block, sign, part)
 
 
 def _words(data: memoryview) -> Array:
@@ -143,7 +153,7 @@ def _wide_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
     return decode
 
 
-def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
+def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Decoder, _Adder]:
     segment = 1 << frame.segment
     tokens, per = frame.coder == f.RUNS, max(frame.per, 1)
     values_of_symbols = np.arange(256, dtype=np.uint8) if tokens else _pack_values(frame.bits, per)
@@ -162,18 +172,20 @@ def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
         _check(found, start)
         return Span(start, levels, places[:found], values[:found])
 
-    return decode
+    def add(directory: Array, at: int, *onto: Any) -> int:
+        onto_track = adding.add_runs if tokens else adding.add_pack
+        room = narrow, segment, least, places, values
+        return int(onto_track(words, at, directory, table, sizes, *(*room, *onto)))
+
+    return decode, add
 
 
 def _pack_values(width: int, per: int) -> Array:
     """Return the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
-    symbols = np.arange(256)
-    out = np.zeros((256, per), np.int8)
-    for j in range(per):
-        level = (symbols >> (width * j)) & ((1 << width) - 1)
-        level = np.where(level >= 1 << (width - 1), level - (1 << width), level)
-        out[:, j] = np.where(level == -(1 << (width - 1)), -128, level)
-    values: Array = out.view(_VALUE_DTYPE[per]).reshape(-1)
+    half = 1 << (width - 1)
+    fields = (np.arange(256)[:, None] >> width * np.arange(per)) & (2 * half - 1)
+    levels = np.where(fields == half, -128, (fields ^ half) - half).astype(np.int8)
+    values: Array = levels.view(f"u{per}").reshape(-1)
     return values
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Span, spans
+from lcstore.codec.decode import Levels, Span
 from lcstore.codec.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.codec.frame import Frame
 from lcstore.codec.scales import unpack_scales
@@ -173,11 +173,12 @@ def restored(
     """
     high = frame.count if high is None else high
     first = (low >> f.SEGMENT) << f.SEGMENT  # a multiple of every block and segment
+    zero = frame.coder == f.ZERO
     if out is None:
         out = np.zeros(max(high - first, 0), frame.dtype)
-    elif frame.coder == f.ZERO:
+    elif zero:
         out[:] = 0
-    coded = spans(frame, low, high) if frame.coder != f.ZERO else _zero_spans(frame, first, high)
+    coded = _zero_spans(frame, first, high) if zero else Levels(frame).spans(low, high)
     for span in map(fill.in_order, coded):
         begin = span.start - first
         part = span.levels[: out.size - begin]

@@ -52,7 +52,8 @@ def _entropies(rows: Array) -> Array:
     ordered = np.sort(rows, axis=1)
     begins = np.ones(rows.shape, bool)
     np.not_equal(ordered[:, 1:], ordered[:, :-1], out=begins[:, 1:])
-    counts = np.diff(np.flatnonzero(begins), append=rows.size)
+    at = np.flatnonzero(begins)
+    counts = np.append(at[1:], rows.size) - at
     lengths = np.arange(1, size + 1)
     bits = np.concatenate(([0.0], lengths * np.log2(size / lengths)))
     found: Array = np.add.reduceat(bits[counts], np.cumsum([0, *begins.sum(axis=1)[:-1]]))

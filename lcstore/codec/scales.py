@@ -42,11 +42,6 @@ def log2_of(scale: int) -> float:
     return math.log2(step_size_of(scale - shift)) + shift
 
 
-def step_sizes_of(scales: Array) -> Array:
-    """Return the step sizes, ``int64``, of the scales of blocks, ``int16``."""
-    return step_size_of(scales.astype(np.int64))
-
-
 def pack_scales(scales: Array) -> bytes:
     """Write ``int16[blocks]``: one value for all, runs, bytes above a base, or plainly; the shortest."""
     if scales.size == 0:

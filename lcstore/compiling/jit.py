@@ -17,6 +17,7 @@ from pathlib import Path
 from threading import RLock
 from types import FunctionType
 from typing import Any, Final, TypeVar, overload
+from zlib import crc32
 
 from lcstore.compiling.ahead import is_typical, start_helpers
 
@@ -27,10 +28,13 @@ _lock: Final = RLock()
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
-    """Return what tells this state of the kernels from others: name, time and size of each file."""
+    """Return what tells this state of the kernels from others: name, checksum and size of each file.
+
+    Times would tell them apart where the same files were installed once more.
+    """
     here = Path(__file__).parent
     files = sorted([*here.glob("*.py"), *(here.parent / "kernels").glob("*.py")])
-    return tuple((file.name, (stat := file.stat()).st_mtime_ns, stat.st_size) for file in files)
+    return tuple((file.name, crc32(data := file.read_bytes()), len(data)) for file in files)
 
 
 _STAMP = _stamp()

@@ -13,7 +13,7 @@ from lcstore.codec.frame import parse_frame
 from lcstore.codec.lossless import LosslessReader
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
-from lcstore.edges.frames import add_span, delta_frame, delta_scales
+from lcstore.edges.frames import delta_frame, delta_scales
 from lcstore.errors import CorruptionError
 
 #: Elements of a block, but for the last one of a chunk.
@@ -89,8 +89,7 @@ class Delta:
         """
         if track.size < BLOCK and low + track.size < self._count:
             raise CorruptionError(f"the frame holds {self._count} elements instead of {low + track.size}")
-        for span in self._levels.spans(low, min(low + track.size, self._count)):
-            add_span(span, self._scales, self._block, self._sign, track[span.start - low :])
+        self._levels.add(low, self._scales, self._block, self._sign, track[: max(self._count - low, 0)])
 
 
 def sums(data: Buffer, count: int, dtype: np.dtype[Any], room: decode.Room) -> OnBlock:

@@ -11,7 +11,7 @@ import numpy as np
 
 from lcstore.arrays import Array, Buffer
 from lcstore.codec.coarse import encode_coarse
-from lcstore.codec.decode import Span, spans
+from lcstore.codec.decode import Levels
 from lcstore.codec.factored import CODES, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
@@ -25,7 +25,6 @@ from lcstore.coders.tables import TableCache
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.unbiased import rule_for
 from lcstore.errors import CorruptionError
-from lcstore.kernels import grid as kernels
 from lcstore.kernels.advance import ESCAPE
 from lcstore.state.roles import Role
 
@@ -77,10 +76,8 @@ def frame_of_levels(
     )
 
 
-def apply_delta(data: Buffer, track: Array, sign: int = 1, part: tuple[int, int] | None = None) -> None:
+def apply_delta(data: Buffer, track: Array, sign: int = 1) -> None:
     """Add a frame of grid deltas to the piece of a pool that it covers, or take it back with `sign` -1.
-
-    With `part`, at least these elements (first, and behind the last); others may be left as they are.
 
     Raises
     ------
@@ -88,17 +85,7 @@ def apply_delta(data: Buffer, track: Array, sign: int = 1, part: tuple[int, int]
         It is not such a frame, or does not decode; the track may then be changed in part.
     """
     frame = delta_frame(data, track.size, track.dtype)
-    scales, block = delta_scales(frame), 1 << frame.block
-    low, high = part or (0, frame.count)
-    for span in spans(frame, low, high):
-        add_span(span, scales, block, sign, track[span.start :])
-
-
-def add_span(span: Span, scales: Array, block: int, sign: int, track: Array) -> None:
-    """Add the levels of a span to the part of a pool that begins with it."""
-    here = scales[span.start // block :]
-    piece = track[: span.levels.size]
-    kernels.add_levels(span.levels, span.places, span.values, here, block, sign, piece)
+    Levels(frame).add(0, delta_scales(frame), 1 << frame.block, sign, track)
 
 
 def delta_frame(data: Buffer, count: int, dtype: np.dtype, *, proved: bool = False) -> Frame:

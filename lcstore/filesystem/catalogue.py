@@ -43,6 +43,8 @@ class States:
         The one state that is shown; None for all.
     known
         States that were found before, by what they are called.
+    options
+        What the target needs, to look around where there is no store.
     """
 
     def __init__(
@@ -51,11 +53,13 @@ class States:
         most: int,
         only: Snapshot | None = None,
         known: Mapping[str, Snapshot] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self._backend = backend
         self._most = most
         self._only = only
         self._known = dict(known or {})
+        self._options = options
         self._begin()
 
     def _begin(self) -> None:
@@ -66,7 +70,7 @@ class States:
         self._folders = {name: StateFolder(found, self._held) for name, found in self._known.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return States, (self._backend, self._most, self._only, self._known)
+        return States, (self._backend, self._most, self._only, self._known, self._options)
 
     def forget(self) -> None:
         """Have the store listed anew when a state is asked for next."""
@@ -87,7 +91,7 @@ class States:
             if not index.is_listed:
                 self._reader.listed()
             if not index.graph.nodes and not is_store(self._backend):
-                raise no_store(self._backend)
+                raise no_store(self._backend, self._backend.url, self._options)
             return index.graph
 
     def steps(self) -> list[int]:
@@ -164,7 +168,7 @@ def states_of(where: Any, options: Mapping[str, Any], protocol: str | None, most
     backend = getattr(where, "backend", None)  # an open store
     if backend is None:
         backend = patient(_backend_of(where, options, protocol), None, None)
-    return States(backend, most)
+    return States(backend, most, options=options)
 
 
 def _backend_of(where: Any, options: Mapping[str, Any], protocol: str | None) -> Backend:

@@ -76,7 +76,11 @@ def _having(reader: Reader, name: Name, names: Sequence[NodeName], listed: bool)
             spec = node.layout.wholes[whole]
             found.append((one, (spec.shape, spec.dtype)))
     if not found:
-        raise NotFoundError(f"none of these {len(names)} states has a tensor {format_name(name)!r}")
+        said = f"none of these {len(names)} states has a tensor {format_name(name)!r}"
+        # What was let go of, or is a plain value, is there by that name.
+        if names and whole is None and name not in node.leaf_places:
+            said = f"{said}: {absent(format_name(name), [node], reader.url).message}"
+        raise NotFoundError(said)
     last = found[-1][1]
     other = next((one for one in found if one[1] != last), None)
     if listed and other is not None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from bisect import bisect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from shlex import quote
-from typing import Final
+from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format import keys
@@ -16,6 +18,8 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
 from lcstore.index.listing import LATEST, Listing
 from lcstore.storage.backend import Backend
+from lcstore.storage.finding import near, stores_below
+from lcstore.storage.masking import without_secrets
 
 #: What is worth a line at a terminal, and no warning.
 HINTS: Final = logging.getLogger("lcstore.hints")
@@ -29,6 +33,8 @@ HEADLESS: Final = (
 _TAGS_SHOWN: Final = 5
 _RUNS_SHOWN: Final = 10
 _NODES_SHOWN: Final = 5
+#: Stores that a message names.
+_BELOW_SHOWN: Final = 5
 #: The beginning of an id as other tools cut theirs, too short to name a node by.
 _CUT_ID: Final = re.compile("[0-9a-f]{4,7}")
 
@@ -121,12 +127,31 @@ def absent(
     return NotFoundError(f"there is {what} in {url}; {retired}{holds(graph, url, tags, at)}")
 
 
-def no_store(backend: Backend) -> NotFoundError:
-    """Return the error that says that nothing was saved here yet, or that what says so is missing."""
+def no_store(
+    backend: Backend, url: object = None, storage_options: Mapping[str, Any] | None = None
+) -> NotFoundError:
+    """Return the error that says that nothing was saved here yet, or that what says so is missing.
+
+    By the URL as the user gave it, if that is one, and its options, it also names the stores that may have
+    been meant.
+    """
     if has_states(backend):
         said = f"{HEADLESS}; `lcstore verify {quote(backend.url)}` says what is there"
         return NotFoundError(f"no store can be read at {backend.url}: {said}")
-    return NotFoundError(f"there is no store at {backend.url}; the first save in mode 'a' creates one")
+    meant = _meant(os.fspath(url), storage_options) if isinstance(url, str | os.PathLike) else ""
+    return NotFoundError(f"there is no store at {backend.url}; the first save in mode 'a' creates one{meant}")
+
+
+def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
+    """Return what may have been meant by a place that is no store: stores below it, or names like its own."""
+    found: list[str] = []
+    with suppress(LcstoreError):
+        found = stores_below(url, storage_options, levels=2, most=_BELOW_SHOWN + 1)
+    if not found:
+        meant = ", ".join(map(without_secrets, near(url, storage_options)))
+        return f". Beside it is {meant}" if meant else ""
+    below = ", ".join(map(without_secrets, found[:_BELOW_SHOWN]))
+    return f". Below it are {below}" + ", ..." * (len(found) > _BELOW_SHOWN)
 
 
 def has_states(backend: Backend) -> bool:

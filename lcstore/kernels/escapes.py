@@ -16,15 +16,19 @@ _1 = np.uint64(1)
 _3 = np.uint64(3)
 #: Bits behind the leading one of a code that is put in one go, with its sign.
 _MOST_AT_ONCE = np.uint64(30)
-#: Levels that are searched for escapes at a time.
+#: Levels that are searched for escapes at a time, and those that are looked at one by one where one is.
 _LOOK = 256
+_FEW = 32
 
 
 @kernel(inline=True)
-def any_past(levels: Array, most: np.int8) -> Any:
-    """Return whether any level lies outside ``-most .. most``."""
+def any_past(levels: Array, low: Any, high: Any, most: np.int8) -> Any:
+    """Return whether any of the levels ``low:high`` lies outside ``-most .. most``.
+
+    A slice would cost more than to look: references to its memory are counted for all threads.
+    """
     past = np.int8(0)
-    for i in range(levels.size):
+    for i in range(np.uint64(low), np.uint64(min(high, levels.size))):
         past = np.int8(past | np.int8(levels[i] > most) | np.int8(levels[i] < np.int8(-most)))
     return past != 0
 
@@ -67,15 +71,15 @@ def take_escape(words: Array, position: np.uint64, least: int) -> tuple[np.int64
 @kernel(inline=True)
 def encode_escapes(levels: Array, escapes: Array, taken: int, most: int, words: Array) -> tuple[Any, int]:
     """Write the side stream of a segment; give its bytes and how many of `escapes` are taken now."""
-    if not any_past(levels, np.int8(most)):
+    if not any_past(levels, 0, levels.size, np.int8(most)):
         return np.int64(0), taken
     acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
     past = np.zeros(_LOOK, np.uint8)
     looked = past.view(np.uint64)
     for low in range(0, levels.size, _LOOK):
-        some = levels[low : low + _LOOK]
-        if not any_past(some, np.int8(most)):
+        if not any_past(levels, low, low + _LOOK, np.int8(most)):
             continue
+        some = levels[low : low + _LOOK]
         past[some.size :] = 0
         for i in range(some.size):
             past[i] = np.uint8(some[i] > np.int8(most)) | np.uint8(some[i] < np.int8(-most))
@@ -131,23 +135,25 @@ def decode_escapes(
         end = start + directory[s, streams]
         part = levels[s * segment : (s + 1) * segment]
         for low in range(0, part.size, _LOOK):
-            some = part[low : low + _LOOK]
-            if not any_past(some, np.int8(127)):
+            if not any_past(part, low, low + _LOOK, np.int8(127)):
                 continue
-            for i in range(some.size):
-                if some[i] != -128:
+            for first in range(low, min(low + _LOOK, part.size), _FEW):
+                if not any_past(part, first, first + _FEW, np.int8(127)):
                     continue
-                level, position = take_escape(words, position, least)
-                if level == 0:
-                    return SYMBOL
-                if position > np.uint64(end) << _3:
-                    return LENGTH
-                if found >= places.size:
-                    return SPACE
-                some[i] = 0
-                places[found] = s * segment + low + i
-                values[found] = level
-                found += 1
+                for i in range(first, min(first + _FEW, part.size)):
+                    if part[i] != -128:
+                        continue
+                    level, position = take_escape(words, position, least)
+                    if level == 0:
+                        return SYMBOL
+                    if position > np.uint64(end) << _3:
+                        return LENGTH
+                    if found >= places.size:
+                        return SPACE
+                    part[i] = 0
+                    places[found] = s * segment + i
+                    values[found] = level
+                    found += 1
         if not at_end(position, end):
             return LENGTH
         start = end

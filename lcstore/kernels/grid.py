@@ -22,12 +22,6 @@ RUN = 1024
 _NORMAL, _SUBNORMAL_STEPS = 2.0**-126, 1.5 * 2.0 ** (52 - 133)
 
 
-@kernel(inline=True)
-def _add(levels: Array, factor: Any, track: Array, kind: Any) -> None:
-    for i in range(levels.size):
-        track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
-
-
 @kernel
 def add_levels(
     levels: Array, places: Array, escapes: Array, scales: Array, block: int, sign: int, track: Array
@@ -54,7 +48,8 @@ def add_levels(
     for b in range((n + block - 1) // block):
         low = b * block
         factor = kind(np.int64(sign) * step_size_of(scales[b]))
-        _add(levels[low : low + block], factor, track[low : low + block], kind)
+        for i in range(np.uint64(low), np.uint64(min(low + block, n))):
+            track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
     for e in range(places.size):
         factor = kind(np.int64(sign) * step_size_of(scales[places[e] // block]))
         track[places[e]] = wrap_add(track[places[e]], wrap_mul(kind(escapes[e]), factor))

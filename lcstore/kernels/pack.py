@@ -96,7 +96,7 @@ def count_symbols(levels: Array, bits: int, per: int, counts: Array) -> int:
 def any_level(levels: Array) -> int:
     """Return whether any of the ``int8`` `levels` is not zero: 1 or 0."""
     for low in range(0, levels.size, _SPAN):
-        if any_past(levels[low : low + _SPAN], np.int8(0)):
+        if any_past(levels, low, low + _SPAN, np.int8(0)):
             return 1
     return 0
 

@@ -24,6 +24,8 @@ CLASSES = 48
 LEVELS = 5
 #: Smallest magnitude that is escaped.
 LEAST = 3
+#: Segments that are decoded side by side: where a token begins is known only once the one before is decoded.
+SIDE = 4
 
 _MASK = np.uint64((1 << MAX_BITS) - 1)
 _1 = np.uint64(1)
@@ -269,30 +271,42 @@ def decode_runs(
         base[symbol] = _run_base(kind, np.int64(bits[symbol]))
         level = symbol - kind * LEVELS
         value[symbol] = -128 if level == 4 else (1 + level // 2) * (1 - 2 * (level & 1))
-    for s in range(directory.shape[0]):
-        out = levels[s * segment : (s + 1) * segment]
-        out[:] = 0
-        end = start + np.int64(directory[s, 0])
-        position, stop = np.uint64(start) << _3, np.uint64(end) << _3
-        place = 0
-        while position < stop and place < out.size:
-            look = window(words, position)
-            code = look & _MASK
-            symbol = table[code]
-            n = np.uint64(sizes[code])
-            extra = np.uint64(bits[symbol])
-            position += n + extra
-            if symbol == END:
-                place = out.size
-                break
-            if symbol >= CLASSES * LEVELS:
-                return SYMBOL
-            place += base[symbol] + np.int64((look >> n) & ((_1 << extra) - _1))
-            if place >= out.size:
-                return SYMBOL
-            out[place] = value[symbol]
-            place += 1
-        if not at_end(position, end) or (place < out.size and directory[s, 0] != 0):
-            return LENGTH
-        start = int(end + np.int64(directory[s, 1]))
+    positions, stops = np.empty(SIDE, np.uint64), np.empty(SIDE, np.uint64)
+    places, ends = np.empty(SIDE, np.int64), np.empty(SIDE, np.int64)
+    rows, at = directory.shape[0], np.int64(start)
+    for s in range(0, rows, SIDE):
+        side = min(SIDE, rows - s)
+        for j in range(side):
+            positions[j] = np.uint64(at) << _3
+            stops[j] = positions[j] + (np.uint64(directory[s + j, 0]) << _3)
+            places[j], ends[j] = (s + j) * segment, min((s + j + 1) * segment, levels.size)
+            levels[places[j] : ends[j]] = 0
+            at += np.int64(directory[s + j, 0]) + np.int64(directory[s + j, 1])
+        busy = True
+        while busy:
+            busy = False
+            for j in range(side):
+                position, place = positions[j], places[j]
+                if position >= stops[j] or place >= ends[j]:
+                    continue
+                busy = True
+                look = window(words, position)
+                code = look & _MASK
+                symbol = table[code]
+                n = np.uint64(sizes[code])
+                extra = np.uint64(bits[symbol])
+                positions[j] = position + n + extra
+                if symbol >= CLASSES * LEVELS:
+                    if symbol != END:
+                        return SYMBOL
+                    places[j] = ends[j]
+                    continue
+                place += base[symbol] + np.int64((look >> n) & ((_1 << extra) - _1))
+                if place >= ends[j]:
+                    return SYMBOL
+                levels[place] = value[symbol]
+                places[j] = place + 1
+        for j in range(side):
+            if not at_end(positions[j], stops[j] >> _3) or (places[j] < ends[j] and directory[s + j, 0] != 0):
+                return LENGTH
     return OK

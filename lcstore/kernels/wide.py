@@ -27,6 +27,8 @@ _1 = np.uint64(1)
 _3 = np.uint64(3)
 _16 = np.uint64(16)
 _64 = np.uint64(64)
+#: Segments that are decoded side by side: where a level begins is known only once the one before is decoded.
+_SIDE = 4
 
 
 @kernel(inline=True)
@@ -131,7 +133,7 @@ def decode_wide(
     levels: Array,
     segment: int,
 ) -> int:
-    """Decode some segments to ``int64`` levels.
+    """Decode some segments to ``int64`` levels: four side by side, and what is left one by one.
 
     Parameters
     ----------
@@ -151,21 +153,29 @@ def decode_wide(
         if symbol >= 16:
             bits[symbol] = (symbol - 16) // 4 + 2
             base[symbol] = np.uint64(4 | (symbol & 3)) << bits[symbol]
-    for s in range(directory.shape[0]):
-        out = levels[s * segment : (s + 1) * segment]
-        position = np.uint64(start) << _3
-        for i in range(out.size):
-            look = window(words, position)
-            code = look & _MASK
-            symbol = table[code]
-            size, n = np.uint64(sizes[code]), bits[symbol]
-            if symbol >= SYMBOLS:
-                return SYMBOL
-            rest = look >> size if size + n <= _64 else window(words, position + size)
-            z = base[symbol] | (rest & ((_1 << n) - _1))
-            position += size + n
-            out[i] = np.int64(z >> _1) ^ -np.int64(z & _1)
-        start = int(start + np.int64(directory[s, 0]))
-        if not at_end(position, start) or directory[s, 1] != 0:
-            return LENGTH
+    places, ends = np.empty(_SIDE, np.uint64), np.empty(_SIDE, np.int64)
+    rows, at, s = directory.shape[0], np.int64(start), 0
+    while s < rows:
+        out = levels[s * segment :]
+        side = _SIDE if s + _SIDE <= rows and out.size >= _SIDE * segment else 1
+        for j in range(side):
+            places[j] = np.uint64(at) << _3
+            at += np.int64(directory[s + j, 0])
+            ends[j] = at
+        for i in range(min(segment, out.size)):
+            for j in range(side):
+                look = window(words, places[j])
+                code = look & _MASK
+                symbol = table[code]
+                size, n = np.uint64(sizes[code]), bits[symbol]
+                if symbol >= SYMBOLS:
+                    return SYMBOL
+                rest = look >> size if size + n <= _64 else window(words, places[j] + size)
+                z = base[symbol] | (rest & ((_1 << n) - _1))
+                places[j] += size + n
+                out[j * segment + i] = np.int64(z >> _1) ^ -np.int64(z & _1)
+        for j in range(side):
+            if not at_end(places[j], ends[j]) or directory[s + j, 1] != 0:
+                return LENGTH
+        s += side
     return OK

@@ -154,7 +154,8 @@ class CheckpointManager:
             return True
         if self._skips and self.store.is_saving:
             return False
-        return self._schedule.is_due(self._meter.pace(step))
+        # A loop that counts anew is due: no schedule would say so until it is past that step again.
+        return step < (self._last or 0) or self._schedule.is_due(self._meter.pace(step))
 
     def save(
         self,

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from lcstore.errors import InvalidInputError
 from lcstore.units import parse_seconds
+
+#: Steps as people write them where a number is taken.
+_STEPS: Final = re.compile(r"\s*([0-9]+)\s*(?:steps?)?\s*")
 
 
 class Pace(NamedTuple):
@@ -34,9 +38,17 @@ class Pace(NamedTuple):
     step_seconds: float | None
     save_seconds: float | None
 
+    @property
+    def measures_saves(self) -> bool:
+        """Whether it takes a save to know what one takes: a process that resumed has measured steps alone."""
+        return self.step_seconds is not None and self.save_seconds is None
+
 
 class Schedule(Protocol):
-    """Says after which steps to save. The first step of a run that was not resumed is saved in any case."""
+    """Says after which steps to save.
+
+    The first step of a run that was not resumed is saved in any case, and a step below the one saved last.
+    """
 
     def is_due(self, pace: Pace) -> bool:
         """Return whether to save now."""
@@ -109,7 +121,7 @@ class Overhead:
         if pace.last is None:
             return True
         if pace.step_seconds is None or pace.save_seconds is None:
-            return False
+            return pace.measures_saves
         return (pace.step - pace.last) * pace.step_seconds * self.share >= pace.save_seconds
 
 
@@ -143,7 +155,9 @@ class FailureRate:
         """Return whether the interval has passed."""
         if pace.last is None:
             return True
-        return pace.save_seconds is not None and pace.seconds >= self.interval(pace.save_seconds)
+        if pace.save_seconds is None:
+            return pace.measures_saves
+        return pace.seconds >= self.interval(pace.save_seconds)
 
 
 #: What `CheckpointManager` takes for ``every``: 100 is each 100 steps, ``"10min"`` ten minutes.
@@ -161,10 +175,11 @@ def schedule_from(every: ScheduleLike) -> Schedule:
     if isinstance(every, int):
         return Steps(every)
     if isinstance(every, str):
-        if every.strip().isdecimal():
+        steps = _STEPS.fullmatch(every)
+        if steps is not None:
+            count = steps[1]
             raise InvalidInputError(
-                f"{every!r} is no schedule: steps are a number, {every.strip()}, "
-                f"and a time has a unit, '{every.strip()}s'"
+                f"{every!r} is no schedule: steps are a number, {count}, and a time has a unit, '{count}s'"
             )
         return Seconds(every)
     if not callable(getattr(every, "is_due", None)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Final, TypeVar, get_args
 
@@ -17,6 +17,7 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice, split_best
+from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
 from lcstore.read.metrics import best
 from lcstore.read.reader import Reader
@@ -137,18 +138,16 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
 
 
 def warn_of_later(reader: Reader, taken: NodeName) -> None:
-    """Warn where another run was at work beside that of the state taken for the latest (`BesideWarning`).
+    """Warn where the state taken for the latest may not be the one that is meant (`BesideWarning`).
 
-    It saved after the first state of that run, so the two went on at the same time. Which of them is meant
-    only people know.
+    Another run was at work beside it: it saved after the first state of that run, so the two went on at the
+    same time. Or that run went on from an earlier state of a line that has come further, as an experiment
+    does. Which of them is meant only people know.
     """
     graph = reader.index.graph
     if reader.index.own_run is not None or taken != graph.latest():
         return  # it was not taken for the latest: it is the own one, or stands in for one that is damaged
-    before, at = set[str](), taken
-    while at.base in graph.nodes:
-        before.add(at.base)
-        at = graph.nodes[at.base]
+    before = {*_line(graph, taken)}
     shown = sorted((n for n in graph.nodes.values() if n.node not in graph.hidden), key=lambda n: n.order)
     ends = {name.run_id: name for name in shown}
     others = [end for end in ends.values() if end.run_id != taken.run_id and end.node not in before]
@@ -169,6 +168,24 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
                 f"that state, {other.node!r}",
                 BesideWarning,
             )
+            return
+    ahead = [name for name in newest if name.step > taken.step]
+    left = [name for name in ahead if any(node in before for node in _line(graph, name))]
+    if left:
+        further = max(left, key=lambda name: name.step)
+        warn(
+            f"this is step {taken.step} of run {taken.run} ({taken.run_id}), and run {further.run} had come "
+            f"to step {further.step} from where it began: to go on from there, say run={further.run_id!r}. "
+            "The one that is not to go on is let go of by `lcstore retire URL --run RUN`",
+            BesideWarning,
+        )
+
+
+def _line(graph: Graph, end: NodeName) -> Iterator[str]:
+    """Yield the nodes that a state was saved upon, the nearest first."""
+    while end.base in graph.nodes:
+        yield end.base
+        end = graph.nodes[end.base]
 
 
 def _when(time: str, other: str) -> str:

@@ -151,6 +151,9 @@ def nearest(text: str, names: Sequence[Name]) -> list[str]:
     # `model.0.weight` and `model/layers/0/weight` are the same to people: only the separators differ.
     folded = asked.translate(_SEPARATORS)
     found = [name for name in known if name.translate(_SEPARATORS) == folded]
+    # Names begin at the top of a state, which a glob such as `layers.*` leaves out.
+    deeper = f"**/{text}"
+    found += [deeper] if is_glob(text) and any(map(matcher(deeper), looked)) else []
     found += get_close_matches(asked, known, n=2) if asked else []
     found += [name for name in known if name.rpartition("/")[2] == last][:1]
     return list(dict.fromkeys(found))[:2]

@@ -102,7 +102,7 @@ def _kept_by(
         lacks = part.lacking(items)
         if lacks and any(item.metrics for item in items):
             # What other rules name would be all that stays, and the name may be mistyped.
-            raise InvalidInputError(f"{part} names no state to keep: {lacks}")
+            raise InvalidInputError(f"nothing is let go of: {lacks}")
         for node in _named([part], items, notes):
             found[node].append(str(part))
     if keeps and not any(found.values()):
@@ -153,7 +153,7 @@ def _named(keeps: Iterable[Keep], items: Sequence[Candidate], notes: list[str]) 
     for part in keeps:
         found = part.named(items)
         if not found:
-            lacks = part.lacking(items)
-            notes.append(f"{part} names no state" + (f": {lacks}" if lacks else ""))
+            # What is lacking says it in words, however the rule was written.
+            notes.append(part.lacking(items) or f"{part} names no state")
         names |= found
     return names

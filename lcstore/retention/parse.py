@@ -204,6 +204,10 @@ def _every(n: str, offset: str = "0") -> Retention:
 
 
 def _best(first: str, second: Any = None, third: Any = None) -> Retention:
+    if first.isdigit() and second is None:
+        raise InvalidInputError(
+            f"best:{first} names no metric: best:{first}:loss keeps {first} states by 'loss'"
+        )
     # Of "best:loss", which names a state wherever one is named, the one is kept.
     if first.isdigit() and second is not None:
         return BestN(_integer(first), second, mode_of(second, third, f"best:{first}:{second}"))

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH, check
+from lcstore.state.cures import key_cure
 from lcstore.state.names import Component, Name, format_name, is_component
 
 #: A JSON value as in the table above. It may come from storage, so it is validated wherever it is walked.
@@ -100,7 +101,7 @@ def _checked(kind: Kind, keys: Sequence[Any], children: Sequence[Any], path: Nam
         if not is_component(key):
             raise InvalidInputError(
                 f"key {key!r:.80} of type {type(key).__qualname__} in {where(path)} cannot be stored: "
-                "keys are strings of valid Unicode and 64-bit integers"
+                f"keys are strings of valid Unicode and 64-bit integers, so write {key_cure(key)}"
             )
     return Container(kind, keys, children)
 

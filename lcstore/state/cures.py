@@ -67,6 +67,13 @@ _ELSEWHERE: Final[tuple[tuple[str, str, str], ...]] = (
     ("flax.nnx", "Pytree", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
     ("flax.nnx", "Object", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
 )
+#: Types of keys that are neither a string nor an integer of 64 bits, and what of such a key is one.
+_KEYS: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
+    ((enum.Enum,), "key.name"),
+    ((bool, np.bool_, np.integer), "int(key)"),
+    ((str,), "key.encode(errors='replace').decode()"),
+    ((bytes,), "key.decode('latin-1')"),
+)
 #: What to do about tensors of torch that have no values as they are: a test, and what is said.
 _TENSORS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
     (lambda x: hasattr(x, "full_tensor"), "store x.full_tensor(), which all ranks call"),
@@ -115,6 +122,11 @@ def cure(obj: Any) -> str:
         if is_instance(obj, module, name):
             return said
     return next((said for kinds, said in _CURES if isinstance(obj, kinds)), _GENERAL)
+
+
+def key_cure(key: object) -> str:
+    """Return what to write in the place of a key that a state cannot hold."""
+    return next((said for kinds, said in _KEYS if isinstance(key, kinds)), "str(key), or a name of yours")
 
 
 class Refused:

@@ -18,6 +18,10 @@ UNKNOWN: Final = {
     **dict.fromkeys(("device", "map_location"), _DEVICE),
     **dict.fromkeys(("start", "stop", "end"), "a range is given as steps=range(100, 200)"),
     "step": "the step is the first argument, `at`",
+    **dict.fromkeys(
+        ("metric", "loss"),
+        "`save` takes metrics={{'loss': 1.0}}, and the best state by it is named 'best:loss'",
+    ),
     "quality": "it is policy='high', or another policy",
     "policy": "a handle has one: lcstore.open(url, policy='high'), or store.policy = 'high' between saves",
     "run": "runs get numbers, not names: each that does not resume begins one. `lcstore ls URL --runs` lists "

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.compact import CompactReport
     from lcstore.maintain.retire import RetireReport
+    from lcstore.maintain.sizing import Forecast
 
 Part: TypeAlias = Literal["collect", "retain", "compact", "verify"]
 R = TypeVar("R")
@@ -29,6 +30,8 @@ class MaintainReport:
         The URL of the store, and whether nothing was changed.
     collected, retained, compacted, verified
         The reports of the parts, in the order in which they ran; None for one that failed or did not run.
+    forecast
+        Of a dry run: what becomes of the bytes of the store; None where damage keeps that from being known.
     problems
         By part: why it failed. Those between that one and `verify` did not run.
     seconds
@@ -41,6 +44,7 @@ class MaintainReport:
     retained: RetireReport | None = None
     compacted: CompactReport | None = None
     verified: VerifyReport | None = None
+    forecast: Forecast | None = None
     problems: dict[Part, LcstoreError] = field(default_factory=dict)
     seconds: float = 0.0
 

@@ -6,20 +6,18 @@ import logging
 import math
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from lcstore.durability import DurabilityLike, durability_from
-from lcstore.errors import ConflictError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
 from lcstore.index.resolve import no_store
 from lcstore.storage.backend import Backend, check_writable
-from lcstore.storage.finding import near, stores_below, stores_inside
-from lcstore.storage.masking import without_secrets
+from lcstore.storage.finding import stores_inside
 from lcstore.storage.patient import patient
 from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import backend_on, keeps_twice, open_backend
@@ -28,9 +26,6 @@ from lcstore.store.store import Store
 from lcstore.units import parse_seconds
 
 _log: Final = logging.getLogger("lcstore")
-
-#: Stores that a message names.
-_BELOW_SHOWN: Final = 5
 
 Mode: TypeAlias = Literal["r", "r+", "a", "w-"]
 
@@ -127,10 +122,7 @@ def open_store(
         found = None
     exists = found is not None
     if not exists and mode in ("r", "r+"):
-        missing = no_store(backend)
-        if isinstance(url, str | os.PathLike):
-            missing.message += _meant(os.fspath(url), storage_options)
-        raise missing
+        raise no_store(backend, url, storage_options)
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
     made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))
@@ -153,20 +145,6 @@ def open_store(
         grace=(found or made).grace_seconds,
         threads=threads,
     )
-
-
-def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:
-    """Return what may have been meant by a place that is no store: stores below it, or names like its own."""
-    found: list[str] = []
-    with suppress(LcstoreError):
-        found = stores_below(url, storage_options, levels=2, most=_BELOW_SHOWN + 1)
-    if found == [url]:  # what makes it a store is lost, and that is said
-        return ""
-    if not found:
-        meant = ", ".join(map(without_secrets, near(url, storage_options)))
-        return f". Beside it is {meant}" if meant else ""
-    below = ", ".join(map(without_secrets, found[:_BELOW_SHOWN]))
-    return f". Below it are {below}" + ", ..." * (len(found) > _BELOW_SHOWN)
 
 
 def _target(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lcstore.check.findings import Level
 from lcstore.cluster.tasks import Client, check_seen_by_others
+from lcstore.errors import LcstoreError
 from lcstore.format.labels import At
 from lcstore.format.markkeys import WHOLE_STATE
 from lcstore.maintain.collect import Collector
@@ -273,7 +275,7 @@ class Upkeep(Soundness, Labelling):
         keep
             As for `retain`.
         dry_run
-            Only say what would be done.
+            Only say what would be done, and what becomes of the bytes: see `forecast`.
         max_bytes, max_seconds
             As for `compact`.
         level
@@ -306,7 +308,7 @@ class Upkeep(Soundness, Labelling):
             how = {"on_progress": on_progress, "client": client}
             return self._compact(whole, dry_run=dry_run, **bounds, **how)
 
-        return run_parts(
+        report = run_parts(
             self.url,
             dry_run=dry_run,
             collect=lambda: self.collect(dry_run=dry_run, on_progress=on_progress),
@@ -314,3 +316,7 @@ class Upkeep(Soundness, Labelling):
             compact=compact,
             verify=lambda: self.verify(level, on_progress, client=client),
         )
+        if dry_run and report.ok and report.retained is not None:
+            with suppress(LcstoreError):
+                report.forecast = self.forecast(report.retained.retired)
+        return report

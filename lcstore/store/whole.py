@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from lcstore.index.kinds import is_store
+from lcstore.index.resolve import no_store
 from lcstore.maintain.copying import CopyReport, copy_store
 from lcstore.maintain.removal import RemoveReport, remove_store
 from lcstore.storage.backend import Backend
@@ -54,9 +56,12 @@ def copy(
     CorruptionError
         The source is damaged: repair it first.
     """
+    store = patient(open_backend(source, source_options), timeout, retries)
     to = patient(open_backend(target, target_options), timeout, retries)
+    if not is_store(store):
+        raise no_store(store, source, source_options)
     check_place(to)
-    return copy_store(patient(open_backend(source, source_options), timeout, retries), to, on_progress)
+    return copy_store(store, to, on_progress)
 
 
 def remove(

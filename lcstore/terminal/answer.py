@@ -19,7 +19,7 @@ from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, Stora
 from lcstore.format.keyforms import STRAY
 from lcstore.terminal.arguments import storage_options
 from lcstore.terminal.packages import broken_numcodecs
-from lcstore.terminal.printing import console_of, plain, print_all, print_styled
+from lcstore.terminal.printing import console_of, plain, print_all, print_styled, until_unread
 from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
@@ -159,10 +159,11 @@ class Answer:
         shown
             Tables and lines for people. It is not gone through where the answer is JSON.
         """
-        if self.as_json:
-            print(json.dumps(plain(facts) | plain(more), indent=2))
-        else:
-            print_all(shown)
+        with until_unread():
+            if self.as_json:
+                print(json.dumps(plain(facts) | plain(more), indent=2))
+            else:
+                print_all(shown)
 
     def note(self, text: str) -> None:
         """Print something besides the answer, on stderr."""

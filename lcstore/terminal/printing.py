@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,18 @@ def print_all(shown: Iterable[Table | str]) -> None:
         else:
             print(*prose(printable(one), width_of(sys.stdout)), sep="\n")
         after = one
+
+
+@contextmanager
+def until_unread() -> Iterator[None]:
+    """Print as long as someone reads: `| head` has read enough, and what was found out stays as it is."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit):  # the latter is what rich makes of the former
+        # What is left in the buffer goes nowhere, or the end of the process would fail to write it.
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def width_of(stream: Any) -> int | None:

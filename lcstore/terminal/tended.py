@@ -47,7 +47,10 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
 
     def cells(report: MaintainReport) -> tuple[object, ...]:
         collected, retained, compacted = report.collected, report.retained, report.compacted
+        seen = report.forecast
+        bytes_ = ("", "") if seen is None else (size(seen.bytes_now), size(seen.bytes_collected))
         return (
+            *(bytes_ if again else ()),
             "" if collected is None else size(collected.deleted_bytes),
             "" if retained is None else len(retained.retired),
             "" if compacted is None else compacted.planned if report.dry_run else compacted.added,
@@ -56,16 +59,29 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
     def why(report: MaintainReport) -> str:
         return "; ".join(f"{part} failed: {error}" for part, error in report.problems.items())
 
-    columns = ("to be freed" if again else "freed", "retired", "edges")
-    reports = [one.report for one in tended if one.report is not None]
-    freed = any(report.collected and report.collected.deleted_bytes for report in reports)
-    let_go = any(report.retained and report.retained.retired for report in reports)
-    more = of_grace("a grace") if again and (freed or let_go) else ""
+    sizes = ("now", "then, about", "to be freed") if again else ("freed",)
+    columns = (*sizes, "retired", "edges")
 
     def then(report: MaintainReport | None) -> str:
         return "lcstore repair" if report is not None and is_damaged(report) else ""
 
-    _tell(answer, tended, columns, cells, why, then, again, more=more)
+    _tell(answer, tended, columns, cells, why, then, again, more=[*_of_all(tended, bool(again))])
+
+
+def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator[str]:
+    """Yield what is said of all stores together: bytes, what parts of a rule passed over, when bytes go."""
+    reports = [one.report for one in tended if one.report is not None]
+    seen = [report.forecast for report in reports if report.forecast is not None]
+    if seen:
+        now, later = sum(one.bytes_now for one in seen), sum(one.bytes_collected for one in seen)
+        yield f"In all {size(now)} now, and about {size(later)} once compacted and collected."
+    notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
+    for url, note in notes[:1]:
+        yield f"Note: {url}: {note}" + f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)
+    freed = any(report.collected and report.collected.deleted_bytes for report in reports)
+    let_go = any(report.retained and report.retained.retired for report in reports)
+    if dry_run and (freed or let_go):
+        yield of_grace("a grace")
 
 
 def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> None:
@@ -83,20 +99,20 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
         )
 
     empty = sum(one.report is not None and not one.report.states for one in tended)
-    more = f"{empty} {'has' if empty == 1 else 'have'} no states." if empty else ""
+    more = [f"{empty} {'has' if empty == 1 else 'have'} no states."] if empty else []
     _tell(answer, tended, ("states", "objects", "read"), cells, why, lambda _: "lcstore verify", more=more)
 
 
 def _tell(
     answer: Answer,
     tended: Sequence[Tended[Any]],
-    columns: tuple[str, str, str],
+    columns: tuple[str, ...],
     cells: Callable[[Any], tuple[object, ...]],
     why: Callable[[Any], str],
     then: Callable[[Any], str],
     again: str = "",
     *,
-    more: str = "",
+    more: Sequence[str] = (),
 ) -> None:
     """Print a row for each store, those with a problem first; exit with status 1 if there is one.
 
@@ -110,13 +126,13 @@ def _tell(
         table = Table("store", *columns, "problem", right=columns, spare=columns, brief=True)
         for one in (failed + good)[:_MOST_SHOWN]:
             style = "red" if problems[one.url] else None
-            facts = ("", "", "") if one.report is None else cells(one.report)
+            facts = ("",) * len(columns) if one.report is None else cells(one.report)
             table.row(one.url, *facts, answer.named(problems[one.url]), style=style)
         yield table
         if len(tended) > _MOST_SHOWN:
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
         yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
-        yield from filter(None, [more])
+        yield from filter(None, more)
         steps = (f"{then(one.report)} {shlex.quote(one.url)}" for one in failed if then(one.report))
         yield from (f"Next: {step}" for step in islice(steps, 1))
         if again:

@@ -22,6 +22,8 @@ class Touched:
 
     def note(self, staged: Staged) -> dict[Name, Array]:
         """Return what changed of the named tensors since the head, and remember it until a save lands."""
+        if not staged.touched:
+            return {}
         shapes = {name: host.array.shape for name, host in staged.flat.tensors}
         now = ranges_of(staged.touched, shapes, staged.flat.ties)
         for name in now.keys() & self._ranges.keys():

@@ -464,11 +464,11 @@ def test_help_flows_to_the_width_of_the_terminal(command, monkeypatch):
             assert len(" ".join([*line, after[0]])) > 78
 
 
-def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _python(*arguments: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     root = str(Path(lcstore.__file__).parents[1])
     return subprocess.run(
         [sys.executable, *arguments],
-        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": root}, timeout=120,
+        stdout=stdout, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": root}, timeout=120,
     )  # fmt: skip
 
 
@@ -478,6 +478,16 @@ def test_exit_status_of_a_process(saved, broken):
     assert (good.returncode, good.stderr) == (0, "")
     assert json.loads(good.stdout)["ok"]
     assert _python("-m", "lcstore.cli", "verify", broken).returncode == 1
+
+
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_a_reader_that_has_read_enough_changes_no_status(saved, broken, more):
+    read, write = os.pipe()
+    os.close(read)
+    for command, url, status in (("ls", saved, 0), ("verify", saved, 0), ("verify", broken, 1)):
+        done = _python("-m", "lcstore.cli", command, url, *more, stdout=write)
+        assert (done.returncode, done.stderr) == (status, "")
+    os.close(write)
     assert _python("-m", "lcstore.cli", "verify").returncode == 2
 
 
@@ -538,6 +548,10 @@ def test_records_without_what_makes_a_store_are_told(saved, tmp_path):
     result = call("ls", str(url))
     assert result.exit_code == 1
     assert "lcstore.json is missing here" in result.stderr
+    # No command that opens the store is named: none could.
+    result = call("verify", str(url))
+    assert result.exit_code == 1
+    assert re.findall("lcstore [a-z]+ .*", result.stdout) == [f"lcstore repair {url}"]
 
 
 def test_states_of_one_run(tmp_path):

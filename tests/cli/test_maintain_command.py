@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.terminal.table import size
 
 KEEP = "latest:2 | every:40"
 
@@ -121,6 +123,26 @@ def test_bytes_that_a_dry_run_shows_go_after_the_grace(tmp_path):
         assert "would be freed" not in told(where, "--apply")
 
 
+def test_a_dry_run_below_a_prefix_tells_the_bytes_of_each_store_and_of_all(tmp_path):
+    random = np.random.default_rng(0)
+    for name in ("a", "b"):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            for step in range(4):
+                weight = random.standard_normal((64, 64)).astype(np.float32)
+                store.save(
+                    step, {"model": {"w.weight": weight}}, metrics={"loss": 1.0} if name == "a" else None
+                )
+    keep = ("--keep", "latest:1 | best:1:loss")
+    alone = [document("maintain", str(tmp_path / name), *keep)["forecast"] for name in ("a", "b")]
+    told = document("maintain", str(tmp_path), *keep)
+    assert [one["report"]["forecast"] for one in told["stores"]] == alone
+    said = " ".join(call("maintain", str(tmp_path), *keep).stdout.split())
+    total = size(sum(one["bytes_now"] for one in alone))
+    assert f"In all {total} now, and about" in said
+    assert re.search(rf"Note: \S*{tmp_path.name}/b: .*no state has", said)
+    assert "In all" not in call("maintain", str(tmp_path), *keep, "--apply").stdout
+
+
 @pytest.mark.parametrize("below", [False, True])
 def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
     for path in (Path(url) / "data").rglob("*.*/c.0"):
@@ -134,8 +156,24 @@ def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
     assert f"Next: lcstore repair {shlex.quote(url)}" in result.output
 
 
+def test_a_store_without_the_metric_keeps_all_and_says_so_while_others_are_tended(tmp_path):
+    for name, metrics in (("acc", {"acc": 0.5}), ("loss", {"loss": 1.0}), ("none", None)):
+        with lcstore.open(tmp_path / name, threads=1) as store:
+            for step in range(3):
+                store.save(step, {"w": np.zeros(3)}, metrics=metrics)
+    told = document("maintain", str(tmp_path), "--keep", "best:acc:max", "--apply", status=1)
+    problems = {Path(one["url"]).name: one["problem"] for one in told["stores"]}
+    assert problems == {
+        "acc": "",
+        "loss": "nothing is let go of: no state has the metric 'acc'; the metrics there are: 'loss'",
+        "none": "the rule names no state to keep: no state has the metric 'acc'; the metrics there are: none",
+    }
+    assert [len(steps(str(tmp_path / name))) for name in problems] == [1, 3, 3]
+
+
 @pytest.mark.parametrize(
-    "arguments", [[], ["--keep", "newest:3"], ["--keep", "latest:1", "--max-bytes", "x"]]
+    "arguments",
+    [[], ["--keep", "newest:3"], ["--keep", "best:3"], ["--keep", "latest:1", "--max-bytes", "x"]],
 )
 def test_wrong_usage(arguments):
     assert call("maintain", "x", *arguments).exit_code == 2

@@ -84,6 +84,15 @@ def test_nothing_to_copy(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_of_stores_is_told_before_anything_about_the_target(url, tmp_path):
+    for target in (tmp_path / "target", Path(url) / "inside"):
+        result = call("cp", str(tmp_path), str(target))
+        assert result.exit_code == 1
+        assert f"there is no store here, but below: {url}. Next: lcstore ls {tmp_path}" in result.stderr
+        with pytest.raises(lcstore.NotFoundError, match=f"Below it are {url}$"):
+            lcstore.copy(tmp_path, target)
+
+
 def test_rm_shows_first_and_then_deletes(url):
     Path(url, "notes.txt").write_text("mine")
     before = contents(url)

@@ -105,12 +105,14 @@ def test_folders_are_copied_as_they_are(fs, tmp_path):
 # Opening ------------------------------------------------------------------------------------------------
 
 
-def test_urls_are_chained(url):
+def test_urls_are_chained(url, monkeypatch):
     with fsspec.open(f"lcstore://10/{WEIGHT}::file://{url}") as file:
         weight = np.load(file)
     assert weight.tobytes() == lcstore.open(url).read(10, "model/embed.weight").tobytes()
-    with fsspec.open(f"lcstore://latest/metadata.json::{url}", "r") as file:
-        assert json.load(file)["step"] == 20
+    monkeypatch.chdir(Path(url).parent)
+    for store in (url, f"file://{Path(url).name}"):
+        with fsspec.open(f"lcstore://latest/metadata.json::{store}", "r") as file:
+            assert json.load(file)["step"] == 20
     local = fsspec.open_local(f"simplecache::lcstore://10/{WEIGHT}::file://{url}")
     assert np.load(local).tobytes() == weight.tobytes()
     far, path = fsspec.core.url_to_fs(f"lcstore://10/{WEIGHT}::dir://::file://{url}", dir={"path": "/"})
@@ -222,6 +224,17 @@ def test_no_store_is_there(tmp_path):
         with pytest.raises(FileNotFoundError, match="no store"):
             ask()
     assert not fs.exists("latest")
+    lcstore.open(tmp_path / "runs" / "a").save(0, {"w": np.zeros(3)})
+    for url, meant in (
+        (f"{tmp_path}/runs", r"Below it are .*/runs/a"),
+        (f"{tmp_path}/run", r"Beside it is .*/runs"),
+    ):
+        for ask in (
+            lambda url=url: fsspec.filesystem("lcstore", url=url).ls(""),
+            lambda url=url: fsspec.open(f"lcstore://0/metadata.json::file://{url}").open(),
+        ):
+            with pytest.raises(FileNotFoundError, match=meant):
+                ask()
     for ask in (
         lambda: fsspec.filesystem("lcstore"),
         lambda: fsspec.open("lcstore://latest/state.safetensors"),

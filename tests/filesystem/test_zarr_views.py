@@ -197,8 +197,9 @@ def test_states_without_the_tensor_are_passed_over(tmp_path):
             store.zarr_history("model/w", [2, 4])
         with pytest.raises(NotFoundError, match="none of these 1 states"):
             store.zarr_history("model/w", range(1, 2))
-        with pytest.raises(NotFoundError):
-            store.zarr_history("model/nothing")
+        for near, nearest in (("model/wt", "'model/w'"), ("w", "'model/w'"), ("model/*", "several values")):
+            with pytest.raises(NotFoundError, match=f"none of these 6 states .*{nearest}"):
+                store.zarr_history(near)
         with pytest.raises(NotFoundError):
             store.zarr_history("model/w", [99])
 

@@ -8,8 +8,8 @@ import twins
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from lcstore.kernels import adding, huffman, pack, runs, wide
 from lcstore.kernels import escapes as escapes_of
-from lcstore.kernels import huffman, pack, runs, wide
 from lcstore.kernels.status import LENGTH, SPACE, SYMBOL
 
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
@@ -56,6 +56,19 @@ def pack_values(bits, per):
     levels = np.where(fields >= 1 << (bits - 1), fields - (1 << bits), fields)
     levels[fields == 1 << (bits - 1)] = -128
     return levels.astype(np.int8).view(f"u{per}").reshape(-1)
+
+
+def comes_onto_a_track(add, words, directory, coded, segment, least, levels, sign):
+    """Check that adding coded segments to a track is what adding their levels is."""
+    rng = np.random.default_rng(levels.size)
+    track = rng.integers(-(1 << 31), 1 << 31, levels.size).astype(np.int32)
+    scales = rng.integers(0, 30, -(-levels.size // 32)).astype(np.int16)
+    none = np.empty(0, np.int64)
+    wanted = twins.add_levels(levels, none, none, scales, 32, sign, track)
+    room, places, values = (np.zeros(runs.SIDE * segment, kind) for kind in (np.int8, np.int64, np.int64))
+    decoded = room, segment, least, places, values
+    assert add(words, 0, directory, *coded, *decoded, scales, 32, sign, track) == 0
+    np.testing.assert_array_equal(track, wanted)
 
 
 @given(st.lists(st.integers(-128, 127), max_size=70), st.sampled_from(PACKINGS))
@@ -106,6 +119,8 @@ def test_pack_streams_are_their_twin_and_come_back(seed, size, spread, zeros, pa
     found = escapes_of.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
     assert found == np.count_nonzero(np.abs(levels) >= 1 << (bits - 1))
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
+    coded = table, code_sizes
+    comes_onto_a_track(adding.add_pack, words, directory, coded, segment, 1 << (bits - 1), levels, 1)
 
 
 @pytest.mark.parametrize("room", [0, 1, 5])
@@ -134,6 +149,16 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
     room = np.zeros(300, np.int64)
     assert escapes_of.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
+    whole = np.zeros(256, np.int8), 256, 8, room, room.copy(), np.zeros(10, np.int16), 32, 1
+    assert adding.add_pack(words, 0, directory, table, code_sizes, *whole, np.zeros(300, np.int32)) == 0
+    for j in range(5):
+        wrong = directory.copy()
+        wrong[0, j] += 1
+        track = np.zeros(300, np.int32)
+        assert adding.add_pack(words, 0, wrong, table, code_sizes, *whole, track) in (LENGTH, SYMBOL)
+        assert not track.any()
+    wrong = directory.copy()
+    wrong[0, 4] += 1
     assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
     assert escapes_of.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
 
@@ -192,6 +217,13 @@ def test_run_streams_are_their_twin_and_come_back(seed, size, spread, zeros, seg
     places, values = np.zeros(size, np.int64), np.zeros(size, np.int64)
     found = escapes_of.decode_escapes(words, 0, directory, back, segment, runs.LEAST, places, values)
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
+    coded = table, code_sizes
+    comes_onto_a_track(adding.add_runs, words, directory, coded, segment, runs.LEAST, levels, -1)
+    for row in np.flatnonzero(directory[:6, 0]):  # of segments side by side, and of those after them
+        wrong = directory.copy()
+        wrong[row, 0] += 1
+        status = runs.decode_runs(words, 0, wrong, table, code_sizes, back, segment)
+        assert status in (LENGTH, SYMBOL)
 
 
 def test_long_runs_come_back():
@@ -251,8 +283,12 @@ def test_wide_streams_are_their_twin_and_come_back(levels, segment):
     back = np.zeros(len(levels), np.int64)
     assert wide.decode_wide(twins.words_of(wanted), 0, directory, table, code_sizes, back, segment) == 0
     np.testing.assert_array_equal(back, array)
-    directory[0, 1] = 1
-    assert wide.decode_wide(twins.words_of(wanted), 0, directory, table, code_sizes, back, segment) == LENGTH
+    for row in range(len(directory)):  # four segments side by side, or one after another
+        for column in (0, 1):
+            wrong = directory.copy()
+            wrong[row, column] += 2
+            status = wide.decode_wide(twins.words_of(wanted), 0, wrong, table, code_sizes, back, segment)
+            assert status in (LENGTH, SYMBOL)
 
 
 @given(

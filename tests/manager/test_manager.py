@@ -41,6 +41,11 @@ def train(manager: CheckpointManager, steps: range, **how) -> list[int]:
     return [step for step in steps if manager.save(step, state(step), **how)]
 
 
+def saved_alone(manager: CheckpointManager, step: int) -> None:
+    assert manager.save(step, state(step))
+    manager.wait_until_finished()
+
+
 @pytest.mark.parametrize("background", [True, False])
 def test_what_is_due_is_saved_and_nothing_else(background):
     with CheckpointManager(MemoryBackend.fresh(), every=10, background=background) as manager:
@@ -55,6 +60,35 @@ def test_what_is_due_is_saved_and_nothing_else(background):
         assert manager.restore(10)["epoch"] == 10
         manager.wait_until_finished()
         assert manager.restore()["epoch"] == 24
+
+
+@pytest.mark.parametrize("every", [Overhead(0.035), Overhead(0.5), lcstore.FailureRate("1h")])
+def test_a_resumed_process_saves_soon_by_what_is_measured(every):
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=every) as manager:
+        train(manager, range(20))
+        manager.save(20, state(20), force=True)
+    for first in (21, 41):
+        with CheckpointManager(backend, every=every) as manager:
+            assert manager.resume() is not None
+            assert train(manager, range(first, first + 20))[0] == first + 1
+            manager.save(first + 19, state(first + 19), force=True)
+
+
+@pytest.mark.parametrize("every", [10, "1h", Overhead(0.035), lcstore.FailureRate("1h")])
+@pytest.mark.parametrize("background", [True, False])
+def test_a_loop_that_counts_anew_is_saved_with_a_warning(every, background):
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=every) as manager:
+        manager.save(999, state(999), force=True)
+    with CheckpointManager(backend, every=every, background=background) as manager:
+        assert manager.resume() is not None
+        with pytest.warns(lcstore.StepWarning, match="999"):
+            saved_alone(manager, 0)
+        if every == 10:  # from then on it is as due as ever
+            assert train(manager, range(1, 25)) == [10, 20]
+        manager.wait_until_finished()
+    assert lcstore.open(backend, "r").restore()["epoch"] == (20 if every == 10 else 0)
 
 
 def test_the_end_of_a_loop_that_is_not_saved_is_told_of(caplog):

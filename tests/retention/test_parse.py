@@ -86,6 +86,7 @@ def test_both_spellings(text, rule):
         ("strip:optim/**", "in short"), ("exact", "in short"), ("pinned:", "in short"),
         ("exact:latest:1", "exact-only:latest:1"),
         ("log:x", "no number"), ("exact-only:" * 800 + "latest:1", "in short"),
+        ("best:3", "best:3 names no metric: best:3:loss keeps 3"), ("exact-only:best:3", "no metric"),
         ("best:2:loss:least", "'min' or 'max'"), ("every:6parsecs", "no duration|unknown unit"),
         ("LatestN(3) |", "cannot read"), ("| LatestN(3)", "cannot read"), ("LatestN(3", "cannot read"),
         ("LatestN(3)) | x", "cannot read"), ("LatestN('3)", "cannot read"), ("LatestN(\0)", "cannot read"),

@@ -128,3 +128,13 @@ def test_of_torch():
             flatten([x])
         assert said in caught.value.message
         flatten([eval(said, {"x": x})])
+
+
+@pytest.mark.parametrize(
+    "key", [True, 1.5, None, (1, 2), "a\ud800", 2**63, np.int64(1), np.str_("a"), Colour.RED, b"\xff"]
+)
+def test_a_key_that_cannot_be_stored_is_told_what_can(key):
+    with pytest.raises(InvalidInputError, match="64-bit integers, so write ") as caught:
+        flatten({"model": {key: 1}})
+    said = caught.value.message.rpartition("write ")[2].removesuffix(", or a name of yours")
+    flatten({"model": {eval(said, {"key": key}): 1}})

@@ -146,6 +146,8 @@ def test_targets_alone_are_told_that_the_state_comes_first(store, method):
     [
         (lambda store: store.history("a", start=3), "steps=range"),
         (lambda store: store.save(1, {}, policy="high"), r"open\(url, policy='high'\)"),
+        (lambda store: store.save(1, {}, metric=1.0), r"metrics=\{'loss': 1.0\}"),
+        (lambda store: store.restore(metric="loss"), "'best:loss'"),
         (lambda store: store.save({"a": 1}), r"the step comes first: save\(100"),
         (lambda store: store.retain(latest=2), "retain\\('latest:3"),
         (lambda store: lcstore.open("memory://named", quality="high"), "policy='high'"),

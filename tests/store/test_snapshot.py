@@ -192,6 +192,8 @@ def test_a_glob_that_matches_nothing_is_an_error_with_the_nearest():
             use("modl/**")
         with pytest.raises(NotFoundError, match=r"matches '\?\?/zzz'; it has 'model', 'optim', 'epoch'"):
             use("??/zzz")
+        with pytest.raises(NotFoundError, match=r"matches 'fc1\.\*'; the nearest is '\*\*/fc1\.\*'"):
+            use("fc1.*")
 
 
 def test_a_name_means_all_below_it():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,48 @@ def two_loops(saves: int = 4) -> tuple[MemoryBackend, list[str]]:
 
 def let_go(store: lcstore.Store, run: int | str = 2) -> lcstore.RetireReport:
     return store.retire_run(run, "wrong loop", run_is_dead=True)
+
+
+def resumed_without_a_warning(backend: MemoryBackend, run: int | None = None) -> int | None:
+    with opened(backend) as store, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        store.resume(run=run)
+        return store.step
+
+
+def test_who_resumes_hears_that_an_experiment_took_over_from_a_line_that_had_come_further():
+    backend = MemoryBackend.fresh()
+    with opened(backend) as job:
+        for step in range(0, 200, 10):
+            job.save(step, state(step))
+    with opened(backend) as experiment:
+        experiment.resume(50)
+        for step in (60, 70):
+            experiment.save(step, state(-step))
+    with opened(backend) as again:
+        with pytest.warns(lcstore.BesideWarning, match=r"run 1 had come to step 190"):
+            again.resume()
+        assert again.step == 70
+    assert resumed_without_a_warning(backend, run=1) == 190  # as the warning says
+    with opened(backend) as experiment:
+        experiment.resume(run=2)
+        experiment.save(200, state(-200))
+    assert resumed_without_a_warning(backend) == 200  # the experiment has come further now
+
+
+def test_a_run_of_its_own_that_came_further_is_neither_warned_of_nor_hides_what_is():
+    backend = MemoryBackend.fresh()
+    with opened(backend) as other:
+        other.save(500, state(500))
+    with opened(backend) as job:
+        for step in (0, 10, 20):
+            job.save(step, state(step))
+    assert resumed_without_a_warning(backend) == 20  # run 1 has nothing to do with it
+    with opened(backend) as experiment:
+        experiment.resume(0)
+        experiment.save(5, state(5))
+    with opened(backend) as again, pytest.warns(lcstore.BesideWarning, match=r"run 2 had come to step 20"):
+        again.resume()
 
 
 def test_the_wrong_run_goes_with_its_latest_state():

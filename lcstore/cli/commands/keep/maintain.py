@@ -27,7 +27,7 @@ from lcstore.terminal.arguments import (
     understood,
 )
 from lcstore.terminal.decision import counts, decision, runs_of
-from lcstore.terminal.foreseen import foresee, foreseen
+from lcstore.terminal.foreseen import foreseen
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
@@ -35,7 +35,6 @@ from lcstore.terminal.tended import is_damaged, of_grace, tell_maintained
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from lcstore.maintain.sizing import Forecast
     from lcstore.store.nightly import MaintainReport
 
 
@@ -76,11 +75,9 @@ def maintain(
         ):
             runs = runs_of(store)
             report = store.maintain(retention, client=client, on_progress=on_progress, **how)
-            going = report.retained.retired if report.retained is not None else ()
-            forecast = None if apply or not report.ok else foresee(store, going)
         problems = {part: answer.named(str(error)) for part, error in report.problems.items()}
-        shown = _shown(answer, report, _again(answer, keep), forecast, runs)
-        answer.give(report, shown, problems=problems, ok=report.ok, forecast=forecast)
+        shown = _shown(answer, report, _again(answer, keep), runs)
+        answer.give(report, shown, problems=problems, ok=report.ok)
         for part, problem in problems.items():
             answer.note(f"{part} failed: {problem}")
         if is_damaged(report):
@@ -99,9 +96,7 @@ def _below(answer: Answer, scheduler: str | None, again: str, **how: Any) -> Non
     tell_maintained(answer, tended, again)
 
 
-def _shown(
-    answer: Answer, report: MaintainReport, again: str, forecast: Forecast | None, runs: dict[str, int]
-) -> Iterator[Table | str]:
+def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, int]) -> Iterator[Table | str]:
     collected = report.collected
     if collected is not None and any((*goes_by(collected), collected.condemned, collected.waiting)):
         yield from collection(collected)
@@ -115,13 +110,13 @@ def _shown(
         yield from (f"Note: {note}" for note in report.retained.notes)
         yield f"{counts(report.retained)}."
     if report.compacted is not None:
-        yield from compaction(report.compacted, forecast)
+        yield from compaction(report.compacted, report.forecast)
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.ok:
             there = f"{report.verified.states} states, {report.verified.objects} objects are there"
             yield f"Verified: {there}.{unseen(answer.quoted, report.verified)}"
-    yield from foreseen(forecast)
+    yield from foreseen(report.forecast)
     if report.dry_run and report.ok and not _does(report):
         yield "Nothing to do."
     elif report.dry_run and report.ok:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lcstore.errors import InvalidInputError
+from lcstore.format.keys import STORE_KEY
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, MaxSeconds, Options, Pairs, Url, understood
 from lcstore.terminal.scheduler import Scheduler, cluster
@@ -185,9 +186,9 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
             "these states, since they lack weights or buffers, and shows how to save the rest first."
         )
     if report.good is not None:
-        lines.append(
-            f"The latest that looks whole is step {report.good}. Next: lcstore show {url}@{report.good}"
-        )
+        lost = any(found.severity == "error" and found.key == STORE_KEY for found in report.findings)
+        look = "" if lost else f" Next: lcstore show {url}@{report.good}"  # a repair makes it a store again
+        lines.append(f"The latest that looks whole is step {report.good}.{look}")
     elif report.states:
         lines.append("No state looks whole: bring the objects named above back from a copy of the store.")
     lines.append(f"What a repair would do, and save: lcstore repair {url}")
