@@ -14,10 +14,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.bytelevels import frame_of_bytes
 from lcstore.codec.decode import Span
 from lcstore.codec.fill import working, working_dtype
 from lcstore.codec.frame import Frame, Framed, framed, parse_frame
-from lcstore.codec.lossless import decode_lossless, encode_lossless
+from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.coders import format as f
@@ -107,8 +108,8 @@ def encode_factored(
 
 def _packed(section: bytes, is_sorted: bool) -> bytes:
     """Return what a frame says of its matrices, coded by how each byte differs from the one before."""
-    steps = Pieces.of(np.diff(np.frombuffer(section, np.uint8), prepend=np.uint8(0)))
-    return bytes([is_sorted]) + encode_lossless(steps)
+    steps = np.diff(np.frombuffer(section, np.uint8), prepend=np.uint8(0))
+    return b"".join([bytes([is_sorted]), *frame_of_bytes(steps)])
 
 
 def _unpack(frame: Frame) -> tuple[memoryview, bool]:

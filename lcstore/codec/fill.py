@@ -10,10 +10,10 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.decode import Levels, Span
-from lcstore.codec.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.codec.frame import Frame
 from lcstore.codec.scales import unpack_scales
 from lcstore.coders import format as f
+from lcstore.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.errors import CorruptionError
 from lcstore.kernels import quantize
 

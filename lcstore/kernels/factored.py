@@ -260,12 +260,13 @@ def arrange_rows(levels: Array, first: int, order: Array, segment: int) -> int:
     cols = order.size
     scratch = np.empty(cols, np.int8)
     for low in range(first, levels.size - cols + 1, cols):
-        row = levels[low : low + cols]
-        if low // segment != (low + cols - 1) // segment or not any_past(row, np.int8(0)):
+        whole = low // segment == (low + cols - 1) // segment
+        if not whole or not any_past(levels, low, low + cols, np.int8(0)):
             continue
-        scratch[:] = row
         for i in range(cols):
-            row[i] = scratch[order[i]]
+            scratch[i] = levels[low + i]
+        for i in range(cols):
+            levels[low + i] = scratch[order[i]]
     return OK
 
 

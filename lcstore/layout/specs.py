@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from lcstore.codec.dtypes import dtype_from_name, pattern_dtype, storage_dtype
+from lcstore.dtypes import dtype_from_name, pattern_dtype, storage_dtype
 from lcstore.layout.qualified import stem_of
 from lcstore.layout.shards import Box, Shard, box_of
 from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check

@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from lcstore import limits
 from lcstore.codec import LCCodec
-from lcstore.codec.dtypes import to_float16
 from lcstore.codec.frame import parse_frame
 from lcstore.coders import format as f
+from lcstore.dtypes import to_float16
 from lcstore.errors import (
     CorruptionError,
     InvalidInputError,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcstore.codec.dtypes import LOSSY_DTYPES
+from lcstore.dtypes import LOSSY_DTYPES
 from lcstore.errors import (
     CorruptionError,
     InvalidInputError,
