@@ -14,12 +14,16 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.codec.bytelevels import frame_of_bytes
+from lcstore.codec.decode import Span
 from lcstore.codec.fill import working, working_dtype
-from lcstore.codec.frame import Frame, Framed, framed
+from lcstore.codec.frame import Frame, Framed, framed, parse_frame
+from lcstore.codec.lossless import decode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.coders import format as f
-from lcstore.coders.entropy import Small, encode_small, encode_wide
+from lcstore.coders.entropy import Small, encode_wide
+from lcstore.coders.rowsort import Matrix, Part, encode_sorted
 from lcstore.coders.tables import TableCache
 from lcstore.errors import CorruptionError
 from lcstore.kernels import factored as kernels
@@ -39,42 +43,11 @@ _FARTHEST: Final = 32752
 _LEAST, _PLAIN_ROW = 8, 1024
 #: A part that touches so many rows has at least so many elements for each column; see `_check_part`.
 _PER_COLUMN: Final = _LEAST - 2
-_PIECE: Final = struct.Struct("<QQQQII")
+_COUNT, _PIECE = struct.Struct("<I"), struct.Struct("<QQQQII")
 #: Codes of one column that changes nothing.
 _NO_COLUMNS: Final = np.zeros(1, np.int16)
-_COUNT: Final = struct.Struct("<I")
-
-
-class Part(NamedTuple):
-    """A part of a chunk that lies in one matrix.
-
-    Attributes
-    ----------
-    at, size
-        Where it begins in the chunk, and how many elements it has: at least one.
-    cols
-        Length of a row of the matrix.
-    phase
-        Where in a row it begins.
-    """
-
-    at: int
-    size: int
-    cols: int
-    phase: int
-
-    @property
-    def rows(self) -> int:
-        """Rows that it touches."""
-        return -(-(self.phase + self.size) // self.cols)
-
-
-class _Matrix(NamedTuple):
-    """A part of a frame, with its factors."""
-
-    part: Part
-    rows: Array
-    columns: Array
+#: What a frame says of its matrices has at most so many bytes more than its values.
+_SPARE: Final = 1 << 12
 
 
 def encode_factored(
@@ -114,11 +87,11 @@ def encode_factored(
         factors = _fit(wide, stack, unit)
         if factors is None:
             return None
-        matrices.append(_Matrix(stack.part, *factors))
+        matrices.append(Matrix(stack.part, *factors))
         made.add(matrices[-1], _patterns(wide), stack.plain)
         packed = [pack_scales(codes // unit) for codes in factors]
         section += [_PIECE.pack(*stack.part, *map(len, packed)), *packed]
-    coded = None if made.small is None else encode_small(made.small, cache=cache)
+    coded, is_sorted = encode_sorted(made.small, matrices, cache)
     if coded is None:
         every = _Levels(values.size, step_size, even, values.size)
         coded = encode_wide(_all_levels(values, stacks, matrices, every), cache=cache)
@@ -126,11 +99,31 @@ def encode_factored(
         coded,
         count=values.size,
         dtype=values.dtype,
-        quantizer=f.FACTORED,
-        scales=b"".join(section),
+        quantizer=f.SORTED,
+        scales=_packed(b"".join(section), is_sorted),
         block=f.BLOCK,
         parameter=step_size,
     )
+
+
+def _packed(section: bytes, is_sorted: bool) -> bytes:
+    """Return what a frame says of its matrices, coded by how each byte differs from the one before."""
+    steps = np.diff(np.frombuffer(section, np.uint8), prepend=np.uint8(0))
+    return b"".join([bytes([is_sorted]), *frame_of_bytes(steps)])
+
+
+def _unpack(frame: Frame) -> tuple[memoryview, bool]:
+    """Return what a frame says of its matrices, and whether rows are sorted."""
+    data = frame.scales
+    if frame.quantizer == f.FACTORED:  # as it was before
+        return data, False
+    if not len(data) or data[0] > (frame.coder != f.WIDE):
+        raise CorruptionError("a factored frame does not say whether its rows are sorted")
+    most = frame.count * frame.dtype.itemsize + _SPARE
+    inner = parse_frame(data[1:], expected=most, shorter=True, proved=frame.proved)
+    if inner.quantizer != f.LOSSLESS or inner.dtype != np.uint8:
+        raise CorruptionError("a factored frame's matrices are not listed as bytes")
+    return np.cumsum(decode_lossless(inner), dtype=np.uint8).data, bool(data[0])
 
 
 def _patterns(wide: Array) -> Array:
@@ -179,19 +172,19 @@ class _Levels:
         levels, escapes = self.room
         return Small(levels, escapes[: self.found]) if self.found <= escapes.size else None
 
-    def add(self, matrix: _Matrix, patterns: Array, plain: bool) -> None:
+    def add(self, matrix: Matrix, patterns: Array, plain: bool) -> None:
         """Make the levels of a part from the bits of its values; parts come in rising order.
 
         Without factors of columns, more lies far below its centre: none of that may come back much larger.
         """
-        part, rows, columns = matrix
+        part = matrix.part
         into = self.room.levels[part.at : part.at + part.size], self.room.escapes[self.found :]
         thresholds = _thresholds(self._step_size, self._even or plain)
-        rule = part.phase, rows, columns, self._step_size, *thresholds
+        rule = part.phase, matrix.rows, matrix.columns, self._step_size, *thresholds
         self.found += kernels.factored_levels(patterns, *rule, *into)
 
 
-def _all_levels(values: Pieces, stacks: list[_Stack], matrices: list[_Matrix], made: _Levels) -> Array:
+def _all_levels(values: Pieces, stacks: list[_Stack], matrices: list[Matrix], made: _Levels) -> Array:
     """Return the levels as they are, for those who take large ones."""
     for stack, matrix in zip(stacks, matrices, strict=True):
         made.add(matrix, _patterns(stack.of(values)), stack.plain)
@@ -273,9 +266,22 @@ class FactoredFiller:
         self.dtype = frame.dtype
         self.wide = working_dtype(frame.dtype)
         self.step_size = frame.parameter
-        self.matrices = _matrices(frame)
+        section, self._is_sorted = _unpack(frame)
+        self.matrices = _matrices(frame, section)
         self.starts = [m.part.at for m in self.matrices]
         self.ends = [m.part.at + m.part.size for m in self.matrices]
+
+    def in_order(self, span: Span) -> Span:
+        """Return the levels of a span where their elements are."""
+        start, levels, places, values = span.start, span.levels, span.places, span.values
+        if not self._is_sorted:
+            return span
+        levels[places] = values.astype(np.int8)
+        if (levels[places] != values).any():
+            raise CorruptionError("a level of sorted rows is too large")
+        for matrix in self._between(start, start + levels.size):
+            matrix.sort(levels, start, back=True)
+        return Span(start, levels, places[:0], values[:0])
 
     def run(self, start: int, levels: Array, out: Array) -> None:
         """Fill `out` with the values of neighbours."""
@@ -310,7 +316,7 @@ class FactoredFiller:
             self._check(kernels.factored_values(levels[here], 0, *factors, patterns[here]))
         return values.astype(self.dtype, copy=False)
 
-    def _between(self, low: int, high: int) -> list[_Matrix]:
+    def _between(self, low: int, high: int) -> list[Matrix]:
         """Return the matrices that have any of the elements ``low:high``."""
         return self.matrices[bisect_right(self.ends, low) : bisect_left(self.starts, high)]
 
@@ -320,8 +326,7 @@ class FactoredFiller:
             raise CorruptionError("a level of the frame stands for no value")
 
 
-def _matrices(frame: Frame) -> list[_Matrix]:
-    data = frame.scales
+def _matrices(frame: Frame, data: memoryview) -> list[Matrix]:
     if len(data) < _COUNT.size:
         raise CorruptionError("a factored frame says nothing of its matrices")
     (count,) = _COUNT.unpack_from(data)
@@ -333,12 +338,10 @@ def _matrices(frame: Frame) -> list[_Matrix]:
         *numbers, row_bytes, column_bytes = _PIECE.unpack_from(data, at)
         part = Part(*numbers)
         _check_part(part, end, frame.count)
-        at += _PIECE.size
-        rows = _unpacked(data[at : at + row_bytes], part.rows, unit)
-        at += row_bytes
-        columns = _unpacked(data[at : at + column_bytes], part.cols, unit)
-        at += column_bytes
-        found.append(_Matrix(part, rows, columns))
+        codes, both = data[at + _PIECE.size :], row_bytes + column_bytes
+        rows, columns = (codes[:row_bytes], part.rows), (codes[row_bytes:both], part.cols)
+        found.append(Matrix(part, _unpacked(*rows, unit), _unpacked(*columns, unit)))
+        at += _PIECE.size + both
         end = part.at + part.size
     if at != len(data):
         raise CorruptionError("a factored frame's section is not as long as its matrices")

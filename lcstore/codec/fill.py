@@ -10,10 +10,10 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.decode import Levels, Span
-from lcstore.codec.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.codec.frame import Frame
 from lcstore.codec.scales import unpack_scales
 from lcstore.coders import format as f
+from lcstore.dtypes import LOSSY_DTYPES, to_float16
 from lcstore.errors import CorruptionError
 from lcstore.kernels import quantize
 
@@ -58,6 +58,10 @@ class Filler:
     block: int
     wide: np.dtype[Any]
     dtype: np.dtype[Any]
+
+    def in_order(self, span: Span) -> Span:
+        """Return levels as they are: where their elements are."""
+        return span
 
     def run(self, start: int, levels: Array, out: Array) -> None:
         """Fill `out` with the values of neighbours; `start` begins a block."""
@@ -147,6 +151,9 @@ def _table_fill(frame: Frame, wide: np.dtype[Any]) -> _Fill:
 class Filling(Protocol):
     """Turns levels into values."""
 
+    def in_order(self, span: Span) -> Span:
+        """Return levels where their elements are, of a frame that may have them in another order."""
+
     def run(self, start: int, levels: Array, out: Array) -> None:
         """Fill `out` with the values of neighbours."""
 
@@ -171,7 +178,8 @@ def restored(
         out = np.zeros(max(high - first, 0), frame.dtype)
     elif zero:
         out[:] = 0
-    for span in _zero_spans(frame, first, high) if zero else Levels(frame).spans(low, high):
+    coded = _zero_spans(frame, first, high) if zero else Levels(frame).spans(low, high)
+    for span in map(fill.in_order, coded):
         begin = span.start - first
         part = span.levels[: out.size - begin]
         fill.run(span.start, part, out[begin : begin + part.size])
@@ -184,7 +192,7 @@ def restored(
 
 def _zero_spans(frame: Frame, first: int, high: int) -> Iterator[Span]:
     """Yield levels of zero: on logarithmic scales they stand for more than zero."""
-    if frame.quantizer in (f.LOG, f.FACTORED):
+    if frame.quantizer in (f.LOG, *f.OF_MATRICES):
         for start in range(first, high, 1 << f.SEGMENT):
             levels = np.zeros(min(high - start, 1 << f.SEGMENT), np.int8)
             yield Span(start, levels, np.empty(0, np.int64), np.empty(0, np.int64))

@@ -13,7 +13,6 @@ from numcodecs.registry import register_codec
 
 from lcstore.arrays import Array
 from lcstore.codec import values as v
-from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.codec.fill import working
 from lcstore.codec.frame import Frame, Framed, parse_frame
 from lcstore.codec.lossless import encode_lossless
@@ -24,6 +23,7 @@ from lcstore.codec.predictors import Predictor, choose
 from lcstore.codec.stepsize import StepSize
 from lcstore.coders import format as f
 from lcstore.coders.tables import TableCache
+from lcstore.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name, dtype_name
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.kernels import quantize
 

@@ -331,7 +331,7 @@ def values_back(made: Framed) -> Iterator[tuple[int, Array]]:
 
 
 def _filler(frame: Frame) -> Filler | FactoredFiller:
-    return FactoredFiller(frame) if frame.quantizer == f.FACTORED else make_filler(frame)
+    return FactoredFiller(frame) if frame.quantizer in f.OF_MATRICES else make_filler(frame)
 
 
 def robust_scale(values: Array) -> float:

@@ -22,7 +22,10 @@ EXPONENT: Final = 2
 LOG: Final = 3
 FACTORED: Final = 4
 PREDICTED: Final = 5
-QUANTIZERS: Final = (LOSSLESS, LINEAR, EXPONENT, LOG, FACTORED, PREDICTED)
+SORTED: Final = 6
+QUANTIZERS: Final = (LOSSLESS, LINEAR, EXPONENT, LOG, FACTORED, PREDICTED, SORTED)
+#: Those of matrices; the first is read only.
+OF_MATRICES: Final = (FACTORED, SORTED)
 
 # Coders: how levels become bits.
 ZERO: Final = 0

@@ -55,6 +55,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
         "factored.factored_levels",
         "int32[::1], int64, int16[::1], int16[::1], int64, int64, int64, int8[::1], int64[::1]",
     ),
+    ("factored.arrange_rows", "int8[::1], int64, uint32[::1], int64"),
     ("quantize.linear_values", "int8[::1], float64[::1], int64, float32[::1]"),
     ("factored.factored_values", "int8[::1], int64, int16[::1], int16[::1], int64, int32[::1]"),
     ("digest.digest", "uint32[::1], int64, uint64[::1]"),

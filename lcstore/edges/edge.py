@@ -12,7 +12,7 @@ import numpy as np
 
 from lcstore.arrays import Array, Buffer
 from lcstore.codec.decode import Room
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, by_array
 from lcstore.edges.blocks import BLOCK, Delta, Step, reader, sums

@@ -12,7 +12,7 @@ import numpy as np
 from lcstore.arrays import Array, Buffer
 from lcstore.codec.coarse import encode_coarse
 from lcstore.codec.decode import Levels
-from lcstore.codec.factored import CODES, Part, encode_factored
+from lcstore.codec.factored import CODES, encode_factored
 from lcstore.codec.frame import Frame, build_frame, parse_frame
 from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
@@ -20,6 +20,7 @@ from lcstore.codec.scales import pack_scales, unpack_scales
 from lcstore.codec.values import decode_values, encode_log, values_back
 from lcstore.coders import format as f
 from lcstore.coders.entropy import encode_levels, encode_wide
+from lcstore.coders.rowsort import Part
 from lcstore.coders.tables import TableCache
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.unbiased import rule_for

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name, to_float16
+from lcstore.dtypes import dtype_from_name, to_float16
 from lcstore.kernels import grid as kernels
 from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.layout.specs import PoolSpec

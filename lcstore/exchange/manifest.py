@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name, storage_dtype
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name, storage_dtype
 from lcstore.errors import CorruptionError, UnsupportedFormatError
 from lcstore.format.strictjson import dumps, loads
 from lcstore.limits import MAX_LAYOUT_BYTES

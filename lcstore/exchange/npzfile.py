@@ -8,7 +8,7 @@ from typing import IO, Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import storage_dtype
+from lcstore.dtypes import storage_dtype
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import Manifest

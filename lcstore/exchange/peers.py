@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name, dtype_name, storage_dtype
+from lcstore.dtypes import dtype_from_name, dtype_name, storage_dtype
 
 #: Takes a flat piece of a tensor; returns the bytes that it takes.
 Coder: TypeAlias = Callable[[Array], int]

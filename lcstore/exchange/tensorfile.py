@@ -14,7 +14,7 @@ from typing import IO, Any, Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, TruncatedError
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest, hosted

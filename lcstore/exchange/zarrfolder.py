@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import storage_dtype
+from lcstore.dtypes import storage_dtype
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import ENTRY, Manifest

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.errors import LcstoreError
 from lcstore.filesystem.heldchunks import Held
 from lcstore.layout.shards import Box

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.filesystem.decoded import Decoded
 from lcstore.filesystem.files import Elements, File, Literal
 

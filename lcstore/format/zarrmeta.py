@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from lcstore.codec.dtypes import dtype_from_name, pattern_dtype
+from lcstore.dtypes import dtype_from_name, pattern_dtype
 from lcstore.edges.grid import track_dtype
 from lcstore.format.keys import INTEGERS, Op
 from lcstore.layout.qualified import stem_of

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.compiling.jit import kernel
 from lcstore.kernels.digest import weight
 from lcstore.kernels.grid import RUN
-from lcstore.kernels.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.kernels.status import RANGE, SPACE
 
 #: In a level buffer: the level is in the list of escapes.

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.ints import leading_zeros
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.ints import leading_zeros
 from lcstore.kernels.status import SPACE
 
 _1 = np.uint64(1)

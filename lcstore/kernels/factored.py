@@ -19,6 +19,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
+from lcstore.kernels.escapes import any_past
 from lcstore.kernels.status import OK, RANGE
 
 #: Bits of mantissa in a code: codes count sixteenths of an octave.
@@ -234,6 +235,39 @@ def factored_levels(
                 escapes[found] = some[i]
             found += 1
     return found
+
+
+@kernel
+def arrange_rows(levels: Array, first: int, order: Array, segment: int) -> int:
+    """Take the levels of rows in another order, of those that are there whole and lie in one segment.
+
+    Parameters
+    ----------
+    levels
+        ``int8[n]``, changed in place: those of neighbours, of which the first begins a segment.
+    first
+        Where the first row begins that is there whole.
+    order
+        ``uint32[cols]``: for each place in a row, that of the level which goes there.
+    segment
+        Elements of a segment.
+
+    Returns
+    -------
+    int
+        `OK`.
+    """
+    cols = order.size
+    scratch = np.empty(cols, np.int8)
+    for low in range(first, levels.size - cols + 1, cols):
+        whole = low // segment == (low + cols - 1) // segment
+        if not whole or not any_past(levels, low, low + cols, np.int8(0)):
+            continue
+        for i in range(cols):
+            scratch[i] = levels[low + i]
+        for i in range(cols):
+            levels[low + i] = scratch[order[i]]
+    return OK
 
 
 @kernel

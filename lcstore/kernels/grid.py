@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.ints import wrap_add, wrap_mul
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.ints import wrap_add, wrap_mul
 from lcstore.kernels.scales import step_size_of
 from lcstore.kernels.status import OK, RANGE
 

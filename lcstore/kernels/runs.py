@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.ints import bit_count, trailing_zeros
 from lcstore.compiling.jit import kernel
 from lcstore.kernels.bits import at_end, bit_length, finish, lay, mask_of, put_code, window
 from lcstore.kernels.escapes import put_escape
 from lcstore.kernels.huffman import MAX_BITS
-from lcstore.kernels.ints import bit_count, trailing_zeros
 from lcstore.kernels.status import LENGTH, OK, SPACE, SYMBOL
 
 END = 255

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.ints import shift_right
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.ints import shift_right
 from lcstore.kernels.status import OK
 
 #: The step size of a block that holds nothing but zeros.

@@ -17,7 +17,7 @@ from weakref import ref
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
+from lcstore.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import InvalidInputError
 from lcstore.layout.layoutjson import check_places, read_layout, write_layout
 from lcstore.layout.poolmap import Places, PoolMap

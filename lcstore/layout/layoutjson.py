@@ -23,7 +23,7 @@ from typing import Any, Final, NoReturn
 
 import numpy as np
 
-from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
+from lcstore.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
 from lcstore.errors import CorruptionError, UnsupportedFormatError
 from lcstore.layout.poolmap import Places, PoolMap
 from lcstore.layout.shards import Shard

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from lcstore.codec.dtypes import dtype_from_name, pattern_dtype, storage_dtype
+from lcstore.dtypes import dtype_from_name, pattern_dtype, storage_dtype
 from lcstore.layout.qualified import stem_of
 from lcstore.layout.shards import Box, Shard, box_of
 from lcstore.limits import MAX_DIMS, MAX_POOL_ELEMENTS, check
@@ -17,8 +17,6 @@ from lcstore.state.roles import Role
 
 #: A tensor in a lossy pool starts on a block of the codec, so that it has a step size of its own.
 ALIGN: Final = 1024
-#: In a plain pool a tensor starts on a multiple of 16 elements: small values are many, and cost no padding.
-PLAIN_ALIGN: Final = 16
 #: Chunks are whole blocks.
 CHUNK_MULTIPLE: Final = 1024
 MIN_CHUNK_BYTES: Final = 4 << 20
@@ -155,7 +153,7 @@ def is_optimizer_pool(stem: str) -> bool:
 
 def pool_align(role: Role) -> int:
     """Return the alignment, in elements, of tensors in pools of `role`."""
-    return PLAIN_ALIGN if role == "plain" else ALIGN
+    return 1 if role == "plain" else ALIGN  # small plain values are many, and lie side by side
 
 
 def length_of_vector(role: Role, shape: tuple[int, ...]) -> int:

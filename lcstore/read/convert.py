@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.format.labels import check_choice
 from lcstore.layout.specs import TensorSpec

@@ -9,7 +9,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.codec.decode import Room
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.edges.blocks import blocks, reader
 from lcstore.errors import LcstoreError
 from lcstore.layout.poolmap import Piece, PieceColumns, PoolMap

@@ -10,7 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.edges.algebra import ArrayName, sets
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge

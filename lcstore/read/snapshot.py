@@ -11,7 +11,7 @@ from threading import RLock
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.labels import check_choice

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.edges.edge import composed_dtype
 from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.layout.layout import Layout

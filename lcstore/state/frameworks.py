@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
 from lcstore.errors import InvalidInputError
 from lcstore.state.jaxkeys import WIDTHS, is_key_dtype, key_data, kind_of, wrapped
 

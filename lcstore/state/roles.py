@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_name
+from lcstore.dtypes import LOSSY_DTYPES, dtype_name
 from lcstore.state.names import Component, Name
 
 Role: TypeAlias = Literal["weights", "first_moment", "second_moment", "plain"]

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.codec.lc import LCCodec
+from lcstore.dtypes import LOSSY_DTYPES, dtype_from_name
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.survey import OnProgress
 from lcstore.store.opening import open_store

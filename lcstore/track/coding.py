@@ -11,10 +11,10 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.dtypes import dtype_from_name
-from lcstore.codec.factored import Part
 from lcstore.codec.pieces import Pieces
+from lcstore.coders.rowsort import Part
 from lcstore.coders.tables import TableCache
+from lcstore.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.columns import ADD, EXACT, SET

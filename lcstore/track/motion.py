@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_name
+from lcstore.dtypes import dtype_name
 from lcstore.edges.grid import same_bits
 from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError
 from lcstore.format.labels import At
 from lcstore.layout.specs import TensorSpec

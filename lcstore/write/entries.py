@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.dtypes import dtype_name
+from lcstore.dtypes import dtype_name
 from lcstore.layout.layout import Entry
 from lcstore.layout.shards import Shard
 from lcstore.state.frameworks import HostArray

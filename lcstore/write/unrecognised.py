@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from lcstore.codec.dtypes import dtype_from_name
 from lcstore.codec.fill import working
+from lcstore.dtypes import dtype_from_name
 from lcstore.layout.layout import Layout
 from lcstore.state.moments import LIKE_WEIGHTS
 from lcstore.state.names import Name, format_name, matcher, parse_name

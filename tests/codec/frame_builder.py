@@ -98,9 +98,29 @@ def matrices(*every: bytes, count: int | None = None) -> bytes:
     return struct.pack("<I", len(every) if count is None else count) + b"".join(every)
 
 
+def packed(section: bytes, is_sorted: int = 0) -> bytes:
+    """Write the scales section of a frame whose rows may be sorted."""
+    steps = np.diff(np.frombuffer(section, np.uint8), prepend=np.uint8(0))
+    return bytes([is_sorted]) + LCCodec("lossless").encode(steps)
+
+
+def unpacked(frame: RawFrame) -> bytes:
+    """Give what `packed` was given."""
+    return np.cumsum(LCCodec().decode(frame.scales[1:]), dtype=np.uint8).tobytes()
+
+
 def one_code(code: int) -> bytes:
     """Write codes of rows or columns that are all the same."""
     return struct.pack("<Bh", f.SCALES_ONE, code)
+
+
+#: A frame of a matrix as it was written before rows were sorted: 2**-20 in most of its 8 by 8 values.
+BEFORE = bytes.fromhex("""
+4c 43 46 00 08 e6 fe 56 40 00 00 00 00 00 00 00 00 04 02 00 00 01 0a 10 10 00 00 00 42 00 00 00
+06 00 00 00 04 00 00 00 02 00 00 00 00 00 00 00 01 00 00 00 00 00 00 00 00 00 00 00 40 00 00 00
+00 00 00 00 08 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 0b 00 00 00 0b 00 00 00 02 5d 03 00
+00 01 00 00 00 00 04 02 fa ff 00 00 00 20 04 00 00 00 3d 25 cd 20 5d 19 02 00 00 00 b5 01
+""")
 
 
 def _factored(values: np.ndarray, parts: list[Part], step: int) -> bytes:
@@ -136,6 +156,7 @@ def samples(size: int = 300) -> dict[str, bytes]:
         "exponent": LCCodec("exponent", bits=3).encode(normal),
         "log": LCCodec("log", bits=1).encode(np.abs(normal)),
         "factored": _factored(squares, parts, 16),
+        "before": BEFORE,
         "fine": _factored(squares.astype(np.float64), parts, 1),
         "predicted": LCCodec(step_size=0.0625).encode(masked),
         "interpolated": LCCodec(max_error=2.0).encode(np.sin(bowl / 99) * 99),

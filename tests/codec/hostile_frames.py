@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import numpy as np
-from frame_builder import matrices, matrix, nibbles, one_code, samples, take_apart
+from frame_builder import matrices, matrix, nibbles, one_code, packed, samples, take_apart
 
 from lcstore.coders import format as f
 from lcstore.coders.tables import CodeTable
@@ -86,6 +86,16 @@ def one_matrix(at=0, size=300, cols=20, phase=0, rows=NEAR_1, columns=NONE, **le
     return ZERO.but(quantizer=f.FACTORED, parameter=16, scales=section)
 
 
+def zeros(count):
+    """Give a frame of bytes that are all zero."""
+    return ZERO.but(count=count, dtype=UINT8, quantizer=f.LOSSLESS, scales=b"").to_bytes()
+
+
+def sorted_(section):
+    """Give a frame of zero levels with a scales section of its own."""
+    return one_matrix().but(quantizer=f.SORTED, scales=section)
+
+
 def factored():
     """Give frames whose matrices lie. What they start from decodes: see the tests."""
     good = matrix(0, 300, 20, 0, NEAR_1, NONE)
@@ -136,7 +146,24 @@ def factored():
         "a row farther from 0 than codes are": one_matrix(rows=one_code(16377)),
         "a column farther from 0 than codes are": one_matrix(columns=one_code(-16377)),
         "a row farther from 0 than 16 bits": one_matrix(rows=one_code(32767)),
-        "levels past infinity": FACTORED.but(scales=matrices(matrix(0, 300, 20, 0, one_code(2040), NONE))),
+        "levels past infinity": FACTORED.but(
+            scales=packed(matrices(matrix(0, 300, 20, 0, one_code(2040), NONE)))
+        ),
+        "no word of order": one_matrix().but(quantizer=f.SORTED, scales=b""),
+        "an order that there is not": sorted_(packed(matrices(good), 2)),
+        "matrices that are not coded": sorted_(b"\0" + matrices(good)),
+        "matrices that end too soon": sorted_(packed(matrices(good)[:-1])),
+        "matrices that are floats": sorted_(b"\0" + SAMPLES["zero"]),
+        "matrices that are levels": sorted_(b"\0" + ZERO.but(dtype=UINT8).to_bytes()),
+        "matrices that are words": sorted_(b"\0" + SAMPLES["planes"]),
+        "matrices of more bytes than values": sorted_(b"\0" + zeros((1 << 12) + 1201)),
+        "as many bytes of no matrices as of values": sorted_(b"\0" + zeros(1 << 26)).but(count=1 << 24),
+        "sorted rows of wide levels": WIDE.but(
+            quantizer=f.SORTED, parameter=16, scales=packed(matrices(good), 1)
+        ),
+        "a level of sorted rows that is too large": PACK.but(
+            quantizer=f.SORTED, parameter=16, scales=packed(matrices(good), 1)
+        ),
         "wide levels past the last": WIDE.but(
             quantizer=f.FACTORED,
             parameter=255,

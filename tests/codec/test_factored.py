@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from codec_settings import assert_same_bits
-from frame_builder import encode_factored, one_code, take_apart
+from frame_builder import BEFORE, encode_factored, one_code, packed, take_apart, unpacked
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
@@ -17,6 +17,7 @@ from lcstore.codec.frame import parse_frame
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.values import decode_values
 from lcstore.coders import format as f
+from lcstore.coders import rowsort
 from lcstore.coders.tables import TableCache
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -88,9 +89,13 @@ def chunks(draw):
 def test_any_values_come_back_as_promised(chunk, step, even):
     values, parts = chunk
     data = encode_factored(values, parts, step, even=even)
-    assert take_apart(data).quantizer == f.FACTORED
+    frame = take_apart(data)
+    assert frame.quantizer == f.SORTED
     back = back_of(data)
     assert_as_promised(values, back, step, even)
+    if not frame.scales[0]:  # as such a frame was written before rows were sorted
+        before = frame.but(quantizer=f.FACTORED, scales=unpacked(frame))
+        assert_same_bits(back_of(before.to_bytes()), back)
     assert_same_bits(back, back_of(data))
     assert encode_factored(values, parts, step, even=even) == data
 
@@ -131,7 +136,7 @@ def vectors_of(length, count, place, wide=1024):
 def test_vectors_of_one_length_side_by_side_are_one_matrix(length):
     values, parts = vectors_of(length, 50, 0)
     data = encode_factored(values, parts, 64)
-    section = take_apart(data).scales
+    section = unpacked(take_apart(data))
     assert int.from_bytes(section[:4], "little") == 1
     assert len(section) < 4 + 40 + 20 + 2 * 50
     assert_as_promised(values, back_of(data), 64)
@@ -146,7 +151,7 @@ def test_vectors_of_several_lengths_or_not_side_by_side_are_matrices_of_their_ow
     del parts[4]
     values[2 * 1024 + 60 : 2 * 1024 + 64], values[4 * 1024 : 5 * 1024] = 0, 0
     data = encode_factored(values, parts, 64)
-    assert int.from_bytes(take_apart(data).scales[:4], "little") == 4
+    assert int.from_bytes(unpacked(take_apart(data))[:4], "little") == 4
     assert_as_promised(values, back_of(data), 64)
 
 
@@ -289,6 +294,28 @@ def test_scattered_zeros_take_what_saying_where_they_are_takes(step):
             assert 8 * (len(data) - len(whole)) < 1.1 * entropy * values.size
 
 
+def test_zeros_that_lie_in_few_columns_take_less_as_rows_are_sorted(monkeypatch):
+    """As of nets with ReLU: what is hardly ever active has small second moments, and zeros among them."""
+    rng = np.random.default_rng(5)
+    rare = rng.random(500) < 0.1
+    zeros = rng.random((400, 500)) < np.where(rare, 0.6, 0.005)
+    values = np.where(zeros, np.float32(0), product(400, 500) * np.where(rare, np.float32(2.0**-12), 1))
+    flat, part = values.reshape(-1), [Part(0, values.size, 500, 0)]
+    data = encode_factored(flat, part, 64)
+    assert_as_promised(flat, back_of(data), 64)
+    monkeypatch.setattr(rowsort, "_WORTH_IT", 0)
+    unsorted = encode_factored(flat, part, 64)
+    assert (data[48], unsorted[48]) == (1, 0)
+    assert_same_bits(back_of(data), back_of(unsorted))
+    assert len(data) < 0.8 * len(unsorted)
+
+
+def test_a_frame_from_before_rows_were_sorted_is_read():
+    back = back_of(BEFORE).reshape(8, 8)
+    assert (back[2, 5], back[7, 4], back[0, 0]) == (0, 1.90625 * 2.0**-18, 1.90625 * 2.0**-21)
+    assert np.count_nonzero(back) == 63
+
+
 def test_an_empty_chunk_and_one_without_matrices():
     for size in (0, 100):
         data = encode_factored(np.zeros(size, np.float32), [], 16)
@@ -313,19 +340,30 @@ PARTS = [Part(3, 100_000, 777, 500), Part(100_010, 1 << 17, 1, 0), Part(250_000,
 def large(kind):
     """Give a frame of several spans, of the coder that `kind` leads to."""
     rng = np.random.default_rng(8)
-    spread, step = {"zero": (0.0, 64), "runs": (0.5, 64), "pack": (1.5, 16), "wide": (9.0, 1)}[kind]
+    spread, step = {
+        "zero": (0.0, 64),
+        "runs": (0.5, 64),
+        "sorted": (0.5, 64),
+        "pack": (1.5, 16),
+        "wide": (9.0, 1),
+    }[kind]
     values = (1e-8 * np.exp(spread * rng.normal(size=SIZE))).astype(np.float32)
     if kind in ("runs", "pack"):
         values[rng.integers(0, SIZE, 300)] = 1e-2
         values[rng.integers(0, SIZE, 300)] = 0
+    if kind == "sorted":
+        values[rng.integers(0, SIZE, 20_000)] = 0
+        values[rng.integers(0, SIZE, 300)] = 1
     values[:3] = values[100_003:100_010] = values[231_082:250_000] = 0
     return encode_factored(values, PARTS, step)
 
 
-@pytest.fixture(scope="module", params=["zero", "runs", "pack", "wide"])
+@pytest.fixture(scope="module", params=["zero", "runs", "sorted", "pack", "wide"])
 def big(request):
     frame = parse_frame(large(request.param), expected=SIZE)
-    assert frame.coder == {"zero": f.ZERO, "runs": f.RUNS, "pack": f.PACK, "wide": f.WIDE}[request.param]
+    coders = {"zero": f.ZERO, "pack": f.PACK, "wide": f.WIDE}
+    assert frame.coder == coders.get(request.param, f.RUNS)
+    assert frame.scales[0] == (request.param == "sorted")
     return frame, decode_values(frame)
 
 
@@ -352,7 +390,7 @@ def test_levels_outside_of_matrices_stand_for_zero():
     data = take_apart(encode_factored(values, [Part(0, 200, 20, 0)], 16))
     assert data.coder != f.ZERO
     section = b"\1\0\0\0" + np.array([0, 100, 20, 0], "<u8").tobytes() + np.array([3, 3], "<u4").tobytes()
-    data = data.but(scales=section + one_code(1500) + one_code(0))
+    data = data.but(scales=packed(section + one_code(1500) + one_code(0)))
     back = back_of(data.to_bytes())
     assert back[:100].all()
     assert not back[100:].any()

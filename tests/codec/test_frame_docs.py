@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from frame_builder import encode_factored, take_apart
+from frame_builder import encode_factored, take_apart, unpacked
 
 from lcstore import limits
 from lcstore.codec import LCCodec
@@ -58,8 +58,9 @@ def moments():
     return values.reshape(-1)
 
 
-def test_the_factored_example_is_what_is_written_and_what_comes_back(examples):
+def test_the_sorted_example_is_what_is_written_and_what_comes_back(examples):
     assert encode_factored(moments(), [Part(0, 64, 8, 0)], 16) == examples[1]
+    assert unpacked(take_apart(examples[1])) == examples[2]
     back = LCCodec().decode(examples[1]).reshape(8, 8)
     assert (back[2, 5], back[7, 4], back[0, 0]) == (0, 1.90625 * 2.0**-18, 1.90625 * 2.0**-21)
     np.testing.assert_array_equal(back == 0, moments().reshape(8, 8) == 0)
@@ -73,8 +74,8 @@ def field():
 
 def test_the_predicted_example_is_what_is_written_and_what_comes_back(text, examples):
     made = encode_predicted(field().reshape(-1), StepSize(-1, 128), Predictor((4, 8), (1, 1)))
-    assert made == examples[2]
-    np.testing.assert_array_equal(LCCodec().decode(examples[2]).reshape(4, 8), field())
+    assert made == examples[3]
+    np.testing.assert_array_equal(LCCodec().decode(examples[3]).reshape(4, 8), field())
     rows = re.findall(
         r"^\| ([-0-9. ]+) \| ([-0-9. ]+) \| ([-0-9. ]+) \|$", text.split("as coded")[1], re.MULTILINE
     )
@@ -83,13 +84,13 @@ def test_the_predicted_example_is_what_is_written_and_what_comes_back(text, exam
     )
     np.testing.assert_array_equal(levels * np.float32(0.75), field())
     np.testing.assert_array_equal(np.nancumsum(columns, axis=1)[~np.isnan(levels)], levels[~np.isnan(levels)])
-    part = take_apart(examples[2])
+    part = take_apart(examples[3])
     first = LCCodec().decode(part.payload[: part.parts()[0]])
     np.testing.assert_array_equal(first, coded[~np.isnan(coded)])
 
 
 def test_the_tables_of_the_examples_hold_their_bytes(text, examples):
-    assert len(examples) == 3
+    assert len(examples) == 4
     for table, example in zip(text.split("| bytes | meaning |")[1:], examples, strict=True):
         rows = table.split("\n\n")[0]
         cells = [row.split("|")[1] for row in rows.splitlines() if "`" in row]
@@ -111,9 +112,9 @@ def test_the_header_is_as_documented(text):
 def test_the_codes_are_as_documented(text):
     listed = dict(re.findall(r"(\d+) `((?:float|bfloat|u?int|bool|complex)\w*)`", text))
     assert [listed[str(i)] for i in range(len(listed))] == list(f.DTYPES)
-    assert "0 lossless, 1 linear, 2 exponent, 3 logarithmic, 4 factored, 5 predicted" in text
-    assert f.QUANTIZERS == (f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED, f.PREDICTED)
-    assert tuple(range(6)) == f.QUANTIZERS
+    assert "0 lossless, 1 linear, 2 exponent, 3 logarithmic, 4 factored, 5 predicted, 6 sorted" in text
+    assert f.QUANTIZERS == (f.LOSSLESS, f.LINEAR, f.EXPONENT, f.LOG, f.FACTORED, f.PREDICTED, f.SORTED)
+    assert tuple(range(7)) == f.QUANTIZERS
     lasts = f"The last code is {factored.LAST_4} or {factored.LAST_8}"
     assert lasts in text
     assert (factored.DROP_4, factored.DROP_8, factored.MOST, factored.ZERO) == (19, 48, 1 << 17, -1)

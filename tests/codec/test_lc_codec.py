@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from lcstore.codec import LCCodec
-from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name
 from lcstore.coders import format as f
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name
 
 finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
 

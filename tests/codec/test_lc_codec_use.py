@@ -11,7 +11,7 @@ import pytest
 from codec_settings import SETTINGS, assert_same_bits, there_and_back
 
 from lcstore.codec import LCCodec
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.errors import CorruptionError, InvalidInputError
 
 # what it takes

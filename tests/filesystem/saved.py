@@ -8,7 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name
 
 #: Names that paths, globs, URLs and Zarr take for something of their own.
 ODD_NAMES = (

@@ -12,7 +12,7 @@ from saved import ODD_NAMES, Saved, tensors_of_safetensors
 from states import leaves
 
 import lcstore
-from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import shown_dtype

@@ -27,6 +27,7 @@ RUN = textwrap.dedent(
         for i, weight in enumerate(weights):
             weight += rng.standard_normal(weight.shape, np.float32) * np.float32(1e-3)
             first = rng.standard_normal(weight.shape, np.float32) * np.float32(1e-3)
+            first[rng.random(weight.shape) < 0.1] = 0  # as of nets with ReLU
             moments[i] = {"exp_avg": first, "exp_avg_sq": np.square(first), "step": step}
         return {"model": {f"{i}.weight": w for i, w in enumerate(weights)}, "optimizer": {"state": moments}}
 

@@ -204,3 +204,15 @@ def test_matrices_without_zeros_have_the_levels_of_the_twin(dtype, seed, spread,
     patterns, rows, columns = fit(values, 40, 0)
     rule = step, min(threshold, step), min(threshold, step) + more
     check_narrow(patterns, 0, rows, columns, rule, values.size)
+
+
+@given(npst.arrays(np.int8, st.integers(0, 200)), st.integers(0, 50), st.permutations(range(9)), st.data())
+def test_rows_are_arranged_as_the_twin_does(levels, first, order, data):
+    order = np.array(order[: data.draw(st.integers(1, 9))])
+    order = np.argsort(order).astype(np.uint32)
+    segment = data.draw(st.sampled_from([4, 8, 64, 1 << 16]))
+    out = levels.copy()
+    assert factored.arrange_rows(out, first, order, segment) == OK
+    np.testing.assert_array_equal(out, np.array(twins.arrange_rows(levels, first, order, segment), np.int8))
+    assert factored.arrange_rows(out, first, np.argsort(order).astype(np.uint32), segment) == OK
+    np.testing.assert_array_equal(out, levels)

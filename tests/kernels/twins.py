@@ -547,6 +547,15 @@ def factored_levels(patterns, phase, rows, columns, step, threshold, below):
     return levels
 
 
+def arrange_rows(levels, first, order, segment):
+    """Give the levels, those of each whole row within a segment in another order."""
+    out, cols = list(levels), len(order)
+    for low in range(first, len(out) - cols + 1, cols):
+        if low // segment == (low + cols - 1) // segment:
+            out[low : low + cols] = [levels[low + place] for place in order]
+    return out
+
+
 def factored_values(levels, places, rows, columns, step, dtype):
     """Give status and bit patterns."""
     drop, last, status, out = {4: 19, 8: 48}[np.dtype(dtype).itemsize], last_code(dtype), 0, []

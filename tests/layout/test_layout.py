@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lcstore.codec.dtypes import LOSSY_DTYPES
+from lcstore.dtypes import LOSSY_DTYPES
 from lcstore.errors import (
     CorruptionError,
     InvalidInputError,
@@ -24,7 +24,7 @@ from lcstore.layout import layoutjson
 from lcstore.layout.layout import Layout, make_layout
 from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.layout.shards import Shard
-from lcstore.layout.specs import ALIGN, PLAIN_ALIGN, chunk_elements
+from lcstore.layout.specs import ALIGN, chunk_elements
 from lcstore.limits import MAX_POOL_ELEMENTS
 
 GIB = 1 << 30
@@ -52,6 +52,19 @@ def assert_sound(layout):
         assert spec.offset % pool.align == 0
         assert spec.offset + spec.size <= pool.size
         assert (spec.dtype, spec.role) == (pool.dtype, pool.role)
+
+
+def test_plain_tensors_that_lie_apart_go_on_where_they_are():
+    """As they did before, at multiples of 16 elements; a pool of little but gaps is laid out afresh."""
+    tensors = {"a": ((30,), "float32", "plain"), "b": ((17,), "float32", "plain"), "c": ((), "bool", "plain")}
+    value = build(tensors).to_json()
+    value["pools"] = [["plain-float32", 64, 1 << 20], ["plain-bool", 16, 4 << 20]]
+    value["tensors"][1][1] = 32
+    before = Layout.from_json(json.loads(json.dumps(value)))
+    grown = build(tensors | {"d": ((5,), "float32", "plain")}, before)
+    assert_sound(grown)
+    assert [places(grown)[name] for name in "abd"] == [("plain-float32", at) for at in (0, 32, 64)]
+    assert {name: pool.size for name, pool in grown.pools.items()} == {"plain-float32": 69, "plain-bool": 1}
 
 
 shapes = st.lists(st.integers(0, 40), max_size=3).map(tuple)
@@ -124,13 +137,13 @@ def test_names_and_alignment_of_pools():
         ("weights-bfloat16", 0),
         ("plain-float32", 0),
         ("plain-bool", 0),
-        ("plain-float32", PLAIN_ALIGN),
+        ("plain-float32", 3),
         ("first-float32", 0),
         ("second-float32", 0),
         ("plain_optim-float32", 0),
     ]
     assert layout.pools["weights-float32"].size == 3 * ALIGN
-    assert layout.pools["plain-float32"].size == 3 * PLAIN_ALIGN
+    assert layout.pools["plain-float32"].size == 3 + 17
     assert layout.pools["weights-bfloat16"].storage_dtype == "uint16"
     assert [name for name, pool in layout.pools.items() if pool.is_optimizer] == [
         "first-float32",

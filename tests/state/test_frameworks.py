@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lcstore.codec.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
 from lcstore.errors import InvalidInputError, UnsupportedFormatError
 from lcstore.state.frameworks import cast_array, convert_like, from_host, is_array, to_host
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.codec.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
+from lcstore.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
 from lcstore.state.roles import LEAST_MOMENT, guess_role, is_optimizer
 
 F32 = np.dtype("float32")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lcstore.codec.dtypes import dtype_from_name
+from lcstore.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.columns import EXACT, NO_GRID
 from lcstore.format import keys

@@ -12,8 +12,8 @@ import zarr
 from zarr.registry import register_codec
 
 import lcstore
-from lcstore.codec.dtypes import pattern_dtype
 from lcstore.codec.zarr3 import LCZarrCodec
+from lcstore.dtypes import pattern_dtype
 from lcstore.edges.grid import track_dtype
 from lcstore.format.zarrmeta import group_metadata
 from lcstore.layout.specs import PoolSpec

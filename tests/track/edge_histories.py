@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from lcstore.codec.dtypes import dtype_name
+from lcstore.dtypes import dtype_name
 from lcstore.edges.columns import Columns
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge

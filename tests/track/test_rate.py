@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import lcstore
-from lcstore.codec.dtypes import dtype_name
 from lcstore.codec.scales import log2_of
+from lcstore.dtypes import dtype_name
 from lcstore.edges import grid
 from lcstore.edges.columns import ADD, KEEP, Columns
 from lcstore.errors import InvalidInputError

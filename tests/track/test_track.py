@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lcstore.codec.dtypes import dtype_name
+from lcstore.dtypes import dtype_name
 from lcstore.edges.columns import ADD, EXACT, KEEP, SET, Columns
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge
