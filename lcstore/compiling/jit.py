@@ -20,6 +20,7 @@ from typing import Any, Final, TypeVar, overload
 from zlib import crc32
 
 from lcstore.compiling.ahead import is_typical, start_helpers
+from lcstore.garbage import garbage_waits
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -114,6 +115,16 @@ class _Later:
         return self._made
 
 
+def _without_collector(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Have Python's collector wait for numba, which makes many objects: it would take a tenth of the time."""
+
+    def made(signature: Any) -> Any:
+        with garbage_waits():
+            return compile_for(signature)
+
+    return made
+
+
 def _compiled(function: FunctionType, *, checked: bool, inline: bool) -> Any:
     from numba import njit
 
@@ -124,9 +135,11 @@ def _compiled(function: FunctionType, *, checked: bool, inline: bool) -> Any:
             known[name] = helper._make()
     copy = FunctionType(function.__code__, known, None, function.__defaults__, function.__closure__)
     options = {"nogil": True, "boundscheck": checked, "fastmath": False, "error_model": "numpy"}
-    dispatcher = njit(**options)(copy)
+    # What C would call is nobody's need, and takes time to compile.
+    dispatcher = njit(**options, no_cfunc_wrapper=True)(copy)
     if inline:
         return dispatcher
+    dispatcher.compile = _without_collector(dispatcher.compile)
     try:
         dispatcher.enable_caching()
     except RuntimeError:  # no place that can be written: compile each time
