@@ -136,7 +136,7 @@ class UnrecognisedWarning(UserWarning):
 
 
 class FallbackWarning(UserWarning):
-    """What was read is damaged: another path was taken, or an earlier state given as was asked for."""
+    """What was read is damaged: another path was taken, or an earlier state given; or no state is left."""
 
 
 class BesideWarning(UserWarning):

@@ -15,7 +15,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
-from lcstore.check.findings import Findings, Level, Severity, VerifyReport, ranges_of
+from lcstore.check.findings import NONE_LEFT, RETIRED, Findings, Level, Severity, VerifyReport, ranges_of
 from lcstore.check.looker import Need, check_leaves
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Objects, Sample
@@ -26,6 +26,7 @@ from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
+from lcstore.index.gone import none_left
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
 from lcstore.layout.qualified import stem_of
@@ -341,6 +342,7 @@ class Examination:
         """Return the report."""
         store, looked = self.store, self.looked
         self._unfinished()
+        self._none_left()
         kept = [store.graph.nodes[node] for node in store.kept]
         good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
         url = self.backend.url
@@ -381,3 +383,10 @@ class Examination:
             "looked at; give more time, or a sample"
         )
         self.findings.add("info", "time", None, message)
+
+    def _none_left(self) -> None:
+        """Tell of a store that had states and has none: as it should be only if its owner let go of all."""
+        left = none_left(self.store.graph)
+        if left:
+            severity: Severity = "warning" if self.store.lost else "info"
+            self.findings.add(severity, NONE_LEFT, None, left, next=RETIRED)

@@ -18,6 +18,9 @@ Level: TypeAlias = Literal["structure", "checksum", "decode", "restore"]
 UPGRADE: Final = "pip install --upgrade lcstore"
 DOCTOR: Final = "lcstore doctor {url}"
 REPAIR: Final = "lcstore repair {url}"
+RETIRED: Final = "lcstore ls {url} --retired"
+#: The check that finds a store which had states, and has none.
+NONE_LEFT: Final = "none-left"
 
 _ORDER: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
@@ -122,6 +125,12 @@ class VerifyReport:
     def ok(self) -> bool:
         """Whether everything that was committed is there."""
         return not any(finding.severity == "error" for finding in self.findings)
+
+    @property
+    def none_left(self) -> Finding | None:
+        """What says that no state is left, as a repair let go of those that were lost: it does no more."""
+        found = (one for one in self.findings if (one.check, one.severity) == (NONE_LEFT, "warning"))
+        return next(found, None)
 
     @property
     def can_be_mended(self) -> int:

@@ -12,10 +12,11 @@ from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.keyforms import OTHER, STRAY
-from lcstore.format.marks import TagRecord
+from lcstore.format.marks import RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import EdgeRef
+from lcstore.index.gone import DAMAGED
 from lcstore.index.kinds import (
     CONDEMNED,
     EDGE,
@@ -63,6 +64,8 @@ class Readable:
         Edges that can be used as far as records go, by node and by edge: with layout and columns.
     marks, named
         What names say is retired, pinned, condemned and tagged: readers go by them alone.
+    lost
+        The nodes that a repair let go of, by what retirements say.
     unreadable, mended
         The records that could not be read, each with why; and those that could by their second copies alone.
     uncopied
@@ -84,6 +87,7 @@ class Readable:
         self.shortcuts: dict[str, Link] = {}
         self.marks = Marks()
         self.named: tuple[markkeys.TagName, ...] = ()
+        self.lost: set[str] = set()
         self.unreadable: dict[str, LcstoreError] = {}
         self.mended: dict[str, LcstoreError] = {}
         self.uncopied: dict[str, str] = {}
@@ -339,9 +343,13 @@ class Readable:
         self.findings.unreadable(check, key, error, step=step)
 
     def _marks(self) -> None:
+        def seen(key: str, record: object) -> None:
+            if isinstance(record, RetiredRecord) and record.reason.startswith(DAMAGED):
+                self.lost |= {record.node} if record.what == markkeys.WHOLE_STATE else set()
+
         kinds: tuple[Kind[Any, Any], ...] = (TAG, RETIRED, CONDEMNED)
         for kind in kinds:
-            there = self._read(kind, lambda key, record: None)
+            there = self._read(kind, seen)
             self.listed.difference_update(set(self.below(kind.folder)).difference(there))
             self.listing.by_folder[kind.folder] = there
         self.named = self.listing.named

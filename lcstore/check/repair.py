@@ -19,7 +19,7 @@ from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
 from lcstore.check.overlay import Overlay
 from lcstore.check.repaired import Action, Deed, Loss, RepairReport
-from lcstore.check.salvage import DAMAGED, Salvage, names_of, refuse
+from lcstore.check.salvage import Salvage, names_of, refuse
 from lcstore.check.settling import let_go_of, rest_of
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
@@ -29,6 +29,7 @@ from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, utc_now
 from lcstore.graph.refs import ROOT
+from lcstore.index.gone import DAMAGED
 from lcstore.index.links import Link
 from lcstore.index.listing import READING, Listing
 from lcstore.index.marked import bearers, next_seq

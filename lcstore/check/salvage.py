@@ -13,13 +13,12 @@ from lcstore.format import keys, markkeys
 from lcstore.format.hashing import hash_of
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
+from lcstore.index.gone import DAMAGED
 from lcstore.index.kinds import KINDS
 from lcstore.limits import MAX_CHUNK_BYTES, check
 from lcstore.storage.backend import Backend
 from lcstore.storage.safekeys import is_key
 
-#: Why a repair retires a state.
-DAMAGED: Final = "damaged: "
 _GRACE: Final = re.compile(rb'"grace_seconds":([0-9]{1,9})[^0-9]')
 
 

@@ -81,7 +81,8 @@ def export(
     The file has its name once it is whole. Tensors are called by the parts of their names, joined with dots,
     without what all that `names` asks for begins with: ``names="model/**"`` writes the keys that
     ``model.load_state_dict`` takes. Plain values, nesting and the libraries of tensors are written as well
-    (in the metadata), so that importing the file gives the same state.
+    (in the metadata), so that importing the file gives the same state. A file of torch is nested as the state
+    is, without what all that `names` asks for begins with: ``under="model"`` of `import_files` puts it back.
 
     Parameters
     ----------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,6 +39,8 @@ class Outgoing:
         What each of its tensors is called in the file, and its shape and dtype, in the order of the state.
     ties
         Further keys, each with that of the tensor which is the same one.
+    left_out
+        How many parts that all names begin with were asked for, and are not said in keys.
     on_progress
         Called with "export", the tensors that are written, and how many there are.
     """
@@ -48,6 +50,7 @@ class Outgoing:
     manifest: Manifest
     places: dict[str, TensorSpec]
     ties: dict[str, str]
+    left_out: int
     on_progress: OnProgress | None
 
     @property
@@ -72,8 +75,11 @@ class Outgoing:
                     self.on_progress("export", done, len(wanted))
 
     def tree(self) -> Any:
-        """Return all of it as tensors of torch."""
-        return self.snapshot.tree(names=self.names, to="torch")
+        """Return all of it as tensors of torch, without the levels that keys leave out."""
+        tree = self.snapshot.tree(names=self.names, to="torch")
+        for _ in range(self.left_out):
+            (tree,) = tree.values() if isinstance(tree, Mapping) else tree
+        return tree
 
     def _chosen(self, state: Resolved, wanted: Sequence[str]) -> Chosen:
         found = choose(state, self.names)
@@ -98,7 +104,8 @@ def outgoing(
         part = part_of(node, names, snapshot.url)
         found = names_in(part.structure)
         named: list[Name] = [*found.tensors, *found.ties]
-        keys = file_keys(named, parts_left_out(names, named), dotted=dotted)
+        left_out = parts_left_out(names, named)
+        keys = file_keys(named, left_out, dotted=dotted)
         # The name that a tensor has in this part, which may be a further one of it in the whole.
         specs = [
             node.layout.wholes[place]._replace(name=name)
@@ -114,6 +121,7 @@ def outgoing(
             Manifest(snapshot.step, part.structure, leaves, rows),
             places,
             {by_name[name]: by_name[first] for name, first in found.ties.items()},
+            left_out,
             on_progress,
         )
 

@@ -16,6 +16,7 @@ from lcstore.format import keys
 from lcstore.format.keyforms import is_beginning
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
+from lcstore.index.gone import none_left
 from lcstore.index.listing import LATEST, Listing
 from lcstore.storage.backend import Backend
 from lcstore.storage.finding import near, stores_below
@@ -166,7 +167,8 @@ def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -
     """Return what a store holds, and the steps or tags that may have been meant, for a message."""
     steps = graph.steps()
     if not steps:
-        return "it holds none"
+        left = none_left(graph)
+        return "it holds none" + (f". {left}: `lcstore ls {quote(url)} --retired`" if left else "")
     near = ""
     shown = sorted(tags)
     if isinstance(at, int):

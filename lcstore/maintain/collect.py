@@ -304,6 +304,7 @@ class Collector:
         dry_run: bool,
     ) -> CollectReport:
         whole = [scope for scope in gone if scope.scope == markkeys.WHOLE_EDGE]
+        left = (contents.graph.nodes.keys() & contents.graph.hidden) - {scope.node for scope in whole}
         return CollectReport(
             url=self.backend.url,
             dry_run=dry_run,
@@ -317,6 +318,7 @@ class Collector:
             kept_states=len(contents.kept),
             grace_seconds=self.grace,
             silence=self.silence,
+            retired_states=len(left),
         )
 
     def _freed(self, contents: Contents, gone: Sequence[Scope]) -> tuple[int, int]:

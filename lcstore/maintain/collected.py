@@ -23,8 +23,8 @@ class CollectReport:
         What went: objects of data, with layouts, and their bytes; nodes; edges that maintenance had added.
     deleted_marks
         Retirements, condemnations and tags that nothing refers to any more.
-    kept_states
-        States that stay.
+    kept_states, retired_states
+        States that stay; and those that were let go of and stay, as what is kept needs something of them.
     grace_seconds
         How long this collection waited between condemning and deleting.
     silence
@@ -43,6 +43,7 @@ class CollectReport:
     kept_states: int
     grace_seconds: float
     silence: Silence | None = None
+    retired_states: int = 0
 
     def __str__(self) -> str:
         """Return one line for a log."""

@@ -17,6 +17,7 @@ from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.index.contents import read_contents
+from lcstore.index.gone import none_left
 from lcstore.index.index import Index
 from lcstore.index.listing import OBJECTS, Listing
 from lcstore.layout.layout import Layout
@@ -83,6 +84,8 @@ class RetireReport:
         What is let go of now. It is deleted by the next `collect`.
     notes
         What the user may want to know.
+    none_left
+        Of a store that had states and has none: that, in words; "" of any other.
     """
 
     url: str
@@ -91,6 +94,7 @@ class RetireReport:
     kept_by: dict[str, tuple[str, ...]] = field(default_factory=dict)
     retired: tuple[Retired, ...] = ()
     notes: tuple[str, ...] = ()
+    none_left: str = ""
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -120,7 +124,7 @@ def retire_by(
         A record cannot be read: nothing is decided about states of which not all is known.
     """
     index.refresh(full=True)
-    records = index.shown(on_progress)
+    records, gone = index.shown(on_progress), none_left(index.graph)
     broken = known_broken(backend, index, records)
     whole = {node: record for node, record in records.items() if node not in broken}
     decision = decide(rule, _candidates(index, whole))
@@ -133,7 +137,7 @@ def retire_by(
     kept = sorted((index.graph.nodes[node] for node in decision.kept), key=lambda n: (n.step, n.order))
     steps = tuple(name.step for name in kept)
     kept_by = {name.node: decision.kept_by.get(name.node, ()) for name in kept}
-    return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
+    return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes), gone)
 
 
 def retire_node(

@@ -365,7 +365,7 @@ class CheckpointManager:
     def resume(self, at: At = None, **how: Any) -> Resumed | None:
         """Return a state and go on from it; None where nothing was saved yet, so that the loop begins anew.
 
-        A latest state that is damaged is passed over, with a warning (`FallbackWarning`).
+        It warns (`FallbackWarning`) where the latest is damaged and passed over, or where all are gone.
 
         Parameters
         ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from lcstore.index.gone import all_gone
 from lcstore.report.facts import StoreReport
 from lcstore.storage.masking import printable
 from lcstore.units import counted, size
@@ -20,7 +21,8 @@ def verdict(report: StoreReport) -> list[str]:
     """Return what matters most, in sentences: how much there is, how small, and whether it is whole."""
     stats = report.stats
     if not stats.states:
-        first = "The store has no state yet: a training run has still to save into it."
+        new = "The store has no state yet: a training run has still to save into it."
+        first = f"{all_gone(stats.retired)}." if stats.retired or report.verified.none_left else new
     else:
         kept = f"{counted(stats.states, 'state')} of {counted(stats.steps, 'step')}"
         first = f"{kept} in {size(stats.bytes_stored['total'])}"
@@ -42,6 +44,8 @@ def whole(report: StoreReport) -> str:
         return (
             f"The store is damaged: {counted(verified.count('error'), 'error')}; {lost} cannot be restored."
         )
+    if verified.none_left:
+        return "A repair let go of states that were lost to damage, and none is left to restore."
     if verified.can_be_mended:
         damaged = counted(verified.can_be_mended, "damaged or missing object")
         return f"Every state can be restored. To be made again: {damaged}."
@@ -60,6 +64,8 @@ def _standing_out(report: StoreReport) -> list[str]:
 def next_commands(report: StoreReport) -> list[tuple[str, str]]:
     """Return what to run next, and why."""
     url, found = shlex.quote(report.url), []
+    if report.verified.none_left:
+        found.append((f"lcstore ls {url} --retired", "lists the states that are not deleted yet"))
     if not report.verified.ok or report.verified.can_be_mended:
         found.append((f"lcstore repair {url}", "shows what a repair would do, and save"))
     if report.verified.ok and report.costs.planned:

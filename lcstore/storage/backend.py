@@ -131,8 +131,9 @@ class BaseBackend(ABC):
     def _no_room(self, error: OSError) -> str:
         url = shlex.quote(self._url)
         return (
-            f"there is no room left on {self._url} ({error.strerror}). Delete other files there, or copy the "
-            f"store to another disk: `lcstore cp {url} TO`. Where its run has ended, states can go: "
+            f"there is no room left on {self._url} ({error.strerror}). Delete other files there, or, which "
+            f"always helps, copy the store to another disk: `lcstore cp {url} TO`. Where its run has ended, "
+            "states can go, unless kept ones are deltas to them: "
             f"`lcstore retain {url} --keep latest:3 --apply`, and then, once it was silent for twice as "
             "long as its saves were apart (a minute at least), "
             f"`lcstore collect {url} --grace 0 --run-is-dead --apply`"

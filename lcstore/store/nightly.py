@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
-from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError
+from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
@@ -92,5 +92,7 @@ def run_parts(
         first = next(one for one in found.findings if one.severity == "error")
         message = f"{found.count('error')} errors, the first: {first.message}; run `lcstore repair {url}`"
         report.problems["verify"] = CorruptionError(message, key=first.key, step=first.step)
+    elif found is not None and found.none_left:
+        report.problems["verify"] = NotFoundError(f"{found.none_left.message}: `{found.none_left.next}`")
     report.seconds = time.monotonic() - began
     return report

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from lcstore.errors import FallbackWarning
 from lcstore.format.labels import At, Run
 from lcstore.format.records import NodeRecord
+from lcstore.index.gone import none_left
 from lcstore.index.info import StepInfo
 from lcstore.index.reading import ReadRecord
 from lcstore.index.resolve import check_run
@@ -22,6 +25,7 @@ from lcstore.retention.base import mode_of
 from lcstore.storage.survey import OnProgress
 from lcstore.store.handle import Handle
 from lcstore.store.statistics import Stats, stats
+from lcstore.warned import warn
 
 if TYPE_CHECKING:
     from lcstore.maintain.costs import RestoreCosts
@@ -82,15 +86,20 @@ class Overview(Handle):
         """Return the step of the latest state (which need not be the greatest), or None where there is none.
 
         It is what `restore` and `resume` give: of this handle's own run once it has saved, or of `run`;
-        otherwise, of all. Each call looks anew, so what others saved meanwhile counts.
+        otherwise, of all. Each call looks anew, so what others saved meanwhile counts. None with a warning
+        (`FallbackWarning`) is of a store that had states: all of them were let go of, or lost.
 
         Raises
         ------
         NotFoundError, InvalidInputError
             There is no such run, or two runs have this number.
         """
-        check_run(self._reader.listed(), self.url, run)
+        graph = self._reader.listed()
+        check_run(graph, self.url, run)
         latest = self._index.latest(run)
+        if latest is None and (left := none_left(graph)):
+            begins = "whoever goes on now begins anew"
+            warn(f"{self.url}: {left}; {begins}: `lcstore ls {quote(self.url)} --retired`", FallbackWarning)
         return None if latest is None else latest.step
 
     def info(self, at: At = None, *, run: Run = None) -> StepInfo:

@@ -76,7 +76,7 @@ def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Tab
     for step, (node, by) in zip(report.kept, report.kept_by.items(), strict=True):
         rows.append((step, node, "kept", "; ".join([*by, *let_go[node]])))
     if not rows:
-        return "The store has no state yet."
+        return f"{report.none_left or 'The store has no state yet'}."
     shown = Table("step", "run", "", "why", "node", right=("step", "run"))
     told = [((runs or {}).get(node, ""), what, why, step, node) for step, node, what, why in sorted(rows)]
     for (run, what, why), group in groupby(told, key=lambda row: row[:3]):

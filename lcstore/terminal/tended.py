@@ -91,6 +91,8 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
         return report.states, report.objects, size(report.bytes_read)
 
     def why(report: VerifyReport) -> str:
+        if report.ok and report.none_left:
+            return report.none_left.message
         if report.ok and report.can_be_mended:
             return f"{counted(report.can_be_mended, 'object')} to be made again: lcstore repair"
         first = next((one for one in report.findings if one.severity == "error"), None)

@@ -240,7 +240,35 @@ def test_collect_waits_for_the_grace(slow):
 
 
 def test_nothing_to_collect(run):
-    assert "Nothing to collect" in call("collect", run).stdout
+    for apply in ([], ["--apply"]):
+        said = call("collect", run, *apply).stdout
+        assert "Nothing to collect" in said
+        assert "lcstore compact" not in said
+
+
+@pytest.fixture
+def chained(tmp_path):
+    """The URL of a store that collects at once, of which all but the last state were let go."""
+    rng, weight = np.random.default_rng(0), np.zeros((64, 64), np.float32)
+    with lcstore.open(tmp_path / "chained", grace=0, durability="none", threads=1) as store:
+        for step in range(8):
+            weight = weight + rng.standard_normal(weight.shape).astype(np.float32)
+            store.save(step, {"model": {"weight": weight}})
+        assert store.retain("latest:1").retired
+    return str(tmp_path / "chained")
+
+
+def test_where_kept_states_need_what_was_let_go_of_a_collect_says_what_frees_it(chained):
+    for apply in ([], ["--apply"]):
+        report = document("collect", chained, *apply)
+        assert (report["deleted_objects"], report["kept_states"], report["retired_states"]) == (0, 1, 7)
+        said = call("collect", chained, *apply).stdout
+        assert "Nothing to collect: kept states need all that is there." in said
+        assert f"First: lcstore compact {chained}" in said
+        assert f"lcstore cp {chained} TO; then lcstore rm {chained} --apply" in said
+    assert call("compact", chained).exit_code == 0
+    assert document("collect", chained, "--apply")["retired_states"] == 0
+    assert steps(chained, "--retired") == [7]
 
 
 def test_a_retired_state_is_hidden_and_a_pin_brings_it_back(run):

@@ -86,6 +86,42 @@ def test_keys_are_those_of_a_state_dict(tmp_path):
     assert all(held[key].tobytes() == weights[key].tobytes() for key in weights)
 
 
+@pytest.mark.parametrize("names", ["model/**", "model"])
+def test_a_file_of_torch_of_the_model_alone_is_its_state_dict(tmp_path, names):
+    torch = pytest.importorskip("torch")
+    state = torch_state()
+    file, wanted = tmp_path / "step7.pt", state["model"].state_dict()
+    with lcstore.open(tmp_path / "one", policy="lossless", threads=2) as store:
+        store.save(7, state)
+        lcstore.export(store[7], file, names=names)
+        lcstore.export(store[7], tmp_path / "step7.npz", names=names)
+    held = torch.load(file, weights_only=True)
+    again = torch_state(0)["model"]
+    again.load_state_dict(held)
+    assert same(again.state_dict(), wanted)
+    assert {*np.load(tmp_path / "step7.npz").files} <= {*held, "__lcstore__"}
+    lcstore.import_files(file, tmp_path / "two", policy="lossless", under="model")
+    with lcstore.open(tmp_path / "two", "r") as store:
+        assert same(store.restore(7)["model"], wanted)
+
+
+@pytest.mark.parametrize(
+    ("names", "keys"),
+    [
+        ("layers/#0/**", {"weight", "bias"}),
+        (["layers/**", "epoch"], {"layers", "epoch"}),
+        ("epoch", {"epoch"}),
+    ],
+)
+def test_a_file_of_torch_leaves_out_what_keys_leave_out(tmp_path, names, keys):
+    torch = pytest.importorskip("torch")
+    state = {"layers": [{"weight": torch.ones(3), "bias": torch.zeros(2)}], "epoch": 3}
+    with lcstore.open(tmp_path / "one", policy="lossless", threads=2) as store:
+        store.save(7, state)
+        lcstore.export(store[7], tmp_path / "step7.pt", names=names)
+    assert torch.load(tmp_path / "step7.pt", weights_only=True).keys() == keys
+
+
 def test_torch_loads_a_model_with_tied_weights(tmp_path):
     pytest.importorskip("torch")
     load = pytest.importorskip("safetensors.torch")

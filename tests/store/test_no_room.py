@@ -106,6 +106,7 @@ def test_a_loop_on_a_full_disk_is_told_what_to_do_in_few_lines(disk):
             manager.save(11, {"model": {"weight": np.ones((64, 64), np.float32)}})
     url = disk.url
     assert f"there is no room left on {url} (No space left on device)" in str(caught.value)
+    assert f"which always helps, copy the store to another disk: `lcstore cp {url} TO`" in str(caught.value)
     assert "silent for twice as long as its saves were apart (a minute at least)" in str(caught.value)
     commands = re.findall("`lcstore ([^`]+)`", str(caught.value))
     assert commands == [

@@ -15,7 +15,7 @@ from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import Apply, AsJson, Grace, Options, Pairs, Url, understood
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.table import Table, size
-from lcstore.units import format_seconds, parse_seconds
+from lcstore.units import counted, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.maintain.collected import CollectReport
@@ -91,14 +91,26 @@ def goes_by(report: CollectReport) -> tuple[int, int, int]:
 def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
     command = f"lcstore collect {answer.quoted}{again} --apply"
     grace = words(report.grace_seconds)
+    if not any((*goes_by(report), report.waiting)):
+        return ["Nothing to collect: kept states need all that is there.", *_room_for_more(answer, report)]
     if report.dry_run:
-        if not any(goes_by(report)):
-            return ["Nothing to collect: kept states need all that is there."]
         how = f"condemns it; one that runs {grace} later deletes it" if grace else "deletes it"
         return [f"Nothing was changed. A collect {how}: {command}"]
     if report.waiting:
         return [f"What is condemned is deleted by a collect that runs {grace} after that: {command}"]
     return []
+
+
+def _room_for_more(answer: Answer, report: CollectReport) -> Iterator[str]:
+    """Yield how to free what kept states need of those that were let go of."""
+    if report.retired_states:
+        url = answer.quoted
+        let_go = f"{counted(report.retired_states, 'state')} let go of"
+        yield (
+            f"Of {let_go} they need the bytes, as deltas to them. First: lcstore compact {url}; then collect "
+            "again. In between that takes up to one full state for each line of training that is kept"
+        )
+        yield f"Where there is no room for it: lcstore cp {url} TO; then lcstore rm {url} --apply"
 
 
 def _long(seconds: float) -> str:

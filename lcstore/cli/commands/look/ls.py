@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lcstore.index.gone import all_gone
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
 from lcstore.terminal.stores import below_of, list_stores, metrics_text
@@ -84,8 +85,7 @@ def ls(
 
 def _why_none(answer: Answer, hidden: int) -> str:
     if hidden:
-        states = "1 state is" if hidden == 1 else f"{hidden} states are"
-        return f"All was let go of, or lost; {states} not deleted yet: lcstore ls {answer.quoted} --retired"
+        return f"{all_gone(hidden)}: lcstore ls {answer.quoted} --retired"
     return f"{answer.url} is a store without a state yet: a training run has still to save into it"
 
 

@@ -65,7 +65,7 @@ def report(
             write_page(found, file, options_of_file)
         if file != _STDOUT or as_json:
             answer.give(found, _shown(found, file))
-    if not found.verified.ok:
+    if not found.verified.ok or found.verified.none_left:
         raise typer.Exit(1)
 
 

@@ -150,7 +150,8 @@ def export(
     """Write a state to a file: .safetensors, .pt, .npz or .zarr; the latest, if no step is named.
 
     Tensors are called by their names, joined with dots: with 'model/**' as model.load_state_dict has them.
-    Plain values and nesting are kept beside them, so that lcstore import gives the whole state back.
+    Plain values and nesting are kept beside them, so that lcstore import gives the whole state back. A .pt is
+    nested, and with 'model/**' is what load_state_dict takes: lcstore import --under model takes it back.
     """
     url, named = state_of(target, at)
     options_of_file = storage_options(file_options, None)

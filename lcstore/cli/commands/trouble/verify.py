@@ -56,7 +56,7 @@ def verify(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Look for damage. Changes nothing; exit status 1 if anything is damaged.
+    """Look for damage. Changes nothing; exit status 1 if anything is damaged, or damage took all states.
 
     A URL that is no store stands for all stores below it, four folders deep. With --scheduler the workers of
     a Dask cluster look.
@@ -73,8 +73,8 @@ def verify(
         backend = answer.backend()
         with answer.finding(), cluster(answer, scheduler) as client, answer.progress() as on_progress:
             report = verify_store(backend, level.value, on_progress, client=client, **how)
-        answer.give(report, _shown(answer.quoted, report), ok=report.ok)
-    if not report.ok or report.can_be_mended:
+        answer.give(report, _shown(answer.quoted, report), ok=report.ok and not report.none_left)
+    if not report.ok or report.can_be_mended or report.none_left:
         raise typer.Exit(1)
 
 
@@ -159,6 +159,8 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     if report.skipped:
         looked += f"; {report.skipped} objects not looked at"
     deeper = unseen(url, report)
+    if report.ok and report.none_left:
+        return [f"Lost: no state is left to restore: {looked}.", f"Next: lcstore ls {url} --retired"]
     if report.ok and report.can_be_mended:
         said = "As far as was looked at, everything" if deeper or report.skipped else "Everything"
         damaged = f"{report.can_be_mended} {'object is' if report.can_be_mended == 1 else 'objects are'}"

@@ -1,0 +1,114 @@
+"""A store that had states and has none is not taken for a new one; one that lost them, not for a good one."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lcstore
+from lcstore.cli.app import app
+from lcstore.format.marks import RetiredRecord
+from lcstore.format.records import utc_now
+
+_SAID = "All was let go of, or lost; 3 states are not deleted yet"
+
+
+def call(*arguments: object) -> tuple[int, str]:
+    """Return the status of a command, and its words in one line."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    return done.exit_code, " ".join(done.output.split())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    url = tmp_path / "run"
+    with lcstore.open(url, durability="none") as store:
+        for step in (0, 10, 20):
+            store.save(step, {"model": {"w": np.full((8, 8), step + 1, np.float32)}})
+    return url
+
+
+@pytest.fixture(params=["data", "nodes"])
+def lost(store: Path, request: pytest.FixtureRequest) -> Path:
+    """A store of which a repair let go of everything: of no state are values there, or the record."""
+    for path in (store / request.param).rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"")
+    with lcstore.open(store, "r+") as opened:
+        assert opened.repair().lost
+    return store
+
+
+def said_of(url: Path) -> str:
+    """Return what is said of a store of which no state, or none that was listed, is left."""
+    return _SAID if any((url / "nodes").iterdir()) else "All was let go of, or lost"
+
+
+def test_what_was_lost_is_said_by_every_command(lost: Path) -> None:
+    said = said_of(lost)
+    status, words = call("verify", lost)
+    assert status == 1
+    assert said in words
+    assert "Good" not in words
+    assert f"Next: lcstore ls {lost} --retired" in words
+    assert json.loads(CliRunner().invoke(app, ["verify", str(lost), "--json"]).output)["ok"] is False
+    for command in ("retain", "maintain"):
+        status, words = call(command, lost, "--keep", "latest:3")
+        assert said in words
+        assert "no state yet" not in words
+        assert status == (command == "maintain")
+    status, words = call("maintain", lost.parent, "--keep", "latest:3")
+    assert (status, "0 good, 1 not" in words, "lcstore repair" in words) == (1, True, False)
+    status, words = call("verify", lost.parent)
+    assert (status, "0 good, 1 not" in words) == (1, True)
+    status, words = call("report", lost, "-o", lost.parent / "page.html")
+    assert status == 1
+    assert said in words
+    assert "no state yet" not in words
+    assert "none is left to restore" in words
+    assert "lcstore repair" not in words
+    assert call("repair", lost, "--apply")[0] == 0, "it has done what it can"
+
+
+def test_a_loop_that_begins_anew_is_warned_and_one_in_a_new_store_is_not(lost: Path, tmp_path: Path) -> None:
+    said = re.escape(said_of(lost)) + f".*`lcstore ls file://{re.escape(str(lost))} --retired`"
+    with lcstore.CheckpointManager(lost, every=1, durability="none") as manager:
+        for begin in (manager.resume, manager.latest_step, lambda: manager.resume_into({})):
+            with pytest.warns(lcstore.FallbackWarning, match=said) as told:
+                assert begin() is None
+            assert len(told) == 1
+        with pytest.raises(lcstore.NotFoundError, match=said):
+            manager.restore()
+        manager.save(0, {"model": {"w": np.ones((8, 8), np.float32)}})
+        manager.wait_until_finished()
+        assert manager.latest_step() == 0
+    assert call("verify", lost)[0] == 0
+    with warnings.catch_warnings(), lcstore.CheckpointManager(tmp_path / "new") as manager:
+        warnings.simplefilter("error")
+        assert manager.resume() is None
+    assert "All was" not in call("verify", tmp_path / "new")[1]
+
+
+def test_of_what_its_owner_let_go_of_the_same_is_said_and_it_is_no_error(store: Path) -> None:
+    """No command lets go of all. Two that run at one time may, each seeing what the other lets go of."""
+    with lcstore.open(store, "r") as opened:
+        marks = [RetiredRecord(state.node, "by run", utc_now()) for state in opened.states(records=False)]
+    for mark in marks:
+        path = store / mark.key()
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(mark.to_bytes())
+    status, words = call("verify", store)
+    assert (status, _SAID in words) == (0, True)
+    status, words = call("maintain", store, "--keep", "latest:3")
+    assert (status, _SAID in words) == (0, True)
+    _, words = call("report", store, "-o", store.parent / "page.html")
+    assert _SAID in words
+    assert "damaged" not in words
+    with lcstore.open(store, "r") as opened, pytest.warns(lcstore.FallbackWarning, match=_SAID):
+        assert opened.latest_step() is None
