@@ -11,7 +11,8 @@ from lcstore.format import keys
 from lcstore.format.keyforms import ID, ID_RE, POOL, check_number, check_text, match, stem
 from lcstore.limits import MAX_NAME_CHARS
 
-TagKind: TypeAlias = Literal["tag", "pin"]
+TagKind: TypeAlias = Literal["tag", "pin", "line"]
+TAG_KINDS: Final[tuple[TagKind, ...]] = ("tag", "pin", "line")
 
 #: What a retirement lets go, besides ``pool.<pool>``.
 WHOLE_STATE: Final = "state"
@@ -35,7 +36,7 @@ _MOST_ESCAPED: Final = MAX_NAME_CHARS - len(f"tag--{0:08d}-{0:032d}-{0:032d}.jso
 _OPS: Final = "|".join(keys.OPS)
 _SCOPE: Final = rf"edge|exact|layout|path|{POOL}\.(?:{_OPS})"
 _TAG: Final = r"(?:[a-z0-9_]|~[0-9a-f]{2})+"
-_TAG_RE: Final = re.compile(rf"names/(tag|pin)-({_TAG})-([0-9]{{8}})-({ID}|none)-({ID})\.json")
+_TAG_RE: Final = re.compile(rf"names/(tag|pin|line)-({_TAG})-([0-9]{{8}})-({ID}|none)-({ID})\.json")
 _RETIRED_RE: Final = re.compile(rf"retired/({ID})-({ID})-(state|exact|superseded|pool\.{POOL})\.json")
 _CONDEMNED_RE: Final = re.compile(rf"condemned/({ID})-({ID}|none)-({ID})-({_SCOPE})\.json")
 _SCOPE_RE: Final = re.compile(_SCOPE)
@@ -44,7 +45,10 @@ _ESCAPED: Final = re.compile("~([0-9a-f]{2})")
 
 @dataclass(frozen=True, slots=True)
 class TagName:
-    """What the key of a tag's or pin's record says. Of one name the greatest (`seq`, `record`) holds."""
+    """What the key of a tag's, pin's or line's record says. Of one name the greatest (`seq`, `record`) holds.
+
+    A line is of the node that is its `name`: it was saved upon `node`, or upon what that led to and is gone.
+    """
 
     kind: TagKind
     name: str
@@ -99,8 +103,8 @@ class CondemnedName:
 
 
 def tag_key(name: TagName) -> str:
-    """Return the key of a tag's or pin's record; tags that differ in case stay different everywhere."""
-    if name.kind not in ("tag", "pin"):
+    """Return the key of a tag's, pin's or line's record; tags that differ in case differ everywhere."""
+    if name.kind not in TAG_KINDS:
         raise InvalidInputError(f"not a kind of name: {name.kind!r:.100}")
     check_number("seq", name.seq, keys.MAX_SEQ)
     node = NO_NODE if name.node is None else check_text("node id", name.node, ID_RE)
@@ -109,9 +113,10 @@ def tag_key(name: TagName) -> str:
 
 
 def parse_tag_key(key: str) -> TagName:
-    """Return what the key of a tag's or pin's record says; the exact inverse of `tag_key`."""
+    """Return what the key of a tag's, pin's or line's record says; the exact inverse of `tag_key`."""
     kind, text, seq, node, record = match(_TAG_RE, key).groups()
-    name = TagName("tag" if kind == "tag" else "pin", _unescape(text, key), int(seq), node, record)
+    known = next(one for one in TAG_KINDS if one == kind)
+    name = TagName(known, _unescape(text, key), int(seq), node, record)
     return name if node != NO_NODE else TagName(name.kind, name.name, name.seq, None, record)
 
 

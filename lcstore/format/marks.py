@@ -23,6 +23,7 @@ class TagRecord:
     """A tag or pin set on a node, or taken away (`node` is None). Of one name the greatest (`seq`, id) holds.
 
     A pin keeps its node from retirement; its `name` is the node's id, or any text that says who holds it.
+    A line says of the node that is its `name` from which kept one training came to it.
     """
 
     name: str
@@ -39,13 +40,13 @@ class TagRecord:
     @classmethod
     def from_bytes(cls, data: bytes, *, key: str) -> Self:
         """Return the record in `data`. `read_tag` also checks it against its name."""
-        fields = open_fields(loads(data, key=key), kind=("tag", "pin"), key=key)
+        fields = open_fields(loads(data, key=key), kind=markkeys.TAG_KINDS, key=key)
         record = cls(
             name=fields.checked("name", markkeys.check_tag),
             node=fields.nullable("node", lambda field: fields.form(field, ID)),
             seq=fields.integer("seq", keys.MAX_SEQ),
             created=fields.time("created"),
-            kind="pin" if fields.kind == "pin" else "tag",
+            kind=next(kind for kind in markkeys.TAG_KINDS if kind == fields.kind),
         )
         fields.done()
         return record

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from threading import Lock
 
 from lcstore.errors import CorruptionError, NotFoundError
@@ -39,6 +38,8 @@ class Graph:
     ----------
     hidden
         Nodes that were retired.
+    came_from
+        By node, another that training came to it from: where what it was saved upon is gone.
     condemned_nodes, condemned_edges
         Nodes whose own edge, and edges of maintenance, that may be gone.
 
@@ -57,6 +58,7 @@ class Graph:
         self._run_ids: defaultdict[int, set[str]] = defaultdict(set)
         self._latest: dict[int | str | None, NodeName | None] = {}
         self.hidden: set[str] = set()
+        self.came_from: dict[str, str] = {}
         self.condemned_nodes: set[str] = set()
         self.condemned_edges: set[str] = set()
         self._damaged: set[str] = set()
@@ -249,7 +251,7 @@ class Graph:
         if node not in self.nodes:
             raise NotFoundError(f"there is no node {node}")
         if base != ROOT:
-            between = path_between(base, node, self._into, self.nodes, self._reluctance)
+            between = path_between(base, node, self.into, self.nodes, self._reluctance)
             if between is None:
                 raise CorruptionError(f"nothing leads from node {base} to node {node}")
             return between
@@ -301,17 +303,17 @@ class Graph:
             return self._paths
         if self._searched < len(self.nodes):
             # From its end, then, among what was found so, from the root: as when all are found at once.
-            behind = nodes_behind(node, self._into, self.nodes, self._reluctance)
+            behind = nodes_behind(node, self.into, self.nodes, self._reluctance)
             self._searched += len(behind)
             outgoing = defaultdict[str, list[EdgeRef]](list)
             for target in behind:
-                for edge in self._into(target):
+                for edge in self.into(target):
                     outgoing[edge.base].append(edge)
             return cheapest_paths(outgoing, behind, self._reluctance)
         self._paths = cheapest_paths(self._outgoing_links(), self.nodes, self._reluctance)
         return self._paths
 
-    def _into(self, node: str) -> list[EdgeRef]:
+    def into(self, node: str) -> list[EdgeRef]:
         """Return the edges to a node."""
         own = self.nodes.get(node)
         return self._added.get(node, []) if own is None else [own.ref, *self._added.get(node, ())]
@@ -329,7 +331,7 @@ class Graph:
     def _why_unreachable(self, node: str) -> str:
         above = self.ancestors(node)
         missing = sorted(
-            {edge.base for name in (node, *above) for edge in self._into(name)} - above - {node, ROOT}
+            {edge.base for name in (node, *above) for edge in self.into(name)} - above - {node, ROOT}
         )
         if not missing:
             return f"node {node} cannot be restored: the names above it form a circle"
@@ -343,35 +345,6 @@ class Graph:
         """Return the nodes to which any edges lead from `node` (or from `ROOT`), itself left out."""
         return self._reach([node], upward=False) - {node}
 
-    def line(self, node: str) -> list[NodeName]:
-        """Return what training went through up to a node: itself the last, without nodes that are hidden.
-
-        Each is followed by what it was saved upon. Where that is gone it is the latest node that another edge
-        leads from, or that the run saved before, at a lesser step: a handle may have gone back.
-        """
-        runs: defaultdict[str, list[NodeName]] = defaultdict(list)
-        places: dict[str, int] = {}
-        for name in sorted(self.nodes.values(), key=lambda name: name.order):
-            places[name.node] = len(runs[name.run_id])
-            runs[name.run_id].append(name)
-
-        def before(name: NodeName) -> NodeName | None:
-            own = self.nodes.get(name.base)
-            if own is not None:
-                return own
-            bases = (ref.base for ref in self._into(name.node))
-            others = [self.nodes[base] for base in bases if base in self.nodes]
-            earlier = (runs[name.run_id][place] for place in range(places[name.node] - 1, -1, -1))
-            others += islice((one for one in earlier if one.step < name.step), 1)
-            return max(others, key=lambda one: one.order, default=None)
-
-        found: dict[str, NodeName] = {}
-        last: NodeName | None = self.nodes[node]
-        while last is not None and last.node not in found:  # names may form circles
-            found[last.node] = last
-            last = before(last)
-        return [name for name in reversed(found.values()) if name.node not in self.hidden]
-
     def _reach(self, starts: Iterable[str], *, upward: bool) -> set[str]:
         """Return what edges lead to (or from, `upward`), the starts included."""
         outgoing = {} if upward else self._outgoing_links()
@@ -382,7 +355,7 @@ class Graph:
         stack = list(found)
         while stack:
             node = stack.pop()
-            for edge in self._into(node) if upward else outgoing.get(node, ()):
+            for edge in self.into(node) if upward else outgoing.get(node, ()):
                 other = edge.base if upward else edge.target
                 if other in self.nodes and other not in found:
                     found.add(other)

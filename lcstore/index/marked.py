@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,6 +28,8 @@ class Marks:
         Pools that are let go, by node.
     condemned
         What will be deleted, or was.
+    came_from
+        By node, another that training came from, where all between them is gone.
     """
 
     retired: frozenset[str] = frozenset()
@@ -36,6 +38,7 @@ class Marks:
     superseded: frozenset[str] = frozenset()
     stripped: dict[str, frozenset[str]] = field(default_factory=dict)
     condemned: frozenset[markkeys.CondemnedName] = frozenset()
+    came_from: dict[str, str] = field(default_factory=dict)
 
     @cached_property
     def hidden(self) -> frozenset[str]:
@@ -70,12 +73,14 @@ class Marks:
             graph.condemn(node=node)
         for edge in self.condemned_edges - graph.condemned_edges:
             graph.condemn(edge=edge)
+        graph.came_from.update(self.came_from)
 
 
 def marks_of(
     retired: Iterable[markkeys.RetiredName],
     pinned: Iterable[str],
     condemned: Iterable[markkeys.CondemnedName],
+    came_from: Mapping[str, str],
 ) -> Marks:
     """Put the names of marks together."""
     stripped: defaultdict[str, set[str]] = defaultdict(set)
@@ -92,13 +97,20 @@ def marks_of(
         superseded=frozenset(whats[markkeys.SUPERSEDED]),
         stripped={node: frozenset(pools) for node, pools in stripped.items()},
         condemned=frozenset(condemned),
+        came_from={**came_from},
     )
+
+
+def lines(named: Iterable[markkeys.TagName], nodes: Container[str]) -> dict[str, str]:
+    """Return by node which other one training came from, where a record says so."""
+    held = bearers(named, "line", nodes)
+    return {node: names[-1].node for node, names in held.items() if names[-1].node is not None}
 
 
 def bearers(
     named: Iterable[markkeys.TagName], kind: markkeys.TagKind, nodes: Container[str]
 ) -> dict[str, list[markkeys.TagName]]:
-    """Return the records that hold of each tag or pin: those set since it was last taken away, the last last.
+    """Return the records that hold of each tag, pin or line: those set since it was taken away, in order.
 
     One of a node that is not there says nothing: an interrupted save leaves that.
     """

@@ -42,6 +42,8 @@ class Listed:
     condemned
         Whether something that it needs is being collected, or was set aside as damaged: it cannot be brought
         back. Names alone tell this of what was stored with it, and not of what it stands on.
+    came_from
+        The node that training came to it from, where that is not its base: the base is gone.
     without
         Pools that it lacks: they were let go of, or lost to damage.
     info
@@ -64,6 +66,7 @@ class Listed:
     retired: bool = False
     condemned: bool = False
     without: tuple[str, ...] = ()
+    came_from: str | None = None
     info: StepInfo | None = None
     problem: LcstoreError | None = None
 
@@ -109,6 +112,7 @@ class _Labels:
             retired=name.node in self.marks.hidden,
             condemned=name.node in self.marks.hidden and name.node in self.condemned,
             without=tuple(sorted(self.marks.stripped.get(name.node, ()))),
+            came_from=self.marks.came_from.get(name.node),
         )
 
     def with_record(self, state: Listed, read: ReadRecord[NodeRecord]) -> Listed:

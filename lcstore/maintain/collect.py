@@ -17,12 +17,14 @@ from typing import Final
 from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys
-from lcstore.format.marks import CondemnedRecord
+from lcstore.format.marks import CondemnedRecord, TagRecord
 from lcstore.format.records import utc_now
+from lcstore.graph.lines import cut
 from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import COPIES, Listing
+from lcstore.index.marked import next_seq
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.collected import CollectReport, together
@@ -151,6 +153,7 @@ class Collector:
         ripe = list(dict.fromkeys(scope for scope, key in going if key in old))
         waiting = {scope for scope, _ in going} - set(ripe)
         freed = self._freed(contents, ripe)
+        self._keep_lines(contents, ripe)
         self._delete(contents, ripe)
         marks = self._sweep(contents, ripe)
         return self._report(contents, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
@@ -221,6 +224,24 @@ class Collector:
 
         run_all(self.executor, [partial(put, scope) for scope in scopes])
 
+    def _keep_lines(self, contents: Contents, scopes: Sequence[Scope]) -> None:
+        """Store which kept state training came from, where what told it goes."""
+        whole = (scope for scope in scopes if scope.scope == markkeys.WHOLE_EDGE)
+        gone = {scope.node for scope in whole if scope.node is not None}
+        created = utc_now()
+
+        def put(of: tuple[str, str]) -> None:
+            node, came_from = of
+            record = TagRecord(node, came_from, next_seq(contents.named, "line", node), created, "line")
+            put_record(self.backend, record.key(), record.to_bytes())
+
+        try:
+            told = cut(contents.graph, gone)
+            run_all(self.executor, [partial(put, of) for of in told.items()])
+        except StorageError as error:
+            if not no_room(error):  # without them no state is lost, and room is what a collection makes
+                raise
+
     def _delete(self, contents: Contents, scopes: Sequence[Scope]) -> None:
         """Delete objects, and only when all are gone the records that list them.
 
@@ -276,7 +297,11 @@ class Collector:
             if (node := markkeys.parse_retired_key(key).node) not in nodes and node not in parents
         ]
         dead = {node for node, edge in contents.own.items() if edge in whole}
-        marks += [markkeys.tag_key(name) for name in contents.named if name.node in dead]
+        marks += [
+            markkeys.tag_key(name)
+            for name in contents.named
+            if name.node in dead or (name.kind == "line" and name.name not in nodes)
+        ]
         self._delete_all("marks", sorted(marks))
         self._delete_all("copies", sorted(self._stray_copies(contents, nodes)))
         return len(marks)

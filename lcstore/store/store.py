@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
+from lcstore.graph.lines import came_through
 from lcstore.layout.qualified import FIRST_PART
 from lcstore.loading.into import check_targets, load_into, rest_of
 from lcstore.read.find import find_whole, warn_of_later
@@ -126,7 +127,8 @@ class Store(Saving, Looking, Upkeep):
             assert head is not None
             self._goes_on_from_latest = False
             graph = self._index.refresh(full=True)
-            self._writer.begin_anew(graph.nodes[node] for node in graph.descendants(head.node))
+            went_on = graph.descendants(head.node) | came_through(graph, head.node)
+            self._writer.begin_anew(graph.nodes[node] for node in went_on)
             return state
 
     def _resume(self, at: At, targets: Mapping[str, Any], *how: Any, **more: Any) -> Any:

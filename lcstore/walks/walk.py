@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
 from lcstore.format.labels import At, Run, check_at, check_choice
+from lcstore.graph.lines import line_to
 from lcstore.graph.refs import NodeName
 from lcstore.index.resolve import check_run
 from lcstore.layout.layout import Layout
@@ -71,7 +72,7 @@ def stops(
         raise InvalidInputError(f"steps is a range, a list of steps, or None for all, not {steps!r:.100}")
     if line is not None:
         last = named(reader, line, run)
-        there = {name.step: name for name in graph.line(last.node)}
+        there = {name.step: name for name in line_to(graph, last.node)}
     elif ranged:
         there = {step: name for step in graph.steps(run) if (name := graph.at_step(step, run)) is not None}
     if isinstance(steps, range):

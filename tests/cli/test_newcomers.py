@@ -369,6 +369,21 @@ def test_the_command_that_brings_a_state_back_names_that_state(tmp_path):
         assert command.rpartition("@")[2] in {one.node for one in store.states()}
 
 
+def test_the_runs_say_where_they_began_once_what_lay_between_is_collected(tmp_path):
+    url, rng, weight = str(tmp_path / "run"), np.random.default_rng(0), np.zeros((64, 64), np.float32)
+    for first in (0, 50, 100):
+        with lcstore.open(url, grace=0) as store:
+            if first:
+                store.resume()
+            for step in range(first, first + 50, 10):
+                weight = weight + rng.standard_normal(weight.shape, np.float32)
+                store.save(step, {"weight": weight})
+            store.maintain("latest:2")
+    runs = json.loads(call("ls", url, "--runs", "--json").stdout)["runs"]
+    told = [(one["run"], one["from_run"], one["from_step"]) for one in runs]
+    assert told == [(1, None, None), (2, 1, 40), (3, 2, 90)]
+
+
 def test_the_runs_say_from_which_state_a_fork_went_on(url):
     with lcstore.open(url) as store:
         store.rewind(20)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ExactBody, ObjectRef, PartBody
-from lcstore.format.markkeys import CondemnedName, RetiredName, TagName
+from lcstore.format.markkeys import TAG_KINDS, CondemnedName, RetiredName, TagName
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
@@ -28,7 +28,7 @@ seqs = st.integers(0, keys.MAX_SEQ)
 
 node_names = st.builds(NodeName, steps, runs, hexes(8), seqs, ids, bases, st.integers(0, keys.MAX_BYTES))
 edge_names = st.builds(EdgeName, ids, bases, ids, st.integers(0, keys.MAX_BYTES))
-tag_names = st.builds(TagName, st.sampled_from(["tag", "pin"]), tags, seqs, st.none() | ids, ids)
+tag_names = st.builds(TagName, st.sampled_from(TAG_KINDS), tags, seqs, st.none() | ids, ids)
 whats = st.sampled_from(["state", "exact"]) | pools.map("pool.{}".format)
 arrays = st.builds("{}.{}".format, pools, st.sampled_from(keys.OPS))
 scopes = st.sampled_from(["edge", "exact", "path"]) | arrays
@@ -114,6 +114,6 @@ def node_records(draw: st.DrawFn) -> NodeRecord:
 edge_records = st.builds(
     EdgeRecord, ids, edge_bodies(own=False), times, st.dictionaries(texts, numbers, max_size=3), texts
 )
-tag_records = st.builds(TagRecord, tags, st.none() | ids, seqs, times, st.sampled_from(["tag", "pin"]))
+tag_records = st.builds(TagRecord, tags, st.none() | ids, seqs, times, st.sampled_from(TAG_KINDS))
 retired_records = st.builds(RetiredRecord, ids, texts, times, whats)
 condemned_records = st.builds(CondemnedRecord, ids, st.none() | ids, scopes, times)

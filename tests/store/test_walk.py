@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ import lcstore
 from lcstore import ClosedError, CorruptionError, InvalidInputError, NotFoundError, Store
 from lcstore.format import keys
 from lcstore.format.records import node_id
+from lcstore.graph.lines import line_to
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
 from lcstore.layout import layout as layouts
@@ -481,9 +483,8 @@ def test_a_line_of_a_handle_that_went_back_by_itself():
         second = forked(store, [3, 4, 7], rng, weight)
         lines = {"latest": first[:3] + second, first[5]: first}
         for end, wanted in lines.items():
-            assert [
-                name.node for name in store._index.refresh(full=True).line(store.info(end).node)
-            ] == wanted
+            line = line_to(store._index.refresh(full=True), store.info(end).node)
+            assert [name.node for name in line] == wanted
 
 
 def test_a_line_goes_on_over_what_was_let_go_and_collected():
@@ -507,6 +508,34 @@ def test_a_line_goes_on_over_what_was_let_go_and_collected():
         ]
         assert [step for step, _ in store.history("at", line="latest")] == [0, 4, 8, 11]
         assert [step for step, _ in store.history("at", line=4)] == [0, 4]
+
+
+@pytest.mark.parametrize("rule", ["latest:3 | every:100", "latest:1 | every:100", "latest:2"])
+def test_a_line_goes_on_over_runs_that_were_resumed_thinned_out_compacted_and_collected(rule):
+    """As a job that is preempted does: each of its processes is a run, of which few states are kept."""
+    rng, weight = np.random.default_rng(3), np.zeros((64, 64), np.float32)
+    backend, saved = MemoryBackend.fresh(), []
+    for first, end in itertools.pairwise((0, 80, 150, 220, 270, 300)):
+        with lcstore.open(backend, grace=0) as store:
+            if first:
+                store.resume()
+            saved += forked(store, [*range(first, end, 10)], rng, weight)
+            store.maintain(rule)
+            kept = {state.node for state in store.states(records=False)}
+            line = line_to(store._index.refresh(full=True), saved[-1])
+            assert [name.node for name in line] == [node for node in saved if node in kept]
+            assert store.verify(level="restore").ok
+    with lcstore.open(backend, grace=0) as store:
+        step = store.steps()[1]
+        store.rewind(step)
+        forked(store, [step + 10], rng, weight)
+        store.retain("latest:1")  # none of the later ones is still kept as the latest of its run
+        assert max(store.steps()) == step + 10
+        store.collect()
+        store.collect()
+        graph = store._index.refresh(full=True)
+        assert graph.came_from.keys() <= graph.nodes.keys()
+        assert [name.step for name in line_to(graph, store.info().node)] == store.steps()
 
 
 def test_saves_meanwhile_are_not_seen():

@@ -67,11 +67,12 @@ def ls(
                 retired=retired,
                 on_progress=on_progress,
             )
-            hidden = 0 if found else len(store.states(records=False, retired=True))
+            every = [] if found and not runs else store.states(records=False, retired=True)
+            hidden = 0 if found else len(every)
         columns = _FAST if fast else _COLUMNS
         shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden)]
         if runs:
-            rows = _runs(found)
+            rows = _runs(found, every)
             answer.give({"url": url, "runs": rows}, [_run_table(rows)] if rows else shown)
         else:
             answer.give({"url": url, "states": map(_facts, found)}, shown)
@@ -161,16 +162,27 @@ def _table(found: list[Listed], columns: tuple[str, ...], *, named: bool) -> Ite
     yield shown
 
 
-def _runs(found: list[Listed]) -> list[dict[str, Any]]:
-    """Return what states tell of their runs, the first run first."""
+def _before(state: Listed, known: dict[str, Listed]) -> Listed | None:
+    """Return the kept state that training came to one from."""
+    passed = {state.node}
+    while (before := known.get(state.base or "") or known.get(state.came_from or "")) is not None:
+        if not before.retired or before.node in passed:
+            return before
+        passed.add(before.node)
+        state = before
+    return None
+
+
+def _runs(found: list[Listed], every: list[Listed]) -> list[dict[str, Any]]:
+    """Return what states tell of their runs, the first run first; `every` has those let go of too."""
     of: defaultdict[tuple[int, str], list[Listed]] = defaultdict(list)
     for state in found:
         of[state.run, state.run_id].append(state)
-    known = {state.node: state for state in found}
+    known = {state.node: state for state in every}
     rows = []
     for (run, run_id), states in sorted(of.items()):
         steps = [state.step for state in states]
-        began = known.get(min(states, key=lambda state: state.seq).base or "")
+        began = _before(min(states, key=lambda state: state.seq), known)
         rows.append(
             {
                 "run": run,

@@ -1,0 +1,85 @@
+"""Lines of training: which state each one came from, whether what lay between them is there or not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import islice
+
+from lcstore.graph.graph import Graph
+from lcstore.graph.refs import NodeName
+
+
+def predecessors(graph: Graph) -> dict[str, str]:
+    """Return by node the one that training came to it from, where one is there.
+
+    That is what it was saved upon. Where that is gone it is what a record says (`Graph.came_from`); without
+    one, the latest node that another edge leads from, or that the run saved before, at a lesser step: a
+    handle may have gone back.
+    """
+    runs: defaultdict[str, list[NodeName]] = defaultdict(list)
+    found = {}
+    for name in sorted(graph.nodes.values(), key=lambda name: name.order):
+        before = _before(graph, name, runs[name.run_id])
+        if before is not None:
+            found[name.node] = before
+        runs[name.run_id].append(name)
+    return found
+
+
+def _before(graph: Graph, name: NodeName, run: list[NodeName]) -> str | None:
+    for known in (name.base, graph.came_from.get(name.node)):
+        if known in graph.nodes:
+            return known
+    others = [graph.nodes[ref.base] for ref in graph.into(name.node) if ref.base in graph.nodes]
+    others += islice((one for one in reversed(run) if one.step < name.step), 1)
+    latest = max(others, key=lambda one: one.order, default=None)
+    return None if latest is None else latest.node
+
+
+def line_to(graph: Graph, node: str) -> list[NodeName]:
+    """Return what training went through up to a node: itself the last, without nodes that are hidden."""
+    before = predecessors(graph)
+    found: dict[str, NodeName] = {}
+    last: str | None = node
+    while last is not None and last not in found:  # names may form circles
+        found[last] = graph.nodes[last]
+        last = before.get(last)
+    return [name for name in reversed(found.values()) if name.node not in graph.hidden]
+
+
+def came_through(graph: Graph, node: str) -> set[str]:
+    """Return the nodes that training went through a node to, hidden ones too."""
+    after: defaultdict[str, list[str]] = defaultdict(list)
+    for one, before in predecessors(graph).items():
+        after[before].append(one)
+    found, stack = {node}, [node]
+    while stack:
+        new = [one for one in after[stack.pop()] if one not in found]
+        found.update(new)
+        stack += new
+    return found - {node}
+
+
+def cut(graph: Graph, gone: set[str]) -> dict[str, str]:
+    """Return what is to be said of lines once some nodes are gone.
+
+    Returns
+    -------
+    dict
+        By node that stays, the nearest one that stays of those that training came from, where neither its
+        name nor its run would tell that any more. Edges may go as well, and not all who list nodes list them.
+    """
+    if not gone:
+        return {}
+    after = Graph(name for name in graph.nodes.values() if name.node not in gone)
+    after.came_from = graph.came_from
+    before, seen = predecessors(graph), predecessors(after)
+    found = {}
+    for node in after.nodes:
+        passed, last = {node}, before.get(node)
+        while last in gone and last not in passed:
+            passed.add(last)
+            last = before.get(last)
+        if last is not None and last not in passed and last != seen.get(node):
+            found[node] = last
+    return found

@@ -1,0 +1,75 @@
+"""Lines of training: which state each one came from, however many of those between are gone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lcstore.graph.graph import Graph
+from lcstore.graph.lines import came_through, cut, line_to, predecessors
+from lcstore.graph.refs import ROOT, EdgeName, NodeName
+
+pytestmark = pytest.mark.once
+
+
+@st.composite
+def histories(draw):
+    """Nodes by name with the one that each was saved upon: runs that go on from any state that there is."""
+    before, nodes, runs = {}, [], 0
+    for number in range(draw(st.integers(1, 14))):
+        upon = draw(st.sampled_from([None, *before])) if number else None
+        if upon is None or upon != nodes[-1].node or draw(st.booleans()):
+            runs += 1
+        name = f"n{number}"
+        step = nodes[int(upon[1:])].step + 10 if upon else 0
+        nodes.append(NodeName(step, runs, f"r{runs}", number, name, upon or ROOT, 1))
+        before[name] = upon
+    return nodes, before
+
+
+@given(histories(), st.data())
+def test_lines_stay_however_nodes_go(history, data):
+    """The law: after any collections a line is what it was, without what is gone."""
+    nodes, before = history
+    came_from, there = {}, {name.node: name for name in nodes}
+    edges = [EdgeName(name.node, ROOT, f"e{name.node}", 1) for name in nodes if data.draw(st.booleans())]
+    while there:
+        graph = Graph(there.values(), [edge for edge in edges if edge.target in there])
+        graph.came_from = came_from
+        for node in there:
+            wanted, one = [], node
+            while one is not None:
+                wanted.append(one)
+                one = before[one]
+            assert [name.node for name in line_to(graph, node)] == [n for n in wanted[::-1] if n in there]
+        gone = data.draw(st.sets(st.sampled_from(sorted(there)), min_size=1))
+        came_from = came_from | cut(graph, gone)
+        came_from = {node: one for node, one in came_from.items() if node not in gone and one not in gone}
+        there = {node: name for node, name in there.items() if node not in gone}
+
+
+@given(histories())
+def test_what_came_through_a_node_is_what_has_it_in_its_line(history):
+    graph = Graph(history[0])
+    for node in graph.nodes:
+        lines = {end: {name.node for name in line_to(graph, end)} for end in graph.nodes}
+        assert came_through(graph, node) == {end for end in lines if node in lines[end] and end != node}
+
+
+def test_nothing_is_said_where_all_is_seen_without_it():
+    nodes = [NodeName(10 * i, 1, "r", i, f"n{i}", f"n{i - 1}" if i else ROOT, 1) for i in range(9)]
+    graph = Graph(nodes)
+    assert cut(graph, set()) == {}
+    assert cut(graph, {"n3", "n4"}) == {}  # the run saved n2 before n5
+    assert cut(graph, {"n0"}) == {}
+
+
+def test_names_that_form_circles_end():
+    nodes = [NodeName(0, 1, "r", i, f"n{i}", f"n{(i + 1) % 3}", 1) for i in range(3)]
+    graph = Graph(nodes)
+    graph.came_from = {"n0": "n0", "n1": "gone"}
+    assert len(line_to(graph, "n0")) == 3
+    assert came_through(graph, "n0") == {"n1", "n2"}
+    assert set(predecessors(graph)) == {"n0", "n1", "n2"}
+    assert cut(graph, {"n1", "n2"}) == {}
