@@ -185,8 +185,8 @@ def test_a_store_that_has_lost_all_states_is_not_among_the_good_ones_without_a_w
         path.unlink()
     call("repair", f"{tmp_path}/lost", "--apply")
     result = call("verify", str(tmp_path))
-    assert result.exit_code == 0
-    assert "2 good, 0 not.\n1 has no states." in result.stdout
+    assert result.exit_code == 1
+    assert "1 good, 1 not.\n1 has no states.\nNext: lcstore verify" in result.stdout
 
 
 def test_folders_that_file_systems_keep_for_themselves_are_no_concern(tmp_path):
