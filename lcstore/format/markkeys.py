@@ -35,8 +35,9 @@ _MOST_ESCAPED: Final = MAX_NAME_CHARS - len(f"tag--{0:08d}-{0:032d}-{0:032d}.jso
 
 _OPS: Final = "|".join(keys.OPS)
 _SCOPE: Final = rf"edge|exact|layout|path|{POOL}\.(?:{_OPS})"
+_KINDS: Final = "|".join(TAG_KINDS)
 _TAG: Final = r"(?:[a-z0-9_]|~[0-9a-f]{2})+"
-_TAG_RE: Final = re.compile(rf"names/(tag|pin|line)-({_TAG})-([0-9]{{8}})-({ID}|none)-({ID})\.json")
+_TAG_RE: Final = re.compile(rf"names/({_KINDS})-({_TAG})-([0-9]{{8}})-({ID}|none)-({ID})\.json")
 _RETIRED_RE: Final = re.compile(rf"retired/({ID})-({ID})-(state|exact|superseded|pool\.{POOL})\.json")
 _CONDEMNED_RE: Final = re.compile(rf"condemned/({ID})-({ID}|none)-({ID})-({_SCOPE})\.json")
 _SCOPE_RE: Final = re.compile(_SCOPE)
@@ -102,6 +103,11 @@ class CondemnedName:
         return self.scope in (WHOLE_EDGE, PATH) or (self.pool is not None and op in keys.COMPOSED)
 
 
+def tag_kind(text: str) -> TagKind:
+    """Return one of `TAG_KINDS` by what it is called."""
+    return next(kind for kind in TAG_KINDS if kind == text)
+
+
 def tag_key(name: TagName) -> str:
     """Return the key of a tag's, pin's or line's record; tags that differ in case differ everywhere."""
     if name.kind not in TAG_KINDS:
@@ -115,8 +121,7 @@ def tag_key(name: TagName) -> str:
 def parse_tag_key(key: str) -> TagName:
     """Return what the key of a tag's, pin's or line's record says; the exact inverse of `tag_key`."""
     kind, text, seq, node, record = match(_TAG_RE, key).groups()
-    known = next(one for one in TAG_KINDS if one == kind)
-    name = TagName(known, _unescape(text, key), int(seq), node, record)
+    name = TagName(tag_kind(kind), _unescape(text, key), int(seq), node, record)
     return name if node != NO_NODE else TagName(name.kind, name.name, name.seq, None, record)
 
 

@@ -46,7 +46,7 @@ class TagRecord:
             node=fields.nullable("node", lambda field: fields.form(field, ID)),
             seq=fields.integer("seq", keys.MAX_SEQ),
             created=fields.time("created"),
-            kind=next(kind for kind in markkeys.TAG_KINDS if kind == fields.kind),
+            kind=markkeys.tag_kind(fields.kind),
         )
         fields.done()
         return record
