@@ -127,8 +127,8 @@ class _Copy:
             except NotFoundError as error:
                 # What a collector took away: then it took away, or is about to, the record that names it.
                 if number == _ROUNDS - 1:
-                    missing = CorruptionError("what a record names is missing", key=error.key, step=error.step)
-                    self._refuse("", missing)
+                    what = "what a record names is missing"
+                    self._refuse("", CorruptionError(what, key=error.key, step=error.step))
         there = {key for found in wanted.records.values() for key in found}
         self.target.delete_many(sorted(self.made - there - wanted.copies))
         self._check_target(wanted, record)
