@@ -13,7 +13,7 @@ stays.
 
 Always, whatever the rule says:
 
-- the latest state of every run is kept and not stripped;
+- the latest state of every run is kept and not stripped, unless another run took its place;
 - a pinned state is kept, not stripped, and keeps its exact value;
 - where the rules that keep name no state at all, that is an error, not an order to drop everything.
 """

@@ -68,8 +68,9 @@ class Store(Saving, Looking, Upkeep):
     ) -> Any:
         """Return a saved state and go on from it: the next save is a delta to it.
 
-        The track is rebuilt from the store, not from the tree that is returned. Parameters and errors as for
-        `restore`.
+        The track is rebuilt from the store, not from the tree that is returned. Where no state is named, the
+        same training goes on: from the next save on, the state is not kept for being the latest of its run.
+        Parameters and errors as for `restore`.
 
         Examples
         --------
@@ -92,7 +93,7 @@ class Store(Saving, Looking, Upkeep):
             at = self._of_run(at, run)
             built = find_whole(self._reader, at, _rebuilt_track, "raise")
             self._goes_on_from_latest = at in (None, "latest")
-            self._writer.stand_on(built.node.name, _track_of(built))
+            self._writer.stand_on(built.node.name, _track_of(built), follows=self._goes_on_from_latest)
             self._go_on_with_policy(built.node.record)
 
     def rewind(
@@ -159,7 +160,7 @@ class Store(Saving, Looking, Upkeep):
         self._goes_on_from_latest = at in (None, "latest")
         if self._goes_on_from_latest:
             warn_of_later(self._reader, node.name)
-        self._writer.stand_on(node.name, track)
+        self._writer.stand_on(node.name, track, follows=self._goes_on_from_latest)
         self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
         return state

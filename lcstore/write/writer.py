@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 import time
@@ -12,7 +11,7 @@ from concurrent.futures import Executor, Future
 from lcstore.arrays import Array
 from lcstore.durability import Durability
 from lcstore.errors import LcstoreError, StorageError, UnknownOutcomeError
-from lcstore.format import keys, markkeys
+from lcstore.format import keys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import StoreRecord, utc_now
@@ -33,11 +32,10 @@ from lcstore.track.track import Track
 from lcstore.write.commit import Commit, Place, prepare, put_tags
 from lcstore.write.edgewrite import EdgeWrite, Quality
 from lcstore.write.guard import Guard, tell_of_loss
+from lcstore.write.places import Places
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
 from lcstore.write.touched import Touched
-
-_log = logging.getLogger("lcstore")
 
 #: How often a state is saved anew when a collector takes what it stands on, or its own objects.
 _TRIES = 3
@@ -96,8 +94,7 @@ class Writer:
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
         self._touched = Touched()
-        #: Nodes that this run takes the place of, once it has committed.
-        self._superseded: list[NodeName] = []
+        self._places = Places()
         #: A commit that was left open.
         self._open: Commit | None = None
         #: What was listed after the last commit.
@@ -113,14 +110,18 @@ class Writer:
         """Whether this handle saved what it stands on, and stands there still."""
         return self.head is not None and not self._foreign
 
-    def stand_on(self, head: NodeName, track: Track) -> None:
-        """Go on from a node: `track` is what was rebuilt of it."""
+    def stand_on(self, head: NodeName, track: Track, *, follows: bool) -> None:
+        """Go on from a node: `track` is what was rebuilt of it.
+
+        Where this run `follows` the one before, as a process that was started anew does, it takes its place.
+        """
         self.settle()
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
         self.plain, self.sound = frozenset(), True
         self._touched.forget()
-        self._superseded = []
+        ended = head.run_id != self.run_id and head == self.index.graph.latest(head.run_id)
+        self._places.take([head] if follows and ended else [], "it")
         digest = self.index.record(head.node).layout
         if track.layout is not None and digest == split_layouts(digest)[0][1]:
             # What is built upon is looked for after the commit, and with it goes its layout.
@@ -129,7 +130,7 @@ class Writer:
     def begin_anew(self, superseded: Iterable[NodeName]) -> None:
         """Go on as a run of its own; with its first commit these nodes are no more kept as latest ones."""
         self.run, self.run_id, self.seq = None, secrets.token_hex(4), 0
-        self._superseded = [*superseded]
+        self._places.take(superseded, "an earlier state")
 
     def distrust(self) -> None:
         """Build on nothing that was written before: the next save sets everything anew."""
@@ -189,9 +190,10 @@ class Writer:
             if commit is None:
                 continue
             base = commit.write.base
-            if not self._is_let_go(base, staged.step):
+            with self._places.recording(self.backend, self.requests, self.run, self.run_id):
+                gone = self._is_let_go(base, staged.step)
+            if not gone:
                 seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
-                self._supersede()
                 return self._guard.protect(saved(commit, seconds), commit.name, self.track)
             self._disown(commit.name)
         raise LcstoreError(
@@ -355,17 +357,6 @@ class Writer:
         nodes = self.index.graph.nodes
         path = [nodes[node] for node in self._guard.doubtful(base.node) if node in nodes]
         return not all(exists(self.backend, keys.node_key(name)) for name in path)
-
-    def _supersede(self) -> None:
-        """Record of what this run takes the place of that being the latest does not keep it any more."""
-        try:
-            while self._superseded:
-                node, why = self._superseded[-1].node, f"run {self.run} went on from an earlier state"
-                mark = RetiredRecord(node, why, utc_now(), markkeys.SUPERSEDED, self.run_id)
-                put_record(self.backend, mark.key(), mark.to_bytes())
-                self._superseded.pop()
-        except LcstoreError as error:
-            _log.warning("the states that were rewound stay kept until the next save: %s", error)
 
     def _look_around(self, edge: str, base: NodeName | None, layouts: bool) -> Listing:
         """List what tells whether the edge just committed, and what it stands on, stays and is there."""

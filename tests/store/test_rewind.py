@@ -75,7 +75,7 @@ def test_a_rewound_run_that_saves_nothing_takes_no_place():
     backend, _ = astray()
     with lcstore.open(backend) as store:
         store.rewind(2)
-        store.resume()
+        store.resume(5)
         store.save(6, state(6))
         assert store.retain("latest:1").kept == (5, 6)
         with pytest.raises(lcstore.InvalidInputError, match="latest state of run"):
@@ -94,6 +94,70 @@ def test_only_what_was_saved_upon_the_state_is_superseded():
         assert store._index.marks.superseded == frozenset(nodes[3:])
         with pytest.raises(lcstore.InvalidInputError, match="latest state of run"):
             store.retire(100)
+
+
+@pytest.mark.parametrize("begin", ["resume", "go_on_from"])
+def test_a_job_that_is_preempted_often_keeps_what_its_rule_says(begin):
+    backend = MemoryBackend.fresh()
+    for process in range(12):
+        with lcstore.open(backend, grace=0) as store:
+            if process:
+                getattr(store, begin)()
+            for step in range(3 * process, 3 * process + 3):
+                store.save(step, state(step))
+            store.retain("latest:2 | every:30")
+            store.collect()
+    with lcstore.open(backend) as store:
+        assert store.steps() == [0, 30, 34, 35]
+        assert store.restore(34)["epoch"] == 34
+        assert store.verify(level="decode").ok
+        with pytest.raises(lcstore.InvalidInputError, match="latest state of run"):
+            store.retire(35)
+
+
+def test_a_state_that_is_named_and_gone_on_from_stays_the_latest_of_its_run():
+    backend, _ = astray()
+    for at, run in ((5, None), (None, 1)):  # two experiments upon what was trained
+        with lcstore.open(backend) as store:
+            store.resume(at, run=run)
+            for step in (100, 101):
+                store.save(step, state(step))
+            assert store.retain("latest:1", dry_run=True).kept[0] == 5
+
+
+def test_the_latest_of_a_run_is_kept_again_once_the_one_that_went_on_is_let_go_of():
+    backend, nodes = astray()
+    with lcstore.open(backend) as store:
+        store.resume()
+        for step in (6, 7):
+            store.save(step, state(step))
+        store.resume()  # its own
+        store.save(8, state(8))
+        store._index.refresh(full=True)
+        assert store._index.marks.superseded == {nodes[5]}
+        report = store.retire_run(2, run_is_dead=True)
+        assert [note for note in report.notes if "step 5 stays as the latest of run 1 again" in note]
+        assert nodes[5] not in store._index.marks.superseded
+        with pytest.raises(lcstore.InvalidInputError, match="latest state of run 1"):
+            store.retire(5)
+
+
+def test_a_run_that_is_alive_after_all_keeps_its_latest_state():
+    backend, _ = astray()
+    with lcstore.open(backend, grace=0) as old, lcstore.open(backend) as new:
+        old.resume(5)
+        old.save(6, state(6))
+        new.resume()
+        new.save(7, state(7))
+        old.retain("latest:1")
+        for _ in range(2):
+            new.collect(grace=0)
+        old.save(8, state(8))
+        new.save(9, state(9))
+        assert old.retain("latest:1").kept == (5, 8, 9)
+        for step in (8, 9):
+            assert old.restore(step)["epoch"] == step
+        assert old.verify(level="decode").ok
 
 
 def scene():

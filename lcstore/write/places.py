@@ -1,0 +1,51 @@
+"""Which states a run takes the place of, so that they are no more kept for being the latest of theirs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from typing import Final
+
+from lcstore.errors import LcstoreError
+from lcstore.format import markkeys
+from lcstore.format.marks import RetiredRecord
+from lcstore.format.records import utc_now
+from lcstore.graph.refs import NodeName
+from lcstore.storage.backend import Backend
+from lcstore.storage.settle import put_record
+
+_log: Final = logging.getLogger("lcstore")
+
+
+class Places:
+    """States that a run takes the place of once it has committed, until records say so."""
+
+    def __init__(self) -> None:
+        self._left: list[tuple[NodeName, str]] = []
+
+    def take(self, names: Iterable[NodeName], start: str) -> None:
+        """Take the places of these, and of no others; `start` says where the run begins, for people."""
+        self._left = [(name, start) for name in names]
+
+    @contextmanager
+    def recording(self, backend: Backend, requests: Executor, run: int | None, run_id: str) -> Iterator[None]:
+        """Store the records while a ``with`` block is at work: a run that has committed is there for good."""
+        recorded = requests.submit(self._record, backend, run, run_id) if self._left else None
+        try:
+            yield
+        finally:
+            if recorded is not None:
+                recorded.result()
+
+    def _record(self, backend: Backend, run: int | None, run_id: str) -> None:
+        try:
+            while self._left:
+                name, start = self._left[-1]
+                why = f"run {run} went on from {start}"
+                mark = RetiredRecord(name.node, why, utc_now(), markkeys.SUPERSEDED, run_id)
+                put_record(backend, mark.key(), mark.to_bytes())
+                self._left.pop()
+        except LcstoreError as error:
+            _log.warning("states that this run takes the place of stay kept until the next save: %s", error)
