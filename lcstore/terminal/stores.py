@@ -1,17 +1,22 @@
-"""The stores below a place, as ``lcstore ls`` shows them: what names and one record tell of each."""
+"""The stores below a place, as ``lcstore ls`` and ``lcstore stats`` show them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shlex
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.terminal.answer import Answer
-from lcstore.terminal.table import Table, counted
+from lcstore.terminal.table import Table, counted, size
+
+if TYPE_CHECKING:
+    from lcstore.store.statistics import Stats
 
 #: Stores looked at side by side.
 _WORKERS = 8
@@ -30,6 +35,18 @@ class Found:
     metrics: dict[str, float] = field(default_factory=dict)
     bytes_weights: int | None = None
     problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A store, and what it counts; or why that could not be told."""
+
+    url: str
+    stats: Stats | None = None
+    problem: str | None = None
+
+
+F = TypeVar("F", Found, Counted)
 
 
 def below_of(answer: Answer, **bounds: int) -> list[str]:
@@ -71,15 +88,29 @@ def _tell_inside(answer: Answer) -> None:
 
 def list_stores(answer: Answer, urls: list[str], *, fast: bool) -> None:
     """Show some stores, by names alone if `fast`; exit with status 1 if one of them cannot be listed."""
+    found = _each(answer, partial(_look, answer, fast), urls)
+    answer.give({"url": answer.url, "stores": found}, _shown(answer, found))
+    _tell_broken(answer, found, "listed")
+
+
+def count_stores(answer: Answer, urls: list[str]) -> None:
+    """Show what some stores take; exit with status 1 if not all of one can be counted."""
+    found = _each(answer, partial(_count, answer), urls)
+    answer.give({"url": answer.url, "stores": found}, _shown_counts(answer, found))
+    _tell_broken(answer, found, "counted whole")
+
+
+def _each(answer: Answer, look: Callable[[str], F], urls: list[str]) -> list[F]:
     from lcstore.storage.survey import spread
 
     with answer.progress() as on_progress:
-        look = partial(_look, answer, fast)
-        found = list(spread(look, urls, workers=_WORKERS, phase="looking at stores", on_progress=on_progress))
-    answer.give({"url": answer.url, "stores": found}, _shown(answer, found))
+        return list(spread(look, urls, workers=_WORKERS, phase="looking at stores", on_progress=on_progress))
+
+
+def _tell_broken(answer: Answer, found: list[F], wanted: str) -> None:
     broken = [one for one in found if one.problem is not None]
     if broken:
-        answer.note(f"stores that could not be listed: {len(broken)}; the first: {broken[0].problem}")
+        answer.note(f"stores that could not be {wanted}: {len(broken)}; the first: {broken[0].problem}")
         raise typer.Exit(1)
 
 
@@ -98,6 +129,54 @@ def _look(answer: Answer, fast: bool, url: str) -> Found:
     return Found(url, runs, steps, None if latest is None else latest.step, metrics, nbytes or None)
 
 
+def _count(answer: Answer, url: str) -> Counted:
+    import lcstore
+
+    try:
+        with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
+            stats = store.stats()
+    except LcstoreError as error:
+        return Counted(url, problem=str(error))
+    unread = next(iter(stats.unreadable.values()), None)
+    return Counted(url, stats, unread and f"{unread}. Next: lcstore verify {shlex.quote(url)}")
+
+
+def _shown_counts(answer: Answer, found: list[Counted]) -> Iterator[Table | str]:
+    numbers = ("states", "stored", "on disk", "ratio", "retired", "condemned")
+    spare = ("retired", "ratio", "condemned", "on disk")
+    shown = Table("store", *numbers, "", right=numbers, spare=spare, one_line=True)
+    for one in found:
+        shown.row(one.url, *_counts(one.stats), "not all of it" * (one.problem is not None))
+    yield shown
+    known = [one.stats for one in found if one.stats is not None]
+    stored, gone = (sum(nbytes) for nbytes in zip(*map(_stored, known), strict=True)) if known else (0, 0)
+    told = f", {size(gone)} of that condemned" if gone else ""
+    yield (
+        f"{counted(len(found), 'store')} below {answer.url}: {size(stored)}{told}. "
+        f"What a night would leave of each: lcstore maintain {answer.quoted} --keep latest:3"
+    )
+
+
+def _stored(stats: Stats) -> tuple[int, int]:
+    return stats.bytes_stored["total"] + stats.orphan_bytes, stats.condemned_bytes
+
+
+def _counts(stats: Stats | None) -> tuple[object, ...]:
+    if stats is None:
+        return ("",) * 6
+    stored, condemned = _stored(stats)
+    on_disk = "" if stats.bytes_on_disk is None else size(stats.bytes_on_disk)
+    ratio = f"{stats.ratio:.1f}x" if stats.bytes_raw["total"] else ""
+    return (
+        stats.states,
+        size(stored),
+        on_disk,
+        ratio,
+        stats.retired or "",
+        size(condemned) if condemned else "",
+    )
+
+
 def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
     numbers = ("runs", "steps", "latest step")
     shown = Table("store", *numbers, "its metrics", "", right=numbers, spare=("its metrics",), one_line=True)
@@ -106,8 +185,8 @@ def _shown(answer: Answer, found: list[Found]) -> Iterator[Table | str]:
         shown.row(one.url, *(("",) * 4 if one.problem else facts), "cannot be listed" if one.problem else "")
     yield shown
     yield (
-        f"{counted(len(found), 'store')} below {answer.url}; of one, lcstore ls URL lists the states and "
-        "lcstore stats URL counts the bytes."
+        f"{counted(len(found), 'store')} below {answer.url}; lcstore stats counts the bytes of each, and "
+        "lcstore ls URL lists the states of one."
     )
 
 

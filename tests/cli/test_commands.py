@@ -183,7 +183,7 @@ def test_ls_of_a_store_of_which_all_was_let_go(saved, tmp_path):
 
 def test_stores_in_the_folder_are_named(saved):
     folder = str(Path(saved).parent)
-    result = call("stats", folder)
+    result = call("collect", folder)
     assert result.exit_code == 1
     assert f"there is no store here, but below: {saved}. Next: lcstore ls {folder}" in result.stderr
 

@@ -21,6 +21,7 @@ from lcstore.storage import finding
 from lcstore.storage.finding import stores_below
 from lcstore.storage.memory import MemoryBackend
 from lcstore.terminal import printing
+from lcstore.units import size
 
 NAMES = ("gpt", "sweep/lr1", "sweep/deep/lr2")
 
@@ -371,3 +372,36 @@ def test_the_least_important_goes_first(long, monkeypatch):
         assert word in shown
     monkeypatch.setattr(printing, "width_of", lambda _: 160)
     assert "release-candidate" in call("ls", long).stdout
+
+
+def test_stats_of_a_place_count_each_store_below_it(tmp_path):
+    for name, states in (("a", 2), ("b/c", 3)):
+        save(str(tmp_path / name), states)
+    with lcstore.open(tmp_path / "a", grace=0) as store:
+        store.retire(0)
+        store.compact()
+        store.collect()
+    found = document("stats", str(tmp_path))["stores"]
+    alone = [document("stats", str(tmp_path / name)) for name in ("a", "b/c")]
+    assert [one["stats"]["bytes_stored"] for one in found] == [one["bytes_stored"] for one in alone]
+    assert [one["stats"]["condemned_bytes"] for one in found] == [one["condemned_bytes"] for one in alone]
+    said = " ".join(call("stats", str(tmp_path)).stdout.split())
+    total = sum(one["bytes_stored"]["total"] + one["orphan_bytes"] for one in alone)
+    assert f"2 stores below {tmp_path}: {size(total)}" in said
+
+
+def test_stats_of_a_place_tell_which_store_is_not_counted_whole(tmp_path):
+    for name in ("a", "b", "c"):
+        save(str(tmp_path / name), 2)
+        shutil.rmtree(tmp_path / name / "copies")
+    (tmp_path / "b" / "lcstore.json").write_text("{}")
+    node = next((tmp_path / "c" / "nodes").iterdir())
+    node.write_bytes(b"{")
+    found = document("stats", str(tmp_path), status=1)["stores"]
+    assert [one["problem"] is None for one in found] == [True, False, False]
+    assert found[1]["stats"] is None
+    assert len(found[2]["stats"]["unreadable"]) == 1
+    shown = call("stats", str(tmp_path))
+    assert shown.exit_code == 1
+    assert shown.stdout.count("not all of it") == 2
+    assert "could not be counted whole: 2" in shown.stderr

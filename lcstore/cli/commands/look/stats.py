@@ -11,6 +11,7 @@ from lcstore.errors import LcstoreError
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee
+from lcstore.terminal.stores import below_of, count_stores
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -30,8 +31,12 @@ _WASTED = 1.25
 
 
 def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pairs = None) -> None:
-    """Count what a store holds: states, bytes by kind and by pool, the ratio over all."""
+    """Count what a store holds: states, bytes by kind and by pool, the ratio over all; or each one below."""
     with answering(url, as_json, options, pairs) as answer:
+        below = below_of(answer)
+        if below:
+            count_stores(answer, below)
+            return
         with answer.store() as store, answer.progress("reading records") as on_progress:
             found = store.stats(on_progress)
             planned = _planned(store)
