@@ -144,7 +144,10 @@ class BesideWarning(UserWarning):
 
 
 class StepWarning(UserWarning):
-    """A step is not above the one saved before, or below the one resumed: has a counter begun anew?"""
+    """A step is not above the one saved before, or below the one resumed: has a counter begun anew?
+
+    Also of `best_step`: the best state is not the one that its step names, as the step was saved again.
+    """
 
 
 class NotFiniteWarning(UserWarning):

@@ -160,7 +160,7 @@ class Index:
             if found is None and tag is None:
                 found = begins(self.graph, self.backend.url, at)
             if found is None and tag is None:
-                raise self._absent(at)
+                raise self._absent(at, run)
             name = found if tag is None or tag.node is None else self.graph.nodes[tag.node]
         if tag is not None:
             self._records.get(TAG, markkeys.tag_key(tag))  # the record, not its name, is what is believed
@@ -169,11 +169,11 @@ class Index:
             hint_of_others(self.graph, self.backend.url, at, name)
         return name
 
-    def _absent(self, at: object) -> NotFoundError:
+    def _absent(self, at: object, run: str | int | None) -> NotFoundError:
         """Return the error that says that there is no such node, or no store at all."""
         if not self.graph.nodes and not is_store(self.backend):
             return no_store(self.backend)
-        return absent(self.graph, self.tagged(), self.backend.url, at, self.is_going)
+        return absent(self.graph, self.tagged(), self.backend.url, at, run, self.is_going)
 
     def latest(self, run: int | str | None = None) -> NodeName | None:
         """Return the latest node: of a run, or else of the run that commits here, or else of all."""

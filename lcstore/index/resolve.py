@@ -113,9 +113,14 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
 
 
 def absent(
-    graph: Graph, tags: Iterable[str], url: str, at: object, is_going: Callable[[str], bool]
+    graph: Graph,
+    tags: Iterable[str],
+    url: str,
+    at: object,
+    run: str | int | None,
+    is_going: Callable[[str], bool],
 ) -> NotFoundError:
-    """Return the error that says that there is no such node, and what there is.
+    """Return the error that says that there is no such node, of a run where one is named, and what there is.
 
     `is_going` says of a retired one whether something that it may need is condemned.
     """
@@ -124,8 +129,9 @@ def absent(
         what += " (a step is an integer, not a text)"
     elif isinstance(at, str) and _CUT_ID.fullmatch(at):
         what += " (the beginning of a node's id has 8 characters or more)"
-    retired = _retired(graph, url, at, is_going)
-    return NotFoundError(f"there is {what} in {url}; {retired}{holds(graph, url, tags, at)}")
+    retired = _retired(graph, url, at, run, is_going)
+    where = url if run is None else f"run {run} of {url}"
+    return NotFoundError(f"there is {what} in {where}; {retired}{holds(graph, url, tags, at, run)}")
 
 
 def no_store(
@@ -163,9 +169,11 @@ def has_states(backend: Backend) -> bool:
         return False
 
 
-def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -> str:
-    """Return what a store holds, and the steps or tags that may have been meant, for a message."""
-    steps = graph.steps()
+def holds(
+    graph: Graph, url: str, tags: Iterable[str] = (), at: object = None, run: str | int | None = None
+) -> str:
+    """Return what a store holds, or a run of it, and the steps or tags that may have been meant."""
+    steps = graph.steps(run)
     if not steps:
         left = none_left(graph)
         return "it holds none" + (f". {left}: `lcstore ls {quote(url)} --retired`" if left else "")
@@ -178,12 +186,16 @@ def holds(graph: Graph, url: str, tags: Iterable[str] = (), at: object = None) -
         near = f" and the tags {', '.join(map(repr, shown[:_TAGS_SHOWN]))}"
         near += ", ..." if len(shown) > _TAGS_SHOWN else ""
     count = f"{len(steps)} step{'s' if len(steps) > 1 else ''} from {steps[0]} to {steps[-1]}"
-    return f"it holds {count}{near}: `lcstore ls {url}`"
+    own = "" if run is None else f" --run {run}"
+    return f"it holds {count}{near}: `lcstore ls {quote(url)}{own}`"
 
 
-def _retired(graph: Graph, url: str, at: object, is_going: Callable[[str], bool]) -> str:
+def _retired(
+    graph: Graph, url: str, at: object, run: str | int | None, is_going: Callable[[str], bool]
+) -> str:
     """Return what may still be had of a step that was retired."""
-    nodes = [n.node for n in graph.nodes.values() if n.step == at and n.node in graph.hidden]
+    gone = (n for n in graph.nodes.values() if n.step == at and n.node in graph.hidden)
+    nodes = [n.node for n in gone if run is None or run in (n.run, n.run_id)]
     if not nodes:
         return ""
     if nodes[-1] in graph.condemned_nodes:

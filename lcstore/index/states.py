@@ -76,6 +76,11 @@ class Listed:
         return {} if self.info is None else self.info.metrics
 
     @property
+    def error(self) -> float | None:
+        """What `StepInfo` says of it; None where that says nothing, or its record was not read."""
+        return None if self.info is None else self.info.error
+
+    @property
     def bytes_stored(self) -> int | None:
         """All bytes that were stored with it; None where its record was not read."""
         return None if self.info is None else self.info.bytes_stored

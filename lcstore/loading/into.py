@@ -94,7 +94,7 @@ def _load_into(
     missing = [name for name in targets if not isinstance(state, dict) or name not in state]
     if missing:
         tops = state if isinstance(state, dict) else {}
-        has = ", ".join(map(repr, tops)) if isinstance(state, dict) else "one value"
+        has = (", ".join(map(repr, tops)) or "nothing in it") if isinstance(state, dict) else "one value"
         near = get_close_matches(str(missing[0]), [str(name) for name in tops if name not in targets], n=1)
         # One that has none of the names may be the state of one module, as its state_dict() gave it.
         tensors = any(map(is_array, tops.values())) and not any(

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format.labels import check_choice
 from lcstore.format.records import NodeRecord
-from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
+from lcstore.index.resolve import check_run
 from lcstore.read.reader import Reader
 
 
 def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -> NodeName:
     """Return the state that has the best value of a metric; see `Store.best_step`.
 
-    States of all runs are looked at. Of a step that a run saved twice, only the newest counts.
+    All states are looked at, of all runs and those of a step that was saved again, as `BestN` does.
 
     Parameters
     ----------
@@ -30,12 +30,18 @@ def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -
     Raises
     ------
     NotFoundError
-        No state has the metric, or all are NaN.
+        No state has the metric, or all are NaN; there is no such run.
     """
     check_choice("mode", mode, ("min", "max"))
     while True:
         graph = reader.listed()
-        names = _candidates(graph, run)
+        check_run(graph, reader.url, run)
+        names = [
+            name
+            for step in graph.steps(run)
+            for name in graph.revisions(step)
+            if run is None or run in (name.run, name.run_id)
+        ]
         try:
             records = reader.index.records([name.node for name in names], reader.requests)
         except (CorruptionError, NotFoundError):
@@ -44,16 +50,6 @@ def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -
                 raise
             continue  # one of them was collected meanwhile
         return names[_best_of(records, metric, mode)]
-
-
-def _candidates(graph: Graph, run: int | str | None) -> list[NodeName]:
-    newest = {
-        (name.run_id, name.step): name
-        for step in graph.steps(run)
-        for name in graph.revisions(step)
-        if run is None or run in (name.run, name.run_id)
-    }
-    return [*newest.values()]
 
 
 def _best_of(records: Sequence[NodeRecord], metric: str, mode: str) -> int:

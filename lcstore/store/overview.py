@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from lcstore.errors import FallbackWarning
+from lcstore.errors import FallbackWarning, StepWarning
 from lcstore.format.labels import At, Run
 from lcstore.format.records import NodeRecord
 from lcstore.index.gone import none_left
 from lcstore.index.info import StepInfo
 from lcstore.index.reading import ReadRecord
-from lcstore.index.resolve import check_run
+from lcstore.index.resolve import check_run, resolved
 from lcstore.index.standing import comes_too_late
 from lcstore.index.states import Listed, list_states
 from lcstore.read.find import find, named
@@ -37,8 +37,8 @@ class Overview(Handle):
     def best_step(self, metric: str, mode: Literal["min", "max"] | None = None, *, run: Run = None) -> int:
         """Return the step of the state that has the best value of a metric.
 
-        States of all runs are looked at; of a step that a run saved twice, the newest. NaN never wins; of
-        equals the later commit does. Where several runs saved that step, ``info("best:loss")`` says which.
+        All states are looked at. NaN never wins; of equals the later commit does. Where the step was saved
+        more than once, ``restore("best:loss")`` takes the best of these, and the step alone the newest.
 
         Parameters
         ----------
@@ -55,10 +55,20 @@ class Overview(Handle):
             No mode is given for a metric of which, by its name, more is better.
         NotFoundError
             No step has the metric as a number; the message says which metrics there are.
+
+        Warns
+        -----
+        StepWarning
+            The step alone does not name the best state.
         """
-        if run is not None:
-            check_run(self._reader.listed(), self.url, run)
-        return best(self._reader, metric, mode_of(metric, mode), run).step
+        name = best(self._reader, metric, mode_of(metric, mode), run)
+        if resolved(self._index.graph, name.step, run, self._index.own_run) != name:
+            warn(
+                f"step {name.step} was saved more than once, and the best by {metric!r} is not the one that "
+                f"the step names: go by the metric, or by node {name.node!r}",
+                StepWarning,
+            )
+        return name.step
 
     def __contains__(self, step: object) -> bool:
         """Return whether a step is there."""

@@ -29,8 +29,13 @@ _COMMANDS: Final = {
         "stays pinned",
     ),
     **dict.fromkeys(("notes", "metadata"), "lcstore show URL@STEP, which has the metadata of a state"),
+    **dict.fromkeys(
+        ("read", "cat", "get"),
+        "lcstore export URL@STEP FILE.npz NAME, or in Python lcstore.open('URL', 'r').read(STEP, NAME)",
+    ),
+    **dict.fromkeys(("du", "size"), "lcstore stats URL, of a store or of all below a folder"),
     "runs": "lcstore ls URL --runs",
-    "history": "in Python: lcstore.open('URL').history(NAME)",
+    "history": "in Python: lcstore.open('URL', 'r').history(NAME)",
     "save": "in Python: lcstore.open('URL').save(step, state)",
     "copy": "lcstore cp URL TO",
 }

@@ -180,6 +180,11 @@ def _chunk_sums(x: Array, y: Array) -> _Sums:
         squares = float(np.dot(change, change))
         size = np.abs(before)
         scale = float(np.dot(size, size))
+        if not math.isfinite(
+            scale
+        ):  # a mask of infinities beside weights is no measure of how far they moved
+            size = size[np.isfinite(size)]
+            scale = float(np.dot(size, size))
     largest = float(change.max()) if change.size else 0.0
     nans = int(np.isnan(change).sum()) if math.isnan(squares) else 0
     return _Sums(x.size, int(np.count_nonzero(differ)), squares, scale, largest, nans=nans)

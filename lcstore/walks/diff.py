@@ -45,13 +45,13 @@ class TensorDiff:
     norm
         Euclidean norm of the change; NaN where a value of either side is NaN, and where it cannot be had.
     relative
-        That over the norm of the first; infinite where that is zero.
+        That over `scale`; infinite where that is zero.
     changed
         Share of the elements whose bits (of another dtype: whose values) differ.
     largest
         The largest change of an element.
     scale
-        Norm of the first.
+        Norm of the first, of its values that are finite.
     error
         About how far the change may be off, as a norm: by the errors that the two saves recorded. 0 where
         every bit is given of both; NaN where it is not known, as of moments.

@@ -523,7 +523,7 @@ def test_commands_that_people_look_for_are_answered():
         "restore": "open('runs/gpt').restore(STEP)", "delete": "lcstore rm runs/gpt",
         "history": "history(NAME)",
         "gc": "lcstore collect", "prune": "lcstore retain", "info": "lcstore show", "mv": "lcstore cp",
-        "undo": "lcstore retire", "log": "lcstore ls",
+        "undo": "lcstore retire", "log": "lcstore ls", "cat": "lcstore export", "du": "lcstore stats",
     }  # fmt: skip
     for wanted, said in hints.items():
         result = call(wanted, "runs/gpt")

@@ -378,10 +378,10 @@ def test_the_runs_say_where_they_began_once_what_lay_between_is_collected(tmp_pa
             for step in range(first, first + 50, 10):
                 weight = weight + rng.standard_normal(weight.shape, np.float32)
                 store.save(step, {"weight": weight})
-            store.maintain("latest:2")
+            store.maintain("latest:2 | every:40")
     runs = json.loads(call("ls", url, "--runs", "--json").stdout)["runs"]
     told = [(one["run"], one["from_run"], one["from_step"]) for one in runs]
-    assert told == [(1, None, None), (2, 1, 40), (3, 2, 90)]
+    assert told == [(1, None, None), (2, 1, 40), (3, 2, 80)]
 
 
 def test_the_runs_say_from_which_state_a_fork_went_on(url):

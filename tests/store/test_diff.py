@@ -68,7 +68,8 @@ def test_any_values(pairs, dtype):
     with np.errstate(all="ignore"):
         change = np.abs(y.astype(wide)[differ] - x.astype(wide)[differ])
         norm = math.sqrt(np.sum(change**2))
-        scale = math.sqrt(np.sum(np.abs(x.astype(wide)) ** 2))
+        sizes = np.abs(x.astype(wide))
+        scale = math.sqrt(np.sum(sizes[np.isfinite(sizes)] ** 2))
     assert found.changed == (differ.mean() if pairs else 0)
     assert found.status == ("changed" if differ.any() else "same")
     assert found.norm == pytest.approx(norm, nan_ok=True)
@@ -78,6 +79,13 @@ def test_any_values(pairs, dtype):
         assert found.relative == 0
     elif scale == 0 and not math.isnan(norm):
         assert found.relative == math.inf
+
+
+def test_a_mask_of_infinities_hides_no_change():
+    mask, weight = np.where(np.tri(8), 0, -np.inf).astype(np.float32), np.ones((8, 8), np.float32)
+    found = opened({"mask": mask, "w": weight}, {"mask": mask, "w": 2 * weight}).diff(0, 1)
+    assert (found["mask"].status, found["mask"].relative) == ("same", 0)
+    assert (found.total.relative, found.total.scale, found.total.norm) == (1, 8, 8)
 
 
 def test_what_is_not_on_both_sides_alike():
@@ -207,7 +215,13 @@ def test_the_best_step():
             ask()
     store.save(0, x, metrics={"loss": 1.0})  # the later commit, though an earlier step
     assert store.best_step("loss") == 0
-    store.save(0, x, metrics={"loss": 9.0})  # only the newest revision counts
+    store.save(0, x, metrics={"loss": 9.0})  # the step names this one from now on
+    with pytest.warns(lcstore.StepWarning, match="step 0 was saved more than once"):
+        assert store.best_step("loss") == 0
+    best = store.info("best:loss")
+    assert (best.step, best.metrics["loss"]) == (0, 1.0)
+    assert store.retain("best:1:loss", dry_run=True).kept_by.keys() >= {best.node}
+    store.retire(best.node)
     assert store.best_step("loss") == 30
     store.retire(30)
     assert store.best_step("loss") == 20
@@ -217,3 +231,10 @@ def test_the_best_step():
         store.best_step("nan")
     with pytest.raises(InvalidInputError):
         store.best_step("loss", "least")
+    for ask in (lambda: store.best_step("loss", run=7), lambda: store.info("best:loss", run=7)):
+        with pytest.raises(NotFoundError, match="there is no run 7"):
+            ask()
+    store.save(70, x, metrics={"val": math.nan})
+    store.save(70, x)
+    with pytest.raises(NotFoundError, match="'val' is NaN at every step"):
+        store.best_step("val")

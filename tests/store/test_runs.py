@@ -143,6 +143,28 @@ def test_a_log_tells_what_was_done(caplog):
         assert told[-3:] == ["saved", "retired", "repaired"]
 
 
+def test_a_step_that_a_run_does_not_have_is_told_of_that_run():
+    backend = MemoryBackend.fresh()
+    for steps in ((90, 100, 110), (50, 99)):
+        with lcstore.open(backend) as store:
+            for step in steps:
+                store.save(step, {"n": step})
+    with lcstore.open(backend, "r") as reader, pytest.raises(lcstore.NotFoundError) as told:
+        reader.info(100, run=2)
+    said = str(told.value)
+    assert f"no state 100 in run 2 of {backend.url}; it holds 2 steps from 50 to 99 (nearest: 99)" in said
+    assert f"lcstore ls {backend.url} --run 2" in said
+
+
+def test_a_state_that_is_empty_is_told_to_have_nothing():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(7, {})
+        with pytest.raises(
+            lcstore.InvalidInputError, match=r"under 'model': the state has nothing in it\. It"
+        ):
+            store.resume_into(None, {"model": {"w": np.zeros(2)}})
+
+
 def test_long_saves_and_restores_tell_how_far_they_are():
     told: list[tuple[str, int, int]] = []
 
