@@ -57,6 +57,8 @@ class Examination:
     kept_in_part, let_go_in_part
         Those of them that a repair keeps without what they lack; and those that it lets go of as a whole,
         though some of their names can be read.
+    astray
+        The missing objects that may be there under another name: that, by key.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Examination:
         self.missing: dict[str, Harm] = {}
         self.kept_in_part: set[str] = set()
         self.let_go_in_part: set[str] = set()
+        self.astray: dict[str, str] = {}
 
     def look(self, known: Looked | None = None) -> None:
         """Look at the objects, or take what an earlier look at the same ones found."""
@@ -100,6 +103,9 @@ class Examination:
         self.judge = Judge(self.store, Damage.of(self.looked.problems, wrong))
         self._orphans()
         self._objects()
+        found = self.store.unreadable | self.store.mended | self.looked.problems | self.looked.mended
+        gone = {key for key, error in found.items() if isinstance(error, NotFoundError)}
+        self.astray = self.findings.tell_astray({k for k in gone if self.severities.get(k) != "info"})
         self._digests()
         self._states()
 
@@ -372,6 +378,7 @@ class Examination:
             lost_in_part=ranges_of(kept, {n for n, harm in self.missing.items() if harm.tensors is not None}),
             kept_in_part=ranges_of(kept, self.kept_in_part),
             let_go_in_part=ranges_of(kept, self.let_go_in_part),
+            astray=self.astray,
         )
 
     def _unfinished(self) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal, TypeAlias
 
+from lcstore.check.astray import likely, way_back
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
+from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import NodeName
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
@@ -95,6 +97,8 @@ class VerifyReport:
     kept_in_part, let_go_in_part
         The same of those among them that a repair keeps without that part; and of those that it lets go of as
         a whole, as they lack weights or buffers, though some of their names can be read.
+    astray
+        The missing objects that may be there under another name, renamed or moved: that, by key.
     """
 
     url: str
@@ -112,6 +116,7 @@ class VerifyReport:
     lost_in_part: tuple[tuple[int, int], ...] = ()
     kept_in_part: tuple[tuple[int, int], ...] = ()
     let_go_in_part: tuple[tuple[int, int], ...] = ()
+    astray: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -131,6 +136,11 @@ class VerifyReport:
         """What says that no state is left, as a repair let go of those that were lost: it does no more."""
         found = (one for one in self.findings if (one.check, one.severity) == (NONE_LEFT, "warning"))
         return next(found, None)
+
+    @property
+    def way_back(self) -> str:
+        """How the missing objects that are astray come back; "" where none are."""
+        return way_back(self.astray)
 
     @property
     def can_be_mended(self) -> int:
@@ -173,6 +183,17 @@ class Findings:
     ) -> None:
         """Note something."""
         self.made.append(Finding(severity, check, key, step, message, next))
+
+    def tell_astray(self, missing: Collection[str]) -> dict[str, str]:
+        """Say of each stray file that may be a missing object that it may; return their names, by key."""
+        strays = {one.key for one in self.made if one.message == STRAY and one.key is not None}
+        found = likely(missing, strays) if missing and strays else {}
+        told = {name: f"it may be {key}, which is missing: move it back there" for key, name in found.items()}
+        self.made = [
+            replace(one, message=told[one.key]) if one.message == STRAY and one.key in told else one
+            for one in self.made
+        ]
+        return found
 
     def mended(self, key: str, error: LcstoreError, *, step: int | None = None) -> None:
         """Note that an object is damaged or missing, and can be made again: nothing is lost by it."""

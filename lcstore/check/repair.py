@@ -7,6 +7,7 @@ records that cannot be read, and of those a copy is kept. Marks do the rest, as 
 from __future__ import annotations
 
 import secrets
+import shlex
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from lcstore.check.astray import way_back
 from lcstore.check.damage import NOWHERE, Harm, State
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
@@ -23,7 +25,7 @@ from lcstore.check.salvage import Salvage, names_of, refuse
 from lcstore.check.settling import let_go_of, rest_of
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
-from lcstore.errors import ConflictError, InvalidInputError
+from lcstore.errors import ConflictError, CorruptionError, InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
@@ -80,6 +82,8 @@ def repair(
         There is no store.
     StorageError, UnsupportedFormatError
         Something could not be read that may well be whole: nothing was changed.
+    CorruptionError
+        States would be lost, and missing objects may be there under another name: nothing was changed.
     ConflictError
         Maintenance changed the store each time that it was looked at: nothing was changed.
     """
@@ -90,6 +94,11 @@ def repair(
     plan = _settled_plan(backend, level, on_progress)
     remaining = tuple(sorted(_errors(plan.after), key=lambda finding: finding.order))
     latest = plan.after.store.graph.latest()
+    if not dry_run and plan.lost and plan.astray:
+        raise CorruptionError(
+            f"nothing was repaired, as that lets go of what is missing: {way_back(plan.astray)}; or out of "
+            f"the store if it is not that. Then: `lcstore verify {shlex.quote(backend.url)}`"
+        )
     if not dry_run:
         for done, _ in enumerate(plan.overlay.apply()):
             if on_progress is not None:
@@ -104,6 +113,7 @@ def repair(
         states=len(plan.after.store.kept),
         latest=None if latest is None else latest.step,
         seconds=time.perf_counter() - began,
+        astray=plan.astray,
     )
 
 
@@ -114,6 +124,7 @@ class _Plan(NamedTuple):
     after: Examination
     actions: tuple[Action, ...]
     lost: tuple[Loss, ...]
+    astray: dict[str, str]
 
 
 def _settled_plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
@@ -147,7 +158,8 @@ def _plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Pl
     after = Examination(overlay, level, on_progress)
     after.look(known=examination.looked)
     refuse(after.store.unreadable)
-    return _Plan(overlay, after, actions, lost)
+    astray = {key: name for key, name in examination.astray.items() if key in examination.looked.problems}
+    return _Plan(overlay, after, actions, lost, astray)
 
 
 def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> Salvage:

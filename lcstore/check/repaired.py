@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from lcstore.check.astray import way_back
 from lcstore.check.findings import Finding, Level
 
 #: ``quarantine``: what cannot be read was set aside. ``rebuild``: what was lost or damaged was put back.
@@ -87,6 +89,8 @@ class RepairReport:
         The step of the latest of them; None if there is none.
     seconds
         How long it took.
+    astray
+        Missing objects that cannot be rebuilt, and may be there under another name: that, by key.
     """
 
     url: str
@@ -98,6 +102,7 @@ class RepairReport:
     states: int
     latest: int | None
     seconds: float
+    astray: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -106,6 +111,11 @@ class RepairReport:
             f"{len(self.lost)} states or parts of states lost, {len(self.remaining)} errors that no repair "
             f"can mend, {self.states} states left"
         )
+
+    @property
+    def way_back(self) -> str:
+        """What brings back what a repair would let go of, and may be there; "" where nothing is."""
+        return way_back(self.astray) if self.lost else ""
 
     @property
     def ok(self) -> bool:

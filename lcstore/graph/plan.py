@@ -61,7 +61,7 @@ class Plan:
     edges_before, edges_after
         The most edges that a restore of a kept node goes over.
     newest_before, newest_after
-        Bytes that a restore of the latest kept node reads.
+        Bytes of the cheapest path to the latest kept node.
     stored_besides
         Of `stored_after`: anchors that no restore needs, so that damage costs little.
     """

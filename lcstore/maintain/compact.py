@@ -20,6 +20,7 @@ from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan, waits
 from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
+from lcstore.maintain.latest import latest_reads
 from lcstore.maintain.making import Made, Maker, known_of, make_there
 from lcstore.maintain.verdict import movable_in
 from lcstore.read.reader import Reader
@@ -52,7 +53,8 @@ class CompactReport:
     longest_before, longest_after
         The most edges that restoring a kept state reads, before, and then.
     latest_before, latest_after
-        Bytes of weights that restoring the latest state reads, before, and then.
+        Bytes of objects that restoring the latest state reads, before, and then (an estimate for what is
+        new). None where there is no state, or damage keeps it from being known.
     skipped
         Why an edge was not added, by the step it leads to: it is gone, or larger than `max_bytes` leaves.
     seconds
@@ -71,8 +73,8 @@ class CompactReport:
     bytes_after: int
     longest_before: int
     longest_after: int
-    latest_before: int
-    latest_after: int
+    latest_before: int | None
+    latest_after: int | None
     skipped: dict[int, str]
     seconds: float
     bytes_besides: int = 0
@@ -118,6 +120,7 @@ class Compactor:
     ) -> None:
         self.backend = backend
         self.index = index
+        self.reader = reader
         self.executor = executor
         self.durability = durability
         self.max_bytes = parse_bytes(max_bytes) if isinstance(max_bytes, str) else max_bytes
@@ -140,6 +143,7 @@ class Compactor:
         """
         began = time.monotonic()
         first = last = self.plan(without)
+        reads_before, reads_after = latest_reads(self.reader, first)
         shortcuts, added = [*first.shortcuts], 0
         for _ in range(0 if dry_run else ROUNDS):
             made = self._carry_out(last, began)
@@ -152,6 +156,8 @@ class Compactor:
             shortcuts += last.shortcuts
             if not last.shortcuts:
                 break
+        if added:
+            _, reads_after = latest_reads(self.reader, last)
         return CompactReport(
             url=self.backend.url,
             dry_run=dry_run,
@@ -164,8 +170,8 @@ class Compactor:
             bytes_besides=last.stored_besides,
             longest_before=first.edges_before,
             longest_after=last.edges_after,
-            latest_before=first.newest_before,
-            latest_after=last.newest_after,
+            latest_before=reads_before,
+            latest_after=reads_after,
             skipped=self.skipped,
             seconds=time.monotonic() - began,
         )

@@ -13,7 +13,7 @@ from lcstore.arrays import Array
 from lcstore.dtypes import dtype_from_name
 from lcstore.edges.algebra import ArrayName, sets
 from lcstore.edges.compose import Composer
-from lcstore.edges.edge import Edge
+from lcstore.edges.edge import Edge, Fetch
 from lcstore.edges.grid import pool_dtype
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError, NotFoundError
@@ -283,19 +283,28 @@ class Resolved:
             return [self.reader.own_edge(self.node)]
         return self.edges
 
-    def bytes_to_read(self, wanted: Iterable[int]) -> int:
-        """Return how many bytes of stored objects the values of tensors take, reading records alone."""
-        node, asked = self.node, _Asked()
+    def objects_to_read(self, wanted: Iterable[int]) -> dict[str, int]:
+        """Return the stored objects that give the values of tensors: by key the bytes, as records say."""
+        node, found = self.node, dict[str, int]()
+
+        def ask(fetch: Fetch, pool: str, array: ArrayName, chunk: int) -> None:
+            assert isinstance(fetch, ChunkFetch)
+            ref = fetch.ref(pool, array, chunk)
+            if ref is not None:
+                found[ref.key] = ref.nbytes
+
         exact, tracked = node.divide(node.layout.stored(wanted))
         with node.named():
             node.check_kept((*exact, *tracked))
-            fetch = asked.of(exact_fetch(self.reader, node))
+            fetch = exact_fetch(self.reader, node)
             for tensors, chunk, _ in exact_chunks(node, exact):
-                fetch(tensors.pool.name, "exact", chunk)
+                ask(fetch, tensors.pool.name, "exact", chunk)
             if tracked:
-                for job in self.composer(tracked, of=asked.edge).jobs():
-                    job()
-        return sum(asked.nbytes.values())
+                composer = self.composer(tracked)
+                composer.check()
+                for edge, pool, array, chunk in composer.fetches():
+                    ask(edge.fetch, pool, array, chunk)
+        return found
 
 
 class _OfTrack(Mapping[int, Array]):
@@ -313,24 +322,3 @@ class _OfTrack(Mapping[int, Array]):
 
     def __len__(self) -> int:
         return len(self._tensors)
-
-
-class _Asked:
-    """Stands in for fetching: notes what is asked for, and gives nothing, which stands for zeros."""
-
-    def __init__(self) -> None:
-        self.nbytes: dict[str, int] = {}
-
-    def of(self, fetch: ChunkFetch) -> Callable[[str, ArrayName, int], None]:
-        def ask(pool: str, op: ArrayName, chunk: int) -> None:
-            ref = fetch.ref(pool, op, chunk)
-            if ref is not None:
-                self.nbytes[ref.key] = ref.nbytes
-
-        return ask
-
-    def edge(self, edge: Edge) -> Edge:
-        """Return an edge that only notes what is asked of it."""
-        assert isinstance(edge.fetch, ChunkFetch)
-        own = None if edge.own is None else self.edge(edge.own)
-        return replace(edge, fetch=self.of(edge.fetch), own=own)

@@ -109,7 +109,11 @@ class Snapshot(Mapping[str, Any]):
 
     def bytes_to_read(self, names: str | Sequence[str] | None = None) -> int:
         """Return the bytes of stored objects that the tensors under these names (or all) are read from."""
-        return self.using(lambda state: state.bytes_to_read(part_of(state.node, names, self.url).tensors))
+
+        def use(state: Resolved) -> int:
+            return sum(state.objects_to_read(part_of(state.node, names, self.url).tensors).values())
+
+        return self.using(use)
 
     # Names ----------------------------------------------------------------------------------------------
 

@@ -84,6 +84,28 @@ def values(url: str) -> dict[int, bytes]:
         return {step: store.read(step, "model/w.weight").tobytes() for step in store.steps()}
 
 
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_compaction_is_advised_for_what_it_gains(exact, tmp_path):
+    """A restore of an exact state does not go along its path, and so gains nothing by a compaction."""
+    url, random = str(tmp_path / "run"), np.random.default_rng(0)
+    weights = random.standard_normal((128, 128), dtype=np.float32)
+    with lcstore.open(url, policy="lossless") as store:
+        for step in range(8):
+            weights = weights + random.standard_normal(weights.shape, dtype=np.float32) * np.float32(0.001)
+            store.save(step, {"w.weight": weights}, exact=exact and step == 7)
+    assert ("restoring the latest reads" in call("stats", url).stdout) is not exact
+    for command in (["compact", url, "--dry-run"], ["compact", url]):
+        told = " ".join(call(*command).stdout.split())
+        now, then = re.search(r"restoring the latest reads (\S+ \S+) -> (\S+ \S+)", told).groups()
+        assert (now == then) is exact
+
+
+def test_what_restoring_the_latest_reads_is_never_nothing(tmp_path):
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(0, {"n": 1})
+    assert "restoring the latest" not in call("compact", str(tmp_path / "run"), "--dry-run").stdout
+
+
 def test_compact_and_collect_leave_what_is_kept_as_it_was(run):
     before = values(run)
     retained = document("retain", run, "--keep", "latest:3", "--keep", "EveryNSteps(100)", "--apply")

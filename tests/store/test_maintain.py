@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from states import same
 
 import lcstore
 from lcstore import CorruptionError, InvalidInputError, StorageError
+from lcstore.format import keys
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
@@ -47,6 +50,62 @@ def test_what_is_let_go_of_tonight_can_be_brought_back_until_tomorrow():
         assert second.collected.deleted_objects > 0
         assert second.retained.retired == ()
     assert same(values(backend), {step: before[step] for step in (0, 4, 6, 7, 8)})
+
+
+class Weighing(MemoryBackend):
+    """Knows how many bytes of data were read."""
+
+    nbytes = 0
+
+    def get(self, key: str, *window: Any) -> bytes:
+        data = super().get(key, *window)
+        self.nbytes += len(data) if key.startswith(keys.DATA) else 0
+        return data
+
+    def read_by_a_restore(self) -> int:
+        with lcstore.open(self, "r", threads=1) as store:
+            self.nbytes = 0
+            store.restore()
+        return self.nbytes
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("policy", ["balanced", "lossless"])
+def test_what_restoring_the_latest_reads_is_what_it_reads(policy, exact):
+    """An exact state is not read along its path, so a compaction saves it nothing."""
+    backend, random = Weighing.fresh(), np.random.default_rng(0)
+    weights, counts = random.standard_normal((128, 128)).astype(np.float32), np.arange(4096)
+    with lcstore.open(backend, threads=1, policy=policy) as store:
+        for step in range(9):
+            weights = weights + random.standard_normal((128, 128)).astype(np.float32) * np.float32(0.001)
+            counts = counts + 1
+            store.save(step, {"w.weight": weights, "counts": counts}, exact=exact and step == 8)
+        before = backend.read_by_a_restore()
+        planned = store.compact(dry_run=True)
+        done = store.compact()
+    after = backend.read_by_a_restore()
+    assert done.added > 0
+    assert planned.latest_before == done.latest_before == before > 0
+    assert done.latest_after == after
+    if exact:
+        assert planned.latest_after == after == before
+    else:
+        assert max(planned.latest_after, after) < 0.95 * before
+
+
+def test_what_restoring_the_latest_reads_is_not_told_where_it_is_not_known():
+    with lcstore.open(MemoryBackend.fresh(), threads=1) as store:
+        assert store.compact(dry_run=True).latest_before is None
+        store.save(0, {"n": 1})
+        assert store.compact(dry_run=True).latest_before == 0
+    backend = filled(3)
+    with lcstore.open(backend, "r", threads=1) as store:
+        first = store.at(0).name
+    for key in (keys.node_key(first), keys.copy_key(first.node)):
+        backend.delete(key)
+    with lcstore.open(backend, "r", threads=1) as store:
+        planned = store.compact(dry_run=True)
+    assert planned.latest_before is planned.latest_after is None
 
 
 def test_a_metric_that_no_state_has_is_an_error_and_no_quiet_night():

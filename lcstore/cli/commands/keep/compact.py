@@ -95,7 +95,8 @@ def compaction(report: CompactReport, forecast: Forecast | None = None) -> Itera
     if report.bytes_besides:
         shown.row("against damage", f"{size(report.bytes_besides)} of anchors")
     shown.row("most edges for a restore", _change(str, report.longest_before, report.longest_after))
-    shown.row("restoring the latest reads", _change(size, report.latest_before, report.latest_after))
+    if report.latest_before and report.latest_after:
+        shown.row("restoring the latest reads", _change(size, report.latest_before, report.latest_after))
     shown.row("took", f"{report.seconds:.1f} s")
     yield shown
     skipped = list(report.skipped.items())

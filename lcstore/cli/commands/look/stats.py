@@ -58,7 +58,7 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
 
 
 def _planned(store: Store) -> CompactReport | None:
-    """Return what a compaction would do: it is planned from names alone. None where it cannot be planned."""
+    """Return what a compaction would do: of records it takes those of the latest state. None if it cannot."""
     try:
         return store.compact(dry_run=True)
     except LcstoreError:
@@ -116,8 +116,9 @@ def _gain(planned: CompactReport | None, forecast: Forecast | None) -> str:
         does.append(
             f"have a restore add up {planned.longest_after} deltas at the most, not {planned.longest_before}"
         )
-    if planned.latest_after < _LESS * planned.latest_before:
-        change = f"{size(planned.latest_before)} to {size(planned.latest_after)}"
+    before, after = planned.latest_before, planned.latest_after
+    if before is not None and after is not None and after < _LESS * before:
+        change = f"{size(before)} to {size(after)}"
         does.append(f"bring what restoring the latest reads from {change}")
     if forecast is not None and forecast.bytes_collected < forecast.bytes_without:
         does.append(f"leave {size(forecast.bytes_without - forecast.bytes_collected)} less once collected")

@@ -62,6 +62,8 @@ def _foreseen(answer: Answer, report: RepairReport) -> Forecast | None:
 
 
 def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterator[Table | str]:
+    if report.way_back:
+        yield _before(url, report)
     if report.lost:
         columns = ("lost: step", "what", "can be read", "known as", "because of")
         lost = Table(*columns, right=("lost: step",), spare=["can be read"], brief=True)
@@ -77,6 +79,11 @@ def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterato
     yield from findings(report.remaining)
     yield from foreseen(forecast)
     yield from _summary(url, report)
+
+
+def _before(url: str, report: RepairReport) -> str:
+    """Return what is to be done before a repair that would let go of what may be there."""
+    return f"{report.way_back}, before any repair. Then: lcstore verify {url}"
 
 
 def _what_to_save(url: str, report: RepairReport) -> Iterator[str]:
@@ -100,7 +107,9 @@ def _summary(url: str, report: RepairReport) -> list[str]:
     lines = list(_what_to_save(url, report))
     if report.lost and report.dry_run and report.latest is None:
         lines.append("No state would be left: first bring back the objects named above from a copy.")
-    if report.actions and report.dry_run:
+    if report.way_back:
+        lines.append(f"Nothing was changed. It would leave {left}. {_before(url, report)}")
+    elif report.actions and report.dry_run:
         lines.append(f"Nothing was changed. It would leave {left}. To do it: lcstore repair {url} --apply")
     elif report.actions:
         lines.append(

@@ -172,6 +172,8 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     if report.ok:
         return [f"Good: {looked}.{deeper}"]
     lines = [f"Damaged: {counted(report.count('error'), 'error')} in {looked}."]
+    if report.way_back:
+        lines.append(f"{report.way_back}, before any repair. Then: lcstore verify {url}")
     if any(found.is_stray for found in report.findings):
         # Other commands say the same again: nothing is shown or repaired as long as it is there.
         return [*lines, f"Move the files out of the store that are not its own, then: lcstore verify {url}"]
@@ -193,5 +195,6 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         lines.append(f"The latest that looks whole is step {report.good}.{look}")
     elif report.states:
         lines.append("No state looks whole: bring the objects named above back from a copy of the store.")
-    lines.append(f"What a repair would do, and save: lcstore repair {url}")
+    if not report.way_back:
+        lines.append(f"What a repair would do, and save: lcstore repair {url}")
     return lines

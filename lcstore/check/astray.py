@@ -1,0 +1,64 @@
+"""Files that someone renamed or moved: which of the missing objects they may be, and how they come back."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from lcstore.units import counted
+
+#: Of a key behind its top folder: so many components at the most.
+_DEEPEST: Final = 4
+_WORD: Final = re.compile("[A-Za-z0-9]+")
+_MOST_TOLD: Final = 3
+
+
+def likely(missing: Iterable[str], names: Iterable[str]) -> dict[str, str]:
+    """Return which of the missing objects there may be under another name: names, by key.
+
+    Such a name ends as the key does behind its top folder, wherever the file lies; one component may have
+    something before or behind it: ``ID.bak/0/plain-int64.set/c.0``, ``ID/0/plain-int64.set/c.0 (copy)``.
+    """
+    ends = {key.partition("/")[2] or key: key for key in missing}
+    found: dict[str, str] = {}
+    for name in sorted(names):
+        key = next((ends[end] for end in _ends(name) if end in ends), None)
+        if key is not None:
+            found.setdefault(key, name)
+    return found
+
+
+def _ends(name: str) -> Iterator[str]:
+    """Yield the ends of a name, each also without what may have been put to one of its components."""
+    parts = name.split("/")[-_DEEPEST:]
+    for start in range(len(parts)):
+        for at in range(start, len(parts)):
+            for part in _parts(parts[at]):
+                yield "/".join((*parts[start:at], part, *parts[at + 1 :]))
+
+
+def _parts(component: str) -> Iterator[str]:
+    """Yield a component of a name, and its beginnings and ends of whole words."""
+    yield component
+    for word in _WORD.finditer(component):
+        yield component[: word.end()]
+        yield component[word.start() :]
+
+
+def way_back(astray: Mapping[str, str]) -> str:
+    """Return how objects that are astray come back: what is to be moved where; "" where none are."""
+    if not astray:
+        return ""
+    moves = [*dict.fromkeys(_move(name, key) for key, name in sorted(astray.items()))]
+    told = ", ".join(f"{shlex.quote(name)} to {key}" for name, key in moves[:_MOST_TOLD])
+    told += ", ..." * (len(moves) > _MOST_TOLD)
+    return f"{counted(len(astray), 'missing object')} may be there under another name: move {told}"
+
+
+def _move(name: str, key: str) -> tuple[str, str]:
+    """Return which file or folder is to be moved to where: no more is said of a path than is to change."""
+    while key.count("/") > 1 and name.rpartition("/")[2] == key.rpartition("/")[2] and "/" in name:
+        name, key = name.rpartition("/")[0], key.rpartition("/")[0]
+    return name, key
