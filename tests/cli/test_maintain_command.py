@@ -144,6 +144,39 @@ def test_a_dry_run_below_a_prefix_tells_the_bytes_of_each_store_and_of_all(tmp_p
 
 
 @pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("apply", [[], ["--apply"]])
+@pytest.mark.filterwarnings("default::lcstore.FallbackWarning")
+@pytest.mark.parametrize("what", ["chunk", "short", "record", "store"])
+def test_damage_that_can_be_made_again_is_no_good_night(url, what, apply, below):
+    """All of it is done, and it says as `verify` does that something is damaged, and what mends it."""
+    hit = {
+        "chunk": next(Path(url, "data").rglob("weights*/c.0")),
+        "short": next(Path(url, "data").rglob("weights*/c.0")),
+        "record": next(Path(url, "nodes").iterdir()),
+        "store": Path(url, "lcstore.json"),
+    }[what]
+    data = bytearray(hit.read_bytes())
+    hit.unlink()
+    if what == "short":
+        hit.write_bytes(data[: len(data) // 2])
+    elif what == "record":
+        data[200] ^= 4
+        hit.write_bytes(data)
+    place = str(Path(url).parent) if below else url
+    assert call("verify", place).exit_code == 1
+    told = document("maintain", place, "--keep", "every:10", *apply, status=1)
+    report = told["stores"][0]["report"] if below else told
+    assert not told["ok"]
+    assert [report["compacted"] is None, report["forecast"] is None] == [False, bool(apply)]
+    shown = call("maintain", place, "--keep", "every:10", *apply)
+    assert shown.exit_code == 1
+    assert "1 object to be made again" in " ".join(shown.output.split())
+    assert f"Next: lcstore repair {shlex.quote(url)}" in shown.output
+    assert call("repair", url, "--apply").exit_code == 0
+    assert call("maintain", place, "--keep", "every:10", *apply).exit_code == 0
+
+
+@pytest.mark.parametrize("below", [False, True])
 def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
     for path in (Path(url) / "data").rglob("*.*/c.0"):
         data = bytearray(path.read_bytes())

@@ -113,13 +113,13 @@ def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, i
         yield from compaction(report.compacted, report.forecast)
     if report.verified is not None:
         yield from findings(report.verified.findings)
-        if report.verified.ok:
+        if report.verified.is_sound:
             there = f"{report.verified.states} states, {report.verified.objects} objects are there"
             yield f"Verified: {there}.{unseen(answer.quoted, report.verified)}"
     yield from foreseen(report.forecast)
-    if report.dry_run and report.ok and not _does(report):
+    if report.dry_run and report.compacted is not None and not _does(report):
         yield "Nothing to do."
-    elif report.dry_run and report.ok:
+    elif report.dry_run and report.compacted is not None:
         yield f"Nothing was changed. To do it: {again}"
 
 
