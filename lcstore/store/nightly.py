@@ -110,5 +110,7 @@ def _wrong(found: VerifyReport) -> LcstoreError | None:
     if found.is_sound:
         return None
     first = found.mendable[0]
-    message = f"{counted(found.can_be_mended, 'object')} to be made again, the first: {first.message}; {repair}"
+    message = (
+        f"{counted(found.can_be_mended, 'object')} to be made again, the first: {first.message}; {repair}"
+    )
     return CorruptionError(message, key=first.key, step=first.step)
