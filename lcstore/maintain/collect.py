@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import replace
@@ -25,12 +25,12 @@ from lcstore.graph.lines import cut
 from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
-from lcstore.index.listing import COPIES, Listing
 from lcstore.index.marked import next_seq
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
+from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
 from lcstore.maintain.sizing import sizes_of
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, read_capped, storage_clock
@@ -154,7 +154,10 @@ class Collector:
         report = self._report(contents, ripe, waiting, new=new)
         self._keep_lines(contents, ripe)
         self._delete(contents, ripe)
-        return replace(report, deleted_marks=self._sweep(contents, ripe))
+        report = replace(report, deleted_marks=self._sweep(contents, ripe))
+        if self.durability.copies:
+            put_late_copies(self.backend, contents)
+        return report
 
     @staticmethod
     def _marked(contents: Contents, verdict: Verdict) -> list[tuple[Scope, str]]:
@@ -279,32 +282,11 @@ class Collector:
         whole = [scope for scope in scopes if scope.scope == markkeys.WHOLE_EDGE]
         records = [key for scope in whole if (key := contents.key_of(scope.edge)) is not None]
         parts = [key for key in objects if keys.is_part(key)]
-        self._delete_all("copies", self._copies([*objects, *records]))
+        self._delete_all("copies", copies_of(self.backend, [*objects, *records]))
         self._delete_all("parity", parity)
         self._delete_all("objects", [key for key in objects if not keys.is_part(key)])
         self._delete_all("records", sorted(records))
         self._delete_all("parts", parts)
-
-    def _copies(self, going: Sequence[str]) -> list[str]:
-        """Return the second copies of records of nodes and edges and of layouts, of some keys."""
-        gone = {keys.parse_layout_key(key) for key in going if key.startswith(f"{keys.LAYOUTS}/")}
-        gone |= {keys.parse_node_key(key).node for key in going if key.startswith(f"{keys.NODES}/")}
-        gone |= {keys.edge_stem(key) for key in going if key.startswith(f"{keys.EDGES}/")}
-        if not gone:
-            return []
-        copies = Listing.take(self.backend, COPIES).below(keys.COPIES)
-        return [key for key in copies if keys.parse_copy_key(key) in gone]
-
-    def _stray_copies(self, contents: Contents, nodes: Container[str]) -> set[str]:
-        """Return the second copies of nothing that is there, which slow targets or cut off writers left."""
-        known = {*contents.layouts, *contents.named_layouts, keys.STORE_KEY}
-        known |= {keys.edge_stem(keys.edge_key(name)) for name in contents.graph.edges.values()}
-        found = [
-            key
-            for key in contents.copies
-            if (what := keys.parse_copy_key(key)) not in known and what not in nodes
-        ]
-        return self._old(found)
 
     def _sweep(self, contents: Contents, gone: Sequence[Scope]) -> int:
         """Delete marks that nothing refers to any more; return how many."""
@@ -328,7 +310,7 @@ class Collector:
             if name.node in dead or (name.kind == "line" and name.name not in nodes)
         ]
         self._delete_all("marks", sorted(marks))
-        self._delete_all("copies", sorted(self._stray_copies(contents, nodes)))
+        self._delete_all("copies", sorted(self._old(stray_copies(contents, nodes))))
         return len(marks)
 
     def _delete_all(self, phase: str, found: Sequence[str]) -> None:
