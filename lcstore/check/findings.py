@@ -132,6 +132,11 @@ class VerifyReport:
         return not any(finding.severity == "error" for finding in self.findings)
 
     @property
+    def is_sound(self) -> bool:
+        """Whether nothing is damaged, be it that it can be made again: the verdict of ``lcstore verify``."""
+        return self.ok and not self.can_be_mended and self.none_left is None
+
+    @property
     def none_left(self) -> Finding | None:
         """What says that no state is left, as a repair let go of those that were lost: it does no more."""
         found = (one for one in self.findings if (one.check, one.severity) == (NONE_LEFT, "warning"))
@@ -143,11 +148,16 @@ class VerifyReport:
         return way_back(self.astray)
 
     @property
-    def can_be_mended(self) -> int:
-        """How many findings are of damage that costs nothing yet, and that a repair makes good."""
+    def mendable(self) -> tuple[Finding, ...]:
+        """What is damaged and costs nothing yet, and what a repair makes good."""
         repair = REPAIR.partition("{")[0]
-        nexts = (found.next or "" for found in self.findings if found.severity == "warning")
-        return sum(command.startswith(repair) for command in nexts)
+        found = (one for one in self.findings if one.severity == "warning")
+        return tuple(one for one in found if (one.next or "").startswith(repair))
+
+    @property
+    def can_be_mended(self) -> int:
+        """How many of those there are."""
+        return len(self.mendable)
 
     def count(self, severity: Severity) -> int:
         """Return how many findings there are of one severity."""

@@ -34,6 +34,7 @@ from lcstore.index.links import Link
 from lcstore.index.listing import CHECKING, Listing, is_amiss
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
+from lcstore.index.uncopied import copied_late
 from lcstore.layout.join import join
 from lcstore.layout.layout import Layout
 from lcstore.storage.backend import Backend
@@ -309,10 +310,16 @@ class Readable:
             except LcstoreError:
                 return True
 
+        late = copied_late(self.graph).keys() - there
         for (key, copy), wrong in zip(whole, spread(lacks, whole), strict=True):
-            if wrong:
-                self.uncopied[copy] = key
-                message = f"the second copy of {key} is {'damaged' if copy in there else 'missing'}"
+            if not wrong:
+                continue
+            self.uncopied[copy] = key
+            message = f"the second copy of {key} is {'damaged' if copy in there else 'missing'}"
+            if copy in late:
+                why = f"{message}, as a killed process leaves it: harmless, a later collect stores it"
+                self.findings.add("info", "copy", copy, why)
+            else:
                 self.findings.add("warning", "copy", copy, message, next=REPAIR)
 
     def _join(self, layout: str, parts: list[tuple[str, str]]) -> None:

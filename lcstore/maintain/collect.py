@@ -8,9 +8,11 @@ still needed by none is deleted, when it was condemned at least a grace ago by t
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Container, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -23,12 +25,12 @@ from lcstore.graph.lines import cut
 from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
-from lcstore.index.listing import COPIES, Listing
 from lcstore.index.marked import next_seq
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
+from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
 from lcstore.maintain.sizing import sizes_of
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, read_capped, storage_clock
@@ -39,6 +41,8 @@ from lcstore.storage.survey import OnProgress, spread
 
 #: Objects deleted in one go.
 _BATCH: Final = 500
+#: What condemnations are about of which a record goes as well, or a layout.
+_ENTIRE: Final = (markkeys.WHOLE_EDGE, markkeys.LAYOUT)
 
 
 class Collector:
@@ -75,6 +79,7 @@ class Collector:
         self.least = read_store_record(backend).grace_seconds
         self.grace = self.least if grace is None else grace
         self.silence: Silence | None = None
+        self.dry_run = False
         if self.is_cut_short and not run_is_dead:
             raise InvalidInputError(
                 f"the grace of this store is {self.least} s: collecting after {self.grace:g} s might take "
@@ -99,11 +104,12 @@ class Collector:
         StorageError
             There is no room for a single record that says what goes, and nothing that could go before it.
         """
-        report, lack = self._once(dry_run=dry_run)
+        self.dry_run = dry_run
+        report, lack = self._once()
         while lack is not None:
             more = report
             if more.deleted_objects:
-                more, lack = self._once(dry_run=False)
+                more, lack = self._once()
                 report = together(report, more)
             if lack is not None and not more.deleted_objects:
                 raise StorageError(
@@ -114,21 +120,20 @@ class Collector:
                 ) from lack.__cause__
         return report
 
-    def _once(self, *, dry_run: bool) -> tuple[CollectReport, StorageError | None]:
+    def _once(self) -> tuple[CollectReport, StorageError | None]:
         """Collect as far as there is room for the records that condemn; return the lack of it too."""
         contents, verdict = self._judged(None)
         if self.is_cut_short:
-            self.silence = check_dead(self.backend, contents, self.least, dry_run=dry_run)
+            self.silence = check_dead(self.backend, contents, self.least, dry_run=self.dry_run)
             before = contents
             contents, verdict = self._judged(before)
             check_still(before, contents)
-        orphans = set(contents.data) if dry_run else self._orphans(contents)
-        scopes = list(condemnable(contents, verdict, orphans))
-        scopes += _of_layouts(contents.idle_layouts if dry_run else self._old_layouts(contents))
+        scopes = list(condemnable(contents, verdict, self._orphans(contents)))
+        scopes += _of_layouts(self._old_layouts(contents))
         new = self._new(contents, scopes)
-        if dry_run:
-            freed = self._freed(contents, scopes)
-            return self._report(contents, scopes, freed, new=new, waiting=0, marks=0, dry_run=True), None
+        if self.dry_run:
+            ripe, waiting = self._by_age(self._marked(contents, verdict), new)
+            return self._report(contents, ripe, waiting, new=new), None
         lack = None
         try:
             self._settle(contents, new)
@@ -145,18 +150,35 @@ class Collector:
 
     def _after(self, contents: Contents, verdict: Verdict, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
+        ripe, waiting = self._by_age(self._marked(contents, verdict))
+        report = self._report(contents, ripe, waiting, new=new)
+        self._keep_lines(contents, ripe)
+        self._delete(contents, ripe)
+        report = replace(report, deleted_marks=self._sweep(contents, ripe))
+        if self.durability.copies:
+            put_late_copies(self.backend, contents)
+        return report
+
+    @staticmethod
+    def _marked(contents: Contents, verdict: Verdict) -> list[tuple[Scope, str]]:
+        """Return what is condemned, and needed by no kept state, with the key of each condemnation."""
         free = {*condemnable(contents, verdict, set(contents.data)), *_of_layouts(contents.idle_layouts)}
         condemned = [markkeys.parse_condemned_key(key) for key in contents.condemned]
         marked = [(Scope(n.edge, n.node, n.scope), markkeys.condemned_key(n)) for n in condemned]
-        going = [(scope, key) for scope, key in marked if scope in free]
-        old = self._old([key for _, key in going])
-        ripe = list(dict.fromkeys(scope for scope, key in going if key in old))
-        waiting = {scope for scope, _ in going} - set(ripe)
-        freed = self._freed(contents, ripe)
-        self._keep_lines(contents, ripe)
-        self._delete(contents, ripe)
-        marks = self._sweep(contents, ripe)
-        return self._report(contents, ripe, freed, new=new, waiting=len(waiting), marks=marks, dry_run=False)
+        return [(scope, key) for scope, key in marked if scope in free]
+
+    def _by_age(
+        self, marked: Sequence[tuple[Scope, str]], new: Iterable[Scope] = ()
+    ) -> tuple[list[Scope], dict[Scope, float]]:
+        """Return what was condemned a grace ago or more, and in how many seconds that is so of the rest.
+
+        `new` is what would be condemned now, of a dry run.
+        """
+        ages, oldest = self._ages([key for _, key in marked]), dict.fromkeys(new, 0.0)
+        for scope, key in marked:
+            oldest[scope] = max(oldest.get(scope, 0.0), ages.get(key, 0.0))
+        ripe = [scope for scope, age in oldest.items() if age >= self.grace]
+        return ripe, {scope: self.grace - age for scope, age in oldest.items() if age < self.grace}
 
     def _judged(self, before: Contents | None) -> tuple[Contents, Verdict]:
         def verdict(contents: Contents) -> Verdict:
@@ -176,18 +198,24 @@ class Collector:
         return [digest for digest in contents.idle_layouts if keys.layout_key(digest) in old]
 
     def _old(self, found: Sequence[str]) -> set[str]:
-        """Return which of some objects were stored a grace ago or more, by the storage's clock."""
+        """Return which of some objects were stored a grace ago or more."""
+        return {key for key, age in self._ages(found).items() if age >= self.grace}
+
+    def _ages(self, found: Sequence[str]) -> dict[str, float]:
+        """Return how many seconds ago those of some objects that are there were stored; 0 without a grace.
+
+        That is by the storage's clock. A dry run, which stores nothing, goes by this machine's.
+        """
         if not self.grace or not found:
-            return set(found)
-        now = storage_clock(self.backend)
-        if now is None:
+            return dict.fromkeys(found, 0.0)
+        now = time.time() if self.dry_run else storage_clock(self.backend)
+        created = list(spread(self._created, found, phase="ages", on_progress=self.on_progress))
+        if now is None or (self.dry_run and all(at is None for at in created)):
             raise StorageError(
                 "this target does not tell when an object was stored, so no grace can be kept: "
                 "it can be collected only in a store made with grace=0"
             )
-        ages = spread(self._created, found, phase="ages", on_progress=self.on_progress)
-        created = zip(found, ages, strict=True)
-        return {key for key, at in created if at is not None and now - at >= self.grace}
+        return {key: now - at for key, at in zip(found, created, strict=True) if at is not None}
 
     def _created(self, key: str) -> float | None:
         try:
@@ -254,32 +282,11 @@ class Collector:
         whole = [scope for scope in scopes if scope.scope == markkeys.WHOLE_EDGE]
         records = [key for scope in whole if (key := contents.key_of(scope.edge)) is not None]
         parts = [key for key in objects if keys.is_part(key)]
-        self._delete_all("copies", self._copies([*objects, *records]))
+        self._delete_all("copies", copies_of(self.backend, [*objects, *records]))
         self._delete_all("parity", parity)
         self._delete_all("objects", [key for key in objects if not keys.is_part(key)])
         self._delete_all("records", sorted(records))
         self._delete_all("parts", parts)
-
-    def _copies(self, going: Sequence[str]) -> list[str]:
-        """Return the second copies of records of nodes and edges and of layouts, of some keys."""
-        gone = {keys.parse_layout_key(key) for key in going if key.startswith(f"{keys.LAYOUTS}/")}
-        gone |= {keys.parse_node_key(key).node for key in going if key.startswith(f"{keys.NODES}/")}
-        gone |= {keys.edge_stem(key) for key in going if key.startswith(f"{keys.EDGES}/")}
-        if not gone:
-            return []
-        copies = Listing.take(self.backend, COPIES).below(keys.COPIES)
-        return [key for key in copies if keys.parse_copy_key(key) in gone]
-
-    def _stray_copies(self, contents: Contents, nodes: Container[str]) -> set[str]:
-        """Return the second copies of nothing that is there, which slow targets or cut off writers left."""
-        known = {*contents.layouts, *contents.named_layouts, keys.STORE_KEY}
-        known |= {keys.edge_stem(keys.edge_key(name)) for name in contents.graph.edges.values()}
-        found = [
-            key
-            for key in contents.copies
-            if (what := keys.parse_copy_key(key)) not in known and what not in nodes
-        ]
-        return self._old(found)
 
     def _sweep(self, contents: Contents, gone: Sequence[Scope]) -> int:
         """Delete marks that nothing refers to any more; return how many."""
@@ -303,7 +310,7 @@ class Collector:
             if name.node in dead or (name.kind == "line" and name.name not in nodes)
         ]
         self._delete_all("marks", sorted(marks))
-        self._delete_all("copies", sorted(self._stray_copies(contents, nodes)))
+        self._delete_all("copies", sorted(self._old(stray_copies(contents, nodes))))
         return len(marks)
 
     def _delete_all(self, phase: str, found: Sequence[str]) -> None:
@@ -320,36 +327,37 @@ class Collector:
     def _report(
         self,
         contents: Contents,
-        gone: Sequence[Scope],
-        freed: tuple[int, int],
+        ripe: Sequence[Scope],
+        waiting: Mapping[Scope, float],
         *,
         new: Sequence[Scope],
-        waiting: int,
-        marks: int,
-        dry_run: bool,
     ) -> CollectReport:
-        whole = [scope for scope in gone if scope.scope == markkeys.WHOLE_EDGE]
-        left = (contents.graph.nodes.keys() & contents.graph.hidden) - {scope.node for scope in whole}
+        """Say what goes and what waits, before anything is deleted; the marks that go are counted later."""
+        whole = [scope for scope in ripe if scope.scope == markkeys.WHOLE_EDGE]
+        going = {scope.node for scope in (*ripe, *waiting) if scope.scope == markkeys.WHOLE_EDGE}
+        objects = set(_objects(contents, ripe))
+        # A condemnation stays with the record of its edge, when what it is about is gone or never was any.
+        left = [scope for scope in waiting if scope.scope in _ENTIRE or objects_of(contents, scope)]
+        later = set(_objects(contents, left)) - objects
+        sizes = sizes_of(self.backend, contents, objects | later)
         return CollectReport(
             url=self.backend.url,
-            dry_run=dry_run,
+            dry_run=self.dry_run,
             condemned=len(new),
-            waiting=waiting,
-            deleted_objects=freed[0],
-            deleted_bytes=freed[1],
+            waiting=len(left),
+            deleted_objects=len(objects),
+            deleted_bytes=sum(map(sizes.__getitem__, objects)),
             deleted_states=sum(scope.node is not None for scope in whole),
             deleted_shortcuts=sum(scope.edge in contents.graph.edges for scope in whole),
-            deleted_marks=marks,
+            deleted_marks=0,
             kept_states=len(contents.kept),
             grace_seconds=self.grace,
             silence=self.silence,
-            retired_states=len(left),
+            retired_states=len((contents.graph.nodes.keys() & contents.graph.hidden) - going),
+            waiting_objects=len(later),
+            waiting_bytes=sum(map(sizes.__getitem__, later)),
+            waiting_seconds=max(map(waiting.__getitem__, left), default=0.0),
         )
-
-    def _freed(self, contents: Contents, gone: Sequence[Scope]) -> tuple[int, int]:
-        """Count objects and their bytes, as the records give them; what no record names is asked for."""
-        objects = set(_objects(contents, gone))
-        return len(objects), sum(sizes_of(self.backend, contents, objects).values())
 
 
 def _condemned(contents: Contents) -> set[Scope]:

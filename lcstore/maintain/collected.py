@@ -9,7 +9,7 @@ from lcstore.maintain.dead import Silence
 
 @dataclass(frozen=True)
 class CollectReport:
-    """What a collection did; of a dry run, what it would do (all of it, however young).
+    """What a collection did; of a dry run, what it would do now, by the clock of this machine.
 
     Attributes
     ----------
@@ -18,7 +18,9 @@ class CollectReport:
     condemned
         Number of arrays, exact values, edges and layouts newly condemned.
     waiting
-        Condemned before or now, and too young to be deleted.
+        Condemned before or now, and too young to be deleted: how many of these.
+    waiting_objects, waiting_bytes, waiting_seconds
+        What they come to, and in how many seconds all of it is old enough to be deleted.
     deleted_objects, deleted_bytes, deleted_states, deleted_shortcuts
         What went: objects of data, with layouts, and their bytes; nodes; edges that maintenance had added.
     deleted_marks
@@ -44,6 +46,9 @@ class CollectReport:
     grace_seconds: float
     silence: Silence | None = None
     retired_states: int = 0
+    waiting_objects: int = 0
+    waiting_bytes: int = 0
+    waiting_seconds: float = 0.0
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -51,7 +56,8 @@ class CollectReport:
             f"{self.deleted_bytes:,} bytes of {self.deleted_objects} objects and {self.deleted_states} states"
         )
         if self.dry_run:
-            return f"would be collected: {went}, {self.kept_states} states kept"
+            later = f"{self.waiting_bytes:,} bytes go later"
+            return f"would be collected: {went}, {later}, {self.kept_states} states kept"
         return (
             f"collected: {went} deleted, {self.condemned} arrays, values and edges condemned, "
             f"{self.waiting} wait for their grace, {self.kept_states} states kept"

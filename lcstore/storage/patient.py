@@ -144,7 +144,7 @@ class PatientBackend:
             for number in itertools.count(1):
                 last = number > self.patience.retries
                 try:
-                    return _within(call, self._for_a_try(last), verb, what, overdue)
+                    return _within(call, self._for_a_try(last), verb, what, overdue, self.url)
                 except StorageError as error:
                     undecided |= error.outcome_unknown
                     pause = _pause(number)
@@ -156,8 +156,8 @@ class PatientBackend:
                             raise _undecided(error) from error
                         raise
                     _log.warning(
-                        "could not %s %s (%s): retry %d of %d in %.1f s",
-                        *(verb, what, error.message[:200], number, self.patience.retries, pause),
+                        "%s: could not %s %s (%s): retry %d of %d in %.1f s",
+                        *(self.url, verb, what, error.message[:200], number, self.patience.retries, pause),
                     )
                 time.sleep(pause)
         raise AssertionError
@@ -228,7 +228,9 @@ def _undecided(error: StorageError) -> UnknownOutcomeError:
     return found
 
 
-def _within(call: Callable[[], R], seconds: float, verb: str, what: str, overdue: type[StorageError]) -> R:
+def _within(
+    call: Callable[[], R], seconds: float, verb: str, what: str, overdue: type[StorageError], url: str
+) -> R:
     """Return what a call returns within some seconds, by this thread's clock whatever the call does."""
     if seconds == math.inf:
         return call()
@@ -254,5 +256,5 @@ def _within(call: Callable[[], R], seconds: float, verb: str, what: str, overdue
             if time.monotonic() - started >= seconds:
                 message = f"could not {verb}: no answer within {seconds:.3g} s"
                 raise _gave_up(message, what, overdue) from error
-            _log.warning("still waiting to %s %s, for %.0f s", verb, what, silence * _SILENCE)
+            _log.warning("%s: still waiting to %s %s, for %.0f s", url, verb, what, silence * _SILENCE)
     raise AssertionError

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
+from lcstore.check.findings import REPAIR
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.units import counted
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
@@ -88,11 +91,26 @@ def run_parts(
     if retained is not None:
         report.compacted = tried("compact", lambda: compact(retained))
     found = report.verified = tried("verify", verify)
-    if found is not None and not found.ok:
-        first = next(one for one in found.findings if one.severity == "error")
-        message = f"{found.count('error')} errors, the first: {first.message}; run `lcstore repair {url}`"
-        report.problems["verify"] = CorruptionError(message, key=first.key, step=first.step)
-    elif found is not None and found.none_left:
-        report.problems["verify"] = NotFoundError(f"{found.none_left.message}: `{found.none_left.next}`")
+    wrong = None if found is None else _wrong(found)
+    if wrong is not None:
+        report.problems["verify"] = wrong
     report.seconds = time.monotonic() - began
     return report
+
+
+def _wrong(found: VerifyReport) -> LcstoreError | None:
+    """Return what a look found that is not as it should be; None by the verdict of ``lcstore verify``."""
+    repair = f"run `{REPAIR.replace('{url}', shlex.quote(found.url))}`"
+    if not found.ok:
+        first = next(one for one in found.findings if one.severity == "error")
+        message = f"{counted(found.count('error'), 'error')}, the first: {first.message}; {repair}"
+        return CorruptionError(message, key=first.key, step=first.step)
+    if found.none_left:
+        return NotFoundError(f"{found.none_left.message}: `{found.none_left.next}`")
+    if found.is_sound:
+        return None
+    first = found.mendable[0]
+    message = (
+        f"{counted(found.can_be_mended, 'object')} to be made again, the first: {first.message}; {repair}"
+    )
+    return CorruptionError(message, key=first.key, step=first.step)

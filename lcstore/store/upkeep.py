@@ -316,7 +316,7 @@ class Upkeep(Soundness, Labelling):
             compact=compact,
             verify=lambda: self.verify(level, on_progress, client=client),
         )
-        if dry_run and report.ok and report.retained is not None:
+        if report.compacted is not None and report.retained is not None and dry_run:
             with suppress(LcstoreError):
                 report.forecast = self.forecast(report.retained.retired)
         return report

@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 100
 
 
-def of_grace(grace: str) -> str:
-    """Return when what a maintenance would delete goes."""
-    return (
-        f"Of what would be freed, that goes which an earlier run condemned {grace} ago; the rest is "
-        "condemned, and goes in a run that much later."
-    )
-
-
 def is_damaged(report: MaintainReport) -> bool:
     """Return whether damage stood in the way of a maintenance."""
     return any(isinstance(error, CorruptionError) for error in report.problems.values())
@@ -74,14 +66,17 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator
     seen = [report.forecast for report in reports if report.forecast is not None]
     if seen:
         now, later = sum(one.bytes_now for one in seen), sum(one.bytes_collected for one in seen)
-        yield f"In all {size(now)} now, and about {size(later)} once compacted and collected."
+        some = f"the {counted(len(seen), 'store')} of {len(tended)} whose bytes are known,"
+        where = "all" if len(seen) == len(tended) else some
+        yield f"In {where} {size(now)} now, and about {size(later)} once compacted and collected."
     notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
     for url, note in notes[:1]:
         yield f"Note: {url}: {note}" + f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)
-    freed = any(report.collected and report.collected.deleted_bytes for report in reports)
-    let_go = any(report.retained and report.retained.retired for report in reports)
-    if dry_run and (freed or let_go):
-        yield of_grace("a grace")
+    waiting = sum(report.collected.waiting_bytes for report in reports if report.collected)
+    if dry_run and waiting:
+        yield f"To be freed is what goes now. {size(waiting)} more go a grace after they are condemned."
+    if dry_run and any(report.retained and report.retained.retired for report in reports):
+        yield "What is let go of now is condemned by the next run, and freed by one a grace later."
 
 
 def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -104,23 +105,59 @@ def test_damage_is_status_1_and_lets_nothing_go(url, apply):
     assert told["retained"] is None
 
 
-def test_bytes_that_a_dry_run_shows_go_after_the_grace(tmp_path):
-    random = np.random.default_rng(0)
-    with lcstore.open(tmp_path / "a", grace="6h", threads=1) as store:
+def aged(url: Path, hours: float) -> None:
+    """Have what is condemned be so for longer."""
+    for path in (url / "condemned").iterdir():
+        os.utime(path, (path.stat().st_atime, path.stat().st_mtime - 3600 * hours))
+
+
+def test_a_dry_run_tells_what_goes_now_and_when_the_rest_goes(tmp_path):
+    random, url = np.random.default_rng(0), tmp_path / "a"
+    with lcstore.open(url, grace="6h", threads=1) as store:
         for step in range(4):
             store.save(step, {"model": {"w.weight": random.standard_normal((64, 64)).astype(np.float32)}})
 
-    def told(where: Path, *more: str) -> str:
-        return " ".join(call("maintain", str(where), "--keep", "latest:1", *more).stdout.split())
+    def told() -> list[str]:
+        """Return what `collect` and `maintain` say of the store, and `maintain` of all below its folder."""
+        keep = ("--keep", "latest:1")
+        said = (
+            call("collect", str(url)),
+            call("maintain", str(url), *keep),
+            call("maintain", str(tmp_path), *keep),
+        )
+        return [" ".join(one.stdout.split()) for one in said]
 
-    places = ((tmp_path / "a", "6 h"), (tmp_path, "a grace"))
-    assert "would be freed" not in told(tmp_path / "a")  # it has a forecast instead
-    assert "would be freed" in told(tmp_path)
-    told(tmp_path, "--apply")
-    for where, grace in places:
-        said = f"Of what would be freed, that goes which an earlier run condemned {grace} ago"
-        assert said in told(where)
-        assert "would be freed" not in told(where, "--apply")
+    def shown(command: str) -> tuple[int, int, int]:
+        keep = ("--keep", "latest:1") if command == "maintain" else ()
+        report = document(command, str(url), *keep)
+        report = report.get("collected", report)
+        return report["deleted_bytes"], report["waiting_bytes"], report["condemned"]
+
+    assert "What is let go of now is condemned by the next run" in told()[2]
+    with lcstore.open(url, "r+") as store:
+        store.retain("latest:1")
+        store.compact()
+    for command in ("maintain", "collect"):
+        freed, waiting, condemned = shown(command)
+        assert (freed, waiting > 0, condemned > 0) == (0, True, True)
+    collect, alone, below = told()
+    first = f"{size(waiting)} go later: a run with --apply condemns them, and one that runs 6 h after that"
+    assert first in alone
+    assert first in collect
+    assert f"{size(waiting)} more go a grace after they are condemned" in below
+    done = document("collect", str(url), "--apply")
+    assert (done["deleted_bytes"], done["waiting_bytes"], done["condemned"]) == (0, waiting, condemned)
+    aged(url, 1)
+    assert shown("maintain") == shown("collect") == (0, waiting, 0)
+    later = f"{size(waiting)} go later: they are condemned, and all old enough in 5 h"
+    assert all(later in said for said in told()[:2])
+    aged(url, 5)
+    assert shown("maintain") == shown("collect") == (waiting, 0, 0)
+    collect, alone, below = told()
+    assert "go later" not in collect + alone
+    assert f"{size(waiting)} 0 0 1 store" in below
+    assert "more go" not in below
+    assert document("collect", str(url), "--apply")["deleted_bytes"] == waiting
 
 
 def test_a_dry_run_below_a_prefix_tells_the_bytes_of_each_store_and_of_all(tmp_path):
@@ -141,6 +178,43 @@ def test_a_dry_run_below_a_prefix_tells_the_bytes_of_each_store_and_of_all(tmp_p
     assert f"In all {total} now, and about" in said
     assert re.search(rf"Note: \S*{tmp_path.name}/b: .*no state has", said)
     assert "In all" not in call("maintain", str(tmp_path), *keep, "--apply").stdout
+    keep = ("--keep", "best:1:loss")
+    said = " ".join(call("maintain", str(tmp_path), *keep).stdout.split())
+    known = size(document("maintain", str(tmp_path / "a"), *keep)["forecast"]["bytes_now"])
+    assert f"In the 1 store of 2 whose bytes are known, {known} now" in said
+
+
+@pytest.mark.parametrize("below", [False, True])
+@pytest.mark.parametrize("apply", [[], ["--apply"]])
+@pytest.mark.filterwarnings("default::lcstore.FallbackWarning")
+@pytest.mark.parametrize("what", ["chunk", "short", "record", "store"])
+def test_damage_that_can_be_made_again_is_no_good_night(url, what, apply, below):
+    """All of it is done, and it says as `verify` does that something is damaged, and what mends it."""
+    hit = {
+        "chunk": next(Path(url, "data").rglob("weights*/c.0")),
+        "short": next(Path(url, "data").rglob("weights*/c.0")),
+        "record": next(Path(url, "nodes").iterdir()),
+        "store": Path(url, "lcstore.json"),
+    }[what]
+    data = bytearray(hit.read_bytes())
+    hit.unlink()
+    if what == "short":
+        hit.write_bytes(data[: len(data) // 2])
+    elif what == "record":
+        data[200] ^= 4
+        hit.write_bytes(data)
+    place = str(Path(url).parent) if below else url
+    assert call("verify", place).exit_code == 1
+    told = document("maintain", place, "--keep", "every:10", *apply, status=1)
+    report = told["stores"][0]["report"] if below else told
+    assert not told["ok"]
+    assert [report["compacted"] is None, report["forecast"] is None] == [False, bool(apply)]
+    shown = call("maintain", place, "--keep", "every:10", *apply)
+    assert shown.exit_code == 1
+    assert "1 object to be made again" in " ".join(shown.output.split())
+    assert f"Next: lcstore repair {shlex.quote(url)}" in shown.output
+    assert call("repair", url, "--apply").exit_code == 0
+    assert call("maintain", place, "--keep", "every:10", *apply).exit_code == 0
 
 
 @pytest.mark.parametrize("below", [False, True])

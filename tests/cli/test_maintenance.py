@@ -533,12 +533,23 @@ def test_the_nightly_line_of_the_document(filled, tmp_path):
     (line,) = snippets("cron")
     command = " ".join(line.split()[5:]).replace("/data", shlex.quote(str(tmp_path)))
     command = command.replace("/opt/lcstore/bin/lcstore", f"{shlex.quote(sys.executable)} -m lcstore.cli")
-    subprocess.run(["sh", "-c", command], check=True, timeout=120, env=_environment())
-    logged = (tmp_path / "runs" / "maintenance.log").read_text(encoding="utf-8")
-    told = json.loads(logged)
-    assert told["ok"]
+    command = re.sub(r"(?<!\\)%.*", "", command).replace(r"\%", "%")  # as cron does
+
+    def night(status: int) -> dict[str, Any]:
+        done = subprocess.run(["sh", "-c", command], timeout=120, env=_environment(), capture_output=True)
+        assert (done.returncode, done.stdout, done.stderr) == (status, b"", b"")
+        written = max((tmp_path / "runs").glob("maintenance-????-??-??.json"))
+        told: dict[str, Any] = json.loads(written.read_text(encoding="utf-8"))
+        assert told["ok"] == (not status)
+        return told
+
+    told = night(0)
     assert told["collected"]["kept_states"] == 30
     assert told["compacted"]["added"] > 0
+    (tmp_path / "runs" / "gpt" / "lcstore.json").unlink()
+    assert list(night(1)["problems"]) == ["verify"]
+    logged = (tmp_path / "runs" / "maintenance.log").read_text(encoding="utf-8")
+    assert "Warning: the store's own record is damaged or missing" in logged
 
 
 def test_the_python_of_the_document(filled, tmp_path, monkeypatch, capsys):

@@ -74,7 +74,7 @@ def test_what_fails_for_a_while_is_tried_again_and_told_of(caplog):
     assert backend.get("a") == b"a"
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 3
-    assert "could not write a" in told[0]
+    assert f"{backend.url}: could not write a" in told[0]
     assert "retry 1 of 5" in told[0]
 
 

@@ -66,8 +66,7 @@ def test_a_young_layout_of_no_record_waits_for_its_grace():
         layout = store._index.layout(*stored(backend))
         digest, data = layout_object(layout)
         backend.put(keys.layout_key(digest), data)
-        assert store.collect(dry_run=True).condemned == 1
-        assert store.collect().condemned == 0
+        assert store.collect(dry_run=True).condemned == store.collect().condemned == 0
         now = backend.created(keys.layout_key(digest))
         with patch("lcstore.maintain.collect.storage_clock", lambda _: now + 3600):
             found = store.collect()

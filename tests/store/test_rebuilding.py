@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +22,7 @@ from lcstore.errors import FallbackWarning
 from lcstore.format import keys
 from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
+from lcstore.testing import Crash, FaultBackend
 
 pytestmark = pytest.mark.once
 
@@ -329,6 +331,71 @@ def test_layouts_of_no_record_lose_their_copies_with_them():
         store.collect()
         assert before - set(backend.list(keys.COPIES)) >= {stray}
         assert verify(backend, "checksum").ok
+
+
+def late_copies(objects: dict[str, bytes]) -> list[str]:
+    """Return second copies that are stored after what they are copies of: of three kinds of records."""
+    last = max(key for key in objects if key.startswith(f"{keys.NODES}/"))
+    edge = next(key for key in objects if key.startswith(f"{keys.EDGES}/"))
+    stored = keys.parse_node_key(last).node, keys.edge_stem(edge), keys.STORE_KEY
+    return [keys.copy_key(what) for what in stored]
+
+
+def test_a_copy_that_a_killed_process_did_not_come_to_is_no_damage_and_a_collect_stores_it():
+    objects, whole = closed()
+    for copy in late_copies(objects):
+        backend = MemoryBackend.fresh(faults(objects, copy)["gone"])
+        report = verify(backend)
+        assert report.is_sound
+        assert [(one.severity, one.check) for one in report.findings if one.key == copy] == [("info", "copy")]
+        with lcstore.open(backend, "r") as store:
+            store.collect(dry_run=True)
+        assert copy not in backend.snapshot()
+        with lcstore.open(backend, "r+") as store:
+            store.collect()
+            assert same(store.restore(), whole[STEPS - 1])
+        assert backend.snapshot()[copy] == objects[copy]
+        assert not verify(backend).findings
+
+
+def test_other_copies_that_are_missing_and_all_that_are_wrong_are_damage():
+    objects, _ = closed()
+    late = late_copies(objects)
+    for key in (key for key in objects if key.startswith(f"{keys.COPIES}/")):
+        for fault, damaged in faults(objects, key).items():
+            report = verify(MemoryBackend.fresh(damaged))
+            assert report.is_sound == (fault == "gone" and key in late), (key, fault)
+
+
+def test_no_copy_is_made_where_none_is_wanted_nor_of_a_damaged_record():
+    objects, _ = closed()
+    last = max(key for key in objects if key.startswith(f"{keys.NODES}/"))
+    copy, *_ = late_copies(objects)
+    without = faults(objects, copy)["gone"]
+    for stored, durability in ((without, "none"), (faults(without, last)["flipped"], "default")):
+        backend = MemoryBackend.fresh(stored)
+        with lcstore.open(backend, "r+", durability=durability) as store, suppress(lcstore.CorruptionError):
+            store.collect()
+        assert copy not in backend.snapshot()
+
+
+def test_wherever_a_process_is_killed_nothing_is_taken_for_damaged():
+    number, struck = 0, True
+    while struck:
+        backend = MemoryBackend.fresh()
+        dying = FaultBackend(backend, {number: "crash_before"})
+        with suppress(Crash), lcstore.open(dying, threads=1) as store:
+            for step in range(3):
+                store.save(step, {"model": {"w": np.full((64, 64), step, np.float32)}})
+            store.retain("latest:1")
+            store.compact()
+        struck, number = bool(dying.struck), number + 1
+        if any(key.startswith(f"{keys.NODES}/") for key in backend.snapshot()):
+            assert verify(backend).is_sound, (number, verify(backend).findings)
+            with lcstore.open(backend, "r+", threads=1) as store:
+                store.collect()
+                assert not [one for one in verify(backend).findings if one.check == "copy"], number
+    assert number > 30
 
 
 def test_what_protection_costs_is_told():

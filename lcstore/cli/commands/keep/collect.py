@@ -62,16 +62,18 @@ def collect(
 
 def collection(report: CollectReport) -> Iterator[Table | str]:
     """Yield what went, or would go."""
-    shown = Table("would go" if report.dry_run else "deleted", "", right=("",))
+    shown = Table("would go now" if report.dry_run else "deleted", "", right=("",))
     shown.row("states", report.deleted_states)
     shown.row("shortcuts", report.deleted_shortcuts)
     shown.row("objects", report.deleted_objects)
     shown.row("bytes", size(report.deleted_bytes))
     if not report.dry_run:
         shown.row("marks that nothing refers to", report.deleted_marks)
-        if report.grace_seconds:
-            shown.row("condemned now", report.condemned)
+    if report.grace_seconds:
+        shown.row("would be condemned now" if report.dry_run else "condemned now", report.condemned)
+    if report.grace_seconds or not report.dry_run:
         shown.row("condemned, and too young to go", report.waiting)
+        shown.row("bytes of that", size(report.waiting_bytes))
     shown.row("states that stay", report.kept_states)
     yield shown
     if report.silence is not None and not report.silence.is_enough:
@@ -88,17 +90,26 @@ def goes_by(report: CollectReport) -> tuple[int, int, int]:
     return report.deleted_states, report.deleted_shortcuts, report.deleted_objects
 
 
+def later(report: CollectReport) -> Iterator[str]:
+    """Yield when the rest goes, where not all goes now."""
+    if not report.waiting:
+        return
+    if report.dry_run and report.condemned:
+        grace = words(report.grace_seconds)
+        how = f"a run with --apply condemns them, and one that runs {grace} after that deletes them"
+    else:
+        clock = ", by the clock of this machine" * report.dry_run
+        how = f"they are condemned, and all old enough in {_long(report.waiting_seconds)}{clock}"
+    yield f"{size(report.waiting_bytes)} go later: {how}."
+
+
 def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
     command = f"lcstore collect {answer.quoted}{again} --apply"
-    grace = words(report.grace_seconds)
     if not any((*goes_by(report), report.waiting)):
         return ["Nothing to collect: kept states need all that is there.", *_room_for_more(answer, report)]
     if report.dry_run:
-        how = f"condemns it; one that runs {grace} later deletes it" if grace else "deletes it"
-        return [f"Nothing was changed. A collect {how}: {command}"]
-    if report.waiting:
-        return [f"What is condemned is deleted by a collect that runs {grace} after that: {command}"]
-    return []
+        return [*later(report), f"Nothing was changed. To do it: {command}"]
+    return [*later(report), *[f"Then: {command}"][: report.waiting]]
 
 
 def _room_for_more(answer: Answer, report: CollectReport) -> Iterator[str]:

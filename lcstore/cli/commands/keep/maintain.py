@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lcstore.cli.commands.keep.collect import collection, goes_by, words
+from lcstore.cli.commands.keep.collect import collection, goes_by, later
 from lcstore.cli.commands.keep.compact import compaction
 from lcstore.cli.commands.trouble.verify import findings, unseen
 from lcstore.terminal.answer import Answer, answering
@@ -31,7 +31,7 @@ from lcstore.terminal.foreseen import foreseen
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
-from lcstore.terminal.tended import is_damaged, of_grace, tell_maintained
+from lcstore.terminal.tended import is_damaged, tell_maintained
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -100,8 +100,7 @@ def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, i
     collected = report.collected
     if collected is not None and any((*goes_by(collected), collected.condemned, collected.waiting)):
         yield from collection(collected)
-        if report.dry_run and any(goes_by(collected)) and collected.grace_seconds:
-            yield of_grace(words(collected.grace_seconds))
+        yield from later(collected)
     elif collected is not None:
         yield "Nothing was let go of before that could be deleted now."
     if report.retained is not None:
@@ -113,13 +112,13 @@ def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, i
         yield from compaction(report.compacted, report.forecast)
     if report.verified is not None:
         yield from findings(report.verified.findings)
-        if report.verified.ok:
+        if report.verified.is_sound:
             there = f"{report.verified.states} states, {report.verified.objects} objects are there"
             yield f"Verified: {there}.{unseen(answer.quoted, report.verified)}"
     yield from foreseen(report.forecast)
-    if report.dry_run and report.ok and not _does(report):
+    if report.dry_run and report.compacted is not None and not _does(report):
         yield "Nothing to do."
-    elif report.dry_run and report.ok:
+    elif report.dry_run and report.compacted is not None:
         yield f"Nothing was changed. To do it: {again}"
 
 
@@ -131,6 +130,6 @@ def _again(answer: Answer, keep: list[str] | None) -> str:
 def _does(report: MaintainReport) -> bool:
     """Return whether anything would go, or be added."""
     collected, retained, compacted = report.collected, report.retained, report.compacted
-    goes = collected is not None and any(goes_by(collected))
+    goes = collected is not None and any((*goes_by(collected), collected.condemned))
     adds = compacted is not None and bool(compacted.planned)
     return goes or adds or (retained is not None and bool(retained.retired))

@@ -74,7 +74,7 @@ def verify(
         with answer.finding(), cluster(answer, scheduler) as client, answer.progress() as on_progress:
             report = verify_store(backend, level.value, on_progress, client=client, **how)
         answer.give(report, _shown(answer.quoted, report), ok=report.ok and not report.none_left)
-    if not report.ok or report.can_be_mended or report.none_left:
+    if not report.is_sound:
         raise typer.Exit(1)
 
 
