@@ -6,6 +6,7 @@ import random
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from unittest.mock import patch
@@ -13,6 +14,8 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from damaged import faults, keys_of
+from kit import explore
+from meetings import Meeting, collecting, start
 from states import same
 
 import lcstore
@@ -396,6 +399,14 @@ def test_wherever_a_process_is_killed_nothing_is_taken_for_damaged():
                 store.collect()
                 assert not [one for one in verify(backend).findings if one.check == "copy"], number
     assert number > 30
+
+
+def test_a_copy_is_stored_while_another_collector_takes_its_record():
+    begun = start(2, fork=True)
+    leaf = begun.nodes[1]
+    begun = replace(begun, objects=faults(begun.objects, keys.copy_key(leaf))["gone"])
+    actors = {"one": collecting(), "two": collecting(2, retire=leaf)}
+    explore(Meeting(begun, actors, let_go=frozenset([leaf])).scene, limit=60, samples=60)
 
 
 def test_what_protection_costs_is_told():

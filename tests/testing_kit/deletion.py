@@ -41,7 +41,7 @@ def collector_of(kind: type[Collector]) -> Collect:
 
     def collect(backend: Backend) -> None:
         with opened(backend) as store:
-            kind(backend, store._index, store._executor, 0).run(dry_run=False)
+            kind(backend, store._index, store._executor, store.durability, 0).run(dry_run=False)
 
     return collect
 
