@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -59,6 +59,9 @@ class CopyReport:
         Objects and records that were copied, and their bytes.
     passed_over
         How many were there already.
+    older
+        States that an earlier copy brought, let go of or not, and the source has collected since: they stay
+        in the copy, until it is maintained itself.
     """
 
     source: str
@@ -68,6 +71,7 @@ class CopyReport:
     objects: int
     nbytes: int
     passed_over: int
+    older: int = 0
 
 
 def copy_store(source: Backend, target: Backend, on_progress: OnProgress | None = None) -> CopyReport:
@@ -111,7 +115,7 @@ class _Copy:
         self.source = source
         self.target = target
         self.on_progress = on_progress
-        self.objects = self.nbytes = self.passed_over = 0
+        self.objects = self.nbytes = self.passed_over = self.older = 0
         self.made: set[str] = set()
         self._lock = Lock()
 
@@ -142,6 +146,7 @@ class _Copy:
             objects=self.objects,
             nbytes=self.nbytes,
             passed_over=self.passed_over,
+            older=self.older,
         )
 
     def _make(self, wanted: _Wanted, record: bytes) -> None:
@@ -198,13 +203,16 @@ class _Copy:
     def _check_target(self, wanted: _Wanted, record: bytes) -> None:
         """Refuse a target that holds anything of another store."""
         there = {*chain.from_iterable(self.target.list(folder) for folder in (keys.NODES, keys.EDGES))}
-        other = there - {*wanted.records[keys.NODES], *wanted.records[keys.EDGES]} - self.made
-        if other:
+        others = there - {*wanted.records[keys.NODES], *wanted.records[keys.EDGES]} - self.made
+        past = _past(wanted.records[keys.NODES], there, others)
+        if others - past:
             raise ConflictError(
-                f"{self.target.url} holds another store, or one that went on by itself, and nothing is "
-                "mixed: copy to an empty place. `lcstore export` and `lcstore import` add single states",
-                key=min(other),
+                f"{self.target.url} holds another store, or one that went on by itself, or an old copy that "
+                "shares no state with what there is now; and nothing is mixed: copy to an empty place. "
+                "`lcstore export` and `lcstore import` add single states",
+                key=min(others - past),
             )
+        self.older = sum(key.startswith(f"{keys.NODES}/") for key in past)
         try:
             same = read_capped(self.target, keys.STORE_KEY, len(record)) == record
         except NotFoundError:
@@ -339,3 +347,21 @@ def _check_apart(source: Backend, target: Backend) -> None:
         raise InvalidInputError(
             f"{target.url} and {source.url} lie in each other: copy to a place of its own"
         )
+
+
+def _past(nodes: Iterable[str], there: Set[str], others: Set[str]) -> set[str]:
+    """Return which of the other records that are there an earlier copy brought from the source.
+
+    They are states of runs that the source has; where the two share a state also of runs that it had, as
+    their numbers tell; and edges to states. A copy that went on by itself has a run of its own, with the next
+    number.
+    """
+    known = {key: keys.parse_node_key(key) for key in nodes}
+    runs = {name.run_id for name in known.values()}
+    numbers = set[int]() if there.isdisjoint(known) else {name.run for name in known.values()}
+    had = {*range(1, max(numbers, default=0))} - numbers
+    found = {key: keys.parse_node_key(key) for key in others if key.startswith(f"{keys.NODES}/")}
+    past = {key for key, name in found.items() if name.run_id in runs or name.run in had}
+    ids = {name.node for name in known.values()} | {found[key].node for key in past}
+    edges = {key: keys.parse_edge_key(key) for key in others if key.startswith(f"{keys.EDGES}/")}
+    return past | {key for key, edge in edges.items() if edge.target in ids}

@@ -95,9 +95,13 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
             "" if first is None else f"{counted(report.count('error'), 'error')}, the first: {first.message}"
         )
 
+    def then(report: VerifyReport | None) -> str:
+        level = "structure" if report is None else report.level  # less would not find the same again
+        return "lcstore verify" if level == "structure" else f"lcstore verify --level {level}"
+
     empty = sum(one.report is not None and not one.report.states for one in tended)
     more = [f"{empty} {'has' if empty == 1 else 'have'} no states."] if empty else []
-    _tell(answer, tended, ("states", "objects", "read"), cells, why, lambda _: "lcstore verify", more=more)
+    _tell(answer, tended, ("states", "objects", "read"), cells, why, then, more=more)
 
 
 def _tell(

@@ -204,6 +204,9 @@ def test_damage_that_costs_nothing_yet_is_told_and_mended(tmp_path):
     assert found.exit_code == 1
     assert "Everything can be restored" in found.stdout
     assert f"Next: lcstore repair '{url}' --apply" in found.stdout
+    found = call("verify", str(tmp_path), "--level", "checksum")
+    assert found.exit_code == 1
+    assert f"Next: lcstore verify --level checksum '{url}'" in found.stdout
     assert call("repair", str(url)).exit_code == 1
     assert call("repair", str(url), "--apply").exit_code == 0
     assert call("repair", str(url), "--apply").exit_code == 0

@@ -168,6 +168,46 @@ def test_a_copy_that_went_on_by_itself_is_refused(source):
     assert target.snapshot() == before
 
 
+def test_a_copy_goes_on_though_the_source_was_collected_since(source):
+    target = MemoryBackend.fresh()
+    fill(source, range(8, 12))
+    assert lcstore.copy(source, target).older == 0
+    before = values(target)
+    for night in range(2):  # the runs of before are gone altogether
+        fill(source, range(20 + 3 * night, 23 + 3 * night))
+        _maintained(source)()
+        report = lcstore.copy(source, target)
+        found, wanted = values(target), values(source)
+        assert report.older >= len(found) - len(wanted) > 0
+        assert all(same(found[step], value) for step, value in (before | wanted).items() if step in found)
+        assert found.keys() >= wanted.keys()
+    before = len(values(target))
+    _maintained(target)()
+    found = values(target)
+    assert len(found) < before
+    assert all(same(found[step], value) for step, value in values(source).items())
+    fill(target, range(30, 31))
+    with pytest.raises(ConflictError, match="went on by itself"):
+        lcstore.copy(source, target)
+
+
+def test_a_store_of_runs_that_the_source_has_no_more_is_refused(source):
+    other = MemoryBackend.fresh()
+    fill(other, range(2))
+    for first in (20, 30):
+        fill(source, range(first, first + 3))
+    with lcstore.open(source, "r+", threads=1) as store:
+        store.unpin(3, by="paper")
+        for run in (1, 2):
+            store.retire_run(run, run_is_dead=True)
+    _maintained(source)()
+    assert {state.run for state in lcstore.open(source, "r").states(retired=True)} == {3}
+    before = other.snapshot()
+    with pytest.raises(ConflictError, match="holds another store"):
+        lcstore.copy(source, other)
+    assert other.snapshot() == before
+
+
 def test_a_place_with_another_grace_is_refused(source):
     target = MemoryBackend.fresh()
     fill(target, range(1), grace=60)

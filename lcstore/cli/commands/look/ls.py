@@ -47,8 +47,8 @@ def ls(
 ) -> None:
     """List the states of a store, by step; or the stores below a URL, each with its latest metrics.
 
-    `error` is how far restored weights are off, in units of how far they move from save to save; anchors and
-    exact states have none.
+    `error` is how far restored weights are off, in units of how far they move from save to save, by a sample
+    of each tensor: it may miss what a few weights do. Anchors and exact states have none.
 
     Where states share a step, the beginnings of their nodes' ids tell them apart: URL@ID names one. Stores
     are looked for four folders deep. What has no room in the terminal is left out, and told: --json has all.

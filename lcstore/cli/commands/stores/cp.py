@@ -10,7 +10,7 @@ import typer
 
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, split_at, storage_options
-from lcstore.terminal.table import size
+from lcstore.terminal.table import counted, size
 
 if TYPE_CHECKING:
     from lcstore.maintain.copying import CopyReport
@@ -31,8 +31,9 @@ def cp(
 ) -> None:
     """Copy a store between any two targets, checking every byte on the way.
 
-    What was committed when it began is copied, whoever writes to the store meanwhile. Interrupted and run
-    again, it goes on: what is there already is passed over. A target that holds another store is refused.
+    What was committed when it began is copied, whoever writes to the store meanwhile. Run again, it goes on:
+    what is there already is passed over, and states that the store has collected since stay in the copy. A
+    target that holds another store is refused.
     """
     second = storage_options(to_options, None)
     if split_at(target)[1] is not None:
@@ -58,4 +59,9 @@ def _shown(target: str, report: CopyReport) -> Iterator[str]:
     copied = f"{report.objects} objects, {size(report.nbytes)}"
     retired = f", {report.retired} that were let go of" if report.retired else ""
     yield f"Copied: {report.states} states{retired}, {copied}, lengths and hashes checked{passed}."
+    if report.older:
+        yield (
+            f"{counted(report.older, 'state')} of an earlier copy stay there, which the store has collected "
+            f"since; to let go of them there too: lcstore maintain {shlex.quote(target)} --keep latest:3"
+        )
     yield f"To look at it: lcstore ls {shlex.quote(target)}"
