@@ -73,7 +73,7 @@ def _growth(movement: Array) -> float | None:
 
 def _note(course: Course, row: int, growth: float | None, usual: float) -> str:
     movement, octaves = course.movement[row], _octaves(course.grid[row])
-    grew = f"{2.0 ** min(octaves, 1000):.4g} times that of the middle of the run"
+    grew = f"{2.0 ** min(octaves, 1000):.2g} times that of the middle of the run"
     last = _until(course.weights[row])
     if last is not None:
         since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]

@@ -342,3 +342,21 @@ def test_what_repair_has_set_aside_is_left_out(source):
         assert [*store.steps()] == [*first.steps()]
         for step in store.steps():
             assert same(store.restore(step), first.restore(step))
+
+
+def test_a_backup_puts_back_what_is_missing():
+    run, backup = MemoryBackend.fresh(), MemoryBackend.fresh()
+    with lcstore.open(run, threads=1) as store:
+        for step in range(6):
+            store.save(step, state(step))
+        lcstore.copy(run, backup)
+        wanted = values(backup)
+        for step in range(6, 9):
+            store.save(step, state(step))
+    later = values(run)
+    for key in run.list("data"):
+        if key in backup.snapshot():
+            run.delete(key)
+    assert lcstore.copy(backup, run).objects > 0
+    assert same(values(run), later)
+    assert wanted.keys() < later.keys()
