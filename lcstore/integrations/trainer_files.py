@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 
 from lcstore.errors import InvalidInputError
 from lcstore.integrations.processes import are_several
+from lcstore.loading.torchload import as_tensors
 from lcstore.manager.random_state import RandomState
 
 #: What is logged besides metrics.
@@ -82,7 +83,7 @@ def write_folder(folder: Path, state: Any) -> None:
         )
     folder.mkdir(parents=True)
     save_file(_apart(state["model"]), folder / "model.safetensors", metadata={"format": "pt"})
-    torch.save(state["optim"], folder / "optimizer.pt")
+    torch.save(as_tensors(state["optim"]), folder / "optimizer.pt")
     torch.save(state["schedule"], folder / "scheduler.pt")
     if "scaler" in state:
         torch.save(state["scaler"], folder / "scaler.pt")
@@ -96,7 +97,8 @@ def _apart(tensors: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     seen: set[int] = set()
     for name, tensor in tensors.items():
-        found[name] = tensor.clone() if id(tensor) in seen else tensor.contiguous()
+        own = as_tensors(tensor)
+        found[name] = own.clone() if id(tensor) in seen else own.contiguous()
         seen.add(id(tensor))
     return found
 

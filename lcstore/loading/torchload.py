@@ -80,7 +80,7 @@ def _any_on_meta(tensors: Iterable[Any]) -> bool:
 
 
 def fitted(target: Any, saved: Any, where: Name) -> Any:
-    """Return what is saved at a name as an object of torch takes it.
+    """Return what is saved at a name as an object of torch takes it: with tensors, of whatever it was saved.
 
     Raises
     ------
@@ -93,7 +93,16 @@ def fitted(target: Any, saved: Any, where: Name) -> Any:
         _check_schedule(target, saved)
         return saved
     _check_optimizer(target, saved)
-    return saved
+    return as_tensors(saved)
+
+
+def as_tensors(saved: Any) -> Any:
+    """Return a nest with tensors of torch in the place of numpy arrays."""
+    if isinstance(saved, np.ndarray):
+        return from_host(saved, "torch")
+    if isinstance(saved, Mapping):
+        return {key: as_tensors(value) for key, value in saved.items()}
+    return type(saved)(map(as_tensors, saved)) if type(saved) in (list, tuple) else saved
 
 
 def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:

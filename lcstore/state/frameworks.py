@@ -18,6 +18,7 @@ from lcstore.arrays import Array
 from lcstore.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
 from lcstore.errors import InvalidInputError
 from lcstore.state.jaxkeys import WIDTHS, is_key_dtype, key_data, kind_of, wrapped
+from lcstore.state.standins import StandIns
 
 Framework: TypeAlias = Literal[
     "numpy",
@@ -35,6 +36,7 @@ TARGETS: Final = ("saved", "numpy", "torch", "jax")
 #: A class that a library has once it is imported as a whole.
 _TENSORS: Final = {"torch": "Tensor", "jax": "Array"}
 
+_STAND_INS: Final = StandIns[Framework]()
 _PROTOCOLS: Final = ("__array__", "__array_interface__", "__dlpack__")
 
 
@@ -53,10 +55,6 @@ class HostArray:
 
     array: Array
     framework: Framework
-
-
-def _torch() -> Any:
-    return sys.modules.get("torch")
 
 
 def _defined(module: str, name: str) -> Any:
@@ -106,7 +104,7 @@ def to_host(obj: object) -> HostArray:
     if isinstance(obj, np.ndarray):
         if isinstance(obj, np.ma.MaskedArray):
             raise InvalidInputError("a masked array would lose its mask: store its .data and .mask")
-        return HostArray(_checked(np.asarray(obj)), "numpy")
+        return HostArray(_checked(np.asarray(obj)), _STAND_INS.kind_of(obj) or "numpy")
     if isinstance(obj, np.generic):
         return HostArray(_checked(np.asarray(obj)), "numpy-scalar")
     try:
@@ -155,7 +153,7 @@ def _checked(array: Array) -> Array:
 
 
 def _from_torch(tensor: Any) -> Array:
-    torch = _torch()
+    torch = sys.modules["torch"]
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         raise InvalidInputError("it is sparse, quantized or nested")
     if tensor.is_meta:
@@ -256,7 +254,7 @@ def given_as(array: Array, framework: Framework, to: str) -> Any:
         Its values, or some of them.
     framework
         What the store says it was. A library that this process has not imported is not imported for that:
-        then it is a numpy array.
+        then it is a numpy array, which is saved as the tensor that it stands for.
     to
         One of `TARGETS`. Single numbers of numpy stay numpy's where they are not asked for otherwise.
     """
@@ -264,8 +262,10 @@ def given_as(array: Array, framework: Framework, to: str) -> Any:
         return from_host(array, "torch" if to == "torch" else "jax")
     if framework == "numpy-scalar":
         return array if array.ndim else array[()]
-    wanted = to == "jax" or (to == "saved" and is_loaded(framework))
-    return from_host(array, framework) if wanted else array
+    if to == "numpy":
+        return array
+    wanted = to == "jax" or is_loaded(framework)
+    return from_host(array, framework) if wanted else _STAND_INS.given(array, framework)
 
 
 def _to_torch(array: Array) -> Any:

@@ -97,8 +97,8 @@ class Looking(Overview):
             A tree (of tensors, real or abstract): the result has its types, devices and dtypes.
         to
             ``"saved"``: each tensor as the library that it was saved from has it (torch: on the CPU), or as a
-            numpy array where this process has not imported that library. ``"numpy"``, ``"torch"``, ``"jax"``:
-            all of them so.
+            numpy array where this process has not imported that library. (It is saved as what it stands for.)
+            ``"numpy"``, ``"torch"``, ``"jax"``: all of them so.
         on_corrupt
             ``"raise"``; ``"previous"`` gives the newest earlier state that is whole, and warns
             (`FallbackWarning`).

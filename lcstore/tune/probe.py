@@ -17,7 +17,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError, LimitError
-from lcstore.state.frameworks import cast_array, from_host
+from lcstore.state.frameworks import cast_array, given_as
 from lcstore.state.names import Name
 from lcstore.state.torchsays import with_made
 from lcstore.state.tree import flatten, unflatten
@@ -82,7 +82,7 @@ class Probe:
             array = np.array(host.array)  # a copy: the loss may keep it, or write to it
             if name in errors:
                 array = cast_array(_wide(array) + errors[name], host.array.dtype)
-            objects.append(from_host(array, host.framework))
+            objects.append(given_as(array, host.framework, "saved"))
         tree = unflatten(self._flat.structure, objects, self._flat.leaves)
         value = float(self._loss(with_made(tree, self._flat.notes.made)))
         if not math.isfinite(value):

@@ -14,7 +14,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.format.labels import Labels
 from lcstore.garbage import garbage_waits
-from lcstore.state.frameworks import HostArray
+from lcstore.state.frameworks import HostArray, is_loaded
 from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten
 from lcstore.storage.jobs import run_all
@@ -52,12 +52,13 @@ class Buffers:
         """Return the elements of tensors in C order, in memory of this; that of names that went away goes."""
         held: dict[Name, Array] = {}
         pairs: dict[bool, list[Pair]] = {True: [], False: []}
+        by_torch = is_loaded("torch")  # if not, arrays may stand for its tensors all the same
         for name, host in tensors:
             array = flat_array(host.array)
             old = self._held.get(name)
             fits = old is not None and (old.size, old.dtype) == (array.size, array.dtype)
             held[name] = old if old is not None and fits else np.empty_like(array)
-            pairs[host.framework == "torch"].append((held[name], array))
+            pairs[by_torch and host.framework == "torch"].append((held[name], array))
         self._held = held
         _copy_by_torch(pairs[True])
         jobs = [partial(_copy_each, some) for some in _shares(pairs[False])]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -206,6 +208,26 @@ def test_any_state_may_be_gone_back_to(tmp_path):
     assert callback.checkpoint(tmp_path, 2).endswith("checkpoint-2")
     assert [path.name for path in (tmp_path / "lcstore-resume").iterdir()] == ["checkpoint-2"]
     callback.close()
+
+
+@pytest.mark.parametrize("to", ["saved", "numpy"])
+def test_a_state_that_was_saved_without_torch_is_gone_on_from(tmp_path, to):
+    callback = LcstoreCallback(tmp_path / "run", every=2, policy="lossless")
+    trainer_of(tmp_path, callback, max_steps=4).train()
+    callback.close()
+    script = (
+        "import sys, lcstore\n"
+        "with lcstore.open(sys.argv[1], 'r+') as store:\n"
+        "    store.save(3, store.rewind(2, to=sys.argv[2]))\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path / "run"), to], check=True, timeout=240)
+    callback = LcstoreCallback(tmp_path / "run", every=2, policy="lossless")
+    trainer = trainer_of(tmp_path, callback, model=model_of(seed=5), max_steps=4)
+    begin = callback.checkpoint(tmp_path)
+    assert begin.endswith("checkpoint-3")
+    trainer.train(resume_from_checkpoint=begin)
+    assert trainer.model.lm_head.weight is trainer.model.transformer.wte.weight
 
 
 def test_tied_weights_are_stored_once_and_stay_tied(tmp_path):
