@@ -402,7 +402,7 @@ def test_wherever_a_process_is_killed_nothing_is_taken_for_damaged():
 
 
 def test_a_copy_is_stored_while_another_collector_takes_its_record():
-    begun = start(2, fork=True)
+    begun = start.__wrapped__(2, fork=True)  # not one that was made without protection
     leaf = begun.nodes[1]
     begun = replace(begun, objects=faults(begun.objects, keys.copy_key(leaf))["gone"])
     actors = {"one": collecting(), "two": collecting(2, retire=leaf)}
