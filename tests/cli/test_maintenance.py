@@ -262,6 +262,25 @@ def test_collect_waits_for_the_grace(slow):
     assert steps(slow, "--retired") == list(range(0, 300, 10))
 
 
+def test_what_was_let_go_of_is_counted_as_that_with_its_exact_value(tmp_path):
+    url, rng = str(tmp_path / "run"), np.random.default_rng(0)
+    with lcstore.open(url, grace=0, durability="none", threads=1) as store:
+        for step in range(4):
+            store.save(step, {"weights": rng.standard_normal((64, 64)).astype(np.float32)}, exact=True)
+        value = store.stats().bytes_stored["exact"] // 3
+        store.retain("every:3")
+        stored = store.stats().bytes_stored
+        assert stored["exact"] == pytest.approx(value, rel=0.01)
+        assert stored["retired"] > 2 * value
+        store.retain("exact-only:tagged:none")
+        stored, before = store.stats().bytes_stored, stored
+        assert stored["exact"] == 0
+        assert stored["retired"] == before["retired"] + before["exact"]
+        store.compact()
+        assert store.collect().deleted_bytes >= stored["retired"]
+        assert store.stats().bytes_stored["retired"] == 0
+
+
 def test_nothing_to_collect(run):
     for apply in ([], ["--apply"]):
         said = call("collect", run, *apply).stdout
