@@ -199,7 +199,10 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
     try:
         # A bucket has no blocks to run out of.
         with room_left(backend, 0 if keeps_twice(backend) else _ROOM_TO_COLLECT * bool(going)):
-            run_all(executor, [partial(put, one) for one in going])
+            # States last: a budget went by the exact values that stay, and means the same wherever this ends.
+            for last in (False, True):
+                some = [one for one in going if (one.what == markkeys.WHOLE_STATE) is last]
+                run_all(executor, [partial(put, one) for one in some])
     except StorageError as error:
         if not no_room(error):
             raise
@@ -251,7 +254,8 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
     anchors = {edge.target: edge.nbytes for edge in index.graph.edges.values() if edge.base == ROOT}
     found = []
     for node, record in records.items():
-        own = record.edge.nbytes
+        own, exact = record.edge.nbytes, record.exact
+        let_go = node in marks.inexact
         found.append(
             Candidate(
                 node=node,
@@ -265,7 +269,8 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
                 pinned=node in marks.pinned,
                 nbytes=own,
                 anchor_bytes=own if record.edge.base == ROOT else anchors.get(node),
-                exact=_has_exact(index.layout(record.layout), record) and node not in marks.inexact,
+                exact=not let_go and _has_exact(index.layout(record.layout), record),
+                exact_bytes=0 if let_go or exact is None else exact.nbytes,
                 superseded=node in marks.superseded,
             )
         )

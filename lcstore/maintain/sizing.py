@@ -56,6 +56,16 @@ class Forecast:
     bytes_collected: int
     bytes_without: int
 
+    @property
+    def compaction_frees(self) -> int:
+        """Bytes that go for a compaction; less than 0 where it leaves more than a collection alone."""
+        return self.bytes_without - self.bytes_collected
+
+    @property
+    def can_be_freed(self) -> int:
+        """The most bytes that go, compacted or not."""
+        return self.bytes_now - min(self.bytes_collected, self.bytes_without)
+
 
 def forecast(
     backend: Backend,

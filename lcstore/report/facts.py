@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
     from lcstore.maintain.costs import RestoreCosts
+    from lcstore.maintain.sizing import Forecast
     from lcstore.store.statistics import Stats
 
 #: What the bytes of a save are for, in the order in which they are shown.
@@ -188,6 +189,9 @@ class StoreReport:
         What restores read.
     verified
         Whether all is there, by records and the lengths of objects.
+    forecast
+        What maintenance would make of its bytes, where states were let go of and are still there; None of
+        other stores, and where damage keeps it from being known.
     """
 
     url: str
@@ -198,6 +202,7 @@ class StoreReport:
     tensors: TensorsSeen
     costs: RestoreCosts
     verified: VerifyReport
+    forecast: Forecast | None = None
 
     @property
     def kept(self) -> list[SavedState]:

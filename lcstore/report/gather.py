@@ -25,6 +25,7 @@ from lcstore.version import __version__
 if TYPE_CHECKING:
     from lcstore.format.records import NodeRecord
     from lcstore.index.reading import ReadRecord
+    from lcstore.maintain.sizing import Forecast
     from lcstore.storage.backend import Backend
     from lcstore.storage.survey import OnProgress
     from lcstore.store.statistics import Stats
@@ -60,7 +61,15 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
         tensors=tensors_seen(list(_looks(store.backend, line)), len(line)),
         costs=store.restore_costs(),
         verified=store.verify(on_progress=on_progress),
+        forecast=_forecast(store) if stats.retired else None,
     )
+
+
+def _forecast(store: Store) -> Forecast | None:
+    try:
+        return store.forecast()
+    except LcstoreError:
+        return None  # verifying says so
 
 
 def saved_states(store: Store, on_progress: OnProgress | None = None) -> tuple[list[SavedState], Stats]:

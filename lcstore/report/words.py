@@ -73,7 +73,8 @@ def next_commands(report: StoreReport) -> list[tuple[str, str]]:
         then = max((one.edges_compacted or 0 for one in report.costs.states), default=0)
         less = f": the longest restore goes over {then} edges, not {longest}" if then < longest else ""
         found.append((f"lcstore compact {url} --dry-run", f"shows what a compaction would do{less}"))
-    if report.stats.retired:
+    stuck = report.forecast is not None and report.forecast.can_be_freed <= 0
+    if report.stats.retired and not stuck:
         found.append((f"lcstore collect {url}", "shows what of retired states can be deleted"))
     if report.verified.ok:
         found.append((f"lcstore verify {url} --level checksum", "looks at every byte, not at lengths alone"))

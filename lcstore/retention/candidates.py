@@ -37,6 +37,8 @@ class Candidate:
         Stored bytes that an anchor of this state takes or would take; None where nobody knows.
     exact
         Whether it has an exact value that has not been let go.
+    exact_bytes
+        Stored bytes of that value besides those of its edge, in which an anchor has its own.
     superseded
         Whether its run went on from an earlier state: then it is not kept for being the latest.
     """
@@ -53,6 +55,7 @@ class Candidate:
     nbytes: int = 0
     anchor_bytes: int | None = None
     exact: bool = True
+    exact_bytes: int = 0
     superseded: bool = False
 
     def __post_init__(self) -> None:
@@ -61,7 +64,7 @@ class Candidate:
                 raise InvalidInputError(f"the time of node {self.node} has no time zone: {self.created}")
         elif not math.isfinite(self.created):
             raise InvalidInputError(f"the time of node {self.node} is {self.created}")
-        if self.step < 0 or self.nbytes < 0:
+        if self.step < 0 or self.nbytes < 0 or self.exact_bytes < 0:
             raise InvalidInputError(f"step and bytes of node {self.node} count up from 0")
 
     @property

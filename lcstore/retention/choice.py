@@ -21,7 +21,7 @@ Always, whatever the rule says:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
@@ -79,17 +79,20 @@ def decide(rule: Retention, candidates: Iterable[Candidate]) -> Decision:
     items = in_order(candidates)
     if not items:
         return Decision(frozenset())
-    notes: list[str] = []
-    kept_by = _kept_by(keeps_of(rule), items, notes)
+    notes, more = list[str](), list[str]()
+    let_go = _let_go(rule, items, more)
+    # An exact value that goes anyway takes no room of a budget.
+    left = [replace(item, exact_bytes=0) if item.node in let_go else item for item in items]
+    kept_by = _kept_by(keeps_of(rule), left, notes)
     reason = f"not kept by {' or '.join(map(str, keeps_of(rule)))}"
     kept = [item for item in items if item.node in kept_by]
     return Decision(
         kept=frozenset(kept_by),
         retired={item.node: reason for item in items if item.node not in kept_by},
-        exact_let_go=_let_go(rule, items, kept, notes),
-        stripped=_stripped(rule, items, kept, notes),
+        exact_let_go={node: why for node, why in let_go.items() if node in kept_by},
+        stripped=_stripped(rule, items, kept, more),
         kept_by=kept_by,
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys([*notes, *more])),
     )
 
 
@@ -112,15 +115,14 @@ def _kept_by(
     return {node: tuple(by) for node, by in found.items() if by or not keeps}
 
 
-def _let_go(
-    rule: Retention, items: Sequence[Candidate], kept: Sequence[Candidate], notes: list[str]
-) -> dict[str, str]:
+def _let_go(rule: Retention, items: Sequence[Candidate], notes: list[str]) -> dict[str, str]:
+    """Return which states lose their exact value, kept or not, with the reason."""
     exacts = [part for part in rule.parts if isinstance(part, ExactOnly)]
     if not exacts:
         return {}
     named = {node for part in exacts for node in _inner(part, part.inner, items, notes)}
     reason = f"exact value not kept by {' or '.join(map(str, exacts))}"
-    return {item.node: reason for item in kept if item.exact and not item.pinned and item.node not in named}
+    return {item.node: reason for item in items if item.exact and not item.pinned and item.node not in named}
 
 
 def _stripped(

@@ -139,9 +139,10 @@ class BestN(Keep):
 class Budget(Keep):
     """Keep as many of the latest commits as fit into so many stored bytes; at least the latest.
 
-    Counted are an anchor of the oldest of them and the edges of the others. Where the size of an anchor is
-    not known, the largest edge stands in for it. What is kept for other reasons (other rules, pins, the
-    latest state of every run, shortcuts made by compaction) is not counted.
+    Counted are an anchor of the oldest of them, the edges of the others, and the exact values of them all but
+    those that an `ExactOnly` of the same rule lets go of. Where the size of an anchor is not known, the
+    largest edge stands in for it. What is kept for other reasons (other rules, pins, the latest state of
+    every run, shortcuts made by compaction) is not counted.
 
     Parameters
     ----------
@@ -159,13 +160,13 @@ class Budget(Keep):
         """Return the latest nodes that fit."""
         largest = max(item.nbytes for item in candidates)
         names = {candidates[-1].node}
-        edges = candidates[-1].nbytes
+        later = candidates[-1].nbytes + candidates[-1].exact_bytes
         for item in reversed(candidates[:-1]):
             anchor = largest if item.anchor_bytes is None else item.anchor_bytes
-            if anchor + edges > self.nbytes:
+            if anchor + item.exact_bytes + later > self.nbytes:
                 break
             names.add(item.node)
-            edges += item.nbytes
+            later += item.nbytes + item.exact_bytes
         return names
 
     def arguments(self) -> list[str]:

@@ -37,8 +37,8 @@ class Stats:
         Of the tensors of the states that are kept, by kind (``anchor``, ``delta``) and in ``total``.
     bytes_stored
         Of everything that is there of what records name, by kind (``anchor``, ``delta``, ``exact`` values,
-        ``shortcut``, and ``retired`` for what such states were saved with), of the ``records`` themselves
-        (with layouts and tags), and in ``total``.
+        ``shortcut``, and ``retired`` for what such states were saved with and exact values that were let go
+        of), of the ``records`` themselves (with layouts and tags), and in ``total``.
     condemned, condemned_bytes
         How many of these objects, and bytes, a collector is going to delete.
     pools
@@ -84,6 +84,7 @@ class _Count:
     def __init__(self, there: set[str], marks: Marks) -> None:
         self.there = there
         self.hidden = marks.hidden
+        self.inexact = marks.inexact
         self.scopes = {(name.edge, name.scope) for name in marks.condemned}
         self.raw: Counter[str] = Counter(anchor=0, delta=0)
         self.stored: Counter[str] = Counter(anchor=0, delta=0, exact=0, shortcut=0, retired=0, records=0)
@@ -93,7 +94,7 @@ class _Count:
         self.condemned: dict[str, int] = {}
         self.unreadable: dict[str, str] = {}
 
-    def objects(self, kind: str, refs: tuple[ObjectRef, ...]) -> None:
+    def objects(self, kind: str, refs: tuple[ObjectRef, ...], *, exact: bool = False) -> None:
         # What is named and not there was collected; `verify` is what looks for damage.
         for ref in refs:
             if ref.key in self.known or ref.key not in self.there:
@@ -104,7 +105,7 @@ class _Count:
             self.protection += ref.nbytes if name.parity is not None else 0
             array = None if name.pool is None or name.op is None else markkeys.array_scope(name.pool, name.op)
             self.pools[array or "other"] += ref.nbytes
-            scope = markkeys.EXACT_VALUE if kind == "exact" else array
+            scope = markkeys.EXACT_VALUE if exact else array
             if {(name.edge, markkeys.WHOLE_EDGE), (name.edge, scope)} & self.scopes:
                 self.condemned[ref.key] = ref.nbytes
 
@@ -118,7 +119,8 @@ class _Count:
         stored = (part.stored for part in record.edge.parts if part.stored is not None)
         self.objects(kind, (*record.leaves_objects, *stored))
         if record.exact is not None:
-            self.objects("exact", record.exact.objects)
+            kind = "retired" if node in self.hidden or node in self.inexact else "exact"
+            self.objects(kind, record.exact.objects, exact=True)
 
     def tally(self, read: ReadRecord[NodeRecord] | ReadRecord[EdgeRecord]) -> None:
         self.stored["records"] += read.nbytes

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.report.gather import gather
 
 EVERY = ("compact", "collect", "retain", "retire", "tag", "untag", "pin", "unpin")
 KEEP = "latest:3 | every:100"
@@ -261,6 +262,25 @@ def test_collect_waits_for_the_grace(slow):
     assert steps(slow, "--retired") == list(range(0, 300, 10))
 
 
+def test_what_was_let_go_of_is_counted_as_that_with_its_exact_value(tmp_path):
+    url, rng = str(tmp_path / "run"), np.random.default_rng(0)
+    with lcstore.open(url, grace=0, durability="none", threads=1) as store:
+        for step in range(4):
+            store.save(step, {"weights": rng.standard_normal((64, 64)).astype(np.float32)}, exact=True)
+        value = store.stats().bytes_stored["exact"] // 3
+        store.retain("every:3")
+        stored = store.stats().bytes_stored
+        assert stored["exact"] == pytest.approx(value, rel=0.01)
+        assert stored["retired"] > 2 * value
+        store.retain("exact-only:tagged:none")
+        stored, before = store.stats().bytes_stored, stored
+        assert stored["exact"] == 0
+        assert stored["retired"] == before["retired"] + before["exact"]
+        store.compact()
+        assert store.collect().deleted_bytes >= stored["retired"]
+        assert store.stats().bytes_stored["retired"] == 0
+
+
 def test_nothing_to_collect(run):
     for apply in ([], ["--apply"]):
         said = call("collect", run, *apply).stdout
@@ -291,6 +311,35 @@ def test_where_kept_states_need_what_was_let_go_of_a_collect_says_what_frees_it(
     assert call("compact", chained).exit_code == 0
     assert document("collect", chained, "--apply")["retired_states"] == 0
     assert steps(chained, "--retired") == [7]
+
+
+def test_where_no_compaction_frees_what_was_let_go_of_none_is_advised(tmp_path):
+    url, rng = str(tmp_path / "run"), np.random.default_rng(0)
+    one, other = rng.standard_normal((2, 128, 128)).astype(np.float32)
+
+    def moved(weight):
+        return weight + rng.standard_normal(weight.shape).astype(np.float32)
+
+    with lcstore.open(url, grace=0, durability="none", threads=1) as store:
+        store.save(0, {"weights": {"one": one, "other": other}})
+        # Two states come from step 1: its edge is stored once, and merged with theirs it would be twice.
+        one = moved(one)
+        store.save(1, {"weights": {"one": one, "other": other}})
+        store.save(2, {"weights": {"one": one, "other": moved(other)}})
+        store.rewind(1)
+        store.save(3, {"weights": {"one": one, "other": moved(other)}})
+        store.retire(1)
+        store.compact()
+        store.collect()
+        assert store.stats().retired == 1
+        assert store.compact(dry_run=True).planned == 0
+        assert gather(store).forecast.can_be_freed == 0
+    for apply in ([], ["--apply"]):
+        said = call("collect", url, *apply).stdout
+        assert "Nothing more can be freed: kept states are read over 1 state let go of" in said
+        assert "lcstore compact" not in said
+        assert "lcstore cp" not in said
+    assert "1 state, over which kept states are read: nothing can be freed" in call("stats", url).stdout
 
 
 def test_a_retired_state_is_hidden_and_a_pin_brings_it_back(run):

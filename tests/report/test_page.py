@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,12 @@ from reported import Layers, Parsed, save_run
 import lcstore
 from lcstore.errors import ConflictError, LcstoreError
 from lcstore.format.records import StoreRecord
+from lcstore.maintain.sizing import Forecast
 from lcstore.report import extra
 from lcstore.report.gather import _looks, gather, saved_states
 from lcstore.report.layers import tensors_seen
 from lcstore.report.page import page_of
+from lcstore.report.words import next_commands
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -183,6 +186,18 @@ def test_forks_and_retired_states(run, tmp_path):
     assert "run 1" in found.text
     assert "run 2" in found.text
     assert "retired" in found.text
+    assert report.forecast is not None
+
+
+def test_a_collect_is_advised_only_where_it_may_free_something(run):
+    with lcstore.open(run, "r") as store:
+        report = gather(store)
+    assert report.forecast is None
+    for without, collected, advised in ((9, 9, True), (10, 9, True), (10, 11, False)):
+        left = Forecast(10, 20, bytes_collected=collected, bytes_without=without)
+        stats = replace(report.stats, retired=1)
+        found = next_commands(replace(report, stats=stats, forecast=left))
+        assert any("collect" in command for command, _ in found) is advised
 
 
 def test_more_states_than_are_drawn(run, monkeypatch):

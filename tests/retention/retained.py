@@ -43,13 +43,17 @@ facts = st.tuples(
 
 
 @st.composite
-def histories(draw, max_size=30):
+def histories(draw, max_size=30, largest_exact=0):
     """Return candidates in an order of arrival that is not always that of their commits."""
     rows = draw(st.lists(facts, max_size=max_size))
     return [
-        Candidate(f"n{i}", step, run, run_id, i, created, metrics, tags, pinned, nbytes, anchor)
-        for i, (step, run, run_id, created, metrics, tags, pinned, nbytes, anchor) in enumerate(rows)
+        Candidate(f"n{i}", step, run, run_id, i, *more, exact_bytes=draw(st.integers(0, largest_exact)))
+        for i, (step, run, run_id, *more) in enumerate(rows)
     ]
+
+
+#: Histories in which some states have exact values that take more than their edges.
+exact_histories = histories(largest_exact=200)
 
 
 counts = st.integers(1, 8)

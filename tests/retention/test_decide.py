@@ -138,6 +138,27 @@ def test_budget_counts_one_anchor_and_the_later_edges():
     assert kept_steps(Budget(70), unknown) == [2, 3, 4]
 
 
+def test_budget_counts_the_exact_values_of_the_states_that_have_one():
+    items = changed(
+        saves(1, 2, 3, 4, nbytes=10, anchor_bytes=100),
+        **{"1_2": {"exact_bytes": 1000}, "1_4": {"exact_bytes": 500}},
+    )
+    assert kept_steps(Budget(609), items) == [4]
+    assert kept_steps(Budget(610), items) == [3, 4]
+    assert kept_steps(Budget(1619), items) == [3, 4]
+    assert kept_steps(Budget(1620), items) == [2, 3, 4]
+    assert kept_steps(Budget(1630), items) == [1, 2, 3, 4]
+
+
+def test_budget_counts_no_exact_value_that_the_same_rule_lets_go_of():
+    items = saves(1, 2, 3, 4, nbytes=10, anchor_bytes=100, exact_bytes=1000)
+    decision = decide(Budget(1120) | ExactOnly(LatestN(1)), items)
+    assert steps_of(decision.kept, items) == [2, 3, 4]
+    assert steps_of(decision.exact_let_go, items) == [2, 3]
+    pinned = changed(items, **{"1_3": {"pinned": True}})
+    assert kept_steps(Budget(1120) | ExactOnly(LatestN(1)), pinned) == [3, 4]
+
+
 def test_budget_keeps_an_unbroken_row_of_commits():
     items = saves(1, 2, 3, 4, nbytes=10, anchor_bytes=100)
     items[0] = dataclasses.replace(items[0], anchor_bytes=1)

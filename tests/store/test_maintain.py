@@ -10,7 +10,7 @@ from states import same
 
 import lcstore
 from lcstore import CorruptionError, InvalidInputError, StorageError
-from lcstore.format import keys
+from lcstore.format import keys, markkeys
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
@@ -50,6 +50,49 @@ def test_what_is_let_go_of_tonight_can_be_brought_back_until_tomorrow():
         assert second.collected.deleted_objects > 0
         assert second.retained.retired == ()
     assert same(values(backend), {step: before[step] for step in (0, 4, 6, 7, 8)})
+
+
+def test_a_budget_holds_where_states_have_exact_values():
+    """As a preempted job leaves them: its manager saves exactly on SIGTERM."""
+    backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    weights = random.standard_normal((128, 256)).astype(np.float32)
+    full = weights.nbytes
+    with lcstore.open(backend, threads=1, grace=0) as store:
+        for step in range(20):
+            weights = weights + random.standard_normal(weights.shape).astype(np.float32) * np.float32(0.001)
+            store.save(step, {"model": {"w.weight": weights}}, exact=step % 4 == 0)
+        # An anchor and one exact value have room, and not two.
+        kept = store.maintain(f"budget:{5 * full}").retained.kept
+        assert kept == tuple(range(13, 20))
+        store.maintain("budget:10GB")
+        stored = store.stats().bytes_stored
+        assert stored["total"] - stored["records"] <= 5 * full
+        # What the same rule lets go of takes no room.
+        assert store.maintain(f"budget:{3 * full} | exact-only:latest:1").retained.kept == kept
+        assert not store.info(16).exact
+        assert store.maintain(f"budget:{3 * full}").retained.kept == kept
+
+
+class Noting(MemoryBackend):
+    """Knows in which order things were let go of."""
+
+    let_go: tuple[str, ...] = ()
+
+    def put(self, key: str, data: Any) -> None:
+        super().put(key, data)
+        if key.startswith(keys.RETIRED):
+            self.let_go += (markkeys.parse_retired_key(key).what,)
+
+
+def test_exact_values_are_let_go_of_before_states():
+    """A budget that is decided again after an interruption finds those gone that it did not count."""
+    backend, random = Noting.fresh(), np.random.default_rng(0)
+    with lcstore.open(backend, threads=1) as store:
+        for step in range(6):
+            weights = random.standard_normal((64, 64)).astype(np.float32)
+            store.save(step, {"model": {"w.weight": weights}}, exact=True)
+        store.retain("latest:3 | exact-only:latest:1")
+    assert backend.let_go == ("exact",) * 2 + ("state",) * 3
 
 
 class Weighing(MemoryBackend):

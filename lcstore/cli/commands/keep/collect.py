@@ -19,6 +19,7 @@ from lcstore.units import counted, format_seconds, parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.maintain.collected import CollectReport
+    from lcstore.maintain.sizing import Forecast
 
 
 def collect(
@@ -55,8 +56,10 @@ def collect(
             except InvalidInputError:  # the grace is too short for a run that may live
                 answer.next = f"lcstore collect {answer.quoted}{again}{' --apply' * apply}"
                 raise
-            forecast = None if apply else foresee(store)
-        shown = chain(collection(report), foreseen(forecast), _next(answer, report, again * run_is_dead))
+            seen = foresee(store) if not apply or _is_stuck(report) else None
+        forecast = None if apply else seen
+        then = _next(answer, report, seen, again * run_is_dead)
+        shown = chain(collection(report), foreseen(forecast), then)
         answer.give(report, shown, forecast=forecast)
 
 
@@ -103,25 +106,39 @@ def later(report: CollectReport) -> Iterator[str]:
     yield f"{size(report.waiting_bytes)} go later: {how}."
 
 
-def _next(answer: Answer, report: CollectReport, again: str = "") -> list[str]:
+def _goes(report: CollectReport) -> bool:
+    return any((*goes_by(report), report.waiting))
+
+
+def _is_stuck(report: CollectReport) -> bool:
+    """Return whether nothing goes though states were let go of."""
+    return report.retired_states > 0 and not _goes(report)
+
+
+def _next(answer: Answer, report: CollectReport, seen: Forecast | None, again: str = "") -> list[str]:
     command = f"lcstore collect {answer.quoted}{again} --apply"
-    if not any((*goes_by(report), report.waiting)):
-        return ["Nothing to collect: kept states need all that is there.", *_room_for_more(answer, report)]
+    if not _goes(report):
+        more = _room_for_more(answer, report, seen) if _is_stuck(report) else ()
+        return ["Nothing to collect: kept states need all that is there.", *more]
     if report.dry_run:
         return [*later(report), f"Nothing was changed. To do it: {command}"]
     return [*later(report), *[f"Then: {command}"][: report.waiting]]
 
 
-def _room_for_more(answer: Answer, report: CollectReport) -> Iterator[str]:
-    """Yield how to free what kept states need of those that were let go of."""
-    if report.retired_states:
-        url = answer.quoted
-        let_go = f"{counted(report.retired_states, 'state')} let go of"
+def _room_for_more(answer: Answer, report: CollectReport, seen: Forecast | None) -> Iterator[str]:
+    """Yield how to free what kept states need of those that were let go of, or that nothing frees it."""
+    url, let_go = answer.quoted, f"{counted(report.retired_states, 'state')} let go of"
+    if seen is not None and seen.compaction_frees <= 0:
         yield (
-            f"Of {let_go} they need the bytes, as deltas to them. First: lcstore compact {url}; then collect "
-            "again. In between that takes up to one full state for each line of training that is kept"
+            f"Nothing more can be freed: kept states are read over {let_go}, and merged edges in the place "
+            "of theirs would take no less."
         )
-        yield f"Where there is no room for it: lcstore cp {url} TO; then lcstore rm {url} --apply"
+        return
+    yield (
+        f"Of {let_go} they need the bytes, as deltas to them. First: lcstore compact {url}; then collect "
+        "again. In between that takes up to one full state for each line of training that is kept"
+    )
+    yield f"Where there is no room for it: lcstore cp {url} TO; then lcstore rm {url} --apply"
 
 
 def _long(seconds: float) -> str:

@@ -40,12 +40,15 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
         with answer.store() as store, answer.progress("reading records") as on_progress:
             found = store.stats(on_progress)
             planned = _planned(store)
-            # It reads all records again: only where names alone say that a compaction leaves less.
+            # It reads all records again: only where names alone say that something may go.
             leaves_less = planned is not None and planned.bytes_after < planned.bytes_before
-            forecast = foresee(store) if leaves_less else None
+            forecast = foresee(store) if leaves_less or found.retired else None
         plan = None if planned is None else {name: getattr(planned, name) for name in _PLAN}
         answer.give(
-            found, _tables(answer.quoted, found, _gain(planned, forecast)), ratio=found.ratio, compaction=plan
+            found,
+            _tables(answer.quoted, found, _gain(planned, forecast), forecast),
+            ratio=found.ratio,
+            compaction=plan,
         )
         if found.unreadable:
             key, why = next(iter(found.unreadable.items()))
@@ -65,8 +68,8 @@ def _planned(store: Store) -> CompactReport | None:
         return None
 
 
-def _tables(url: str, found: Stats, gain: str) -> Iterator[Table]:
-    yield _facts(url, found, gain)
+def _tables(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Iterator[Table]:
+    yield _facts(url, found, gain, forecast)
     kinds = Table("stored", "bytes", "raw", "ratio", right=("bytes", "raw", "ratio"))
     for kind, nbytes in found.bytes_stored.items():
         raw = found.bytes_raw.get(kind)
@@ -79,7 +82,7 @@ def _tables(url: str, found: Stats, gain: str) -> Iterator[Table]:
     yield pools
 
 
-def _facts(url: str, found: Stats, gain: str) -> Table:
+def _facts(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Table:
     shown = Table("fact", "is", header=False)
     shown.row("states", f"{found.states}, of {counted(found.steps, 'step')}, by {counted(found.runs, 'run')}")
     shown.row("anchors, deltas", f"{found.anchors}, {found.deltas}")
@@ -98,7 +101,10 @@ def _facts(url: str, found: Stats, gain: str) -> Table:
         orphans = f"{counted(found.orphans, 'object')}, {size(found.orphan_bytes)}"
         shown.row("of no record", f"{orphans} (interrupted saves)")
     if found.retired:
-        shown.row("retired", f"{counted(found.retired, 'state')}: lcstore collect {url} says what may go")
+        goes = f": lcstore collect {url} says what may go"
+        if forecast is not None and forecast.can_be_freed <= 0:
+            goes = ", over which kept states are read: nothing can be freed"
+        shown.row("retired", f"{counted(found.retired, 'state')}{goes}")
     if found.condemned:
         freed = f"{counted(found.condemned, 'object')}, {size(found.condemned_bytes)}"
         shown.row("condemned", f"{freed}: deleted by a collect after the grace")
@@ -120,6 +126,6 @@ def _gain(planned: CompactReport | None, forecast: Forecast | None) -> str:
     if before is not None and after is not None and after < _LESS * before:
         change = f"{size(before)} to {size(after)}"
         does.append(f"bring what restoring the latest reads from {change}")
-    if forecast is not None and forecast.bytes_collected < forecast.bytes_without:
-        does.append(f"leave {size(forecast.bytes_without - forecast.bytes_collected)} less once collected")
+    if forecast is not None and forecast.compaction_frees > 0:
+        does.append(f"leave {size(forecast.compaction_frees)} less once collected")
     return ", and ".join(does)
