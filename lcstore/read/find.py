@@ -150,7 +150,8 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
     before = {*_line(graph, taken)}
     shown = sorted((n for n in graph.nodes.values() if n.node not in graph.hidden), key=lambda n: n.order)
     ends = {name.run_id: name for name in shown}
-    others = [end for end in ends.values() if end.run_id != taken.run_id and end.node not in before]
+    left_behind = before | reader.index.marks.superseded  # by a rewind: that was said to have gone astray
+    others = [end for end in ends.values() if end.run_id != taken.run_id and end.node not in left_behind]
     newest = sorted(others, key=lambda name: name.order)[-_LOOKED_AT:]
     if not newest:
         return

@@ -73,8 +73,9 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator
     for url, note in notes[:1]:
         yield f"Note: {url}: {note}" + f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)
     waiting = sum(report.collected.waiting_bytes for report in reports if report.collected)
-    if dry_run and waiting:
-        yield f"To be freed is what goes now. {size(waiting)} more go a grace after they are condemned."
+    if waiting:
+        column = "To be freed is what goes now. " * dry_run
+        yield f"{column}{size(waiting)} more go a grace after they {'are' if dry_run else 'were'} condemned."
     if dry_run and any(report.retained and report.retained.retired for report in reports):
         yield "What is let go of now is condemned by the next run, and freed by one a grace later."
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from damaged import state
@@ -42,6 +44,17 @@ def test_the_run_that_went_astray_may_be_let_go_of():
         assert same(store.restore(3)["model"], store.restore()["model"])
         assert store.steps() == [3]
         assert store.verify(level="decode").ok
+
+
+def test_who_resumes_is_not_sent_back_to_what_a_rewind_left_behind():
+    backend, _ = astray()
+    with lcstore.open(backend) as store:
+        store.rewind(2)
+        store.save(3, state(30))
+    with lcstore.open(backend) as again, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again.resume()
+        assert again.step == 3
 
 
 def test_what_a_fork_took_the_place_of_is_protected_again_once_the_fork_is_let_go_of():
