@@ -6,6 +6,7 @@ import errno
 import multiprocessing
 import os
 import pickle
+import shutil
 import stat
 import sys
 import threading
@@ -22,6 +23,7 @@ from lcstore.errors import (
     UnknownOutcomeError,
 )
 from lcstore.storage import local
+from lcstore.storage.later import Later, putting_off
 from lcstore.storage.local import LocalBackend
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX semantics")
@@ -329,3 +331,19 @@ def test_a_file_is_no_place_for_a_store(tmp_path, mode):
     with pytest.raises(InvalidInputError, match="is a file; a store is a folder"):
         lcstore.open(tmp_path / "model.pt", mode)
     assert (tmp_path / "model.pt").read_bytes() == b"weights"
+
+
+def test_a_folder_that_a_collector_took_before_it_was_made_durable_is_no_failure(tmp_path):
+    backend, later = LocalBackend(tmp_path / "store"), Later()
+    backend.put("first", b"1")
+    with putting_off(later):
+        for key in ("data/a/0/x", "data/b/0/y"):
+            backend.put(key, b"2")
+    shutil.rmtree(tmp_path / "store" / "data" / "a")
+    later.settle()
+    assert backend.get("data/b/0/y") == b"2"
+    with putting_off(later):
+        backend.put("data/c/0/z", b"3")
+    shutil.rmtree(tmp_path / "store")
+    with pytest.raises(FileNotFoundError):
+        later.settle()
