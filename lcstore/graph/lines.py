@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 from lcstore.graph.graph import Graph
@@ -36,15 +37,19 @@ def _before(graph: Graph, name: NodeName, run: list[NodeName]) -> str | None:
     return None if latest is None else latest.node
 
 
+def backwards(before: Mapping[str, str], node: str) -> Iterator[str]:
+    """Yield what training came to a node from, the nearest first, by what each one came from."""
+    passed = {node}
+    while (last := before.get(node)) is not None and last not in passed:  # names may form circles
+        yield last
+        passed.add(last)
+        node = last
+
+
 def line_to(graph: Graph, node: str) -> list[NodeName]:
     """Return what training went through up to a node: itself the last, without nodes that are hidden."""
-    before = predecessors(graph)
-    found: dict[str, NodeName] = {}
-    last: str | None = node
-    while last is not None and last not in found:  # names may form circles
-        found[last] = graph.nodes[last]
-        last = before.get(last)
-    return [name for name in reversed(found.values()) if name.node not in graph.hidden]
+    found = [node, *backwards(predecessors(graph), node)]
+    return [graph.nodes[one] for one in reversed(found) if one not in graph.hidden]
 
 
 def came_through(graph: Graph, node: str) -> set[str]:
@@ -76,10 +81,7 @@ def cut(graph: Graph, gone: set[str]) -> dict[str, str]:
     before, seen = predecessors(graph), predecessors(after)
     found = {}
     for node in after.nodes:
-        passed, last = {node}, before.get(node)
-        while last in gone and last not in passed:
-            passed.add(last)
-            last = before.get(last)
-        if last is not None and last not in passed and last != seen.get(node):
+        last = next((one for one in backwards(before, node) if one not in gone), None)
+        if last is not None and last != seen.get(node):
             found[node] = last
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar, get_args
 
@@ -17,7 +17,7 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice, split_best
-from lcstore.graph.graph import Graph
+from lcstore.graph.lines import backwards, predecessors
 from lcstore.graph.refs import NodeName
 from lcstore.read.metrics import best
 from lcstore.read.reader import Reader
@@ -147,11 +147,16 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
     graph = reader.index.graph
     if reader.index.own_run is not None or taken != graph.latest():
         return  # it was not taken for the latest: it is the own one, or stands in for one that is damaged
-    before = {*_line(graph, taken)}
     shown = sorted((n for n in graph.nodes.values() if n.node not in graph.hidden), key=lambda n: n.order)
     ends = {name.run_id: name for name in shown}
-    left_behind = before | reader.index.marks.superseded  # by a rewind: that was said to have gone astray
-    others = [end for end in ends.values() if end.run_id != taken.run_id and end.node not in left_behind]
+    # What this line went on from, or a rewind left behind, is no line beside it.
+    over = reader.index.marks.superseded
+    others = [end for end in ends.values() if end.run_id != taken.run_id and end.node not in over]
+    if not others:
+        return
+    line = predecessors(graph)
+    before = {*backwards(line, taken.node)}
+    others = [end for end in others if end.node not in before]
     newest = sorted(others, key=lambda name: name.order)[-_LOOKED_AT:]
     if not newest:
         return
@@ -171,7 +176,7 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
             )
             return
     ahead = [name for name in newest if name.step > taken.step]
-    left = [name for name in ahead if any(node in before for node in _line(graph, name))]
+    left = [name for name in ahead if any(node in before for node in backwards(line, name.node))]
     if left:
         further = max(left, key=lambda name: name.step)
         warn(
@@ -180,13 +185,6 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
             "The one that is not to go on is let go of by `lcstore retire URL --run RUN`",
             BesideWarning,
         )
-
-
-def _line(graph: Graph, end: NodeName) -> Iterator[str]:
-    """Yield the nodes that a state was saved upon, the nearest first."""
-    while end.base in graph.nodes:
-        yield end.base
-        end = graph.nodes[end.base]
 
 
 def _when(time: str, other: str) -> str:

@@ -31,8 +31,6 @@ class SavedState:
     ----------
     step, node, run, run_id, seq, kind, created, error, metrics
         As in `StepInfo`.
-    parent
-        The node that its writer stood on; None for the first of all.
     bytes_raw
         Of its tensors.
     bytes_stored
@@ -48,7 +46,6 @@ class SavedState:
     seq: int
     kind: str
     created: str
-    parent: str | None
     bytes_raw: int
     bytes_stored: dict[str, int]
     error: float | None
@@ -190,8 +187,8 @@ class StoreReport:
     verified
         Whether all is there, by records and the lengths of objects.
     forecast
-        What maintenance would make of its bytes, where states were let go of and are still there; None of
-        other stores, and where damage keeps it from being known.
+        What maintenance would make of its bytes, where states were let go of and nothing is condemned; None
+        of other stores, and where damage keeps it from being known.
     """
 
     url: str

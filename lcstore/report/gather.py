@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from lcstore.edges.columns import Columns
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
+from lcstore.graph.graph import Graph
+from lcstore.graph.lines import backwards, predecessors
 from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
 from lcstore.index.kinds import NODE
@@ -25,8 +28,6 @@ from lcstore.version import __version__
 if TYPE_CHECKING:
     from lcstore.format.records import NodeRecord
     from lcstore.index.reading import ReadRecord
-    from lcstore.maintain.sizing import Forecast
-    from lcstore.storage.backend import Backend
     from lcstore.storage.survey import OnProgress
     from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
@@ -51,25 +52,22 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
         A name in the store is not one of lcstore's. (A record that cannot be read is a finding.)
     """
     states, stats = saved_states(store, on_progress)
-    line = line_of(states)
+    index, forecast = Index(store.backend), None
+    line = line_of(states, index.refresh(full=True))
+    if stats.may_be_stuck:
+        with suppress(LcstoreError):  # verifying says so
+            forecast = store.forecast()
     return StoreReport(
         url=without_secrets(store.url.removeprefix("file://")),
         created=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         software=f"lcstore {__version__}",
         stats=stats,
         states=tuple(states),
-        tensors=tensors_seen(list(_looks(store.backend, line)), len(line)),
+        tensors=tensors_seen(list(_looks(index, line)), len(line)),
         costs=store.restore_costs(),
         verified=store.verify(on_progress=on_progress),
-        forecast=_forecast(store) if stats.retired else None,
+        forecast=forecast,
     )
-
-
-def _forecast(store: Store) -> Forecast | None:
-    try:
-        return store.forecast()
-    except LcstoreError:
-        return None  # verifying says so
 
 
 def saved_states(store: Store, on_progress: OnProgress | None = None) -> tuple[list[SavedState], Stats]:
@@ -99,7 +97,6 @@ def _saved(node: str, record: NodeRecord, nbytes: int, *, retired: bool) -> Save
         seq=record.seq,
         kind="anchor" if record.edge.base == ROOT else "delta",
         created=record.created,
-        parent=record.parent,
         bytes_raw=int(record.stats.get("bytes_raw", 0)),
         bytes_stored=_by_role(record, nbytes),
         error=None if error is None else float(error),
@@ -124,24 +121,21 @@ def _by_role(record: NodeRecord, nbytes: int) -> dict[str, int]:
     return {role: count for role, count in found.items() if count}
 
 
-def line_of(states: Sequence[SavedState]) -> list[SavedState]:
-    """Return the states that lead to the latest one that is kept, each saved upon the one before."""
+def line_of(states: Sequence[SavedState], graph: Graph) -> list[SavedState]:
+    """Return the states that led to the latest one that is kept, and those let go of that are still there."""
     by_node = {state.node: state for state in states}
     latest = next((state for state in reversed(states) if not state.retired), None)
-    line: dict[str, SavedState] = {}
-    while latest is not None and latest.node not in line:
-        line[latest.node] = latest
-        latest = by_node.get(latest.parent or "")
-    return list(line.values())[::-1]
+    if latest is None:
+        return []
+    line = [latest.node, *backwards(predecessors(graph), latest.node)]
+    return [by_node[node] for node in reversed(line) if node in by_node]
 
 
-def _looks(backend: Backend, line: Sequence[SavedState]) -> Iterator[Look]:
+def _looks(index: Index, line: Sequence[SavedState]) -> Iterator[Look]:
     """Yield what is recorded of the tensors of some states of a line, as far as that can be read."""
-    index = Index(backend)
-    index.refresh()
     shown = [state for state in evenly(line, _MOST_LOOKS) if state.node in index.graph]
     listed = [keys.node_key(index.name(state.node)) for state in shown]
-    for read in read_each(backend, NODE, listed):
+    for read in read_each(index.backend, NODE, listed):
         look = None if read.record is None else _look(read.record, index.layout, read.key)
         if look is not None:
             yield look

@@ -73,6 +73,11 @@ class Stats:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     @property
+    def may_be_stuck(self) -> bool:
+        """Whether states were let go of and nothing is condemned: kept ones may be read over all of them."""
+        return self.retired > 0 and not self.condemned
+
+    @property
     def ratio(self) -> float:
         """Raw bytes per stored byte, everything that is stored counted."""
         return self.bytes_raw["total"] / max(self.bytes_stored["total"], 1)

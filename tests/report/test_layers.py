@@ -11,6 +11,7 @@ from lcstore.report import layers as looked
 from lcstore.report.gather import gather
 from lcstore.report.layers import at_rest
 from lcstore.report.notes import Course, notes_of
+from lcstore.storage.memory import MemoryBackend
 
 
 def course(movement, grid=None, weights=None) -> Course:
@@ -141,3 +142,20 @@ def test_tensors_that_come_and_go_and_change_their_shape(tmp_path):
     assert head.movement[3] is None  # set anew
     assert late.movement[:3] == (None, None, None)
     assert late.movement[-1] is not None
+
+
+def test_the_line_goes_through_resumed_runs_of_which_much_was_collected():
+    backend, layers = MemoryBackend.fresh(), Layers()
+    for process in range(4):
+        with lcstore.open(backend, grace=0) as store:
+            if process:
+                store.resume()
+            for step in range(50 * process, 50 * process + 50, 10):
+                store.save(step, layers.step())
+            store.maintain("latest:2 | every:40")
+            store.collect()
+    with lcstore.open(backend, "r") as store:
+        report, kept = gather(store), store.steps()
+        assert len(kept) < 10
+        assert [step for step in report.tensors.steps if step in kept] == kept
+        assert [step for step, _ in store.history("epoch", line="latest")] == kept

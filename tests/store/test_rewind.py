@@ -57,6 +57,21 @@ def test_who_resumes_is_not_sent_back_to_what_a_rewind_left_behind():
         assert again.step == 3
 
 
+def test_an_experiment_is_told_of_though_what_it_began_upon_was_collected():
+    backend, _ = astray(20)
+    with lcstore.open(backend, grace=0) as store:
+        store.resume(5)
+        for step in (6, 7, 8):
+            store.save(step, state(step))
+        store.retain("latest:1 | every:10")
+        for _ in range(2):
+            store.compact()
+            store.collect()
+        assert store.steps() == [0, 8, 10, 19]
+    with lcstore.open(backend) as again, pytest.warns(lcstore.BesideWarning, match="had come to step 19"):
+        again.resume()
+
+
 def test_what_a_fork_took_the_place_of_is_protected_again_once_the_fork_is_let_go_of():
     backend, nodes = astray()
     with lcstore.open(backend, grace=0) as store:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lcstore.graph.lines import backwards
 from lcstore.index.gone import all_gone
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
@@ -162,27 +163,20 @@ def _table(found: list[Listed], columns: tuple[str, ...], *, named: bool) -> Ite
     yield shown
 
 
-def _before(state: Listed, known: dict[str, Listed]) -> Listed | None:
-    """Return the kept state that training came to one from."""
-    passed = {state.node}
-    while (before := known.get(state.base or "") or known.get(state.came_from or "")) is not None:
-        if not before.retired or before.node in passed:
-            return before
-        passed.add(before.node)
-        state = before
-    return None
-
-
 def _runs(found: list[Listed], every: list[Listed]) -> list[dict[str, Any]]:
     """Return what states tell of their runs, the first run first; `every` has those let go of too."""
     of: defaultdict[tuple[int, str], list[Listed]] = defaultdict(list)
     for state in found:
         of[state.run, state.run_id].append(state)
     known = {state.node: state for state in every}
+    before = {one.node: one.base if one.base in known else one.came_from for one in every}
+    line = {node: base for node, base in before.items() if base in known}
     rows = []
     for (run, run_id), states in sorted(of.items()):
         steps = [state.step for state in states]
-        began = _before(min(states, key=lambda state: state.seq), known)
+        first = min(states, key=lambda state: state.seq)
+        came_from = (known[node] for node in backwards(line, first.node))
+        began = next((state for state in came_from if not state.retired), None)
         rows.append(
             {
                 "run": run,

@@ -42,7 +42,7 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
             planned = _planned(store)
             # It reads all records again: only where names alone say that something may go.
             leaves_less = planned is not None and planned.bytes_after < planned.bytes_before
-            forecast = foresee(store) if leaves_less or found.retired else None
+            forecast = foresee(store) if leaves_less or found.may_be_stuck else None
         plan = None if planned is None else {name: getattr(planned, name) for name in _PLAN}
         answer.give(
             found,
