@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from kit.weighing import Weighing
 from states import same
 
 import lcstore
@@ -95,21 +96,11 @@ def test_exact_values_are_let_go_of_before_states():
     assert backend.let_go == ("exact",) * 2 + ("state",) * 3
 
 
-class Weighing(MemoryBackend):
-    """Knows how many bytes of data were read."""
-
-    nbytes = 0
-
-    def get(self, key: str, *window: Any) -> bytes:
-        data = super().get(key, *window)
-        self.nbytes += len(data) if key.startswith(keys.DATA) else 0
-        return data
-
-    def read_by_a_restore(self) -> int:
-        with lcstore.open(self, "r", threads=1) as store:
-            self.nbytes = 0
-            store.restore()
-        return self.nbytes
+def read_by_a_restore(backend: Weighing) -> int:
+    with lcstore.open(backend, "r", threads=1) as store:
+        backend.nbytes = 0
+        store.restore()
+    return backend.nbytes
 
 
 @pytest.mark.parametrize("exact", [False, True])
@@ -123,10 +114,10 @@ def test_what_restoring_the_latest_reads_is_what_it_reads(policy, exact):
             weights = weights + random.standard_normal((128, 128)).astype(np.float32) * np.float32(0.001)
             counts = counts + 1
             store.save(step, {"w.weight": weights, "counts": counts}, exact=exact and step == 8)
-        before = backend.read_by_a_restore()
+        before = read_by_a_restore(backend)
         planned = store.compact(dry_run=True)
         done = store.compact()
-    after = backend.read_by_a_restore()
+    after = read_by_a_restore(backend)
     assert done.added > 0
     assert planned.latest_before == done.latest_before == before > 0
     assert done.latest_after == after

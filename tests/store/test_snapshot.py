@@ -17,6 +17,7 @@ import fsspec
 import numpy as np
 import pytest
 from conftest import Run
+from kit.weighing import Weighing
 from states import same
 
 import lcstore
@@ -129,14 +130,6 @@ def test_parts_by_index():
 
 
 def test_the_bytes_to_read_are_those_that_are_read():
-    class Weighing(MemoryBackend):
-        nbytes = 0
-
-        def get(self, key: str, *window: Any) -> bytes:
-            data = super().get(key, *window)
-            self.nbytes += len(data) if key.startswith(keys.DATA) else 0
-            return data
-
     backend = Weighing.fresh()
     store = filled(backend, 6, exact=(3,))
     store.compact()

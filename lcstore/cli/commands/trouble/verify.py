@@ -73,7 +73,7 @@ def verify(
         backend = answer.backend()
         with answer.finding(), cluster(answer, scheduler) as client, answer.progress() as on_progress:
             report = verify_store(backend, level.value, on_progress, client=client, **how)
-        answer.give(report, _shown(answer.quoted, report), ok=report.ok and not report.none_left)
+        answer.give(report, _shown(answer.quoted, report), ok=report.is_sound)
     if not report.is_sound:
         raise typer.Exit(1)
 
