@@ -11,6 +11,7 @@ from lcstore.check.astray import likely, way_back
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import NodeName
+from lcstore.units import counted
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 #: Each looks at all that the ones before look at.
@@ -134,7 +135,18 @@ class VerifyReport:
     @property
     def is_sound(self) -> bool:
         """Whether nothing is damaged, be it that it can be made again: the verdict of ``lcstore verify``."""
-        return self.ok and not self.can_be_mended and self.none_left is None
+        return not self.wrong
+
+    @property
+    def wrong(self) -> str:
+        """What is not as it should be, in words; "" where all is sound."""
+        if not self.ok:
+            first = next(one for one in self.findings if one.severity == "error")
+            return f"{counted(self.count('error'), 'error')}, the first: {first.message}"
+        if self.none_left is not None:
+            return self.none_left.message
+        made = counted(self.can_be_mended, "object")
+        return f"{made} to be made again, the first: {self.mendable[0].message}" if self.mendable else ""
 
     @property
     def none_left(self) -> Finding | None:

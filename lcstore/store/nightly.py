@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
-from lcstore.units import counted
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
@@ -100,17 +99,10 @@ def run_parts(
 
 def _wrong(found: VerifyReport) -> LcstoreError | None:
     """Return what a look found that is not as it should be; None by the verdict of ``lcstore verify``."""
-    repair = f"run `{REPAIR.replace('{url}', shlex.quote(found.url))}`"
-    if not found.ok:
-        first = next(one for one in found.findings if one.severity == "error")
-        message = f"{counted(found.count('error'), 'error')}, the first: {first.message}; {repair}"
-        return CorruptionError(message, key=first.key, step=first.step)
-    if found.none_left:
-        return NotFoundError(f"{found.none_left.message}: `{found.none_left.next}`")
     if found.is_sound:
         return None
-    first = found.mendable[0]
-    message = (
-        f"{counted(found.can_be_mended, 'object')} to be made again, the first: {first.message}; {repair}"
-    )
-    return CorruptionError(message, key=first.key, step=first.step)
+    if found.ok and found.none_left:
+        return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
+    first = next((one for one in found.findings if one.severity == "error"), None) or found.mendable[0]
+    repair = REPAIR.replace("{url}", shlex.quote(found.url))
+    return CorruptionError(f"{found.wrong}; run `{repair}`", key=first.key, step=first.step)

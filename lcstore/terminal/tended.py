@@ -86,23 +86,13 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
     def cells(report: VerifyReport) -> tuple[object, ...]:
         return report.states, report.objects, size(report.bytes_read)
 
-    def why(report: VerifyReport) -> str:
-        if report.ok and report.none_left:
-            return report.none_left.message
-        if report.ok and report.can_be_mended:
-            return f"{counted(report.can_be_mended, 'object')} to be made again: lcstore repair"
-        first = next((one for one in report.findings if one.severity == "error"), None)
-        return (
-            "" if first is None else f"{counted(report.count('error'), 'error')}, the first: {first.message}"
-        )
-
     def then(report: VerifyReport | None) -> str:
         level = "structure" if report is None else report.level  # less would not find the same again
         return "lcstore verify" if level == "structure" else f"lcstore verify --level {level}"
 
     empty = sum(one.report is not None and not one.report.states for one in tended)
     more = [f"{empty} {'has' if empty == 1 else 'have'} no states."] if empty else []
-    _tell(answer, tended, ("states", "objects", "read"), cells, why, then, more=more)
+    _tell(answer, tended, ("states", "objects", "read"), cells, lambda report: report.wrong, then, more=more)
 
 
 def _tell(

@@ -180,9 +180,8 @@ def _chunk_sums(x: Array, y: Array) -> _Sums:
         squares = float(np.dot(change, change))
         size = np.abs(before)
         scale = float(np.dot(size, size))
-        if not math.isfinite(
-            scale
-        ):  # a mask of infinities beside weights is no measure of how far they moved
+        if not math.isfinite(scale):
+            # A mask of infinities beside weights is no measure of how far they moved.
             size = size[np.isfinite(size)]
             scale = float(np.dot(size, size))
     largest = float(change.max()) if change.size else 0.0
