@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Self
 
 import numpy as np
@@ -26,7 +28,16 @@ OWN: Final = 5
 #: Grid exponent of a tensor that has none: it was all zero, or is not tracked on a grid.
 NO_GRID: Final = -32768
 
-_FIELDS: Final = (("op", "<u1"), ("grid", "<i2"), ("shift", "<u1"), ("digest", "<u8"), ("scale", "<f4"))
+_FIELDS: Final = (
+    ("op", "<u1"),
+    ("grid", "<i2"),
+    ("shift", "<u1"),
+    ("digest", "<u8"),
+    ("scale", "<f4"),
+    ("moved", "<f4"),
+)
+#: A column that is not stored where it is all zero.
+_SPARSE: Final[str] = "moved"
 
 #: The names of the columns.
 COLUMNS: Final = tuple(name for name, _ in _FIELDS)
@@ -49,6 +60,9 @@ class Columns:
         ``uint64``: digest of the target's track value.
     scale
         ``float32``: the size of an update (root mean square), from the sample; 0 where not known.
+    moved
+        ``float32``: where rows are touched one by one, and `scale` is that of the rows which were, the root
+        mean square over all elements; 0 where `scale` says it.
     """
 
     op: Array
@@ -56,6 +70,12 @@ class Columns:
     shift: Array
     digest: Array
     scale: Array
+    moved: Array
+
+    @property
+    def movement(self) -> Array:
+        """How far each tensor moves from save to save, ``float64``: a root mean square over all elements."""
+        return np.where(self.moved > 0, self.moved, self.scale).astype(np.float64)
 
     @classmethod
     def empty(cls, count: int) -> Self:
@@ -75,7 +95,8 @@ class Columns:
 
     def to_bytes(self) -> dict[str, bytes]:
         """Return the columns as bytes by name, little-endian."""
-        return {name: getattr(self, name).astype(dtype).tobytes() for name, dtype in _FIELDS}
+        stored = [field for field in _FIELDS if field[0] != _SPARSE or self.moved.any()]
+        return {name: getattr(self, name).astype(dtype).tobytes() for name, dtype in stored}
 
     @classmethod
     def from_bytes(cls, columns: dict[str, bytes], count: int, *, key: str, shortcut: bool = False) -> Self:
@@ -86,8 +107,9 @@ class Columns:
         CorruptionError
             A column is missing, too many, does not have `count` entries, or holds what it may not.
         """
-        if set(columns) != {name for name, _ in _FIELDS}:
+        if columns.keys() | {_SPARSE} != set(COLUMNS):
             raise CorruptionError("the record's columns are not those of this format", key=key)
+        columns = {_SPARSE: bytes(4 * count), **columns}
         arrays = []
         for name, dtype in _FIELDS:
             if len(columns[name]) != count * np.dtype(dtype).itemsize:
@@ -100,3 +122,11 @@ class Columns:
         if grids.size and (int(grids.min()) < -1000 or int(grids.max()) > 1000):
             raise CorruptionError("the record's column 'grid' is out of range", key=key)
         return read
+
+
+def joined(parts: Sequence[Mapping[str, bytes]]) -> dict[str, bytes]:
+    """Return the columns of all parts of an edge, one after another, as bytes by name."""
+    if any(_SPARSE in columns for columns in parts):
+        parts = [{_SPARSE: bytes(4 * len(columns.get("op", b""))), **columns} for columns in parts]
+    names = dict.fromkeys(chain.from_iterable(parts))
+    return {name: b"".join(columns.get(name, b"") for columns in parts) for name in names}

@@ -13,7 +13,7 @@ import fsspec
 from lcstore.errors import NotFoundError
 from lcstore.filesystem.decoded import Where
 from lcstore.filesystem.heldchunks import Held
-from lcstore.filesystem.quoting import quoted
+from lcstore.filesystem.quoting import quoted, unquoted
 from lcstore.filesystem.statefiles import StateFolder
 from lcstore.format.labels import At
 from lcstore.graph.graph import Graph
@@ -99,7 +99,7 @@ class States:
         return self.look().steps() if self._only is None else [self._only.step]
 
     def named(self, text: str) -> StateFolder:
-        """Return the state of a step, of a quoted tag, a node's id, of ``latest`` or ``best:loss``.
+        """Return the state of a step, of a quoted tag, a node's id, of ``latest`` or a quoted ``best:loss``.
 
         Raises
         ------
@@ -137,8 +137,10 @@ class States:
             return self._resolved(at)
 
     def _resolved(self, at: At) -> Snapshot:
-        tags = {quoted((tag,))[0]: tag for tag in self._reader.index.tagged()}
-        return find(self._reader, tags.get(at, at) if isinstance(at, str) else at, _loaded, listed=True)
+        if isinstance(at, str):
+            tags = {quoted((tag,))[0]: tag for tag in self._reader.index.tagged()}
+            at = tags.get(at, unquoted(at) if at.startswith("best:") else at)
+        return find(self._reader, at, _loaded, listed=True)
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:  # neither locks nor threads nor connections came along

@@ -23,6 +23,7 @@ from lcstore.state.names import Name, format_name
 #: A state that is one tensor has no name.
 NAMELESS: Final = "~"
 _UNFIT: Final = re.compile(r'[\x00-\x1f\x7f*?\[\]:\\<>|"]')
+_CODE: Final = re.compile(r"~x([0-9a-f]{2})")
 #: What a folder or file of another kind is called, or a place in a tree.
 _TAKEN: Final = frozenset([".", "..", "zarr.json"])
 
@@ -41,3 +42,9 @@ def _quoted(text: str) -> str:
 
 def _code(found: re.Match[str]) -> str:
     return f"~x{ord(found[0]):02x}"
+
+
+def unquoted(text: str) -> str:
+    """Return the text that is one part of a path: ``"val~1loss"`` gives ``"val/loss"``."""
+    found = _CODE.sub(lambda code: chr(int(code[1], 16)), text)
+    return found.replace("~1", "/").replace("~0", "~")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import Self, TypeAlias
 
+from lcstore.edges.columns import joined
 from lcstore.errors import CorruptionError, InvalidInputError, TruncatedError
 from lcstore.format import keyforms, keys
 from lcstore.format.fields import HASH, ID, Fields, columns_to_json, header, open_fields, written
@@ -193,8 +194,7 @@ class EdgeBody:
         """The columns of all parts, one after another."""
         if len(self.parts) == 1:
             return self.parts[0].columns
-        names = dict.fromkeys(chain.from_iterable(part.columns for part in self.parts))
-        return {name: b"".join(part.columns.get(name, b"") for part in self.parts) for name in names}
+        return joined([part.columns for part in self.parts])
 
     @property
     def nbytes(self) -> int:

@@ -107,14 +107,14 @@ class _Seen:
         self.nbytes = np.array([sum(spec.nbytes for spec in specs) for specs in self.specs.values()])
         shape = len(self.names), len(looks)
         self._step_sizes = np.full(shape, np.nan)
-        scale, grid, weights = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int8)
+        moves, grid, weights = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int8)
         for column, look in enumerate(looks):
             rows = self._rows[id(look.layout)]
-            for table, values in zip((scale, self._step_sizes, grid), _said(look), strict=True):
+            for table, values in zip((moves, self._step_sizes, grid), _said(look), strict=True):
                 np.fmax.at(table[:, column], rows, values)  # the most of the shards of a tensor
             weights[rows, column] = np.where(look.layout.weights, 1, -1)
-        scale[at_rest(scale)] = 0
-        self.course = Course(tuple(look.step for look in looks), scale * np.exp2(-grid), grid, weights)
+        moves[at_rest(moves)] = 0
+        self.course = Course(tuple(look.step for look in looks), moves * np.exp2(-grid), grid, weights)
 
     def _take_in(self, layout: Layout) -> None:
         found: dict[str, list[TensorSpec]] = {}
@@ -177,9 +177,9 @@ def _known(values: Sequence[float]) -> tuple[float | None, ...]:
 
 
 def _said(look: Look) -> tuple[Array, Array, Array]:
-    """Return per tensor: its update scale, its step size over that, and log2 of its largest weight.
+    """Return per tensor: how far it moved, its step size over its update scale, log2 of its largest weight.
 
-    NaN where that is not said: of what is no weight, is set, or has no grid. The scale is 0 where the state
+    NaN where that is not said: of what is no weight, is set, or has no grid. It has not moved where the state
     has the tensor as its base does.
     """
     columns, weights = look.columns, look.layout.weights
@@ -187,27 +187,27 @@ def _said(look: Look) -> tuple[Array, Array, Array]:
     bits = np.array([GRID_BITS[working_dtype(spec.dtype).itemsize] for spec in look.layout.tensors])
     grid = np.where(on_grid, columns.grid.astype(np.float64), np.nan)
     adds, scale = on_grid & (columns.op == ADD), columns.scale.astype(np.float64)
-    known = np.where(adds, scale, np.where(on_grid & (columns.op == KEEP), 0.0, np.nan))
+    known = np.where(adds, columns.movement, np.where(on_grid & (columns.op == KEEP), 0.0, np.nan))
     finest = _LOG2[columns.shift] + grid
     ratio = np.where(adds & (scale > 0), np.exp2(finest) / np.where(scale > 0, scale, 1), np.nan)
     return known, ratio, grid + bits
 
 
-def at_rest(scale: Array) -> Array:
+def at_rest(movement: Array) -> Array:
     """Return where tensors did not move, though a state still adds what was left of them: ``bool``.
 
-    A writer that sees no movement keeps the update scale to the bit, which else happens only where rows are
-    touched one by one: then every now and then, all along.
+    A writer that sees no movement keeps what it says of it to the bit. Those that said of rows touched one by
+    one only how far these move did so every now and then, all along.
 
     Parameters
     ----------
-    scale
-        ``float64[tensors, states]``: the update scale; NaN where not known.
+    movement
+        ``float64[tensors, states]``: how far they move from save to save; NaN where not known.
     """
-    stays = np.zeros(scale.shape, bool)
-    stays[:, 1:] = (scale[:, 1:] == scale[:, :-1]) & (scale[:, 1:] > 0)
+    stays = np.zeros(movement.shape, bool)
+    stays[:, 1:] = (movement[:, 1:] == movement[:, :-1]) & (movement[:, 1:] > 0)
     begins = stays & ~np.roll(stays, 1, axis=1)
-    moves = np.isfinite(scale) & (scale > 0) & ~stays
+    moves = np.isfinite(movement) & (movement > 0) & ~stays
     rests = begins.sum(axis=1) <= np.maximum(1, moves.sum(axis=1) // _MOVES_PER_REST)
     found: Array = stays & rests[:, None]
     return found

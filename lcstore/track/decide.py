@@ -108,6 +108,7 @@ class _Choice(NamedTuple):
     shift: int = 0
     digest: int = 0
     scale: float = 0.0
+    moved: float = 0.0
     known: Known | None = None
     table: StepTable | None = None
     risk: float | None = None
@@ -244,6 +245,7 @@ class _Deciding:
             shift=int(columns.shift[before]),
             digest=int(columns.digest[before]),
             scale=min(scale, _LARGEST_SCALE),
+            moved=self._moved(before, change, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
         if ranges is not None:
@@ -284,6 +286,16 @@ class _Deciding:
             table=table,
             risk=risk,
         )
+
+    def _moved(self, before: int, change: Array, *, rows: bool) -> float:
+        """Return how far a tensor of which `rows` are touched has moved as a whole; 0 for any other.
+
+        What rests, or has no touched row in the sample, keeps what was said of it.
+        """
+        columns = self._columns
+        if not change.any():
+            return float(columns.movement[before] if rows else columns.moved[before])
+        return min(samples.rms(change), _LARGEST_SCALE) if rows else 0.0
 
     @property
     def _columns(self) -> Columns:

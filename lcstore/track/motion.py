@@ -19,7 +19,7 @@ from lcstore.track.held import Held
 def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
     """Return how far weights have moved since the last commit, in updates from commit to commit.
 
-    The root mean square of the change over that of the update scales, both over all weights and taken from
+    The root mean square of the change over that of the updates, both over all weights and taken from
     samples (the trigger of SPARQ-SGD, Singh, Data, George, Diggavi 2019, on checkpoints).
 
     Parameters
@@ -39,7 +39,7 @@ def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
     layout, columns = held.layout, held.columns
     if layout is None or columns is None or arrays.keys() != layout.index.keys():
         return math.inf
-    change = usual = 0.0
+    change, usual, movement = 0.0, 0.0, columns.movement.tolist()
     for index, spec in enumerate(layout.tensors):
         flat, last = arrays[spec.name], held.known.get(spec.name)
         if flat.size != spec.size or dtype_name(flat.dtype) != spec.dtype:
@@ -54,7 +54,7 @@ def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
         if not np.isfinite(now).all():
             return math.inf
         change = math.hypot(change, math.sqrt(spec.size) * samples.rms(now - last.sample))
-        usual = math.hypot(usual, math.sqrt(spec.size) * float(columns.scale[index]))
+        usual = math.hypot(usual, math.sqrt(spec.size) * movement[index])
     if change == 0:
         return 0.0
     return change / usual if usual > 0 else math.inf

@@ -21,6 +21,7 @@ from lcstore.read.lookup import Wanted
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.names import Name, format_name
+from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import MISSING, names_in
 from lcstore.walks.diff import Described, Diff, Side, Status, TensorDiff
 from lcstore.walks.tracking import squared_errors
@@ -99,8 +100,10 @@ def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
         for path in [*b.leaves, *(path for path in a.leaves if path not in b.leaves)]
     }
     differing = {path: pair for path, pair in leaves.items() if not _alike(*pair)}
-    counted = [pair for path, pair in zip(paths, measured, strict=True) if path not in a.ties & b.ties]
-    return Diff(a.side, b.side, tuple(one for one, _ in measured), differing, _total(counted))
+    counted = {path: pair for path, pair in zip(paths, measured, strict=True) if path not in a.ties & b.ties}
+    quantities = [pair for path, pair in counted.items() if _is_quantity(path, pair[0])]
+    total = _total(quantities or [*counted.values()])
+    return Diff(a.side, b.side, tuple(one for one, _ in measured), differing, total)
 
 
 def _alike(one: object, other: object) -> bool:
@@ -125,10 +128,12 @@ def _compare(path: Name, a: Compared, b: Compared) -> tuple[TensorDiff, _Sums]:
     return _difference(text, "retyped" if before.dtype != after.dtype else status, *sides, sums), sums
 
 
-def _is_floating(one: TensorDiff) -> bool:
+def _is_quantity(path: Name, one: TensorDiff) -> bool:
+    """Return whether a tensor counts beside others: no integer, and no number of an optimizer."""
     side = one.before or one.after
     # numpy has no letter for bfloat16 and its like.
-    return side is not None and dtype_from_name(side.dtype).kind in "fcV"
+    floating = side is not None and dtype_from_name(side.dtype).kind in "fcV"
+    return floating and not (one.size == 1 and is_optimizer(path))
 
 
 def _described(spec: TensorSpec | None) -> Described | None:
@@ -214,8 +219,7 @@ def _difference(
 
 def _total(measured: list[tuple[TensorDiff, _Sums]]) -> TensorDiff:
     total = _Sums()
-    floats = [pair for pair in measured if _is_floating(pair[0])]
-    for _, sums in floats or measured:
+    for _, sums in measured:
         total.add(sums)
-    same = all(one.status == "same" for one, _ in floats or measured)
+    same = all(one.status == "same" for one, _ in measured)
     return _difference("", "same" if same else "changed", None, None, total)

@@ -25,16 +25,22 @@ def squared_errors(node: Node) -> Array:
         moments.
     """
     columns, specs = node.columns, node.layout.tensors
-    found, moved = np.zeros(len(specs)), 0.0
+    found, there, moved = np.zeros(len(specs)), np.zeros(len(specs)), 0.0
+    movement = columns.movement
     for tensor, spec in enumerate(specs):
-        scale = float(columns.scale[tensor])
-        if spec.role == "weights" and columns.op[tensor] in (KEEP, ADD) and scale > 0:
-            error = error_at(int(columns.shift[tensor]), int(columns.grid[tensor]), scale)
-            moved += spec.size * scale**2
-            found[tensor] = spec.size * (error * scale) ** 2
+        scale, unit = float(columns.scale[tensor]), int(columns.grid[tensor])
+        if spec.role != "weights" or columns.op[tensor] not in (KEEP, ADD) or scale <= 0:
+            continue
+        if columns.op[tensor] == KEEP and not columns.moved[tensor]:  # as near as its grid allows
+            there[tensor] = spec.size * 4.0**unit / 12
+            continue
+        error = error_at(int(columns.shift[tensor]), unit, scale)
+        moved += spec.size * float(movement[tensor]) ** 2
+        found[tensor] = spec.size * (error * scale) ** 2
     recorded = node.record.stats.get("error")
     if recorded is not None and found.any():
         found *= recorded**2 * moved / found.sum()
+    found += there
     for tensor, spec in enumerate(specs):
         if node.keeps_exact(tensor):
             found[tensor] = 0

@@ -87,6 +87,15 @@ def test_states_have_more_names_than_are_listed(fs, url):
     assert fs.ls("", detail=False) == ["0", "10", "20"]
 
 
+def test_the_best_of_a_metric_whose_name_no_path_has(tmp_path):
+    with lcstore.open(tmp_path) as store:
+        for step in range(3):
+            store.save(step, {"w": np.ones(4)}, metrics={"val/loss": 3 - step, "top:1": -step})
+    found = fsspec.filesystem("lcstore", url=str(tmp_path))
+    for name, step in (("best:val~1loss", 2), ("best:top~x3a1", 2), ("best:top:1", 2)):
+        assert json.loads(found.cat_file(f"{name}/metadata.json"))["step"] == step
+
+
 def test_times_and_keys_are_those_of_the_state(fs):
     saved = fs.created(f"10/{WEIGHT}")
     assert timedelta(0) <= datetime.now(UTC) - saved < timedelta(hours=1)

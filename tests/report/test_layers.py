@@ -92,6 +92,22 @@ def test_movement_and_error_are_those_of_the_run(tmp_path):
     assert one.ratio > 10
 
 
+def test_movement_of_a_table_counts_the_rows_that_rest():
+    rng, table, moves = np.random.default_rng(0), np.ones((1500, 16), np.float32), []
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, {"embed.weight": table})
+        for step in range(1, 12):
+            before, table = table, table.copy()
+            if step < 10:  # then it is seen to rest
+                rows = rng.choice(1500, 100, replace=False)
+                table[rows] += np.float32(1e-2) * rng.standard_normal((100, 16), np.float32)
+            store.save(step, {"embed.weight": table})
+            moves.append(float(np.sqrt(np.square(table - before).mean())))
+        (one,) = gather(store).tensors.tensors
+    found = 2 ** np.ceil(np.log2(table.max())) * np.array(one.movement[1:], float)
+    assert found == pytest.approx(np.array(moves), rel=0.25)  # of a sample
+
+
 def test_the_bytes_of_deltas_are_divided_among_tensors(tmp_path):
     url = str(tmp_path / "run")
     save_run(url, 2)

@@ -126,6 +126,16 @@ def test_random_state_does_not_drown_the_weights():
     assert store.diff(0, 1, "rng").total.norm == found["rng"].norm
 
 
+def test_steps_of_an_optimizer_do_not_drown_the_weights():
+    def state(moved: float, step: float) -> dict:
+        moments = {"step": np.float32(step), "exp_avg": np.full(4, moved, np.float32)}
+        return {"model": {"w": np.full(4, moved, np.float32)}, "optim": {"state": {0: moments}}}
+
+    store = opened(state(1, 0), state(2, 1000))
+    assert store.diff(0, 1).total.norm == pytest.approx(8**0.5)
+    assert store.diff(0, 1, "optim/state/#0/step").total.norm == 1000
+
+
 def test_sorting():
     one = np.ones(4, np.float32)
     store = opened({"x": one, "y": 100 * one, "z": one, "n": one}, {"x": 2 * one, "y": 110 * one, "z": one,
@@ -176,6 +186,39 @@ def test_the_error_of_a_change_is_what_the_saves_left_out():
     assert "mostly error" in str(store.diff(20, 21, "model"))
     assert store.diff(0, 40, "model").total.error == 0  # both keep every bit
     assert store.diff(20, 20, "model").total.error == 0  # and this is one state
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_error_of_rows_that_are_touched_one_by_one(given):
+    rng, truth = np.random.default_rng(0), {}
+    table, store = rng.standard_normal((1500, 16), np.float32), lcstore.open(MemoryBackend.fresh())
+    for step in range(50):
+        rows = np.sort(rng.choice(1500, 100, replace=False))
+        table = table.copy()
+        table[rows] += 1e-2 * rng.standard_normal((100, 16)).astype(np.float32)
+        store.save(step, {"embed.weight": table}, touched={"embed.weight": rows} if given else None)
+        truth[step] = table
+    found, change = store.diff(10, 45)["embed.weight"], truth[45] - truth[10]
+    left = np.linalg.norm(store.read(45, "embed.weight") - store.read(10, "embed.weight") - change)
+    assert 0.7 * found.error < left < 1.3 * found.error
+    assert not found.is_mostly_error
+    # And each further update is one of those that it usually makes.
+    table = table.copy()
+    table[:100] += 1e-2 * rng.standard_normal((100, 16)).astype(np.float32)
+    assert store.moved({"embed.weight": table}) == pytest.approx(1, rel=0.2)
+
+
+def test_the_error_of_what_has_long_been_at_rest_is_that_of_its_grid():
+    rng, store = np.random.default_rng(0), lcstore.open(MemoryBackend.fresh())
+    weights = {name: rng.standard_normal((64, 64), np.float32) for name in ("dies.weight", "lives.weight")}
+    for step in range(70):
+        for name in weights if step < 5 else ["lives.weight"]:
+            weights[name] = weights[name] + 1e-3 * rng.standard_normal((64, 64)).astype(np.float32)
+        store.save(step, dict(weights))
+    found = store.diff(68, 69)
+    assert found["dies.weight"].status == "same"
+    assert found["dies.weight"].error < 1e-5
+    assert found["lives.weight"].error == pytest.approx(2**0.5 * 64e-3, rel=0.2)
 
 
 def test_another_store():

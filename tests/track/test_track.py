@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.dtypes import dtype_name
-from lcstore.edges.columns import ADD, EXACT, KEEP, SET, Columns
+from lcstore.edges.columns import ADD, COLUMNS, EXACT, KEEP, SET, Columns, joined
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge
 from lcstore.layout.layout import Layout, make_layout
@@ -311,8 +311,14 @@ def test_columns_round_trip(data):
     columns = Columns.empty(count)
     columns.op[:] = data.draw(st.lists(st.integers(0, 4), min_size=count, max_size=count))
     columns.digest[:] = data.draw(st.lists(st.integers(0, 2**64 - 1), min_size=count, max_size=count))
-    back = Columns.from_bytes(columns.to_bytes(), count, key="k")
-    for name in ("op", "grid", "shift", "digest", "scale"):
+    columns.moved[:] = data.draw(st.lists(st.sampled_from([0, 0.5]), min_size=count, max_size=count))
+    stored = columns.to_bytes()
+    assert ("moved" in stored) == columns.moved.any()
+    at = data.draw(st.integers(0, count))
+    parts = [columns.rows(0, at).to_bytes(), columns.rows(at, count).to_bytes()]
+    assert joined(parts) == stored
+    back = Columns.from_bytes(stored, count, key="k")
+    for name in COLUMNS:
         np.testing.assert_array_equal(getattr(columns, name), getattr(back, name))
 
 
@@ -325,6 +331,8 @@ def test_hostile_columns():
         {**good, "op": b"\x00"},
         {**good, "op": b"\x09\x00\x00"},
         {**good, "more": b""},
+        {**good, "moved": b"\x00"},
+        {name: column for name, column in good.items() if name != "scale"},
         {**good, "grid": np.full(3, 5000, "<i2").tobytes()},
     ):
         with pytest.raises(CorruptionError):
