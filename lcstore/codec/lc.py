@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from typing import Any
 
 import ml_dtypes
@@ -346,8 +347,8 @@ def _bits(quantizer: str, bits: int | None) -> int:
 def _positive(name: str, value: float | None) -> float | None:
     if value is None:
         return None
-    if not (math.isfinite(value) and value > 0):
-        raise InvalidInputError(f"{name} is {value}; it must be positive and finite")
+    if not isinstance(value, numbers.Real) or not (math.isfinite(value) and value > 0):
+        raise InvalidInputError(f"{name} is {value!r}; it must be a positive and finite number")
     return float(value)
 
 

@@ -275,7 +275,7 @@ def _to_torch(array: Array) -> Any:
     dtype = getattr(torch, name, None)
     # torch names an int4, but has no operation for it.
     if dtype is None or name in ("int4", "uint4"):
-        raise InvalidInputError(f"torch has no dtype {name}: restore with to='numpy'")
+        raise InvalidInputError(f"torch has no dtype {name}: restore with to='numpy', or export to .npz")
     # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
     if not array.dtype.isnative or not array.flags.writeable or not array.flags.c_contiguous:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")

@@ -249,3 +249,9 @@ def test_nothing_of_a_damaged_frame_goes_into_memory_that_is_given():
     with pytest.raises(CorruptionError):
         codec.decode(bytes(frame), out=out)
     assert (out == 7).all()
+
+
+@pytest.mark.parametrize("wrong", ["0.1", 0, -1.0, float("nan"), float("inf"), [0.1]])
+def test_a_bound_that_is_no_positive_number_is_refused(wrong):
+    with pytest.raises(InvalidInputError, match="positive and finite number"):
+        LCCodec(max_error=wrong)
