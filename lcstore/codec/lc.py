@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from typing import Any
 
 import ml_dtypes
@@ -344,10 +343,10 @@ def _bits(quantizer: str, bits: int | None) -> int:
     return value
 
 
-def _positive(name: str, value: float | None) -> float | None:
+def _positive(name: str, value: object) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, numbers.Real) or not (math.isfinite(value) and value > 0):
+    if not isinstance(value, int | float | np.number) or not (math.isfinite(value) and value > 0):
         raise InvalidInputError(f"{name} is {value!r}; it must be a positive and finite number")
     return float(value)
 
