@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import lcstore
@@ -69,3 +70,20 @@ def test_the_default_goes_by_the_target():
     backend._url = "s3://bucket/run"
     assert lcstore.open(backend).durability == NAMED["none"]
     assert lcstore.open(backend, durability="default").durability == NAMED["default"]
+
+
+def test_a_store_keeps_what_it_is_made_with(tmp_path):
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    for kind, given in (("none", "none"), ("all", "all"), ("default", None)):
+        with lcstore.open(tmp_path / kind, durability=given) as store:
+            for step in range(20):
+                store.save(step, {"w.weight": weight + np.float32(1e-3 * step)})
+        with lcstore.open(tmp_path / kind) as store:
+            assert store.durability == durability_from(kind)
+    with lcstore.open(tmp_path / "none", durability="default") as store:  # for this handle alone
+        assert store.durability == NAMED["default"]
+    with lcstore.open(tmp_path / "none") as store:
+        report = store.maintain("every:5")
+        assert report.compacted.added
+        assert report.verified.is_sound
+        assert store.stats().protection_bytes == 0

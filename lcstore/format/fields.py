@@ -146,16 +146,22 @@ class Fields:
             return None
         return read(name)
 
+    def number(self, name: str) -> int | float:
+        """Return a number, which may be infinite or NaN."""
+        value = self.take(name)
+        found = _number(value)
+        if found is None:
+            raise self.wrong(name, "a number", value)
+        return found
+
     def numbers(self, name: str) -> dict[str, int | float]:
         """Return named numbers, infinities and NaN among them."""
         found: dict[str, int | float] = {}
         for label, value in self.mapping(name).items():
-            if isinstance(value, str) and value in _NOT_FINITE:
-                found[label] = _NOT_FINITE[value]
-            elif type(value) is float or (type(value) is int and abs(value) <= MAX_NUMBER):
-                found[label] = value
-            else:
+            number = _number(value)
+            if number is None:
                 raise self.wrong(name, "named numbers", value)
+            found[label] = number
         return found
 
     def columns(self, name: str) -> dict[str, bytes]:
@@ -183,6 +189,15 @@ class Fields:
         """Refuse fields that nobody took."""
         if self._left:
             raise CorruptionError(f"{self.where or 'record'} has an unknown field", key=self.key)
+
+
+def _number(value: object) -> int | float | None:
+    """Return the number that a JSON value stands for; None if it is none."""
+    if isinstance(value, str):
+        return _NOT_FINITE.get(value)
+    if type(value) is float or (type(value) is int and abs(value) <= MAX_NUMBER):
+        return value
+    return None
 
 
 def open_fields(value: object, *, kind: str | tuple[str, ...], key: str) -> Fields:

@@ -7,13 +7,14 @@ that could not be read. What the bytes of columns mean is said in `lcstore.edges
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
-from typing import Final, Self
+from typing import Final, Self, cast, get_args
 
-from lcstore.errors import CorruptionError
+from lcstore.durability import Durability, Parity
+from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ExactBody, Fetch, ObjectRef
 from lcstore.format.fields import (
@@ -184,21 +185,42 @@ class EdgeRecord:
 
 @dataclass(frozen=True, slots=True)
 class StoreRecord:
-    """``lcstore.json``: the same bytes, whoever writes them first."""
+    """``lcstore.json``: the same bytes, whoever writes them first.
+
+    `durability` is that of handles which give none; None: that of the target.
+    """
 
     grace_seconds: int = DEFAULT_GRACE_SECONDS
+    durability: Durability | None = None
 
     def to_bytes(self) -> bytes:
         """Return the record's bytes."""
-        return written(_seal(header("store") | {"grace_seconds": self.grace_seconds}), self.from_bytes)
+        body = header("store") | {"grace_seconds": self.grace_seconds}
+        if self.durability is not None:
+            ratio = numbers_to_json({"anchor_ratio": self.durability.anchor_ratio})
+            body["durability"] = asdict(self.durability) | ratio
+        return written(_seal(body), self.from_bytes)
 
     @classmethod
     def from_bytes(cls, data: bytes, *, key: str = keys.STORE_KEY) -> Self:
         """Return the record in `data`."""
         fields = open_fields(_unseal(data, key), kind="store", key=key)
-        record = cls(fields.integer("grace_seconds", MAX_GRACE_SECONDS))
+        grace = fields.integer("grace_seconds", MAX_GRACE_SECONDS)
+        record = cls(grace, _durability(fields, key) if fields.has("durability") else None)
         fields.done()
         return record
+
+
+def _durability(fields: Fields, key: str) -> Durability:
+    inner = Fields(fields.mapping("durability"), key=key, where="durability")
+    ratio = inner.number("anchor_ratio")
+    every = inner.nullable("anchor_every", lambda name: inner.integer(name, MAX_STEP))
+    parity, copies = inner.one_of("parity", *get_args(Parity)), inner.boolean("copies")
+    inner.done()
+    try:
+        return Durability(cast(Parity, parity), copies, ratio, every)
+    except InvalidInputError as error:
+        raise CorruptionError(f"durability holds what it cannot: {error.message}", key=key) from error
 
 
 def read_node(key: str, data: bytes, fetch: Fetch | None = None) -> NodeRecord:

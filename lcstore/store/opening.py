@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from lcstore.durability import DurabilityLike, durability_from
+from lcstore.durability import NAMED, DurabilityLike, durability_from
 from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.policyfile import PolicyLike, policy_from
-from lcstore.format.records import MAX_GRACE_SECONDS, StoreRecord
+from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord
 from lcstore.index.kinds import read_store_record
 from lcstore.index.resolve import no_store
 from lcstore.storage.backend import Backend, check_writable
@@ -75,9 +75,9 @@ def open_store(
     durability
         What is stored besides, so that damage costs little: a `Durability`, or the name of one.
         ``"default"``: parity of what later states stand on, records twice, anchors added now and then.
-        ``"all"``: parity of everything. ``"none"``: none of it. If not given it is ``"none"`` on object
-        stores, which keep everything several times, and ``"default"`` elsewhere. It holds for what this
-        handle writes.
+        ``"all"``: parity of everything. ``"none"``: none of it. It holds for what this handle writes. A store
+        that is created with one keeps it for all handles that are given none, maintenance too. Else it is
+        ``"none"`` on object stores, which keep everything several times, and ``"default"`` elsewhere.
     timeout
         Seconds that the target has for a request, all tries together. A try has half of them, while others
         may follow. By default 60 for targets behind a network, and no limit for others.
@@ -125,7 +125,8 @@ def open_store(
         raise no_store(backend, url, storage_options)
     if exists and mode == "w-":
         raise ConflictError(f"there is a store at {backend.url} already; mode 'a' adds to it")
-    made = StoreRecord() if grace is None else StoreRecord(grace_of(grace))
+    given = None if durability is None else durability_from(durability)
+    made = StoreRecord(DEFAULT_GRACE_SECONDS if grace is None else grace_of(grace), given)
     if found is None:
         check_place(backend)
     elif grace is not None and found.grace_seconds != made.grace_seconds and mode != "r":
@@ -134,12 +135,11 @@ def open_store(
             backend.url,
             found.grace_seconds,
         )
-    if durability is None:
-        durability = "none" if keeps_twice(backend) else "default"
+    usual = given or (found or made).durability or NAMED["none" if keeps_twice(backend) else "default"]
     return Store(
         backend,
         None if policy is None else policy_from(policy),
-        durability_from(durability),
+        usual,
         writable=mode != "r",
         made=None if exists else made,
         grace=(found or made).grace_seconds,

@@ -20,6 +20,7 @@ from record_strategies import (
     tag_records,
 )
 
+from lcstore.durability import NAMED, Durability
 from lcstore.errors import (
     CorruptionError,
     InvalidInputError,
@@ -342,10 +343,17 @@ def test_the_store_record_is_the_same_bytes_whoever_writes_it():
         b'{"_hash":"973e338aeb68907baf4b576cb7c5f7439b62d3c7c24b939555400196105197ac",'
         b'"features":[],"format":0,"grace_seconds":86400,"kind":"store"}'
     )
-    assert StoreRecord.from_bytes(StoreRecord(60).to_bytes()) == StoreRecord(60)
+    for durability in (None, *NAMED.values(), Durability("all", anchor_every=7)):
+        record = StoreRecord(60, durability)
+        assert StoreRecord.from_bytes(record.to_bytes()) == record
     for grace in (-1, 1 << 40, 0.5, True):
         with pytest.raises(InvalidInputError):
             StoreRecord(grace).to_bytes()
+    good = {"parity": "kept", "copies": True, "anchor_ratio": 8.0, "anchor_every": None}
+    for bad in ({"parity": "some"}, {"anchor_ratio": -1}, {"anchor_every": 0}, {"copies": 1}, {"more": 1}):
+        body = {"features": [], "format": 0, "grace_seconds": 1, "kind": "store", "durability": good | bad}
+        with pytest.raises(CorruptionError):
+            StoreRecord.from_bytes(resealed("store", body))
     with pytest.raises(LimitError):
         StoreRecord.from_bytes(
             resealed("store", {"features": [], "format": 0, "grace_seconds": 99999999999, "kind": "store"})
