@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from lcstore.report.extra import needed
-from lcstore.report.facts import ROLES, SavedState, StoreReport, TensorFacts, TensorsSeen
+from lcstore.report.facts import ROLES, StoreReport, TensorFacts, TensorsSeen
+from lcstore.report.series import Series, metric, metric_names
 from lcstore.report.svg import AT_REST, COLOURS, SERIES, chart
-from lcstore.report.thin import ENDLESS, bins, evenly, peaks
+from lcstore.report.thin import bins, evenly, peaks
 from lcstore.report.words import middle
 from lcstore.storage.masking import printable
 from lcstore.units import counted, size
@@ -84,12 +84,13 @@ def bytes_per_save(report: StoreReport) -> Figure:
         axes.set_ylim(0, limit)
         _bytes_axis(axes, limit)
         _steps_below(axes, [group[0].step for group in groups])
-    of = size(min(tops)) if min(tops) == max(tops) else f"{size(min(tops))} to {size(max(tops))}"
+    least, most = (size(function(state.total for state in report.states)) for function in (min, max))
+    of = least if least == most else f"{least} to {most}"
     count = sum(state.is_anchor for state in report.states)
     told = f"{counted(len(report.states), 'save')} of {of}; anchors: {count}."
     notes = ["Triangles are anchors."] if anchors else []
     if limit < max(tops):
-        notes.append(f"The highest bars are cut off: the largest has {size(max(tops))}.")
+        notes.append(f"The highest bars are cut off: the largest save has {most}.")
     if len(groups) < len(report.states):
         notes.append(
             f"Each bar is the mean of about {math.ceil(len(report.states) / len(groups))} saves in a row."
@@ -182,28 +183,21 @@ def error_by_layer(seen: TensorsSeen) -> Figure | None:
 
 def measured_error(report: StoreReport) -> Figure | None:
     """Return the error of each save as its writer measured it."""
-    return _by_run(report, "Error of saves", lambda state: state.error, "in checkpoint intervals")
+    errors = Series(report.states, lambda state: state.error)
+    return _by_run(errors, "Error of saves", "in checkpoint intervals", "measured")
 
 
 def metrics(report: StoreReport) -> list[Figure]:
     """Return each metric over steps: the first few, by name."""
-    drawn = (_metric(report, name) for name in metric_names(report)[:MOST_METRICS])
+    names = metric_names(report.states)[:MOST_METRICS]
+    drawn = (_by_run(metric(report.states, name), f"Metric: {printable(name)}") for name in names)
     return [figure for figure in drawn if figure is not None]
-
-
-def _metric(report: StoreReport, name: str) -> Figure | None:
-    return _by_run(report, f"Metric: {printable(name)}", lambda state: state.metrics.get(name), "")
-
-
-def metric_names(report: StoreReport) -> list[str]:
-    """Return the names of all metrics."""
-    return sorted({name for state in report.states for name in state.metrics})
 
 
 def restore_costs(report: StoreReport) -> list[Figure]:
     """Return what restoring each state reads: bytes and edges, now and once compacted."""
-    costs = peaks([one for one in report.costs.states if one.nbytes is not None],
-                  lambda one: one.nbytes or 0, MOST_POINTS)  # fmt: skip
+    known = [one for one in report.costs.states if one.nbytes is not None]
+    costs = peaks(known, lambda one: one.nbytes or 0, MOST_POINTS)
     if not costs:
         return []
     made = []
@@ -224,40 +218,41 @@ def restore_costs(report: StoreReport) -> list[Figure]:
                 _bytes_axis(drawn.axes, max(values[0]))
             else:
                 drawn.axes.locator_params(axis="y", integer=True)
-        most = size(max(values[0])) if now == "nbytes" else counted(max(values[0]), "edge")
-        told = f"At the most {most}."
+        most = max(getattr(one, now) for one in known)
+        told = f"At the most {size(most) if now == 'nbytes' else counted(most, 'edge')}."
         legend = {"two": "now", "one": "once compacted"} if report.costs.planned else {}
         thinned = _thinned(len(costs), len(report.costs.states))
         made.append(Figure(title, drawn.svg, told, thinned, legend))
     return made
 
 
-def _by_run(
-    report: StoreReport, title: str, value: Callable[[SavedState], float | None], below: str
-) -> Figure | None:
-    """Return a number of each state over steps, a line for each run."""
-    by_run: defaultdict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
-    for state in report.states:
-        found = value(state)
-        if found is not None and abs(found) < ENDLESS:
-            by_run[state.run, state.run_id].append((state.step, found))
-    if not by_run:
+def _by_run(series: Series, title: str, below: str = "", done: str = "given") -> Figure | None:
+    """Return a number of each state over steps, a line for each run; crosses above where no axis holds it."""
+    shown = series.lines[-MOST_RUNS:]
+    if not shown:
         return None
-    runs = list(by_run)[-MOST_RUNS:]
-    lines = [peaks(by_run[run], lambda point: point[1], MOST_POINTS // len(runs)) for run in runs]
+    lines = [peaks(line.drawn, lambda point: point[1], MOST_POINTS // len(shown)) for line in shown]
+    odd = evenly(sorted({step for line in shown for step, _ in line.odd}), MOST_POINTS)
     with chart(title) as drawn:
         for line, colour in zip(lines, SERIES, strict=False):
-            drawn.axes.plot(*zip(*line, strict=True), color=COLOURS[colour], **_marked(line))
+            if line:
+                drawn.axes.plot(*zip(*line, strict=True), color=COLOURS[colour], **_marked(line))
+        if odd:
+            above = drawn.axes.get_xaxis_transform()  # where no number is: one means the top
+            drawn.axes.plot(odd, [1.04] * len(odd), "x", color=COLOURS["bad"], transform=above, clip_on=False)
+        if not any(lines):
+            drawn.axes.set_yticks([])
         drawn.axes.set_xlabel("step")
         drawn.axes.set_ylabel(below)
-    every = [number for run in runs for _, number in by_run[run]]
-    told = f"From {min(every):.4g} to {max(every):.4g}; {by_run[runs[-1]][-1][1]:.4g} in the end."
     notes = (
-        _left_out(len(runs), len(by_run), "runs, the last ones"),
-        _thinned(sum(map(len, lines)), len(every)),
+        _left_out(len(shown), len(series.lines), "runs, the last ones"),
+        _thinned(sum(map(len, lines)), sum(len(line.drawn) for line in shown)),
     )
-    legend = {colour: f"run {run[0]}" for run, colour in zip(runs, SERIES, strict=False)}
-    return Figure(title, drawn.svg, told, " ".join(filter(None, notes)), legend if len(runs) > 1 else {})
+    several = zip(shown, SERIES, strict=False) if len(shown) > 1 else ()
+    legend = {colour: f"run {line.run[0]}" for line, colour in several}
+    if odd:
+        legend["bad"] = f"x: {'; '.join(series.warnings(shown))}"
+    return Figure(title, drawn.svg, series.told(shown, done), " ".join(filter(None, notes)), legend)
 
 
 def _marked(points: Sequence[object]) -> dict[str, Any]:

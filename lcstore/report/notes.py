@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +17,8 @@ _AT_REST: Final = 3
 #: So many times as far as before, beside the others, is too far; so small a part is next to nothing.
 _FAR: Final = 8.0
 _LITTLE: Final = 1 / 50
+#: So many times as far is more than movement varies by, and less than a writer lets it rise in a save.
+_MORE: Final = 1.2
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
 _COMPANY: Final = 4
 #: Octaves of growth since the middle of the line that are worth a note.
@@ -72,38 +75,58 @@ def _growth(movement: Array) -> float | None:
 
 
 def _note(course: Course, row: int, growth: float | None, usual: float) -> str:
-    movement, octaves = course.movement[row], _octaves(course.grid[row])
-    grew = f"{2.0 ** min(octaves, 1000):.2g} times that of the middle of the run"
-    last = _until(course.weights[row])
-    if last is not None:
-        since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
-        said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
-        return f"{said}; before that its largest weight was {grew}" if octaves >= _GROWTH else said
-    known = np.flatnonzero(np.isfinite(movement))
-    if len(known) < _LEAST:
+    last, moves = _until(course.weights[row]), _moves(course, row, growth, usual)
+    if last is None:
+        return _rest(course, row) or _grown(course, row) or moves
+    since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
+    said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
+    grew, _ = _outgrown(course.grid[row])
+    before = f"before that its largest weight was {_times(grew)}" if grew >= _GROWTH else ""
+    return "; ".join(filter(None, [_rest(course, row) or moves, said, before]))
+
+
+def _rest(course: Course, row: int) -> str:
+    """Return that a tensor does not move in the end of what is known of its movement; "" where it does."""
+    known = np.flatnonzero(np.isfinite(course.movement[row]))
+    rest = _at_rest(course.movement[row][known])
+    if len(known) < _LEAST or rest < _AT_REST:
         return ""
-    rest = _at_rest(movement[known])
     if rest == len(known):
         return "has never moved"
-    if rest >= _AT_REST:
-        return f"is not seen to move since step {course.steps[int(known[-rest - 1])]}"
-    if octaves >= _GROWTH:
-        return f"has grown: its largest weight is {grew}"
+    return f"is not seen to move since step {course.steps[int(known[-rest - 1])]}"
+
+
+def _grown(course: Course, row: int) -> str:
+    """Return that a tensor has grown; "" where it has not, or little is known of it."""
+    octaves, place = _outgrown(course.grid[row])
+    if octaves < _GROWTH or np.isfinite(course.movement[row]).sum() < _LEAST:
+        return ""
+    at = course.steps[place]
+    return f"has grown, at step {at} at the latest: its largest weight is {_times(octaves)}"
+
+
+def _moves(course: Course, row: int, growth: float | None, usual: float) -> str:
+    """Return that a tensor moves further or less than it used to, beside the others; "" where it does not."""
+    movement = course.movement[row]
     # What all do is no news; where all move less, one that goes on as before is none either.
     if growth is not None and growth >= _FAR * max(usual, 1.0):
-        return f"moves {growth:.3g} times as far as it used to"
+        since = course.steps[_first_of_last(movement, lambda far: far > _MORE * max(usual, 1.0))]
+        return f"moves {growth:.3g} times as far as it used to, and further since step {since}"
     if growth is not None and growth <= _LITTLE * min(usual, 1.0):
-        since = course.steps[_first_of_little(movement, min(usual, 1.0))]
+        since = course.steps[_first_of_last(movement, lambda far: far <= _LITTLE * min(usual, 1.0))]
         return f"hardly moves any more since step {since}: {1 / growth:.3g} times less than it used to"
     return ""
 
 
-def _first_of_little(movement: Array, usual: float) -> int:
-    """Return the place of the first of the last states at which a tensor moved as little as in the end."""
+def _times(octaves: int) -> str:
+    return f"{2.0 ** min(octaves, 1000):.2g} times that of the middle of the run"
+
+
+def _first_of_last(movement: Array, is_so: Callable[[Array], Array]) -> int:
+    """Return the place of the first of the last moves that are so, as parts of how far it used to move."""
     moved = np.flatnonzero(np.isfinite(movement) & (movement > 0))
-    most = _LITTLE * usual * np.median(movement[moved[:-1]])
-    more = np.flatnonzero(movement[moved] > most)
-    return int(moved[more[-1] + 1]) if len(more) else int(moved[0])
+    others = np.flatnonzero(~is_so(movement[moved] / np.median(movement[moved[:-1]])))
+    return int(moved[others[-1] + 1]) if len(others) else int(moved[0])
 
 
 def _at_rest(movement: Array) -> int:
@@ -112,8 +135,15 @@ def _at_rest(movement: Array) -> int:
     return len(movement) - 1 - int(moved[-1]) if len(moved) else len(movement)
 
 
-def _octaves(grid: Array) -> int:
-    """Return by how many octaves the largest weight grew since the middle."""
-    half = grid[len(grid) // 2 :]
-    known = half[np.isfinite(half)]
-    return int(known[-1] - known[0]) if len(known) else 0
+def _outgrown(grid: Array) -> tuple[int, int]:
+    """Return by how many octaves the largest weight grew since the middle, and the place where that shows.
+
+    A grid has room for some growth, so it begins before that place.
+    """
+    middle = len(grid) // 2
+    known = middle + np.flatnonzero(np.isfinite(grid[middle:]))
+    if not len(known):
+        return 0, len(grid) - 1
+    grown = grid[known] - grid[known[0]]
+    as_before = np.flatnonzero(grown <= 0)
+    return int(grown[-1]), int(known[min(as_before[-1] + 1, len(known) - 1)])

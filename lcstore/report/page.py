@@ -9,6 +9,7 @@ from typing import Any, Final
 from lcstore.report import charts
 from lcstore.report.extra import needed
 from lcstore.report.facts import ROLES, StoreReport
+from lcstore.report.series import metric_names
 from lcstore.report.thin import evenly
 from lcstore.report.words import next_commands, verdict, whole
 from lcstore.storage.masking import printable
@@ -40,7 +41,7 @@ def page_of(report: StoreReport) -> str:
 def _shown(report: StoreReport) -> dict[str, Any]:
     """Return what the template puts in its places."""
     saves = evenly(report.states, MOST_SAVES)
-    metrics = charts.metric_names(report)
+    metrics = metric_names(report.states)
     return {
         "report": report,
         "verdict": verdict(report),

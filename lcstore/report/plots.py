@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, TypeAlias
 
 from lcstore.report.extra import needed
 from lcstore.report.facts import SavedState
-from lcstore.report.thin import ENDLESS, peaks
+from lcstore.report.series import Series, metric, metric_names
+from lcstore.report.thin import peaks
 from lcstore.storage.masking import printable
 from lcstore.units import size
 
@@ -60,32 +60,42 @@ class Plots:
         yield self._drawn("Bytes of each save", {"": _numbered(stored)}, "save", size)
         sums = {"full": _numbered([*accumulate(full)]), "stored": _numbered([*accumulate(stored)])}
         yield self._drawn("Bytes of all saves together", sums, "save", size)
-        yield from self._by_run("Error of saves, in checkpoint intervals", lambda state: state.error)
-        for name in metrics or sorted({name for state in self.states for name in state.metrics}):
-            yield from self._metric(name)
+        errors = Series(self.states, lambda state: state.error)
+        yield from self._by_run("Error of saves, in checkpoint intervals", errors, "measured")
+        for name in metrics or metric_names(self.states):
+            yield from self._by_run(f"Metric: {printable(name)}", metric(self.states, name))
 
-    def _metric(self, name: str) -> Iterator[str]:
-        return self._by_run(f"Metric: {printable(name)}", lambda state: state.metrics.get(name))
-
-    def _by_run(self, title: str, value: Callable[[SavedState], float | None]) -> Iterator[str]:
+    def _by_run(self, title: str, series: Series, done: str = "given") -> Iterator[str]:
         """Yield a number of each state over steps, a line for each of the last runs."""
-        runs: defaultdict[tuple[int, str], list[tuple[float, float]]] = defaultdict(list)
-        for state in self.states:
-            found = value(state)
-            if found is not None and abs(found) < ENDLESS:
-                runs[state.run, state.run_id].append((state.step, found))
-        shown = list(runs)[-len(_COLOURS) :]
-        if len(shown) < len(runs):
-            title += f", of the last {len(shown)} of {len(runs)} runs"
-        if shown:
-            lines = {f"run {number} ({run})": runs[number, run] for number, run in shown}
-            yield self._drawn(title, lines, "step", lambda number: f"{number:.4g}")
+        shown = series.lines[-len(_COLOURS) :]
+        if len(shown) < len(series.lines):
+            title += f", of the last {len(shown)} of {len(series.lines)} runs"
+        warnings = [self._plotille.color(text, fg="red", mode="names") if self.colour else text
+                    for text in series.warnings(shown)]  # fmt: skip
+        notes = [*warnings, *([series.end(done)] if series.is_over else [])]
+        steps = [step for line in shown for step, _ in line.points]
+        lines = {f"run {line.run[0]} ({line.run[1]})": line.drawn for line in shown if line.drawn}
+        if lines:
+            yield self._drawn(title, lines, "step", lambda number: f"{number:.4g}", notes, steps)
+        elif shown:
+            yield "\n".join([title, *notes])
 
-    def _drawn(self, title: str, lines: Mapping[str, Line], by: str, words: Callable[[float], str]) -> str:
+    def _drawn(
+        self,
+        title: str,
+        lines: Mapping[str, Line],
+        by: str,
+        words: Callable[[float], str],
+        notes: Sequence[str] = (),
+        also: Sequence[float] = (),
+    ) -> str:
+        """Return lines as a plot that holds some places besides theirs; notes are below its title."""
         xs, ys = zip(*(point for line in lines.values() for point in line), strict=True)
+        xs = (*xs, *also)
         if min(xs) == max(xs):
             last = {label: line[-1][1] for label, line in lines.items()}
-            return f"{title}: {', '.join(f'{label} {words(y)}'.strip() for label, y in last.items())}"
+            said = f"{title}: {', '.join(f'{label} {words(y)}'.strip() for label, y in last.items())}"
+            return "\n".join([said, *notes])
         figure = self._plotille.Figure()
         figure.width, figure.height = self.width, _HEIGHT
         figure.with_colors, figure.color_mode = self.colour, "names"
@@ -99,7 +109,8 @@ class Plots:
             x, y = zip(*peaks(line, lambda point: point[1], 4 * self.width), strict=True)
             figure.plot(x, y, lc=colour, marker=marker)
         _, *drawn, axis, numbers = figure.show().split("\n")  # the first names an axis
-        text = "\n".join([f"{title}, by {by}", *drawn, axis[: self.width + _BEFORE], numbers.rstrip()])
+        above, axis = [f"{title}, by {by}", *notes], axis[: self.width + _BEFORE]
+        text = "\n".join([*above, *drawn, axis, numbers.rstrip()])
         text = re.sub("[\u2801-\u28ff]", "*", text).replace("\u2800", " ") if self.letters else text
         return text + self._legend(marks)
 

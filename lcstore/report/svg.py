@@ -19,6 +19,7 @@ COLOURS: Final = {
     "ink": "#1f2328",
     "faint": "#59636e",
     "rule": "#d1d9e0",
+    "bad": "#b3001b",
     "one": "#0969da",
     "two": "#bc4c00",
     "three": "#1a7f37",
@@ -28,7 +29,7 @@ COLOURS: Final = {
     "seven": "#57606a",
 }
 #: Those that tell series apart.
-SERIES: Final = tuple(COLOURS)[3:]
+SERIES: Final = tuple(COLOURS)[4:]
 #: Of weights that do not move: none of the map that shows how far others do.
 AT_REST: Final = "#d1242f"
 #: Inches, of 96 of the page's pixels: charts are shown from three quarters of this size to one and a quarter.

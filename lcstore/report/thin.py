@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
-
-#: Numbers from here on are as good as infinite: no axis holds them.
-ENDLESS: Final = 1e300
 
 
 def evenly(items: Sequence[T], most: int) -> list[T]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from lcstore.index.gone import all_gone
 from lcstore.report.facts import StoreReport
+from lcstore.report.series import metric, metric_names
 from lcstore.storage.masking import printable
 from lcstore.units import counted, size
 
@@ -33,7 +35,7 @@ def verdict(report: StoreReport) -> list[str]:
             else f", no less than {full}."
         )
     sentences = [first, whole(report)] if report.verified.ok else [whole(report), first]
-    return [*sentences, *_standing_out(report)]
+    return [*sentences, *_no_numbers(report), *_standing_out(report)]
 
 
 def whole(report: StoreReport) -> str:
@@ -52,13 +54,23 @@ def whole(report: StoreReport) -> str:
     return "Nothing is missing, by every record and the length of every object."
 
 
+def _no_numbers(report: StoreReport) -> list[str]:
+    """Return which metrics of kept states are no numbers in the end, as the loss of a run that diverged."""
+    ended = {name: metric(report.kept, name).ended for name in metric_names(report.kept)}
+    found = [f"{middle(name, 60)} is {since}" for name, since in ended.items() if since]
+    return [f"Metrics: {_first(found)}."] if found else []
+
+
 def _standing_out(report: StoreReport) -> list[str]:
     notable = report.tensors.notable
     if not notable:
         return []
-    first = "; ".join(f"{middle(one.name, 60)} {one.note}" for one in notable[:3])
-    more = f"; and {len(notable) - 3} more" if len(notable) > 3 else ""
-    return [f"Layers that stand out: {first}{more}."]
+    return [f"Layers that stand out: {_first([f'{middle(one.name, 60)} {one.note}' for one in notable])}."]
+
+
+def _first(found: Sequence[str]) -> str:
+    """Return the first three of what was found, and how many more there are."""
+    return "; ".join([*found[:3], *([f"and {len(found) - 3} more"] if len(found) > 3 else [])])
 
 
 def next_commands(report: StoreReport) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,21 @@ def test_plots_are_as_wide_as_the_terminal(run, width, monkeypatch):
     assert any("\u2800" <= c <= "\u28ff" for c in drawn[0])
     monkeypatch.setenv("FORCE_COLOR", "1")  # this is no terminal
     assert "\x1b[" in list(Plots(states, width, colour=True).all())[1]
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_what_no_plot_holds_is_told_below_its_title(run, colour, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with lcstore.open(run, "r") as store:
+        states, _ = saved_states(store)
+    lost = {place: {"loss": float("nan"), "worse": float("-inf")} for place in range(7, 12)}
+    states = [replace(one, metrics=lost.get(at, one.metrics | {"seen": at})) for at, one in enumerate(states)]
+    loss, seen, worse = list(Plots(states, 80, colour=colour).all())[-3:]
+    red = ("\x1b[31m{}\x1b[0m" if colour else "{}").format
+    assert loss.splitlines()[:2] == ["Metric: loss, by step", red("NaN from step 70 on")]
+    assert float(loss.splitlines()[-1].split()[-1]) > 90  # the axis goes on where the line ends
+    assert seen.splitlines()[1] == "last given with step 60: 6"
+    assert worse.splitlines() == ["Metric: worse", red("infinite from step 70 on")]
 
 
 def test_plots_in_letters_for_terminals_that_have_no_others(run):

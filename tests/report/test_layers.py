@@ -31,7 +31,11 @@ STEADY = [np.nan, 1, 1.1, 0.9, 1, 1.1, 0.9, 1]
         ([np.nan, 0, 0, 0, 0, 0, 0, 0], "has never moved"),
         ([np.nan, 1, 1, 1, 1, 0, 0, 0], "is not seen to move since step 40"),
         ([np.nan, 1, 1, 1, 1, 1, 0, 0], None),
-        ([np.nan, 1, 1, 1, 1, 1, 1, 20], "moves 20 times as far as it used to"),
+        ([np.nan, 1, 1, 1, 1, 1, 1, 20], "moves 20 times as far as it used to, and further since step 70"),
+        (
+            [np.nan, 1, 1, 1.1, 0.9, 1.3, 1.6, 21],
+            "moves 20 times as far as it used to, and further since step 50",
+        ),
         (
             [np.nan, 1, 1, 1, 1, 1, 1, 0.01],
             "hardly moves any more since step 70: 100 times less than it used to",
@@ -58,7 +62,8 @@ def test_what_all_layers_do_is_no_news():
 
 def test_weights_that_grow_or_leave_the_grid():
     grown = notes_of(course([STEADY] * 2, grid=[[0, 0, 0, 0, 0, 1, 2, 4], [0] * 8]))
-    assert grown == {0: "has grown: its largest weight is 16 times that of the middle of the run"}
+    said = "has grown, at step 50 at the latest: its largest weight is 16 times that of the middle of the run"
+    assert grown == {0: said}
     left = notes_of(course([STEADY] * 2, weights=[[1, 1, 1, 1, 1, -1, -1, -1], [1] * 8]))
     assert left[0].startswith("is kept bit for bit since step 50: values may be NaN")
     assert list(left) == [0]
@@ -69,6 +74,18 @@ def test_what_left_the_grid_first_is_told_first_and_that_it_grew():
     said = notes_of(course([STEADY] * 3, weights=kinds, grid=[[0] * 8, [0] * 8, [0, 0, 0, 0, 0, 1, 2, 4]]))
     assert list(said) == [2, 0]
     assert said[2].endswith("before that its largest weight was 16 times that of the middle of the run")
+
+
+def test_what_died_or_burst_and_left_the_grid_later_is_told_for_both():
+    died = [np.nan, 1, 1, 0, 0, 0, np.nan, np.nan]
+    kinds = [[1] * 6 + [-1] * 2, [1] * 8]
+    rest, left = notes_of(course([died, STEADY], weights=kinds))[0].split("; ")
+    assert rest == "is not seen to move since step 20"
+    assert left.startswith("is kept bit for bit since step 60: values may be NaN")
+    burst = [np.nan, 1, 1, 1, 2, 10, np.nan, np.nan]
+    further, left = notes_of(course([burst, STEADY], weights=kinds))[0].split("; ")
+    assert further == "moves 10 times as far as it used to, and further since step 40"
+    assert left.startswith("is kept bit for bit since step 60")
 
 
 def test_rest_is_told_from_rows_that_are_touched_now_and_then():

@@ -19,7 +19,8 @@ from lcstore.report import extra
 from lcstore.report.gather import _looks, gather, saved_states
 from lcstore.report.layers import tensors_seen
 from lcstore.report.page import page_of
-from lcstore.report.words import next_commands
+from lcstore.report.words import next_commands, verdict
+from lcstore.units import size
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
@@ -214,6 +215,23 @@ def test_more_states_than_are_drawn(run, monkeypatch):
     assert "5 of 12, evenly spread" in said
 
 
+def test_saves_and_restores_are_told_of_all_of_them_where_bars_and_points_are_thinned(run, monkeypatch):
+    from lcstore.report import charts
+
+    monkeypatch.setattr(charts, "MOST_BARS", 22)
+    monkeypatch.setattr(charts, "MOST_POINTS", 2)
+    report, _ = page(run)
+    sizes = [10_000, *[100] * 43, 50]
+    of = zip(report.states + 3 * report.states[1:], sizes, strict=True)
+    states = tuple(replace(state, bytes_stored={"weights": count}) for state, count in of)
+    drawn = charts.bytes_per_save(replace(report, states=states))
+    assert drawn.told == f"45 saves of {size(50)} to {size(10_000)}; anchors: 1."
+    assert f"the largest save has {size(10_000)}. Each bar is the mean" in drawn.caption
+    longest = replace(report.costs.states[5], edges=99)
+    costs = replace(report.costs, states=(*report.costs.states[:5], longest, *report.costs.states[6:]))
+    assert charts.restore_costs(replace(report, costs=costs))[1].told == "At the most 99 edges."
+
+
 def test_a_file_is_replaced_whole_and_a_folder_never(run, tmp_path, monkeypatch):
     file = tmp_path / "report.html"
     file.write_text("old")
@@ -279,8 +297,39 @@ def test_numbers_that_no_axis_holds(tmp_path):
     report, text = page(url)
     found = Parsed(text)
     assert "From 4.941e-324 to 0.5; 0.25 in the end." in found.text
-    assert "Metric: endless" not in found.text
+    assert "Too large to draw or infinite or NaN at 4 saves of steps 0 to 4." in found.text
+    assert "Too large to draw from step 0 on." in found.text
+    assert "Metrics: endless is too large to draw from step 0 on." in verdict(report)
     assert report.tensors.tensors == ()
+
+
+def test_a_loss_that_is_nan_in_the_end_is_told_as_that(tmp_path):
+    losses = [1.0, float("nan"), 0.5, 0.25, float("nan"), float("nan"), float("inf")]
+    url = str(tmp_path / "run")
+    with lcstore.open(url) as store:
+        for step, loss in enumerate(losses):
+            store.save(step, {"epoch": step}, metrics={"loss": loss} | ({"seen": 7.0} if step < 3 else {}))
+    report, text = page(url)
+    odd = "NaN at step 1; NaN or infinite from step 4 on"
+    found = Parsed(text)
+    assert f"From 0.25 to 1. {odd}. The least at step 3, the most at step 0." in found.text
+    assert f"x: {odd}" in found.text
+    assert "From 7 to 7; last given with step 2: 7." in found.text
+    assert "Metrics: loss is NaN or infinite from step 4 on." in verdict(report)
+    assert sum("var(--bad)" in svg for svg in charts_of(text)) == 1
+
+
+def test_a_loss_that_is_nan_in_an_earlier_run_is_told_of_that_run(tmp_path):
+    url = str(tmp_path / "run")
+    for loss in (float("nan"), 0.5):
+        with lcstore.open(url) as store:
+            if store.steps():
+                store.resume(0)
+            for step in (0, 1) if loss != 0.5 else (2, 3):
+                store.save(step, {"epoch": step}, metrics={"loss": loss})
+    report, text = page(url)
+    assert "From 0.5 to 0.5; 0.5 in the end. Run 1: NaN from step 0 on." in Parsed(text).text
+    assert not any("Metrics" in sentence for sentence in verdict(report))
 
 
 def test_records_may_say_anything_of_tensors(run):

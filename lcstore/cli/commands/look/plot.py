@@ -51,7 +51,9 @@ def plot(
 
 def _check(states: list[SavedState], metrics: list[str]) -> None:
     """Refuse metrics that no state has."""
-    known = sorted({name for state in states for name in state.metrics})
+    from lcstore.report.series import metric_names
+
+    known = metric_names(states)
     for name in metrics:
         if name not in known:
             raise NotFoundError(f"no state has a metric {name!r}; there are: {', '.join(known) or 'none'}")

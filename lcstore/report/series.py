@@ -1,0 +1,160 @@
+"""A number of each state over steps: what of it can be drawn, and what is to be told of the rest."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from lcstore.report.facts import SavedState
+
+#: The step of a state, and its number.
+Point: TypeAlias = tuple[int, float]
+
+#: Numbers from here on are as good as infinite: no axis holds them.
+_ENDLESS: Final = 1e300
+
+
+@dataclass(frozen=True)
+class Line:
+    """A number of the states of one run.
+
+    Attributes
+    ----------
+    run
+        Its number and its id.
+    points
+        In the order of commits; of states that have the number.
+    """
+
+    run: tuple[int, str]
+    points: tuple[Point, ...]
+
+    @property
+    def drawn(self) -> list[Point]:
+        """The points that an axis holds."""
+        return [point for point in self.points if _fits(point[1])]
+
+    @property
+    def odd(self) -> list[Point]:
+        """The others: NaN, infinite, or as good as that."""
+        return [point for point in self.points if not _fits(point[1])]
+
+    @property
+    def ended(self) -> str:
+        """What all of its points are from some step on, if the last one is odd; else ""."""
+        points = self.points[self._fitting :]
+        return f"{_kinds(points)} from step {points[0][0]} on" if points else ""
+
+    @property
+    def warning(self) -> str:
+        """What is to be told of odd points; "" where there is none."""
+        before = [point for point in self.points[: self._fitting] if not _fits(point[1])]
+        if not before:
+            return self.ended
+        steps = [step for step, _ in before]
+        many = f"{len(steps)} saves of steps {min(steps)} to {max(steps)}"
+        at = f"{_kinds(before)} at {many if len(steps) > 1 else f'step {steps[0]}'}"
+        return f"{at}; {self.ended}" if self.ended else at
+
+    @property
+    def _fitting(self) -> int:
+        """How many points there are up to the last one that an axis holds."""
+        return max((place for place, (_, number) in enumerate(self.points) if _fits(number)), default=-1) + 1
+
+
+class Series:
+    """A number of each state, by runs.
+
+    Parameters
+    ----------
+    states
+        In the order of their commits.
+    value
+        Returns the number of a state; None where it has none.
+
+    Attributes
+    ----------
+    lines
+        A line for each run that has it, in the order in which runs began.
+    last
+        The last of all points; None where there is none.
+    is_over
+        Whether the last state has it no more.
+    ended
+        What it is in the end, where that is odd: as `Line.ended` of the last point's line.
+    """
+
+    def __init__(self, states: Sequence[SavedState], value: Callable[[SavedState], float | None]) -> None:
+        points: defaultdict[tuple[int, str], list[Point]] = defaultdict(list)
+        self.last: Point | None = None
+        self.is_over, run = False, (0, "")
+        for state in states:
+            number = value(state)
+            self.is_over = number is None
+            if number is not None:
+                self.last, run = (state.step, number), (state.run, state.run_id)
+                points[run].append(self.last)
+        lines = {run: Line(run, tuple(found)) for run, found in points.items()}
+        self.lines = list(lines.values())
+        self.ended = lines[run].ended if lines else ""
+
+    def warnings(self, lines: Sequence[Line]) -> list[str]:
+        """Return what is to be told of odd points of some of the lines; which run, if there are several."""
+        several = len(self.lines) > 1
+        return [
+            f"run {line.run[0]}: {line.warning}" if several else line.warning for line in lines if line.odd
+        ]
+
+    def end(self, done: str) -> str:
+        """Return what the number is in the end, or with which step it was last given; "" where that is odd.
+
+        Parameters
+        ----------
+        done
+            How it came to be, as "given".
+        """
+        if self.last is None:
+            return ""
+        step, number = self.last
+        if self.is_over:
+            return f"last {done} with step {step}" + (f": {number:.4g}" if _fits(number) else "")
+        return f"{number:.4g} in the end" if _fits(number) else ""
+
+    def told(self, lines: Sequence[Line], done: str = "given") -> str:
+        """Return some of the lines in sentences; `done` as for `end`."""
+        drawn = [(number, step, line) for line in lines for step, number in line.drawn]
+        span, ends = "", ""
+        if drawn:
+            (least, first, one), (most, then, other) = (f(drawn, key=lambda at: at[0]) for f in (min, max))
+            span = f"from {least:.4g} to {most:.4g}"
+            runs = (f" of run {line.run[0]}" if len(self.lines) > 1 else "" for line in (one, other))
+            if least < most:
+                ends = f"the least at step {first}{next(runs)}, the most at step {then}{next(runs)}"
+        said = ["; ".join(filter(None, [span, self.end(done)])), *self.warnings(lines), ends]
+        return " ".join(f"{text[0].upper()}{text[1:]}." for text in said if text)
+
+
+def metric_names(states: Sequence[SavedState]) -> list[str]:
+    """Return the names of all metrics."""
+    return sorted({name for state in states for name in state.metrics})
+
+
+def metric(states: Sequence[SavedState], name: str) -> Series:
+    """Return a metric of states."""
+    return Series(states, lambda state: state.metrics.get(name))
+
+
+def _fits(number: float) -> bool:
+    return abs(number) < _ENDLESS
+
+
+def _kinds(points: Sequence[Point]) -> str:
+    """Return what odd points are, in the order of the first of each kind."""
+    kinds = (
+        "NaN" if math.isnan(number) else "infinite" if math.isinf(number) else "too large to draw"
+        for _, number in points
+    )
+    return " or ".join(dict.fromkeys(kinds))
