@@ -278,11 +278,12 @@ class Readable:
                 self._join(layout, parts)
 
     def _copies(self) -> None:
-        """Note the second copies that are damaged, or missing where others are there, of what is whole."""
-        if not self.below(keys.COPIES):
-            return
+        """Note the second copies that are damaged, or missing where there were any, of what is whole."""
         needed = self.needed()
         nodes = {node: record for node, record in self.records.items() if node in needed}
+        gone = not self.below(keys.COPIES)
+        if gone and not any(record.stats.get("record_copies") for record in nodes.values()):
+            return  # the store was made without them
         edges = [record for record in self.edges.values() if record.target in needed]
         copied = [(keys.node_key(record.name(node)), keys.copy_key(node)) for node, record in nodes.items()]
         for key in (keys.edge_key(record.name) for record in edges):
@@ -310,17 +311,19 @@ class Readable:
             except LcstoreError:
                 return True
 
-        late = copied_late(self.graph).keys() - there
+        late = set[str]() if gone else copied_late(self.graph).keys() - there
         for (key, copy), wrong in zip(whole, spread(lacks, whole), strict=True):
             if not wrong:
                 continue
             self.uncopied[copy] = key
-            message = f"the second copy of {key} is {'damaged' if copy in there else 'missing'}"
+            # Said alike of each, so that many are told in one line; the key says what it is a copy of.
+            message = f"the second copy is {'damaged' if copy in there else 'missing'}"
+            step = keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None
             if copy in late:
                 why = f"{message}, as a killed process leaves it: harmless, a later collect stores it"
-                self.findings.add("info", "copy", copy, why)
+                self.findings.add("info", "copy", copy, why, step=step)
             else:
-                self.findings.add("warning", "copy", copy, message, next=REPAIR)
+                self.findings.add("warning", "copy", copy, message, step=step, next=REPAIR)
 
     def _join(self, layout: str, parts: list[tuple[str, str]]) -> None:
         try:

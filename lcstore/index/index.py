@@ -173,7 +173,7 @@ class Index:
         """Return the error that says that there is no such node, or no store at all."""
         if not self.graph.nodes and not is_store(self.backend):
             return no_store(self.backend)
-        return absent(self.graph, self.tagged(), self.backend.url, at, run, self.is_going)
+        return absent(self.graph, self.named, self.backend.url, at, run, self.is_going)
 
     def latest(self, run: int | str | None = None) -> NodeName | None:
         """Return the latest node: of a run, or else of the run that commits here, or else of all."""

@@ -6,18 +6,21 @@ import logging
 import os
 import re
 from bisect import bisect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from shlex import quote
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.keyforms import is_beginning
+from lcstore.format.markkeys import TagName
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
 from lcstore.index.gone import none_left
 from lcstore.index.listing import LATEST, Listing
+from lcstore.index.marked import bearers, bearers_of_tags
 from lcstore.storage.backend import Backend
 from lcstore.storage.finding import near, stores_below
 from lcstore.storage.masking import without_secrets
@@ -114,7 +117,7 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
 
 def absent(
     graph: Graph,
-    tags: Iterable[str],
+    named: Sequence[TagName],
     url: str,
     at: object,
     run: str | int | None,
@@ -129,9 +132,12 @@ def absent(
         what += " (a step is an integer, not a text)"
     elif isinstance(at, str) and _CUT_ID.fullmatch(at):
         what += " (the beginning of a node's id has 8 characters or more)"
-    retired = _retired(graph, url, at, run, is_going)
+    borne = bearers(named, "tag", graph.nodes)
+    bearer = borne[at][-1].node if isinstance(at, str) and at in borne else at
+    retired = _retired(graph, url, bearer, run, is_going)
     where = url if run is None else f"run {run} of {url}"
-    return NotFoundError(f"there is {what} in {where}; {retired}{holds(graph, url, tags, at, run)}")
+    there = holds(graph, url, bearers_of_tags(named, graph), at, run)
+    return NotFoundError(f"there is {what} in {where}; {retired}{there}")
 
 
 def no_store(
@@ -190,23 +196,33 @@ def holds(
     return f"it holds {count}{near}: `lcstore ls {quote(url)}{own}`"
 
 
+def no_tag(tags: Iterable[str], url: str, name: str) -> NotFoundError:
+    """Return the error that says that no state has a tag, and which may have been meant."""
+    near = " or ".join(map(repr, get_close_matches(name, sorted(tags), n=2)))
+    meant = f"; the nearest is {near}" if near else ""
+    return NotFoundError(f"there is no tag {name!r} in {url}{meant}: `lcstore tag {quote(url)}` lists all")
+
+
 def _retired(
     graph: Graph, url: str, at: object, run: str | int | None, is_going: Callable[[str], bool]
 ) -> str:
-    """Return what may still be had of a step that was retired."""
-    gone = (n for n in graph.nodes.values() if n.step == at and n.node in graph.hidden)
-    nodes = [n.node for n in gone if run is None or run in (n.run, n.run_id)]
-    if not nodes:
+    """Return what may still be had of a step that was retired, or of a node that a tag was set on."""
+    gone = (n for n in graph.nodes.values() if at in (n.step, n.node) and n.node in graph.hidden)
+    found = [n for n in gone if run is None or run in (n.run, n.run_id)]
+    if not found:
         return ""
-    if nodes[-1] in graph.condemned_nodes:
+    node = found[-1].node
+    it = "it" if node != at else f"step {found[-1].step}, on which it was set,"
+    if node in graph.condemned_nodes:
         return (
-            "it was let go of, and is being deleted; as long as it can be read, "
-            f"`lcstore export {quote(f'{url}@{nodes[-1]}')} state.safetensors` saves its values; "
+            f"{it} was let go of, and is being deleted; as long as it can be read, "
+            f"`lcstore export {quote(f'{url}@{node}')} state.safetensors` saves its values; "
         )
-    if is_going(nodes[-1]):
+    if is_going(node):
         listed = f"`lcstore ls {quote(url)} --retired`"
-        return f"it was let go of, and {listed} says whether it is being collected, or a pin brings it back; "
+        whether = f"{listed} says whether it is being collected, or a pin brings it back"
+        return f"{it} was let go of, and {whether}; "
     return (
-        f"it was retired, and until it is collected its id still finds it, {nodes[-1]}, and "
+        f"{it} was retired, and until it is collected its id still finds it, {node}, and "
         f"`lcstore pin {quote(f'{url}@{at}')}` brings it back for as long as it stays pinned; "
     )

@@ -131,6 +131,7 @@ def retire_by(
     notes = [*decision.notes, *_notes(backend, records, broken)]
     found = (replace(one, dry_run=dry_run) for one in _going(index, records, decision, notes))
     going = sorted(found, key=lambda one: (one.step, one.node, one.what))
+    notes += tags_that_go(index, going)
     if not dry_run:
         put_retired(backend, executor, going)
         index.refresh(full=True)
@@ -247,6 +248,16 @@ def _notes(backend: Backend, records: dict[str, NodeRecord], broken: dict[str, s
             f"not counted, as they are damaged: step {said} ({next(iter(broken.values()))} is missing); "
             f"run `lcstore repair {backend.url}`"
         )
+
+
+def tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
+    """Yield which tags find nothing any more, or another state."""
+    nodes = {one.node for one in going if one.what == markkeys.WHOLE_STATE}
+    tags = [repr(tag) for tag, node in sorted(index.tagged().items()) if node in nodes]
+    if tags:
+        more = f" and {len(tags) - 5} others" if len(tags) > 5 else ""
+        said = ", ".join(tags[:5]) + more
+        yield f"tags of states that go: {said}. A pin keeps a state, a tag alone does not"
 
 
 def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:

@@ -15,7 +15,7 @@ from lcstore.index.kinds import read_store_record
 from lcstore.index.listing import Listing
 from lcstore.index.resolve import check_run
 from lcstore.maintain.dead import not_yet, silence_of
-from lcstore.maintain.retire import Retired, RetireReport, known_broken, put_retired
+from lcstore.maintain.retire import Retired, RetireReport, known_broken, put_retired, tags_that_go
 from lcstore.storage.backend import Backend
 
 
@@ -59,7 +59,7 @@ def retire_run(
     why = reason or f"run {latest.run} was let go of"
     going = [Retired(n.step, n.node, WHOLE_STATE, why, dry_run) for n in shown if n not in kept]
     _check_others(backend, index, latest, {one.node for one in going})
-    notes = [*_tags_that_go(index, going)]
+    notes = [*tags_that_go(index, going)]
     if not run_is_dead:
         notes += _signs_of_life(backend, ours, dry_run=dry_run)
     left = {n.node for n in ours} - index.marks.hidden - {one.node for one in going}
@@ -114,15 +114,6 @@ def _check_others(backend: Backend, index: Index, latest: NodeName, going: set[s
             f"run {latest.run} ({latest.run_id}) has the only states of {backend.url} that can be restored: "
             "they stay. A whole store is deleted by `lcstore rm`"
         )
-
-
-def _tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
-    """Yield which tags find nothing any more, or another state."""
-    nodes = {one.node for one in going}
-    tags = [repr(tag) for tag, node in sorted(index.tagged().items()) if node in nodes]
-    if tags:
-        more = f" and {len(tags) - 5} others" if len(tags) > 5 else ""
-        yield f"tags of states that go: {', '.join(tags[:5])}{more}. A pin keeps a state, a tag does not"
 
 
 def _signs_of_life(backend: Backend, ours: Iterable[NodeName], *, dry_run: bool) -> list[str]:

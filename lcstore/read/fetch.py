@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.edge import Edge
@@ -42,6 +42,13 @@ class ChunkFetch:
     def ref(self, pool: str, op: ArrayName, chunk: int) -> ObjectRef | None:
         """Return what the record says of a chunk; None where it lists none."""
         return self.refs.get(self.locate(pool, op, chunk))
+
+    def has(self, ref: ObjectRef, there: Collection[str]) -> bool:
+        """Return whether an object is among those that are there, or can be rebuilt of them."""
+        if ref.key in there:
+            return True
+        family = families(self.refs.values()).get(ref.key)
+        return family is not None and all(other.key in there for other in family.others(ref.key))
 
     def __call__(self, pool: str, op: ArrayName, chunk: int) -> bytes | None:
         """Return the bytes of a chunk, rebuilt if need be; None where the record lists none."""

@@ -57,7 +57,9 @@ def named(reader: Reader, at: At, run: int | str | None = None) -> NodeName:
     return reader.index.resolve(at, run) if by is None else best(reader, *by, run)
 
 
-def find(reader: Reader, at: At, use: Callable[[Snapshot], T], *, listed: bool = False) -> T:
+def find(
+    reader: Reader, at: At, use: Callable[[Snapshot], T], *, listed: bool = False, tried: bool = False
+) -> T:
     """Return what `use` makes of a state.
 
     It is resolved anew where what it was resolved to is gone meanwhile: the whole node, or its exact value.
@@ -68,6 +70,8 @@ def find(reader: Reader, at: At, use: Callable[[Snapshot], T], *, listed: bool =
         What reads, what a user calls the state, and what is to be made of it.
     listed
         Whether a listing was just taken.
+    tried
+        Whether it is only one of many to be tried.
 
     Raises
     ------
@@ -87,7 +91,7 @@ def find(reader: Reader, at: At, use: Callable[[Snapshot], T], *, listed: bool =
         if failed is not None and (left <= 0 or failed[1:] == (name.node, situation)):
             raise failed[0]
         try:
-            return use(Snapshot(reader, name))
+            return use(Snapshot(reader, name, tried=tried))
         except NotFoundError as error:
             failed = error, name.node, situation
 
@@ -126,7 +130,7 @@ def find_whole(reader: Reader, at: At, use: Callable[[Snapshot], T], on_corrupt:
         raise damage
     for back, name in enumerate(_earlier(reader, lost), 1):
         try:
-            found = find(reader, name.node, use)
+            found = find(reader, name.node, use, tried=True)
         except (*_UNREADABLE, NotFoundError):
             continue
         warn(
@@ -204,7 +208,7 @@ def _newest_readable(reader: Reader, at: At, use: Callable[[Snapshot], object]) 
         warnings.simplefilter("ignore", FallbackWarning)
         for back, name in enumerate(earlier, 1):
             with suppress(*_UNREADABLE, NotFoundError):
-                find(reader, name.node, use)
+                find(reader, name.node, use, tried=True)
                 return f"step {name.step}, {_saves(back)} before, can be read: on_corrupt='previous' takes it"
     if len(earlier) < len(before):
         return f"nor can the {len(earlier)} newest before it: on_corrupt='previous' looks further back"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,4 +125,9 @@ def spared(layout: Layout, gone: Collection[str]) -> str:
     hurt = {leading(tensors[t].name)[1] for t in np.flatnonzero(lost).tolist() if tensors[t].name}
     tops = dict.fromkeys(leading(name)[1] for name in layout.named if name)
     left = [top for top in tops if top not in hurt]
-    return f"names={left[0] if len(left) == 1 else left[:_TOP_SHOWN]!r}" if left and hurt else ""
+    return called(left) if left and hurt else ""
+
+
+def called(tops: Sequence[str]) -> str:
+    """Return names at the top of a state as an argument: ``names='model'``."""
+    return f"names={tops[0] if len(tops) == 1 else [*tops[:_TOP_SHOWN]]!r}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,6 +18,7 @@ from lcstore.edges.grid import pool_dtype
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
+from lcstore.format.bodies import ObjectRef
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.layout.shards import Box, overlap, within
 from lcstore.limits import check_unstored, zeros
@@ -285,26 +286,36 @@ class Resolved:
 
     def objects_to_read(self, wanted: Iterable[int]) -> dict[str, int]:
         """Return the stored objects that give the values of tensors: by key the bytes, as records say."""
-        node, found = self.node, dict[str, int]()
+        return {ref.key: ref.nbytes for _, ref in self._asked(wanted)}
 
-        def ask(fetch: Fetch, pool: str, array: ArrayName, chunk: int) -> None:
-            assert isinstance(fetch, ChunkFetch)
-            ref = fetch.ref(pool, array, chunk)
-            if ref is not None:
-                found[ref.key] = ref.nbytes
+    def has(self, wanted: Iterable[int], there: Collection[str]) -> bool:
+        """Return whether all objects that give the values of tensors are there, or can be rebuilt."""
+        return all(fetch.has(ref, there) for fetch, ref in self._asked(wanted))
 
+    def has_leaves(self, there: Collection[str]) -> bool:
+        """Return whether the plain values are there, as far as they are objects, or their copies are."""
+        refs = self.node.record.leaves_objects
+        return all(ref.key in there or keys.own_copy_key(ref.key) in there for ref in refs)
+
+    def _asked(self, wanted: Iterable[int]) -> Iterator[tuple[ChunkFetch, ObjectRef]]:
+        """Yield the stored objects that give the values of tensors, each with what gets it."""
+        node = self.node
         exact, tracked = node.divide(node.layout.stored(wanted))
         with node.named():
             node.check_kept((*exact, *tracked))
-            fetch = exact_fetch(self.reader, node)
-            for tensors, chunk, _ in exact_chunks(node, exact):
-                ask(fetch, tensors.pool.name, "exact", chunk)
+            own: Fetch = exact_fetch(self.reader, node)
+            asks: list[tuple[Fetch, str, ArrayName, int]] = [
+                (own, tensors.pool.name, "exact", chunk) for tensors, chunk, _ in exact_chunks(node, exact)
+            ]
             if tracked:
                 composer = self.composer(tracked)
                 composer.check()
-                for edge, pool, array, chunk in composer.fetches():
-                    ask(edge.fetch, pool, array, chunk)
-        return found
+                asks += ((edge.fetch, pool, array, chunk) for edge, pool, array, chunk in composer.fetches())
+        for fetch, pool, array, chunk in asks:
+            assert isinstance(fetch, ChunkFetch)
+            ref = fetch.ref(pool, array, chunk)
+            if ref is not None:
+                yield fetch, ref
 
 
 class _OfTrack(Mapping[int, Array]):

@@ -5,25 +5,22 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from threading import RLock
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from lcstore.dtypes import dtype_from_name
-from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, LcstoreError, NotFoundError
-from lcstore.format import keys
+from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, NotFoundError
 from lcstore.format.labels import check_choice
 from lcstore.graph.refs import NodeName
 from lcstore.index.info import StepInfo, step_info
-from lcstore.layout.qualified import stem_of
 from lcstore.read.convert import tree_of
 from lcstore.read.lookup import as_name, names_of, part_of
-from lcstore.read.node import spared
 from lcstore.read.one import read_one
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
+from lcstore.read.rest import rest
 from lcstore.read.stream import Stream, choose, stream
 from lcstore.state.frameworks import TARGETS
 from lcstore.state.names import Name, format_name
@@ -59,8 +56,12 @@ class Snapshot(Mapping[str, Any]):
     (2, 64)
     """
 
-    def __init__(self, reader: Reader, name: NodeName, exact: bool | None = None) -> None:
+    def __init__(
+        self, reader: Reader, name: NodeName, exact: bool | None = None, *, tried: bool = False
+    ) -> None:
         self._reader = reader
+        #: Whether it is one of many that are only tried: no error has to say what can be read instead.
+        self._tried = tried
         self._name = name
         self._lock = RLock()
         self._state: Resolved | None = Resolved(reader, name, exact)
@@ -269,8 +270,8 @@ class Snapshot(Mapping[str, Any]):
                     self._check_not_going(error)
                     if not self._reader.index.avoid_damage(self.node, error.key):
                         if "`lcstore " not in error.message:
-                            error.message += f"{_rest(state, error.key)}; `lcstore repair {self.url}` says "
-                            error.message += "what is lost"
+                            error.message += "" if self._tried else rest(state, error.key)
+                            error.message += f"; `lcstore repair {self.url}` says what is lost"
                         raise
                     damage = damage or error
                 self._forget(state)
@@ -379,15 +380,6 @@ class Rows:
         if not isinstance(index, tuple) or not index or not isinstance(index[0], str):
             raise InvalidInputError("a part of a tensor is asked for by its name and an index: sel['w', 3:9]")
         return self._snapshot.read(index[0], index[1:])
-
-
-def _rest(state: Resolved, key: str | None) -> str:
-    """Return how to have what of a state does not need a damaged object, to go on with a message."""
-    pool = keys.parse_data_key(key).pool if key is not None and keys.is_data_key(key) else None
-    with suppress(LcstoreError):
-        left = "" if pool is None else spared(state.node.layout, {stem_of(pool)})
-        return left and f"; restore({state.called!r}, {left}) does not need it"
-    return ""
 
 
 def _unpickled(backend: Backend, name: NodeName, known: list[str], exact: bool) -> Snapshot:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.format.labels import At, check_tag
+from lcstore.index.marked import bearers
+from lcstore.index.resolve import no_tag
 from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.read.find import named
 from lcstore.store.handle import Handle
@@ -26,9 +28,19 @@ class Labelling(Handle):
         set_name(self._backend, "tag", name, self._found(at))
 
     def untag(self, name: str) -> None:
-        """Take a tag away from all states."""
+        """Take a tag away from all states, those that were let go of too.
+
+        Raises
+        ------
+        NotFoundError
+            No state has it.
+        """
         self._check_writable()
         check_tag(name)
+        self._reader.listed()
+        borne = bearers(self._index.named, "tag", self._index.graph.nodes)
+        if name not in borne:
+            raise no_tag(borne, self._backend.url, name)
         set_name(self._backend, "tag", name, None)
 
     def pin(self, at: At, by: str = "") -> str:

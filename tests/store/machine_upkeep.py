@@ -181,7 +181,8 @@ class Kept(History):
     def tag(self, which, number, tag, take):
         store = self.handle(which).store
         if take:
-            store.untag(tag)
+            with suppress(NotFoundError) if tag in self.tagged else pytest.raises(NotFoundError):
+                store.untag(tag)  # whoever had it may be collected
             self.tagged.pop(tag, None)
             with pytest.raises(NotFoundError):
                 store.info(tag)

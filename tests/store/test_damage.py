@@ -277,6 +277,20 @@ def test_a_lost_edge_between_two_anchors_costs_no_more_than_its_own_state(lost):
             store.restore(lost * 10)
 
 
+def test_where_a_whole_folder_is_lost_no_error_names_a_part_that_fails_too(small):
+    objects, _ = small
+    with lcstore.open(MemoryBackend.fresh(objects), "r") as store:
+        folder = keys.edge_folder(store._index.record(store.info(1).node).edge.id)
+    left = MemoryBackend.fresh({key: data for key, data in objects.items() if not key.startswith(folder)})
+    with lcstore.open(left, "r") as store:
+        for names in (None, "model", "optim"):
+            with pytest.raises(lcstore.CorruptionError, match=r"no part of this state .* can be read whole"):
+                store.restore(1, names=names)
+        with pytest.raises(lcstore.CorruptionError, match=r"; restore\(2, names='optim'\) does not need it"):
+            store.restore(2)
+        store.restore(2, names="optim")
+
+
 def test_lost_moments_leave_weights_that_the_error_names(small):
     objects, seen = small
     store = lcstore.open(MemoryBackend.fresh(objects), "r")

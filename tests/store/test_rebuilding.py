@@ -370,6 +370,44 @@ def test_other_copies_that_are_missing_and_all_that_are_wrong_are_damage():
             assert report.is_sound == (fault == "gone" and key in late), (key, fault)
 
 
+def test_copies_that_are_all_missing_are_damage_that_a_repair_makes_good():
+    objects, _ = closed()
+    copies = {key for key in objects if key.startswith(f"{keys.COPIES}/")}
+    backend = MemoryBackend.fresh({key: data for key, data in objects.items() if key not in copies})
+    with lcstore.open(backend) as store:
+        store.collect()
+    report = verify(backend)
+    assert report.ok
+    assert not report.is_sound
+    assert {one.key for one in report.mendable} == copies
+    assert len({one.message for one in report.findings}) == 1  # so that they are told in one line
+    assert not repair(backend, dry_run=True).ok
+    repair(backend)
+    assert {key: backend.snapshot()[key] for key in copies} == {key: objects[key] for key in copies}
+    assert not [one for one in verify(backend).findings if one.check == "copy"]
+
+
+def test_a_store_without_copies_is_good():
+    objects, _ = closed("none")
+    report = verify(MemoryBackend.fresh(objects))
+    assert report.is_sound
+    assert not report.findings
+
+
+def test_what_can_be_rebuilt_counts_as_there_where_an_error_names_what_can_be_read():
+    objects, whole = closed()
+    with lcstore.open(MemoryBackend.fresh(objects), "r") as store:
+        own = keys.edge_folder(store._index.record(store.info(2).node).edge.id)
+    lost = [key for key in objects if key.startswith(own) and is_set_anew(key)]
+    lost.append(next(key for key in objects if key.startswith(own) and "/weights-float32.add/c." in key))
+    left = MemoryBackend.fresh({key: data for key, data in objects.items() if key not in lost})
+    with lcstore.open(left, "r") as store, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FallbackWarning)
+        with pytest.raises(lcstore.CorruptionError, match=r"; restore\(2, names='model'\) does not need it"):
+            store.restore(2)
+        assert same(store.restore(2, names="model")["model"], whole[2]["model"])
+
+
 def test_no_copy_is_made_where_none_is_wanted_nor_of_a_damaged_record():
     objects, _ = closed()
     last = max(key for key in objects if key.startswith(f"{keys.NODES}/"))

@@ -117,6 +117,30 @@ def test_tags_agree_everywhere():
         assert store[0].info.tags == now[0]
 
 
+def test_a_tag_that_no_state_has_is_not_taken_away_in_silence():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, state(0), tags=("paper",))
+        with pytest.raises(lcstore.NotFoundError, match=r"no tag 'papr' in .*; the nearest is 'paper': "):
+            store.untag("papr")
+        store.untag("paper")
+        with pytest.raises(lcstore.NotFoundError, match="no tag 'paper'"):
+            store.untag("paper")
+
+
+def test_tags_of_states_that_go_are_named_and_say_how_these_come_back():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in range(4):
+            store.save(step, state(step), tags=("paper",) if step == 1 else ())
+        node = store.info(1).node
+        for dry_run in (True, False):
+            report = store.retain("latest:2", dry_run=dry_run)
+            assert [note for note in report.notes if "tags of states that go: 'paper'." in note]
+        with pytest.raises(lcstore.NotFoundError, match=f"step 1, .* was retired, .*`lcstore pin .*@{node}`"):
+            store.restore("paper")
+        store.pin(node)
+        assert store.info("paper").node == node
+
+
 def test_a_log_tells_what_was_done(caplog):
     with lcstore.open(MemoryBackend.fresh(), grace=0) as store, caplog.at_level("INFO", "lcstore"):
         info = store.save(7, state(0))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lcstore.errors import NotFoundError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, AtState, Options, Pairs, Url, state_of, understood
 from lcstore.terminal.table import Table
@@ -67,7 +66,6 @@ def _take(answer: Answer, store: Store, name: str) -> None:
     bearers = [state for state in store.states(records=False, retired=True) if name in state.tags]
     if not bearers:
         answer.next = f"lcstore tag {answer.quoted}"
-        raise NotFoundError(f"there is no tag {name!r}")
     store.untag(name)
     steps = [state.step for state in bearers]
     shown = ", ".join(map(str, steps[:_MOST_SHOWN])) + ", ..." * (len(steps) > _MOST_SHOWN)
