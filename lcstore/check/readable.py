@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, TypeVar
 
+from lcstore.check.copied import Copied, copied
 from lcstore.check.findings import REPAIR, Findings
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
@@ -279,31 +280,23 @@ class Readable:
 
     def _copies(self) -> None:
         """Note the second copies that are damaged, or missing where there were any, of what is whole."""
-        needed = self.needed()
+        needed, gone = self.needed(), not self.below(keys.COPIES)
         nodes = {node: record for node, record in self.records.items() if node in needed}
-        gone = not self.below(keys.COPIES)
-        if gone and not any(record.stats.get("record_copies") for record in nodes.values()):
-            return  # the store was made without them
         edges = [record for record in self.edges.values() if record.target in needed]
-        copied = [(keys.node_key(record.name(node)), keys.copy_key(node)) for node, record in nodes.items()]
-        for key in (keys.edge_key(record.name) for record in edges):
-            copied.append((key, keys.copy_key(keys.edge_stem(key))))
-        layouts = {digest for record in nodes.values() for _, digest in split_layouts(record.layout)}
-        copied += [(keys.layout_key(digest), keys.copy_key(digest)) for digest in layouts]
-        copied.append((keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)))
-        bodies = (*(record.edge for record in nodes.values()), *(record.edge for record in edges))
-        listed = (part.needed for body in bodies for part in body.parts)
-        beside = {ref.key: ref for refs in listed for ref in refs if keys.has_own_copy(ref.key)}
-        copied += [(key, keys.own_copy_key(key)) for key in sorted(beside)]
         there = {*self.below(keys.COPIES), *self.below(keys.DATA)}
-        whole = [pair for pair in copied if pair[0] not in self.mended and pair[0] not in self.unreadable]
+        wanted = copied(nodes, edges, usual=not gone)
+        whole = [
+            (copy, one)
+            for copy, one in wanted.items()
+            if (one.due or copy in there) and one.key not in self.mended and one.key not in self.unreadable
+        ]
 
-        def lacks(pair: tuple[str, str]) -> bool:
-            key, copy = pair
+        def lacks(pair: tuple[str, Copied]) -> bool:
+            copy, one = pair
             try:
-                data = self.backend.get(key)
-                if key in beside:
-                    beside[key].check(data)
+                data = self.backend.get(one.key)
+                if one.ref is not None:
+                    one.ref.check(data)
             except LcstoreError:
                 return False  # what is wrong with it is told elsewhere
             try:
@@ -312,10 +305,10 @@ class Readable:
                 return True
 
         late = set[str]() if gone else copied_late(self.graph).keys() - there
-        for (key, copy), wrong in zip(whole, spread(lacks, whole), strict=True):
+        for (copy, one), wrong in zip(whole, spread(lacks, whole), strict=True):
             if not wrong:
                 continue
-            self.uncopied[copy] = key
+            key = self.uncopied[copy] = one.key
             # Said alike of each, so that many are told in one line; the key says what it is a copy of.
             message = f"the second copy is {'damaged' if copy in there else 'missing'}"
             step = keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None

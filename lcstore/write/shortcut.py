@@ -105,7 +105,8 @@ class ShortcutWrite:
         """
         parts = shortcut_parts(self.merger.layout, self.merger.columns, self.written.listed())
         edge = EdgeBody(self.written.edge, base, parts)
-        record = EdgeRecord(target, edge, utc_now(), {"span": span}, SOFTWARE)
+        stats: dict[str, int | float] = {"span": span, "record_copies": int(self.written.durability.copies)}
+        record = EdgeRecord(target, edge, utc_now(), stats, SOFTWARE)
         data = record.to_bytes()
         try:
             self._check_room(len(data) * (1 + self.written.durability.copies))

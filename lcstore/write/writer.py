@@ -122,10 +122,12 @@ class Writer:
         self._touched.forget()
         ended = head.run_id != self.run_id and head == self.index.graph.latest(head.run_id)
         self._places.take([head] if follows and ended else [], "it")
-        digest = self.index.record(head.node).layout
-        if track.layout is not None and digest == split_layouts(digest)[0][1]:
+        record = self.index.record(head.node)
+        if self.durability.copies and not record.stats.get("record_copies", True):
+            return  # the layout is stored again, with its copy
+        if track.layout is not None and record.layout == split_layouts(record.layout)[0][1]:
             # What is built upon is looked for after the commit, and with it goes its layout.
-            self._named_layout = track.layout, digest
+            self._named_layout = track.layout, record.layout
 
     def begin_anew(self, superseded: Iterable[NodeName]) -> None:
         """Go on as a run of its own; with its first commit these nodes are no more kept as latest ones."""

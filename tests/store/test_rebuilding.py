@@ -394,6 +394,26 @@ def test_a_store_without_copies_is_good():
     assert not report.findings
 
 
+@pytest.mark.parametrize("last", ["none", "default"])
+def test_copies_are_asked_of_those_alone_who_wrote_them(last):
+    backend, rng, state = MemoryBackend.fresh(), np.random.default_rng(0), {}
+    for turn, durability in enumerate(("none", "default", "none", "default", last)):
+        with lcstore.open(backend, durability=durability, grace=0) as store:
+            if turn:
+                store.resume()
+            for step in range(4 * turn, 4 * turn + 4):
+                state = {"w.weight": rng.standard_normal((32, 32), np.float32), "epoch": step}
+                store.save(step, state)
+            if turn > 1:
+                store.maintain("latest:3 | every:4")
+        assert verify(backend).is_sound, turn
+    # A copy that was written, of the layout above all, is asked for.
+    layouts = [keys.parse_layout_key(key) for key in backend.snapshot() if key.startswith(f"{keys.LAYOUTS}/")]
+    copy = next(key for key in map(keys.copy_key, layouts) if key in backend.snapshot())
+    backend.delete(copy)
+    assert [one.key for one in verify(backend).mendable] == [copy]
+
+
 def test_what_can_be_rebuilt_counts_as_there_where_an_error_names_what_can_be_read():
     objects, whole = closed()
     with lcstore.open(MemoryBackend.fresh(objects), "r") as store:
