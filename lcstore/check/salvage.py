@@ -10,14 +10,12 @@ from lcstore.check.readable import Readable
 from lcstore.check.repaired import Action, Loss
 from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
-from lcstore.format.hashing import hash_of
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord, utc_now
+from lcstore.index.aside import set_aside
 from lcstore.index.gone import DAMAGED
 from lcstore.index.kinds import KINDS
-from lcstore.limits import MAX_CHUNK_BYTES, check
 from lcstore.storage.backend import Backend
-from lcstore.storage.safekeys import is_key
 
 _GRACE: Final = re.compile(rb'"grace_seconds":([0-9]{1,9})[^0-9]')
 
@@ -95,23 +93,10 @@ class Salvage:
         self.actions.append(Action("rebuild", key, f"put back: {error.message}", _step_of(key)))
 
     def _set_aside(self, key: str, error: LcstoreError) -> None:
-        """Copy an object into quarantine, then delete it."""
-        try:
-            nbytes = check(self.backend.size(key), MAX_CHUNK_BYTES, "the record's length", key=key)
-            data = self.backend.get(key, 0, nbytes)
-        except NotFoundError:
-            return
-        aside = f"{keys.QUARANTINE}/{key}"
-        try:
-            if self.backend.get(aside, 0, nbytes + 1) != data:
-                aside = f"{aside}.{hash_of(data)[:8]}"
-        except NotFoundError:
-            pass
-        if not is_key(aside):  # the name is as long as names may be
-            aside = f"{keys.QUARANTINE}/{hash_of(data)}"
-        self.backend.put(aside, data)
-        self.backend.delete(key)
-        self.actions.append(Action("quarantine", aside, f"set aside: {error.message}", _step_of(key)))
+        """Move an object into quarantine."""
+        aside = set_aside(self.backend, key)
+        if aside is not None:
+            self.actions.append(Action("quarantine", aside, f"set aside: {error.message}", _step_of(key)))
 
     def _store_record(self, error: LcstoreError) -> None:
         grace = DEFAULT_GRACE_SECONDS

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from threading import Lock
 from typing import Any, Final, NoReturn
 
 from lcstore.errors import (
@@ -15,13 +14,11 @@ from lcstore.errors import (
     CorruptionError,
     InvalidInputError,
     LcstoreError,
-    LimitError,
     NotFoundError,
-    StorageError,
 )
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
-from lcstore.format.records import EdgeRecord, NodeRecord
+from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.index.kinds import (
     EDGE,
     KINDS,
@@ -29,12 +26,13 @@ from lcstore.index.kinds import (
     NODE,
     Kind,
     read_store_record,
+    store_record_at,
 )
-from lcstore.index.listing import CHECKING, Listing
+from lcstore.index.listing import CHECKING, STATES, Listing
+from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
-from lcstore.storage.backend import Backend, exists, read_capped, read_twice
-from lcstore.storage.patient import no_room
-from lcstore.storage.settle import put_record
+from lcstore.maintain.receiving import Receiver
+from lcstore.storage.backend import Backend, read_capped, read_twice
 from lcstore.storage.survey import OnProgress, spread
 
 #: How often everything is listed anew, where a collector took something away meanwhile.
@@ -54,14 +52,22 @@ class CopyReport:
     source, target
         From where to where.
     states, retired
-        How many states the copy has, and how many more that were let go of and are still there.
+        How many states the copy has, and how many more that the source had let go of and are still there.
     objects, nbytes
         Objects and records that were copied, and their bytes.
     passed_over
-        How many were there already.
+        How many were there already, as long as they should be.
     older
         States that an earlier copy brought, let go of or not, and the source has collected since: they stay
         in the copy, until it is maintained itself.
+    checked
+        Whether what was passed over was read, too, and is what it should be.
+    replaced
+        How many of `objects` took the place of what was damaged there, which lies in ``quarantine/`` now.
+    let_go, let_go_in_part
+        States that the source has and the copy has let go of by itself, as a repair does: as a whole, so that
+        they are none of `states`; and of how many of those only exact values or moments. A copy takes no mark
+        away. One to an empty place has them.
     """
 
     source: str
@@ -72,14 +78,26 @@ class CopyReport:
     nbytes: int
     passed_over: int
     older: int = 0
+    checked: bool = False
+    replaced: int = 0
+    let_go: int = 0
+    let_go_in_part: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether the copy has a state, if the source has one."""
+        return self.states > 0 or self.let_go == 0
 
 
-def copy_store(source: Backend, target: Backend, on_progress: OnProgress | None = None) -> CopyReport:
+def copy_store(
+    source: Backend, target: Backend, on_progress: OnProgress | None = None, *, check: bool = False
+) -> CopyReport:
     """Copy a store.
 
     Objects are copied as they are, once their lengths and hashes were checked; records after them; and last
     of all what makes the place a store. So nobody takes an interrupted copy for a store, and called again
-    this goes on: what is there already, of the same length, is passed over.
+    this goes on: what is there already, of the same length, is passed over. With `check` it is read, and what
+    is damaged there is set aside and stored anew.
 
     Raises
     ------
@@ -88,9 +106,10 @@ def copy_store(source: Backend, target: Backend, on_progress: OnProgress | None 
     ConflictError
         The target holds another store, or states that this one has not.
     CorruptionError
-        The source is damaged: it is to be repaired first.
+        The source is damaged: it is to be repaired first. Or what makes the target a store is, without
+        `check`.
     """
-    return _Copy(source, target, on_progress).run()
+    return _Copy(source, target, on_progress, check).run()
 
 
 @dataclass
@@ -105,19 +124,24 @@ class _Wanted:
     records: dict[str, list[str]] = field(default_factory=dict)
     lost: frozenset[str] = frozenset()
     copies: frozenset[str] = frozenset()
-    retired: int = 0
+    marks: Marks = field(default_factory=Marks)
+
+    @property
+    def nodes(self) -> set[str]:
+        """The ids of all states, let go of or not."""
+        return {keys.parse_node_key(key).node for key in self.records[keys.NODES]}
 
 
 class _Copy:
     """One copy under way."""
 
-    def __init__(self, source: Backend, target: Backend, on_progress: OnProgress | None) -> None:
+    def __init__(self, source: Backend, target: Backend, on_progress: OnProgress | None, check: bool) -> None:
         self.source = source
         self.target = target
         self.on_progress = on_progress
-        self.objects = self.nbytes = self.passed_over = self.older = 0
+        self.into = Receiver(target, check=check)
+        self.older = 0
         self.made: set[str] = set()
-        self._lock = Lock()
 
     def run(self) -> CopyReport:
         _check_apart(self.source, self.target)
@@ -137,26 +161,36 @@ class _Copy:
         self.target.delete_many(sorted(self.made - there - wanted.copies))
         self._check_target(wanted, record)
         self._make(wanted, record)
-        states = len(wanted.records[keys.NODES]) - wanted.retired
-        return CopyReport(
-            source=self.source.url,
-            target=self.target.url,
-            states=states,
-            retired=wanted.retired,
-            objects=self.objects,
-            nbytes=self.nbytes,
-            passed_over=self.passed_over,
-            older=self.older,
-        )
+        return self._report(wanted)
 
     def _make(self, wanted: _Wanted, record: bytes) -> None:
         """Have the place be a store."""
         copy = keys.copy_key(keys.STORE_KEY)
         for key in (keys.STORE_KEY, *({copy} & wanted.copies)):
-            if exists(self.target, key):
-                self._count(passed_over=1)
-            else:
-                self._put(key, record)
+            if not self.into.has(key, len(record), StoreRecord.from_bytes):
+                self.into.put(key, record)
+
+    def _report(self, wanted: _Wanted) -> CopyReport:
+        """Count what came of it, by the marks that there are in the target."""
+        nodes, into = wanted.nodes, self.into
+        marks = Listing.take(self.target, STATES).marks(nodes)
+        shown = nodes - wanted.marks.hidden
+        let_go = shown & marks.hidden
+        in_part = {node for node, _ in _parts(marks) - _parts(wanted.marks)} & (shown - let_go)
+        return CopyReport(
+            source=self.source.url,
+            target=self.target.url,
+            states=len(shown - let_go),
+            retired=len(nodes - shown),
+            objects=into.objects,
+            nbytes=into.nbytes,
+            passed_over=into.passed_over,
+            older=self.older,
+            checked=into.check,
+            replaced=into.replaced,
+            let_go=len(let_go),
+            let_go_in_part=len(in_part),
+        )
 
     # What is to be copied -------------------------------------------------------------------------------
 
@@ -184,7 +218,6 @@ class _Copy:
         }
         aside, there = {*listing.below(keys.COPIES)}, {*listing.below(keys.LAYOUTS)}
         lost = [key for key in records[keys.LAYOUTS] if key not in there and LAYOUT.copy_key(key) in aside]
-        hidden = listing.marks({name.node for name in listing.nodes}).hidden
         condemned = _condemned(listing, refs)
         return _Wanted(
             sorted(_there(listing, refs, condemned), key=lambda ref: ref.key),
@@ -192,7 +225,7 @@ class _Copy:
             records,
             frozenset([*listing.lost, *lost]),
             frozenset(aside),
-            sum(name.node in hidden for name in listing.nodes),
+            listing.marks({name.node for name in listing.nodes}),
         )
 
     def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:
@@ -214,11 +247,15 @@ class _Copy:
             )
         self.older = sum(key.startswith(f"{keys.NODES}/") for key in past)
         try:
-            same = read_capped(self.target, keys.STORE_KEY, len(record)) == record
+            same = store_record_at(self.target, keys.STORE_KEY).to_bytes() == record
         except NotFoundError:
             return
-        except LimitError:
-            same = False
+        except CorruptionError as error:
+            if self.into.check:
+                return  # its records are those of the source, and it is replaced
+            command = shlex.join(["lcstore", "cp", self.source.url, self.target.url, "--check"])
+            what = f"{self.target.url} has it damaged, and `{command}` replaces it"
+            raise CorruptionError(f"{error.message}; {what}", key=keys.STORE_KEY) from error
         if not same:
             raise ConflictError(
                 f"{self.target.url} holds a store with another grace: copy to an empty place",
@@ -228,18 +265,17 @@ class _Copy:
     # Copying --------------------------------------------------------------------------------------------
 
     def _copy(self, wanted: _Wanted) -> None:
-        there = {*self.target.list("")}
-        self._each("copying objects", wanted.objects, partial(self._object, there, wanted.condemned))
+        self.into.look()
+        self._each("copying objects", wanted.objects, partial(self._object, wanted.condemned))
         for folder, found in wanted.records.items():
-            self._each(f"copying {folder}", found, partial(self._record, KINDS[folder], there, wanted))
+            self._each(f"copying {folder}", found, partial(self._record, KINDS[folder], wanted))
 
     def _each(self, phase: str, items: Iterable[Any], copy: Callable[[Any], None]) -> None:
         for _ in spread(copy, items, workers=_WORKERS, phase=phase, on_progress=self.on_progress):
             pass
 
-    def _object(self, there: set[str], condemned: frozenset[str], ref: ObjectRef) -> None:
-        if ref.key in there and self.target.size(ref.key) == ref.nbytes:
-            self._count(passed_over=1)
+    def _object(self, condemned: frozenset[str], ref: ObjectRef) -> None:
+        if self.into.has(ref.key, ref.nbytes, ref.check):
             return
         read = partial(self.source.get, ref.key, 0, ref.nbytes + 1)
         try:
@@ -248,9 +284,9 @@ class _Copy:
             if ref.key not in condemned:
                 raise
             return  # it was found damaged before, and nothing that is kept needs it
-        self._put(ref.key, data)
+        self.into.put(ref.key, data)
 
-    def _record(self, kind: Kind[Any, Any], there: set[str], wanted: _Wanted, key: str) -> None:
+    def _record(self, kind: Kind[Any, Any], wanted: _Wanted, key: str) -> None:
         """Copy a record, and its second copy after it, where there is one."""
         copy = kind.copy_key(key)
         try:
@@ -262,29 +298,20 @@ class _Copy:
             return
         twice = (copy,) if copy is not None and copy in wanted.copies else ()
         for at in (key, *twice):
-            if at in there and self.target.size(at) == len(data):
-                self._count(passed_over=1)
-            else:
-                self.made.add(at)
-                self._put(at, data)
+            if not self.into.has(at, len(data), partial(self._same, kind, key, data)):
+                if at not in self.into.there:
+                    self.made.add(at)
+                self.into.put(at, data)
+
+    def _same(self, kind: Kind[Any, Any], key: str, data: bytes, found: bytes) -> None:
+        """Raise an error if what the target has as a record is none."""
+        if found != data:
+            kind.reader(self.target)(key, found)
 
     def _bytes(self, kind: Kind[Any, Any], key: str, at: str | None) -> bytes:
         data = read_capped(self.source, at or key, kind.limit)
         kind.reader(self.source)(key, data)
         return data
-
-    def _put(self, key: str, data: bytes) -> None:
-        try:
-            put_record(self.target, key, data)
-        except StorageError as error:
-            if no_room(error):  # what is usually said then is of a store, and this is none yet
-                url = self.target.url
-                error.message = (
-                    f"there is no room left on {url}: what was copied so far is no store yet. With more room "
-                    f"the same copy goes on; `lcstore rm {shlex.quote(url)} --apply` deletes what is there"
-                )
-            raise
-        self._count(objects=1, nbytes=len(data))
 
     def _checked(self, read: Callable[[], bytes]) -> bytes:
         """Return what is read; damage is told with what to do about it."""
@@ -300,12 +327,6 @@ class _Copy:
             raise type(error)(what, key=error.key or key or None, step=error.step) from error
         raise error
 
-    def _count(self, *, objects: int = 0, nbytes: int = 0, passed_over: int = 0) -> None:
-        with self._lock:
-            self.objects += objects
-            self.nbytes += nbytes
-            self.passed_over += passed_over
-
 
 def _condemned(listing: Listing, found: Iterable[str]) -> frozenset[str]:
     """Return which objects are condemned."""
@@ -319,6 +340,12 @@ def _condemned(listing: Listing, found: Iterable[str]) -> frozenset[str]:
         return not marked.isdisjoint((name.edge, scope) for scope in scopes)
 
     return frozenset(filter(is_marked, found)) if marked else frozenset()
+
+
+def _parts(marks: Marks) -> set[tuple[str, str]]:
+    """Return what is let go of of states that stay."""
+    pools = {(node, pool) for node, stripped in marks.stripped.items() for pool in stripped}
+    return pools | {(node, markkeys.EXACT_VALUE) for node in marks.inexact}
 
 
 def _there(listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[str]) -> Iterator[ObjectRef]:

@@ -179,7 +179,7 @@ def check_place(backend: Backend) -> None:
     for folder in path.parents:
         if _is_store(folder):
             raise InvalidInputError(f"{path} lies inside the store {folder}: stores do not lie in each other")
-    inside = stores_inside(local, own=(keys.COPIES,), most=1)
+    inside = stores_inside(local, own=(keys.COPIES, keys.QUARANTINE), most=1)
     if inside:
         raise InvalidInputError(f"the store {inside[0]} lies in {path}: stores do not lie in each other")
     name, at, state = path.name.rpartition("@")

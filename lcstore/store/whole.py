@@ -23,6 +23,7 @@ def copy(
     source: Target,
     target: Target,
     *,
+    check: bool = False,
     source_options: Mapping[str, Any] | None = None,
     target_options: Mapping[str, Any] | None = None,
     timeout: float | None = None,
@@ -38,6 +39,9 @@ def copy(
     ----------
     source, target
         URLs, as for `lcstore.open`.
+    check
+        Read what the target has already, too. What is damaged there is moved to ``quarantine/``, and stored
+        anew. Otherwise what is as long as it should be is passed over.
     source_options, target_options
         Passed on to the one and the other.
     timeout, retries
@@ -54,14 +58,14 @@ def copy(
     ConflictError
         The target holds another store, or states that this one has not.
     CorruptionError
-        The source is damaged: repair it first.
+        The source is damaged: repair it first. Or ``lcstore.json`` of the target is, without `check`.
     """
     store = patient(open_backend(source, source_options), timeout, retries)
     to = patient(open_backend(target, target_options), timeout, retries)
     if not is_store(store):
         raise no_store(store, source, source_options)
     check_place(to)
-    return copy_store(store, to, on_progress)
+    return copy_store(store, to, on_progress, check=check)
 
 
 def remove(

@@ -99,8 +99,13 @@ def test_a_repair_that_would_leave_nothing_says_what_to_do_first(saved, tmp_path
     shutil.copytree(saved, url)
     for layout in (url / "layouts").iterdir():
         layout.unlink()
-    assert "first bring back the objects" in call("repair", str(url)).stdout
-    assert "first bring back" not in call("repair", str(broken)).stdout
+    advice = "A copy of the store brings back what it has, before any repair: lcstore cp COPY {} --check"
+    assert f"No state would be left. {advice.format(url)}" in call("repair", str(url)).stdout
+    assert f"No state looks whole.\n{advice.format(url)}" in call("verify", str(url)).stdout
+    partly = call("repair", str(broken)).stdout
+    assert "No state would be left" not in partly
+    assert advice.format(broken) in partly
+    assert advice.format(broken) in call("verify", str(broken)).stdout
 
 
 def test_nothing_to_repair(saved):

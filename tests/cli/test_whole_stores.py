@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ def test_a_copy_is_the_same_and_the_next_one_passes_it_over(url, tmp_path):
     assert call(*shlex.split(result.stdout.rpartition("lcstore ")[2])).exit_code == 0
     again = document("cp", url, target)
     assert (again["objects"], again["passed_over"]) == (0, len(contents(url)))
-    assert "were there already" in call("cp", url, target).stdout
+    told = call("cp", url, target).stdout
+    assert f" 0 B; {len(contents(url))} objects were there already" in told
+    assert "already (their lengths agree; `--check` compares hashes)." in told
+    assert "hashes checked" not in told
 
 
 def test_counts_tell_states_that_were_let_go_of(url, tmp_path):
@@ -57,6 +61,35 @@ def test_counts_tell_states_that_were_let_go_of(url, tmp_path):
     assert (report["states"], report["retired"]) == (2, 1)
     assert "2 states, 1 that were let go of" in call("cp", url, str(tmp_path / "copy")).stdout
     assert "retired ones too" in call("rm", url).stdout
+
+
+def test_a_damaged_store_is_mended_by_a_copy_before_a_repair_and_not_after_it(tmp_path):
+    url, copy = str(tmp_path / "a run"), str(tmp_path / "copy")
+    with lcstore.open(url, threads=1, durability="none") as store:
+        for step in (0, 10, 20):
+            store.save(step, {"w": np.full((8, 8), step + 1, np.float32)})
+    call("cp", url, copy)
+    for path in Path(url, "data").rglob("c.0"):
+        data = bytearray(path.read_bytes())
+        data[-3] ^= 1
+        path.write_bytes(data)
+    repaired = shutil.copytree(url, str(tmp_path / "repaired"))
+    advice = call("verify", url, "--level", "checksum").stdout.partition("lcstore cp ")[2].splitlines()[0]
+    assert shlex.split(advice) == ["COPY", url, "--check"]
+    told = call("cp", *shlex.split(advice.replace("COPY", shlex.quote(copy)))).stdout
+    assert "lengths and hashes checked, 3 of them in the place of damaged ones; " in told
+    assert " objects were there already (their hashes agree)." in told
+    assert call("verify", url, "--level", "checksum").exit_code == 0
+
+    call("repair", repaired, "--apply")
+    result = call("cp", copy, repaired, "--check")
+    assert result.exit_code == 1
+    assert "Copied: 0 states" in result.stdout
+    assert "which no copy takes back: 3 more states. " in result.stdout
+    said, new = result.stdout.splitlines()[2].split("empty place: lcstore ")[1], str(tmp_path / "new")
+    assert "Copied: 3 states" in call(*shlex.split(said.replace(" TO", f" {shlex.quote(new)}"))).stdout
+    report = document("cp", copy, repaired, status=1)
+    assert (report["ok"], report["states"], report["let_go"]) == (False, 0, 3)
 
 
 def test_a_copy_to_what_holds_another_store_is_refused(url, tmp_path):

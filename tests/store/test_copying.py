@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import fsspec
@@ -17,7 +20,7 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
-from lcstore.testing import Crash, FaultBackend
+from lcstore.testing import Crash, FaultBackend, Operation
 
 
 def weights_of(step: int) -> np.ndarray:
@@ -318,6 +321,130 @@ def test_nothing_to_copy(tmp_path):
     with pytest.raises(NotFoundError):
         lcstore.copy(tmp_path / "none", tmp_path / "target")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("durability", ["none", "default"])
+@pytest.mark.parametrize("kind", [MemoryBackend.fresh, "local"])
+def test_check_puts_back_what_was_damaged_in_the_copy_and_nothing_else(tmp_path, kind, durability):
+    source = MemoryBackend.fresh()
+    target = LocalBackend(tmp_path) if kind == "local" else kind()
+    with lcstore.open(source, threads=1, grace=0, durability=durability) as store:
+        for step in range(8):
+            store.save(step, state(step), tags=["t"])
+        store.compact()
+        store.pin(0, by="paper")
+        store.retire(1)
+    lcstore.copy(source, target)
+    wanted = source.snapshot()
+    first = {key.partition("/")[0]: key for key in wanted}
+    flipped = {key: bytearray(wanted[key]) for key in first.values()}
+    for data in flipped.values():
+        data[-3] ^= 1
+    damaged = {key: bytes(data) for key, data in flipped.items()}
+    assert {"data", "edges", "layouts", "lcstore.json", "names", "nodes", "retired"} <= first.keys()
+    for key, data in damaged.items():
+        target.delete(key)
+        target.put(key, data)
+    with pytest.raises(CorruptionError, match="--check` replaces it"):
+        lcstore.copy(source, target)
+    report = lcstore.copy(source, target, check=True)
+    assert (report.replaced, report.objects) == (len(damaged), len(damaged))
+    assert report.passed_over == len(wanted) - len(damaged)
+    there = {key: target.get(key) for key in target.list("")}
+    assert there == wanted | {f"quarantine/{key}": data for key, data in damaged.items()}
+    again = lcstore.copy(source, target, check=True)
+    assert (again.replaced, again.objects, again.passed_over) == (0, 0, len(wanted))
+
+
+def test_without_check_only_what_has_another_length_is_replaced(source):
+    target = MemoryBackend.fresh()
+    lcstore.copy(source, target)
+    short, flipped = source.list("data")[:2]
+    data = source.get(flipped)
+    for key, other in ((short, source.get(short)[:-1]), (flipped, bytes([data[0] ^ 1]) + data[1:])):
+        target.delete(key)
+        target.put(key, other)
+    report = lcstore.copy(source, target)
+    assert (report.checked, report.replaced) == (False, 1)
+    assert target.get(short) == source.get(short)
+    assert target.get(flipped) != data
+    assert lcstore.copy(source, target, check=True).replaced == 1
+    assert target.get(flipped) == data
+
+
+class Strict(MemoryBackend):
+    """A target as the contract has it: nothing is ever put in the place of other bytes."""
+
+    def put(self, key, data):
+        assert self.snapshot().get(key, bytes(data)) == bytes(data)
+        super().put(key, data)
+
+
+def _is_write(writes: Iterator[int], number: int, operation: Operation) -> bool:
+    return operation.name in ("put", "delete") and next(writes) == number
+
+
+@pytest.mark.parametrize("kind", ["crash_before", "lost_reply", "eio"])
+def test_check_interrupted_anywhere_goes_on(source, kind):
+    number, struck = 0, True
+    while struck:
+        target = Strict.fresh()
+        lcstore.copy(source, target)
+        key = target.list("data")[-1]
+        target.delete(key)
+        target.put(key, bytes(source.size(key)))
+        failing = FaultBackend(target, {partial(_is_write, count(), number): kind})
+        with suppress(Crash, StorageError):
+            lcstore.copy(source, failing, check=True)
+        struck = bool(failing.struck)
+        lcstore.copy(source, target, check=True)
+        assert set(target.snapshot().items()) - set(source.snapshot().items()) <= {
+            (f"quarantine/{key}", bytes(source.size(key)))
+        }
+        assert source.snapshot().items() <= target.snapshot().items()
+        number += 1
+
+
+def test_states_that_a_repair_of_the_copy_let_go_of_are_not_counted_as_copied():
+    source, target = MemoryBackend.fresh(), MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, grace=0, durability="none") as store:
+        for step in range(4):
+            store.save(step, state(step))
+    wanted = values(source)
+    lcstore.copy(source, target)
+    key = max(target.list("data"), key=target.size)
+    target.delete(key)
+    target.put(key, bytes(source.size(key)))
+    with lcstore.open(target, "r+", threads=1) as store:
+        store.repair()
+        let_go = len(wanted) - len(store.steps())
+    assert let_go == 4
+    report = lcstore.copy(source, target, check=True)
+    assert (report.states, report.let_go, report.ok) == (0, let_go, False)
+    # What brings them back: an empty place, or the same one once a collect has deleted them.
+    place = MemoryBackend.fresh()
+    assert lcstore.copy(source, place).ok
+    with lcstore.open(target, "r+", threads=1) as store:
+        while store.collect().deleted_objects:
+            pass
+    report = lcstore.copy(source, target)
+    assert (report.states, report.let_go, report.ok) == (4, 0, True)
+    assert same(values(place), wanted)
+    assert same(values(target), wanted)
+
+
+def test_what_the_copy_let_go_of_by_itself_a_pin_brings_back(source):
+    target = MemoryBackend.fresh()
+    first = lcstore.copy(source, target)
+    with lcstore.open(target, "r+", threads=1) as store:
+        store.retire(6)
+        report = lcstore.copy(source, target)
+        assert (report.states, report.let_go, report.let_go_in_part) == (first.states - 1, 1, 0)
+        store.pin(6)
+        parts = store.retain("exact-only:latest:1").retired
+    report = lcstore.copy(source, target)
+    assert (report.states, report.let_go) == (first.states, 0)
+    assert report.let_go_in_part == len(parts) > 0
 
 
 def test_what_repair_has_set_aside_is_left_out(source):

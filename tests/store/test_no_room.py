@@ -215,3 +215,14 @@ def test_room_is_kept_free_where_a_target_can_be_full(url, kept_free):
         store.retain("latest:1")
         assert target.stored == kept_free
         assert store.steps() == [2]
+
+
+def test_a_copy_to_a_full_disk_that_has_one_is_not_told_to_delete_it(disk, tmp_path):
+    full = Disk(str(tmp_path))
+    lcstore.copy(disk, full)
+    with lcstore.open(disk, "r+", threads=1) as store:
+        store.pin("latest")
+    full.blocks = full.used
+    with pytest.raises(lcstore.StorageError, match="there is no room left") as caught:
+        lcstore.copy(disk, full)
+    assert "lcstore rm" not in str(caught.value)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.commands.trouble.verify import LEVEL_HELP, Level, findings
+from lcstore.cli.commands.trouble.verify import LEVEL_HELP, Level, findings, from_a_copy
 from lcstore.errors import LcstoreError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import Apply, AsJson, Options, Pairs, Url
@@ -105,8 +105,9 @@ def _summary(url: str, report: RepairReport) -> list[str]:
     if report.ok:
         return [f"Nothing to repair: {left}."]
     lines = list(_what_to_save(url, report))
-    if report.lost and report.dry_run and report.latest is None:
-        lines.append("No state would be left: first bring back the objects named above from a copy.")
+    if report.lost and report.dry_run:
+        none = "No state would be left. " if report.latest is None else ""
+        lines.append(f"{none}{from_a_copy(url)}")
     if report.way_back:
         lines.append(f"Nothing was changed. It would leave {left}. {_before(url, report)}")
     elif report.actions and report.dry_run:

@@ -152,6 +152,11 @@ def unseen(url: str, report: VerifyReport) -> str:
     return f" For every byte: lcstore verify {url} --level checksum" if report.level == "structure" else ""
 
 
+def from_a_copy(url: str) -> str:
+    """Return what brings back what is damaged."""
+    return f"A copy of the store brings back what it has, before any repair: lcstore cp COPY {url} --check"
+
+
 def _summary(url: str, report: VerifyReport) -> list[str]:
     done = {"structure": "", "checksum": " and compared", "decode": " and decoded", "restore": " and proved"}
     read = f", {size(report.bytes_read)} read{done[report.level]}" if report.level != "structure" else ""
@@ -194,7 +199,9 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         look = "" if lost else f" Next: lcstore show {url}@{report.good}"  # a repair makes it a store again
         lines.append(f"The latest that looks whole is step {report.good}.{look}")
     elif report.states:
-        lines.append("No state looks whole: bring the objects named above back from a copy of the store.")
+        lines.append("No state looks whole.")
     if not report.way_back:
+        if any(found.severity == "error" and found.key != STORE_KEY for found in report.findings):
+            lines.append(from_a_copy(url))
         lines.append(f"What a repair would do, and save: lcstore repair {url}")
     return lines

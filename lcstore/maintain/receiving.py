@@ -1,0 +1,87 @@
+"""The place that a store is copied to: what is there already, and what is put there."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from threading import Lock
+
+from lcstore.errors import LcstoreError, NotFoundError, StorageError
+from lcstore.format import keys
+from lcstore.index.aside import set_aside
+from lcstore.storage.backend import Backend, read_twice
+from lcstore.storage.patient import no_room
+from lcstore.storage.settle import put_record
+
+
+class Receiver:
+    """The target of a copy. Thread-safe.
+
+    Parameters
+    ----------
+    backend
+        Where it is.
+    check
+        Whether what is there already is read as well, and not only as long as it should be.
+
+    Attributes
+    ----------
+    objects, nbytes, replaced, passed_over
+        What was put there, how many of it in the place of what was damaged; and what was there already.
+    there
+        What was there when it was looked at last.
+    """
+
+    def __init__(self, backend: Backend, *, check: bool) -> None:
+        self.backend = backend
+        self.check = check
+        self.objects = self.nbytes = self.replaced = self.passed_over = 0
+        self.there: frozenset[str] = frozenset()
+        self._lock = Lock()
+
+    def look(self) -> None:
+        """List what is there."""
+        self.there = frozenset(self.backend.list(""))
+
+    def has(self, key: str, nbytes: int, read: Callable[[bytes], object]) -> bool:
+        """Return whether an object is there, as long as it should be; with `check` also whether it is whole.
+
+        `read` is given its bytes then, and raises an error where they are damaged.
+        """
+        if key not in self.there or not self._is_whole(key, nbytes, read):
+            return False
+        with self._lock:
+            self.passed_over += 1
+        return True
+
+    def _is_whole(self, key: str, nbytes: int, read: Callable[[bytes], object]) -> bool:
+        if self.backend.size(key) != nbytes:
+            return False
+        if not self.check:
+            return True
+        try:
+            read_twice(lambda: read(self.backend.get(key, 0, nbytes + 1)))
+        except (NotFoundError, StorageError):
+            raise
+        except LcstoreError:
+            return False
+        return True
+
+    def put(self, key: str, data: bytes) -> None:
+        """Store what is not there whole; what has its name is set aside, as nothing is ever overwritten."""
+        replaced = key in self.there and set_aside(self.backend, key) is not None
+        try:
+            put_record(self.backend, key, data)
+        except StorageError as error:
+            # What is usually said then is of a store.
+            if no_room(error) and keys.STORE_KEY not in self.there:
+                url = self.backend.url
+                error.message = (
+                    f"there is no room left on {url}: what was copied so far is no store yet. With more room "
+                    f"the same copy goes on; `lcstore rm {shlex.quote(url)} --apply` deletes what is there"
+                )
+            raise
+        with self._lock:
+            self.objects += 1
+            self.nbytes += len(data)
+            self.replaced += replaced
