@@ -247,7 +247,8 @@ class _Copy:
             )
         self.older = sum(key.startswith(f"{keys.NODES}/") for key in past)
         try:
-            same = store_record_at(self.target, keys.STORE_KEY).to_bytes() == record
+            grace = store_record_at(self.target, keys.STORE_KEY).grace_seconds
+            same = grace == StoreRecord.from_bytes(record).grace_seconds
         except NotFoundError:
             return
         except CorruptionError as error:
