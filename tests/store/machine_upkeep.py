@@ -244,10 +244,8 @@ class Kept(History):
         promised = self.handle(which).store.collect(dry_run=True)
         report = self.handle(which).store.collect()
         assert report.kept_states == len(self.kept())
-        assert (report.deleted_objects, report.deleted_bytes) == (
-            promised.deleted_objects,
-            promised.deleted_bytes,
-        )
+        for name in ("deleted_objects", "deleted_bytes", "deleted_marks"):
+            assert getattr(report, name) == getattr(promised, name)
         assert {known.node for known in self.kept()} <= self.listed()
 
     @precondition(lambda self: self.kept())
