@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from lcstore.arrays import Buffer
 from lcstore.errors import NotFoundError
-from lcstore.storage.backend import Backend, Names
+from lcstore.storage.backend import Backend, Leftovers, Names
 from lcstore.storage.settle import put_record
 
 
@@ -97,3 +97,7 @@ class Overlay:
         if key in self._gone:
             raise NotFoundError("no such object", key=key)
         return self.below.created(key)
+
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return what writes that have not ended left below; none of it is taken away."""
+        return self.below.leftovers(folders)

@@ -30,8 +30,10 @@ from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
+from lcstore.maintain.leftovers import Leavings, bytes_left, left_over, take_away, untouched
 from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
-from lcstore.maintain.sizing import sizes_of
+from lcstore.maintain.sizing import bytes_of
+from lcstore.maintain.sweeping import loose_marks, staying_nodes
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
@@ -78,6 +80,7 @@ class Collector:
         self.on_progress = on_progress
         self.least = read_store_record(backend).grace_seconds
         self.grace = self.least if grace is None else grace
+        self.untouched = untouched(self.grace, run_is_dead=run_is_dead)
         self.silence: Silence | None = None
         self.dry_run = False
         if self.is_cut_short and not run_is_dead:
@@ -108,10 +111,10 @@ class Collector:
         report, lack = self._once()
         while lack is not None:
             more = report
-            if more.deleted_objects:
+            if more.deleted_objects or more.deleted_leftovers:
                 more, lack = self._once()
                 report = together(report, more)
-            if lack is not None and not more.deleted_objects:
+            if lack is not None and not (more.deleted_objects or more.deleted_leftovers):
                 raise StorageError(
                     f"there is no room on {self.backend.url} for the records that say what goes, of some "
                     "4 KiB each: delete anything else there, and collect again; or copy the store to another "
@@ -124,7 +127,8 @@ class Collector:
         """Collect as far as there is room for the records that condemn; return the lack of it too."""
         contents, verdict = self._judged(None)
         if self.is_cut_short:
-            self.silence = check_dead(self.backend, contents, self.least, dry_run=self.dry_run)
+            writing = [one.stored for one in left_over(self.backend)]
+            self.silence = check_dead(self.backend, contents, self.least, writing, dry_run=self.dry_run)
             before = contents
             contents, verdict = self._judged(before)
             check_still(before, contents)
@@ -133,7 +137,9 @@ class Collector:
         new = self._new(contents, scopes)
         if self.dry_run:
             ripe, waiting = self._by_age(self._marked(contents, verdict), new)
-            return self._report(contents, ripe, waiting, new=new), None
+            marked = replace(contents, condemned=[*contents.condemned, *_condemnations(new)])
+            marks, left = loose_marks(marked, ripe), self._leftovers()
+            return self._report(contents, ripe, waiting, new=new, marks=len(marks), left=left), None
         lack = None
         try:
             self._settle(contents, new)
@@ -151,13 +157,19 @@ class Collector:
     def _after(self, contents: Contents, verdict: Verdict, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
         ripe, waiting = self._by_age(self._marked(contents, verdict))
-        report = self._report(contents, ripe, waiting, new=new)
+        marks, left = loose_marks(contents, ripe), self._leftovers()
+        report = self._report(contents, ripe, waiting, new=new, marks=len(marks), left=left)
         self._keep_lines(contents, ripe)
         self._delete(contents, ripe)
-        report = replace(report, deleted_marks=self._sweep(contents, ripe))
+        self._delete_all("marks", marks)
+        strays = stray_copies(contents, staying_nodes(contents, ripe))
+        self._delete_all("copies", sorted(self._old(strays)))
         if self.durability.copies:
             put_late_copies(self.backend, contents)
         return report
+
+    def _leftovers(self) -> Leavings:
+        return take_away(self.backend, self.untouched, dry_run=self.dry_run)
 
     @staticmethod
     def _marked(contents: Contents, verdict: Verdict) -> list[tuple[Scope, str]]:
@@ -279,39 +291,13 @@ class Collector:
         found = _objects(contents, scopes)
         parity = [key for key in found if keys.is_parity(key)]
         objects = [key for key in found if not keys.is_parity(key)]
-        whole = [scope for scope in scopes if scope.scope == markkeys.WHOLE_EDGE]
-        records = [key for scope in whole if (key := contents.key_of(scope.edge)) is not None]
+        records = _records(contents, scopes)
         parts = [key for key in objects if keys.is_part(key)]
         self._delete_all("copies", copies_of(self.backend, [*objects, *records]))
         self._delete_all("parity", parity)
         self._delete_all("objects", [key for key in objects if not keys.is_part(key)])
         self._delete_all("records", sorted(records))
         self._delete_all("parts", parts)
-
-    def _sweep(self, contents: Contents, gone: Sequence[Scope]) -> int:
-        """Delete marks that nothing refers to any more; return how many."""
-        whole = {scope.edge for scope in gone if scope.scope == markkeys.WHOLE_EDGE}
-        edges = set(contents.stored) - whole
-        nodes = {node for node, edge in contents.own.items() if edge in edges}
-        parents = {contents.parents[node] for node in nodes}
-        gone_layouts = {scope.edge for scope in gone if scope.scope == markkeys.LAYOUT}
-        layouts = {half for half in map(keys.layout_half, contents.layouts) if half not in gone_layouts}
-        left = edges | (set(contents.data) - whole) | layouts
-        marks = [key for key in contents.condemned if markkeys.parse_condemned_key(key).edge not in left]
-        marks += [
-            key
-            for key in contents.retired
-            if (node := markkeys.parse_retired_key(key).node) not in nodes and node not in parents
-        ]
-        dead = {node for node, edge in contents.own.items() if edge in whole}
-        marks += [
-            markkeys.tag_key(name)
-            for name in contents.named
-            if name.node in dead or (name.kind == "line" and name.name not in nodes)
-        ]
-        self._delete_all("marks", sorted(marks))
-        self._delete_all("copies", sorted(self._old(stray_copies(contents, nodes))))
-        return len(marks)
 
     def _delete_all(self, phase: str, found: Sequence[str]) -> None:
         batches = [found[at : at + _BATCH] for at in range(0, len(found), _BATCH)]
@@ -331,37 +317,55 @@ class Collector:
         waiting: Mapping[Scope, float],
         *,
         new: Sequence[Scope],
+        marks: int,
+        left: Leavings,
     ) -> CollectReport:
-        """Say what goes and what waits, before anything is deleted; the marks that go are counted later."""
+        """Say what goes and what waits, before any object is deleted."""
         whole = [scope for scope in ripe if scope.scope == markkeys.WHOLE_EDGE]
         going = {scope.node for scope in (*ripe, *waiting) if scope.scope == markkeys.WHOLE_EDGE}
         objects = set(_objects(contents, ripe))
         # A condemnation stays with the record of its edge, when what it is about is gone or never was any.
-        left = [scope for scope in waiting if scope.scope in _ENTIRE or objects_of(contents, scope)]
-        later = set(_objects(contents, left)) - objects
-        sizes = sizes_of(self.backend, contents, objects | later)
+        still = [scope for scope in waiting if scope.scope in _ENTIRE or objects_of(contents, scope)]
+        later = set(_objects(contents, still)) - objects
+        records, later_records = (_records(contents, scopes) for scopes in (ripe, still))
         return CollectReport(
             url=self.backend.url,
             dry_run=self.dry_run,
             condemned=len(new),
-            waiting=len(left),
+            waiting=len(still),
             deleted_objects=len(objects),
-            deleted_bytes=sum(map(sizes.__getitem__, objects)),
+            deleted_bytes=bytes_of(self.backend, contents, objects | records) + bytes_left(left.going),
             deleted_states=sum(scope.node is not None for scope in whole),
             deleted_shortcuts=sum(scope.edge in contents.graph.edges for scope in whole),
-            deleted_marks=0,
+            deleted_marks=marks,
             kept_states=len(contents.kept),
             grace_seconds=self.grace,
             silence=self.silence,
             retired_states=len((contents.graph.nodes.keys() & contents.graph.hidden) - going),
             waiting_objects=len(later),
-            waiting_bytes=sum(map(sizes.__getitem__, later)),
-            waiting_seconds=max(map(waiting.__getitem__, left), default=0.0),
+            waiting_bytes=bytes_of(self.backend, contents, later | later_records),
+            waiting_seconds=max(map(waiting.__getitem__, still), default=0.0),
+            deleted_leftovers=len(left.going),
+            deleted_leftover_bytes=bytes_left(left.going),
+            waiting_leftovers=len(left.waiting),
+            waiting_leftover_bytes=bytes_left(left.waiting),
+            leftover_seconds=self.untouched,
         )
 
 
 def _condemned(contents: Contents) -> set[Scope]:
     return {Scope(name.edge, name.node, name.scope) for name in contents.marks.condemned}
+
+
+def _condemnations(scopes: Iterable[Scope]) -> list[str]:
+    """Return the keys of condemnations of some things, as they would be stored now."""
+    return [CondemnedRecord(scope.edge, scope.node, scope.scope, utc_now()).key() for scope in scopes]
+
+
+def _records(contents: Contents, scopes: Iterable[Scope]) -> set[str]:
+    """Return the keys of the records that go with what condemnations are about."""
+    whole = (scope.edge for scope in scopes if scope.scope == markkeys.WHOLE_EDGE)
+    return {key for edge in whole if (key := contents.key_of(edge)) is not None}
 
 
 def _of_layouts(digests: Iterable[str]) -> list[Scope]:

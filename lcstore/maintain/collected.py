@@ -21,8 +21,11 @@ class CollectReport:
         Condemned before or now, and too young to be deleted: how many of these.
     waiting_objects, waiting_bytes, waiting_seconds
         What they come to, and in how many seconds all of it is old enough to be deleted.
-    deleted_objects, deleted_bytes, deleted_states, deleted_shortcuts
-        What went: objects of data, with layouts, and their bytes; nodes; edges that maintenance had added.
+    deleted_objects, deleted_states, deleted_shortcuts
+        What went: objects of data, with layouts; nodes; edges that maintenance had added.
+    deleted_bytes
+        Of all that went, with the records and second copies, as a `Forecast` counts bytes: marks, of some
+        hundred bytes each, are left out.
     deleted_marks
         Retirements, condemnations and tags that nothing refers to any more.
     kept_states, retired_states
@@ -31,6 +34,11 @@ class CollectReport:
         How long this collection waited between condemning and deleting.
     silence
         Where the grace was cut short: how long no run had written.
+    deleted_leftovers, deleted_leftover_bytes
+        Files that went which killed processes left in the middle of a write, and their bytes: these are among
+        `deleted_bytes`.
+    waiting_leftovers, waiting_leftover_bytes, leftover_seconds
+        Those that stay, as somebody wrote to them less than so many seconds ago.
     """
 
     url: str
@@ -49,6 +57,11 @@ class CollectReport:
     waiting_objects: int = 0
     waiting_bytes: int = 0
     waiting_seconds: float = 0.0
+    deleted_leftovers: int = 0
+    deleted_leftover_bytes: int = 0
+    waiting_leftovers: int = 0
+    waiting_leftover_bytes: int = 0
+    leftover_seconds: float = 0.0
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -66,6 +79,6 @@ class CollectReport:
 
 def together(first: CollectReport, then: CollectReport) -> CollectReport:
     """Return what two collections in a row did."""
-    counts = ("condemned", "deleted_objects", "deleted_bytes", "deleted_states", "deleted_shortcuts")
-    sums = {name: getattr(first, name) + getattr(then, name) for name in (*counts, "deleted_marks")}
+    counts = ["condemned", *(name for name in vars(first) if name.startswith("deleted_"))]
+    sums = {name: getattr(first, name) + getattr(then, name) for name in counts}
     return replace(then, **sums)

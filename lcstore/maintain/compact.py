@@ -46,7 +46,8 @@ class CompactReport:
     anchors
         How many of those planned set everything.
     bytes_written
-        Bytes of the edges added (of a dry run: the estimate).
+        All bytes of the edges added: with parity, metadata, records and second copies. Of a dry run an
+        estimate, as a forecast makes it; where damage keeps that from being known, of the weights alone.
     bytes_before, bytes_after
         Bytes of all edges' weights, before, and when all that was added, or would be, is there and the rest
         collected (estimates for what is new).
@@ -82,7 +83,7 @@ class CompactReport:
     def __str__(self) -> str:
         """Return one line for a log."""
         if self.dry_run:
-            return f"would be compacted: {self.planned} planned edges, at most {self.bytes_written:,} bytes"
+            return f"would be compacted: {self.planned} planned edges, about {self.bytes_written:,} bytes"
         return (
             f"compacted: {self.added} of {self.planned} planned edges added, {self.bytes_written:,} bytes, "
             f"in {self.seconds:.2f} s"
@@ -245,6 +246,11 @@ class Compactor:
 
     def _room(self) -> int | None:
         return None if self.max_bytes is None else max(0, self.max_bytes - self.written)
+
+    def has_room(self, nbytes: int) -> bool:
+        """Return whether so many bytes more may be written."""
+        room = self._room()
+        return room is None or nbytes <= room
 
     def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
         """Return whether a merge to a retired or stripped state takes what went: no kept state needs that."""

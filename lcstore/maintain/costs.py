@@ -43,7 +43,7 @@ class RestoreCosts:
     states
         The states that are kept, in the order of their commits.
     planned, bytes_written
-        Edges that a compaction would add, and about how many bytes they have.
+        Edges that a compaction would add, and about how many bytes of weights they have.
     bytes_before, bytes_after
         Bytes of all edges' weights, now, and once all is added and collected.
     problem

@@ -49,7 +49,9 @@ class Silence:
         return self.seconds >= self.needed
 
 
-def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: bool) -> Silence:
+def check_dead(
+    backend: Backend, contents: Contents, grace: float, writing: Iterable[float] = (), *, dry_run: bool
+) -> Silence:
     """Return how long no run has written to a store.
 
     Parameters
@@ -58,6 +60,8 @@ def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: b
         The store, as it was listed.
     grace
         That of the store: more silence than that is not asked for.
+    writing
+        When writes that have not ended last wrote anything.
     dry_run
         Store nothing, and refuse nothing: then it is this machine's clock that tells how long ago something
         was stored.
@@ -76,7 +80,8 @@ def check_dead(backend: Backend, contents: Contents, grace: float, *, dry_run: b
     rhythms = [[moment for key in saves if (moment := at[key]) is not None] for saves in commits]
     newest = max((saves for saves in rhythms if saves), key=lambda saves: saves[-1], default=[])
     # What no record names may be of a save under way: of the run that saved last, more likely than not.
-    signs = [([moment], newest) for key in idle if (moment := at[key]) is not None]
+    unnamed = [moment for key in idle if (moment := at[key]) is not None]
+    signs = [([moment], newest) for moment in (*unnamed, *writing)]
     signs += [(saves, saves) for saves in rhythms if saves]
     found = [Silence(now - seen[-1], _needed(rhythm, grace)) for seen, rhythm in signs]
     least = min(found, key=lambda silence: silence.seconds, default=Silence(float("inf"), LEAST))
@@ -96,9 +101,16 @@ def silence_of(backend: Backend, names: Iterable[NodeName], grace: float, *, dry
 
 def not_yet(silence: Silence) -> str:
     """Say why a run may be alive."""
+    needed = f"{silence.needed:.0f} s"
+    if silence.seconds <= -1:
+        return (
+            f"the run may be alive: the time of something that was stored lies {-silence.seconds:.0f} s "
+            f"ahead, and as often as it saved, it would have to lie {needed} back. A clock was wrong, or is: "
+            f"set it right, have the files bear the time of now (`touch`), and ask again {needed} later"
+        )
     return (
         f"the run may be alive: something was stored {max(0.0, silence.seconds):.0f} s ago, and as often as "
-        f"it saved, it would have to be silent for {silence.needed:.0f} s"
+        f"it saved, it would have to be silent for {needed}"
     )
 
 

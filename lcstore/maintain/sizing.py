@@ -6,7 +6,7 @@ Lengths of objects are in the records that name them. Only what no record names 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,6 +26,7 @@ from lcstore.index.contents import Contents, Stored, read_contents
 from lcstore.index.kinds import KINDS
 from lcstore.layout.layout import Layout
 from lcstore.maintain.compact import ROUNDS, Compactor
+from lcstore.maintain.leftovers import bytes_left, left_over
 from lcstore.maintain.retire import Retired
 from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of
@@ -42,7 +43,7 @@ class Forecast:
     Attributes
     ----------
     bytes_now
-        Of all objects and records, those of interrupted saves too.
+        Of all objects and records, those of interrupted saves too, and of files that killed processes left.
     bytes_compacted
         Once it is compacted (an estimate): merged edges are there besides what they are merged of.
     bytes_collected
@@ -93,7 +94,7 @@ def forecast(
     """
     contents = read_contents(backend, on_progress=on_progress)
     sizes = all_sizes(backend, contents)
-    now = sum(sizes.values())
+    now = sum(sizes.values()) + bytes_left(left_over(backend))
     _let_go(contents, going)
     without, _ = _kept(contents, layout, durability, sizes)
     made = _plan(contents, layout, compactor, _Usual(contents, sizes))
@@ -102,6 +103,29 @@ def forecast(
     kept, verdict = _kept(contents, layout, durability, sizes)
     kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
     return Forecast(now, now + sum(made.values()), kept, without)
+
+
+def would_write(
+    backend: Backend, layout: Callable[[str], Layout], compactor: Compactor, without: Iterable[str]
+) -> int:
+    """Return about how many bytes a compaction would write, parity, records and second copies too.
+
+    Parameters
+    ----------
+    backend, layout, compactor
+        As for `forecast`. What bounds the compactor's bytes bounds these.
+    without
+        Nodes that would be let go of before.
+
+    Raises
+    ------
+    CorruptionError
+        A record cannot be read.
+    """
+    contents = read_contents(backend)
+    for node in without:
+        contents.graph.hide(node)
+    return sum(_plan(contents, layout, compactor, _Usual(contents, all_sizes(backend, contents))).values())
 
 
 def _kept(
@@ -119,10 +143,12 @@ def _plan(
     compactor.index.refresh(full=True)
     nbytes: Callable[[Shortcut], int] | None = None
     made: dict[str, int] = {}
+    wanted = 0
     for _ in range(ROUNDS):
         planned = compactor.plan(graph=contents.graph).shortcuts
         if not planned:
             break
+        wanted += len(planned)
         if nbytes is None:
             sizes = Sizes(compactor.elements())
             nbytes = measured_sizes(
@@ -131,9 +157,15 @@ def _plan(
         for shortcut in planned:
             ends, edge = (shortcut.base, shortcut.target), f"{len(made):032x}"
             read = nbytes(shortcut)
-            made[edge] = usual.nbytes(read, anchor=shortcut.base == ROOT)
+            takes = usual.nbytes(read, anchor=shortcut.base == ROOT)
+            if not compactor.has_room(takes):
+                continue
+            made[edge] = takes
+            compactor.written += takes
             contents.stored[edge] = Stored(edge, *ends, False, "", _ops(contents, layout, shortcut), {})
             contents.graph.add_edge(EdgeName(shortcut.target, shortcut.base, edge, read))
+        if len(made) < wanted:  # as a compaction then ends
+            break
     return made
 
 
@@ -193,6 +225,13 @@ def sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> d
             return 0
 
     return sizes | dict(zip(unnamed, spread(size, unnamed), strict=True))
+
+
+def bytes_of(backend: Backend, contents: Contents, going: Set[str]) -> int:
+    """Return the bytes of some objects and records, with those of their second copies."""
+    sizes = contents.lengths | sizes_of(backend, contents, going - contents.lengths.keys())
+    copies = {*contents.copies}
+    return sum(sizes[key] * (1 + (_copy_of(key) in copies)) for key in going)
 
 
 def all_sizes(backend: Backend, contents: Contents) -> dict[str, int]:

@@ -12,6 +12,7 @@ import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from lcstore.arrays import Buffer
@@ -31,6 +32,17 @@ Names: TypeAlias = list[str]
 T = TypeVar("T")
 #: What says that a target has no room left, or no more of it for this user.
 FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT])
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A file of a write that has not ended, and may never: its bytes, and when it was last written to."""
+
+    nbytes: int
+    stored: float
+
+
+Leftovers: TypeAlias = list[Leftover]
 
 
 @runtime_checkable
@@ -81,6 +93,13 @@ class Backend(Protocol):
 
     def created(self, key: str) -> float | None:
         """Return when an object was stored, in seconds by the storage's own clock, or None."""
+
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return what writes that have not ended left below some folders, and beside those.
+
+        What was last written to before a moment, by the storage's own clock, is taken away. None of it is an
+        object. Most targets have nothing like it.
+        """
 
 
 class BaseBackend(ABC):
@@ -199,6 +218,10 @@ class BaseBackend(ABC):
         validate_key(key)
         with mapped("look at", key, absent=True):
             return self._created(key)
+
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return what writes that have not ended left: nothing, where there is nothing like it."""
+        return []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._url!r})"

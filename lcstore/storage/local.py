@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import re
 import secrets
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -25,7 +25,7 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from lcstore.storage.backend import BaseBackend, Names, mapped
+from lcstore.storage.backend import BaseBackend, Leftover, Leftovers, Names, mapped
 from lcstore.storage.later import put_off
 from lcstore.storage.safekeys import safe_join, validate_key
 
@@ -108,11 +108,21 @@ class LocalBackend(BaseBackend):
                 _sync(fd)
             finally:
                 os.close(fd)
-            os.replace(temporary, path)
+            self._rename(temporary, path)
         except BaseException:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
+
+    def _rename(self, temporary: str, path: str) -> None:
+        try:
+            os.replace(temporary, path)
+        except FileNotFoundError as error:
+            raise StorageError(
+                "its file vanished before it was whole: the store was moved, or a collector was told that "
+                "this run is dead; save again",
+                key=os.path.relpath(path, self.root),
+            ) from error
 
     def _create(self, temporary: str, folder: str) -> int:
         # A collector may remove an empty directory between our making it and our using it.
@@ -228,16 +238,45 @@ class LocalBackend(BaseBackend):
                 return
             folder = os.path.dirname(folder)
 
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return the temporary files there are; those last written to before a moment are taken away.
+
+        So are directories that this leaves empty. A writer whose file goes all the same fails: there is
+        nothing that it could give a name to.
+        """
+        found = []
+        with mapped("list", ""):
+            walked = [*self._walk(folders)]
+        for folder, _, names in walked:
+            for name in filter(_LEFTOVER.fullmatch, names):
+                path = f"{folder}/{name}"
+                try:
+                    file = os.lstat(path)
+                except OSError:  # its writer is done with it
+                    continue
+                found.append(Leftover(file.st_size, file.st_mtime))
+                if before is not None and file.st_mtime < before:
+                    with mapped("delete", os.path.relpath(path, self.root)):
+                        _unlink(path)
+                        self._after_delete(folder)
+        return found
+
     def tidy(self, folders: Iterable[str]) -> None:
         """Take away what dead writers left in some folders; then those, and the root, where empty."""
-        walks = [os.walk(f"{self.root}/{folder}", topdown=False) for folder in folders]
-        for folder, _, names in (*chain.from_iterable(walks), (self.root, (), os.listdir(self.root))):
-            for name in filter(_LEFTOVER.fullmatch, names):
-                with mapped("delete", name):
-                    _unlink(f"{folder}/{name}")
+        wanted = [*folders]
+        self.leftovers(wanted, math.inf)
+        for folder, _, _ in self._walk(wanted):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
         self._settled.clear()
+
+    def _walk(self, folders: Iterable[str]) -> Iterator[tuple[str, list[str], list[str]]]:
+        """Yield each directory below some folders, from below, and last the root, with the names in it."""
+        for folder in folders:
+            if not os.path.islink(f"{self.root}/{folder}"):
+                yield from os.walk(f"{self.root}/{folder}", topdown=False)
+        if os.path.isdir(self.root):
+            yield self.root, [], os.listdir(self.root)
 
     def _size(self, key: str) -> int:
         return self._look(key).st_size

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import FULL, Backend, Names
+from lcstore.storage.backend import FULL, Backend, Leftovers, Names
 from lcstore.storage.deadline import deadline, remaining
 
 R = TypeVar("R")
@@ -128,6 +128,11 @@ class PatientBackend:
     def created(self, key: str) -> float | None:
         """Return when an object was stored, in seconds by the storage's own clock."""
         return self._ask("look at", key, partial(self.inner.created, key))
+
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return what writes that have not ended left; what is older than a moment is taken away."""
+        wanted = list(folders)
+        return self._ask("look for", "interrupted writes", partial(self.inner.leftovers, wanted, before))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.inner!r}, {self.patience!r})"

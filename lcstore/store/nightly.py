@@ -82,6 +82,8 @@ def run_parts(
         except InvalidInputError:  # what was asked for, and nothing of the store
             raise
         except LcstoreError as error:
+            if isinstance(error, CorruptionError) and "`lcstore " not in error.message:
+                error.message += f": run `{_repair(url)}`"
             report.problems[part] = error
             return None
 
@@ -104,5 +106,8 @@ def _wrong(found: VerifyReport) -> LcstoreError | None:
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
     first = next((one for one in found.findings if one.severity == "error"), None) or found.mendable[0]
-    repair = REPAIR.replace("{url}", shlex.quote(found.url))
-    return CorruptionError(f"{found.wrong}; run `{repair}`", key=first.key, step=first.step)
+    return CorruptionError(f"{found.wrong}; run `{_repair(found.url)}`", key=first.key, step=first.step)
+
+
+def _repair(url: str) -> str:
+    return REPAIR.replace("{url}", shlex.quote(url))

@@ -15,6 +15,7 @@ from lcstore.index.kinds import EDGE, KINDS, NODE
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import ReadRecord, read_each
+from lcstore.maintain.leftovers import bytes_left, left_over
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
 from lcstore.storage.targets import bytes_on_disk
@@ -46,7 +47,8 @@ class Stats:
     protection_bytes
         Of what is stored, what is there only for the case of damage: parity, and second copies.
     orphans, orphan_bytes
-        Objects of no record: what interrupted saves left, or saves under way. Not in the total.
+        Objects of no record, and files that no write ended: what interrupted saves left, or saves under way.
+        Not in the total.
     bytes_on_disk
         What a local store takes of its disk, in whole blocks; None of other stores.
     unreadable
@@ -175,6 +177,7 @@ def stats(
     besides = _sizes(backend, beside)
     count.stored["records"] += besides
     orphans = sorted(set(data) - count.known - set(beside))
+    left = left_over(backend)
     return Stats(
         url=backend.url,
         states=len(kept),
@@ -189,8 +192,8 @@ def stats(
         condemned=len(count.condemned),
         condemned_bytes=sum(count.condemned.values()),
         pools=dict(sorted(count.pools.items())),
-        orphans=len(orphans),
-        orphan_bytes=_sizes(backend, orphans),
+        orphans=len(orphans) + len(left),
+        orphan_bytes=_sizes(backend, orphans) + bytes_left(left),
         protection_bytes=count.protection + besides + _sizes(backend, listing.below(keys.COPIES)),
         bytes_on_disk=bytes_on_disk(backend),
         unreadable=count.unreadable,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lcstore.check.findings import Level
@@ -152,7 +153,7 @@ class Upkeep(Soundness, Labelling):
         Parameters
         ----------
         dry_run
-            Only say what would be done.
+            Only say what would be done. How many bytes that takes is estimated as by `forecast`.
         max_bytes, max_seconds
             Write no more than this (``"10GB"``), with parity and records; begin nothing after this time
             (``"2h"``). Whatever is done is of use, and the next compaction goes on.
@@ -182,7 +183,14 @@ class Upkeep(Soundness, Labelling):
 
     def _compact(self, without: frozenset[str], *, dry_run: bool, **bounds: Any) -> CompactReport:
         """Compact, as if some nodes had been let go of."""
-        report = self._compactor(**bounds).run(dry_run=dry_run, without=without)
+        compactor = self._compactor(**bounds)
+        report = compactor.run(dry_run=dry_run, without=without)
+        if dry_run and report.planned:
+            from lcstore.maintain.sizing import would_write
+
+            with suppress(LcstoreError):
+                written = would_write(self._backend, self._index.layout, compactor, without)
+                report = replace(report, bytes_written=written)
         self._log_done(report, dry_run=dry_run)
         return report
 

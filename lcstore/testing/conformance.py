@@ -245,6 +245,15 @@ class BackendConformance:
                 # One second: what the coarsest clocks round to.
                 expect(second >= first - 1, "an object put later was created earlier")
 
+    def check_leftovers(self) -> None:
+        """A write that has ended leaves nothing over, and what is left over is no object."""
+        with self._folder() as folder:
+            before = self.backend.leftovers([folder])
+            self.backend.put(f"{folder}/a", b"a")
+            after = self.backend.leftovers([folder], 1.0)  # a moment before any file was written to
+            expect(len(after) <= len(before), "an object that was put counts as left over")
+            expect(self.backend.get(f"{folder}/a") == b"a", "an object was taken away as left over")
+
     @contextmanager
     def _folder(self) -> Iterator[str]:
         folder = f"conformance/{secrets.token_hex(8)}"

@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, LcstoreError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import Backend, Names, as_view
+from lcstore.storage.backend import Backend, Leftovers, Names, as_view
 
 FaultKind: TypeAlias = Literal[
     "crash_before",
@@ -211,6 +211,12 @@ class FaultBackend:
         """Return when an object was stored."""
         self._begin("created", key)
         return self.inner.created(key)
+
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return what writes that have not ended left: no operation, as most targets have nothing like it."""
+        if self._dead:
+            raise Crash("the process is dead")
+        return self.inner.leftovers(folders, before)
 
     def _begin(self, name: OperationName, key: str, nbytes: int = 0) -> tuple[Operation, Fault | None]:
         with self._lock:

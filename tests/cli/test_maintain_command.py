@@ -226,9 +226,13 @@ def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
         path.write_bytes(data)
     for path in (Path(url) / "data").rglob("p.*"):
         path.unlink()
-    result = call("maintain", str(Path(url).parent) if below else url, "--keep", KEEP, "--apply")
+    place = str(Path(url).parent) if below else url
+    result = call("maintain", place, "--keep", KEEP, "--apply")
     assert result.exit_code == 1
     assert f"Next: lcstore repair {shlex.quote(url)}" in result.output
+    told = document("maintain", place, "--keep", "latest:1", "--apply", status=1)
+    why = told["stores"][0]["problem"] if below else told["problems"]["compact"]
+    assert re.search(r"hash differs .*: run `lcstore repair [^`]*` \[step \d+, object 'data/", why)
 
 
 def test_a_store_without_the_metric_keeps_all_and_says_so_while_others_are_tended(tmp_path):

@@ -176,7 +176,7 @@ def test_what_a_budget_leaves_of_a_plan_is_shown(run):
     shown = call("compact", run, "--max-bytes", "10kB", "--dry-run").stdout
     report = document("compact", run, "--max-bytes", "10kB", "--dry-run")
     assert f"{report['planned']} planned" in shown
-    assert "at most" in shown
+    assert "to be written, about" in shown
     command = shlex.split(shown.rpartition("lcstore ")[2])
     assert command == ["compact", run, "--max-bytes", "10kB"]
     assert document(*command)["planned"] == report["planned"]

@@ -23,7 +23,7 @@ from kit.races import Step
 from lcstore.arrays import Buffer
 from lcstore.errors import LcstoreError
 from lcstore.format import records
-from lcstore.storage.backend import Backend, Names, as_view
+from lcstore.storage.backend import Backend, Leftovers, Names, as_view
 from lcstore.testing.faults import Crash, OperationName
 
 R = TypeVar("R")
@@ -103,6 +103,10 @@ class Actor:
     def created(self, key: str) -> float | None:
         """Return when an object was stored, in turn."""
         return self._turn("created", key, lambda: self._inner.created(key))
+
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return what writes that have not ended left."""
+        return self._inner.leftovers(folders, before)
 
     def say(self, word: str) -> None:
         """Say something that others can hear from now on ("my save returned")."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from lcstore.arrays import Buffer
-from lcstore.storage.backend import Backend, Names
+from lcstore.storage.backend import Backend, Leftovers, Names
 
 R = TypeVar("R")
 
@@ -84,6 +84,10 @@ class FarBackend:
     def created(self, key: str) -> float | None:
         """Return when an object was stored."""
         return self._ask("created", key, lambda: self.inner.created(key))
+
+    def leftovers(self, folders: Iterable[str], before: float | None = None) -> Leftovers:
+        """Return what writes that have not ended left."""
+        return self.inner.leftovers(folders, before)
 
     @contextmanager
     def counted(self) -> Iterator[list[Request]]:

@@ -47,6 +47,8 @@ class History(RuleBasedStateMachine):
         self.known: dict[str, Known] = {}
         #: By tag: the nodes that it was set on since it was last taken away, the last one last.
         self.tagged: dict[str, list[str]] = {}
+        #: Nodes that a handle went on from as the latest: then they are not kept as the latest of their run.
+        self.resumed_as_latest: set[str] = set()
         self.turn = 0
         self.chunks = layouts.chunk_elements
         layouts.chunk_elements = lambda size, dtype, covered=False: CHUNK
@@ -240,6 +242,8 @@ class History(RuleBasedStateMachine):
             assert handle.store._writer.head == head
             return
         back = handle.store.resume(at)
+        if at == "latest":
+            self.resumed_as_latest.add(known.node)
         assert checksums(back) == known.sums
         assert handle.store._writer.head.node == known.node
         handle.back_to(back, known.seen)

@@ -77,6 +77,16 @@ def test_a_run_that_saved_lately_is_not_dead(url, ago, apart):
     assert sorted(path for path in url.rglob("*") if path.name != "clock") == before
 
 
+def test_a_time_that_lies_ahead_is_told_with_what_to_do(url):
+    age(url, -5000, 1)
+    ahead = r"lies (499\d|5000) s ahead.*touch"
+    with lcstore.open(url, "r+") as store, pytest.raises(ConflictError, match=ahead):
+        store.collect(grace=0, run_is_dead=True)
+    age(url, 61, 1)
+    with lcstore.open(url, "r+") as store:
+        assert store.collect(grace=0, run_is_dead=True).deleted_objects > 0
+
+
 def test_what_a_save_under_way_has_stored_says_that_the_run_is_alive(url):
     age(url, 5000, 400)
     with lcstore.open(url, "r+") as store:

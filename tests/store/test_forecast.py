@@ -50,13 +50,37 @@ def test_it_comes_close_to_what_happens(keep, durability, going_on):
         assert told.bytes_now == pytest.approx(taken(backend), rel=0.02)
         if keep:
             store.retain(keep)
-        store.compact()
+        planned = store.compact(dry_run=True).bytes_written
+        assert planned == pytest.approx(store.compact().bytes_written, rel=0.15)
         assert told.bytes_compacted == pytest.approx(taken(backend), rel=0.1 if going_on else 0.05)
         while store.collect().deleted_objects:
             pass
         assert told.bytes_collected == pytest.approx(taken(backend), rel=0.1)
         after = store.forecast()
         assert after.bytes_now == after.bytes_compacted == after.bytes_collected == after.bytes_without
+
+
+@pytest.mark.parametrize("part", [0.3, 0.7])
+def test_a_bound_bounds_what_is_foretold_as_what_is_written(part):
+    with lcstore.open(filled(), "r+", threads=1) as store:
+        most = int(part * store.compact(dry_run=True).bytes_written)
+        told = store.compact(dry_run=True, max_bytes=most)
+        assert 0 < told.bytes_written <= most
+        assert told.bytes_written == pytest.approx(store.compact(max_bytes=most).bytes_written, rel=0.15)
+
+
+@pytest.mark.parametrize("keep", [None, "latest:3 | every:10", "latest:1"])
+def test_a_collection_tells_all_bytes_that_go_before_and_after(keep):
+    with lcstore.open(filled(), "r+", threads=1) as store:
+        if keep:
+            store.retain(keep)
+        store.compact()
+        before, told, done = store.forecast(), store.collect(dry_run=True), store.collect()
+        for name in ("deleted_objects", "deleted_bytes", "deleted_marks"):
+            assert getattr(told, name) == getattr(done, name)
+        assert done.deleted_bytes > 0
+        assert (done.deleted_marks > 0) == (keep is not None)
+        assert before.bytes_now - store.forecast().bytes_now == done.deleted_bytes
 
 
 @pytest.mark.parametrize("keep", [None, "latest:3 | every:10", "latest:1"])

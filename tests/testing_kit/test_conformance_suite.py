@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
 
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, Leftover
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
@@ -284,6 +284,11 @@ class ClockForSome(Broken):
         return None if key.endswith("b") else moment
 
 
+class CountsObjects(Broken):
+    def leftovers(self, folders, before=None):
+        return [Leftover(1, 0.0) for key in self.list("") if key.split("/")[0] in "/".join(folders)]
+
+
 class PrivateView(Broken):
     """What it puts, nobody else sees: a write-back cache."""
 
@@ -323,6 +328,7 @@ CAUGHT_BY = {
     MixesUpThreads: "threads",
     ClockRunsBackwards: "created",
     ClockForSome: "created",
+    CountsObjects: "leftovers",
     PrivateView: "round_trip",
 }
 

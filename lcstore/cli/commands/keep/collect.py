@@ -70,8 +70,10 @@ def collection(report: CollectReport) -> Iterator[Table | str]:
     shown.row("shortcuts", report.deleted_shortcuts)
     shown.row("objects", report.deleted_objects)
     shown.row("bytes", size(report.deleted_bytes))
-    if not report.dry_run:
-        shown.row("marks that nothing refers to", report.deleted_marks)
+    if report.deleted_leftovers:
+        nbytes = size(report.deleted_leftover_bytes)
+        shown.row("of that, files of killed writes", f"{report.deleted_leftovers}, {nbytes}")
+    shown.row("marks that nothing refers to", report.deleted_marks)
     if report.grace_seconds:
         shown.row("would be condemned now" if report.dry_run else "condemned now", report.condemned)
     if report.grace_seconds or not report.dry_run:
@@ -88,13 +90,20 @@ def collection(report: CollectReport) -> Iterator[Table | str]:
         yield f"Nothing was saved for {passed} ({needed} is asked for), nor stored while this looked."
 
 
-def goes_by(report: CollectReport) -> tuple[int, int, int]:
-    """Return how many states, shortcuts and objects go."""
-    return report.deleted_states, report.deleted_shortcuts, report.deleted_objects
+def goes_by(report: CollectReport) -> tuple[int, int, int, int]:
+    """Return how many states, shortcuts, objects and files of killed writes go."""
+    objects = report.deleted_objects
+    return report.deleted_states, report.deleted_shortcuts, objects, report.deleted_leftovers
 
 
 def later(report: CollectReport) -> Iterator[str]:
     """Yield when the rest goes, where not all goes now."""
+    if report.waiting_leftovers:
+        files = counted(report.waiting_leftovers, "file")
+        yield (
+            f"{files} of writes that have not ended, {size(report.waiting_leftover_bytes)}, may be of a "
+            f"living process: collected once nobody wrote to them for {_long(report.leftover_seconds)}."
+        )
     if not report.waiting:
         return
     if report.dry_run and report.condemned:
@@ -119,7 +128,7 @@ def _next(answer: Answer, report: CollectReport, seen: Forecast | None, again: s
     command = f"lcstore collect {answer.quoted}{again} --apply"
     if not _goes(report):
         more = _room_for_more(answer, report, seen) if _is_stuck(report) else ()
-        return ["Nothing to collect: kept states need all that is there.", *more]
+        return ["Nothing to collect: kept states need all that is there.", *later(report), *more]
     if report.dry_run:
         return [*later(report), f"Nothing was changed. To do it: {command}"]
     return [*later(report), *[f"Then: {command}"][: report.waiting]]

@@ -28,7 +28,6 @@ from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from lcstore.maintain.compact import CompactReport
-    from lcstore.maintain.sizing import Forecast
 
 _MOST_SHOWN = 5
 
@@ -78,20 +77,15 @@ def compact(
             for option, text in (("--max-bytes", max_bytes), ("--max-seconds", max_seconds))
             if text is not None
         )
-        shown = chain(compaction(report, forecast), foreseen(forecast), _next(answer, report, bounds))
+        shown = chain(compaction(report), foreseen(forecast), _next(answer, report, bounds))
         answer.give(report, shown, forecast=forecast)
 
 
-def compaction(report: CompactReport, forecast: Forecast | None = None) -> Iterator[Table | str]:
+def compaction(report: CompactReport) -> Iterator[Table | str]:
     """Yield what was added, or would be, with all that is stored besides."""
     shown = Table("compaction", "", header=False)
     shown.row("edges", _edges(report))
-    if not report.dry_run:
-        shown.row("written", size(report.bytes_written))
-    elif forecast is not None:
-        shown.row("to be written, about", size(forecast.bytes_compacted - forecast.bytes_now))
-    else:
-        shown.row("to be written, at most", size(report.bytes_written))
+    shown.row("to be written, about" if report.dry_run else "written", size(report.bytes_written))
     if report.bytes_besides:
         shown.row("against damage", f"{size(report.bytes_besides)} of anchors")
     shown.row("most edges for a restore", _change(str, report.longest_before, report.longest_after))

@@ -103,13 +103,14 @@ def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, i
         yield from later(collected)
     elif collected is not None:
         yield "Nothing was let go of before that could be deleted now."
+        yield from later(collected)
     if report.retained is not None:
         if report.dry_run:
             yield decision(report.retained, runs)
         yield from (f"Note: {note}" for note in report.retained.notes)
         yield f"{counts(report.retained)}."
     if report.compacted is not None:
-        yield from compaction(report.compacted, report.forecast)
+        yield from compaction(report.compacted)
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.is_sound:

@@ -40,7 +40,7 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
         with answer.store() as store, answer.progress("reading records") as on_progress:
             found = store.stats(on_progress)
             planned = _planned(store)
-            # It reads all records again: only where names alone say that something may go.
+            # It reads all records once more: only where names alone say that something may go.
             leaves_less = planned is not None and planned.bytes_after < planned.bytes_before
             forecast = foresee(store) if leaves_less or found.may_be_stuck else None
         plan = None if planned is None else {name: getattr(planned, name) for name in _PLAN}
@@ -61,7 +61,7 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
 
 
 def _planned(store: Store) -> CompactReport | None:
-    """Return what a compaction would do: of records it takes those of the latest state. None if it cannot."""
+    """Return what a compaction would do; None if it cannot. If it would do anything, records are read."""
     try:
         return store.compact(dry_run=True)
     except LcstoreError:

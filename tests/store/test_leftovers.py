@@ -1,0 +1,191 @@
+"""Files that killed processes left in the middle of a write: told, and freed once nobody writes to them."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from kit.requests import FarBackend
+from typer.testing import CliRunner
+
+import lcstore
+from lcstore import ConflictError, StorageError
+from lcstore.check.overlay import Overlay
+from lcstore.cli.app import app
+from lcstore.maintain.leftovers import left_over
+from lcstore.storage import local
+from lcstore.storage.local import LocalBackend
+from lcstore.storage.patient import Patience, PatientBackend
+from lcstore.testing import FaultBackend
+
+HOUR = 3600.0
+#: Of a save that had stored nothing before: only this file is in the folder of its edge.
+LEFT = "data/" + "5" * 32 + "/0/weights-float32.set/.tmp-" + "0" * 24
+
+
+def state(step: int) -> dict[str, object]:
+    return {"model": {"w.weight": np.full((8, 8), step, np.float32)}}
+
+
+def leave(url: Path, ago: float, name: str = LEFT) -> Path:
+    """Have a file be there as a process leaves it that was killed so many seconds ago."""
+    left = url / name
+    left.parent.mkdir(parents=True, exist_ok=True)
+    left.write_bytes(b"of a killed writer")
+    os.utime(left, (time.time() - ago,) * 2)
+    return left
+
+
+def saved(url: Path, grace: float) -> Path:
+    with lcstore.open(url, grace=grace, threads=1) as store:
+        store.save(0, state(0))
+    return url
+
+
+def test_it_is_counted_told_and_freed(tmp_path):
+    url = saved(tmp_path / "run", grace=2)
+    with lcstore.open(url, "r+", threads=1) as store:
+        bare = store.forecast()
+        left = leave(url, HOUR + 10)
+        young = leave(url, HOUR - 60, "nodes/.tmp-" + "1" * 24)
+        found, told = store.stats(), store.forecast()
+        assert (found.orphans, found.orphan_bytes) == (2, 36)
+        assert told.bytes_now == told.bytes_compacted == bare.bytes_now + 36
+        assert told.bytes_collected == told.bytes_without == bare.bytes_collected
+        shown = store.collect(dry_run=True)
+        assert left.exists()
+        done = store.collect()
+        for report in (shown, done):
+            assert report.deleted_leftovers == 1
+            assert report.deleted_leftover_bytes == report.deleted_bytes == 18
+            assert (report.waiting_leftovers, report.waiting_leftover_bytes) == (1, 18)
+        assert not (url / "data" / ("5" * 32)).exists()
+        assert young.exists()
+        assert store.forecast().bytes_now == bare.bytes_now + 18
+        assert store.verify("restore").ok
+
+
+@pytest.mark.parametrize(("grace", "ago"), [(0, HOUR - 60), (2, HOUR - 60), (86_400, 86_400 + HOUR - 60)])
+def test_a_living_writer_has_an_hour_besides_the_grace(tmp_path, grace, ago):
+    url = saved(tmp_path / "run", grace=grace)
+    left = leave(url, ago)
+    with lcstore.open(url, "r+", threads=1) as store:
+        assert store.collect(dry_run=True).deleted_leftovers == store.collect().deleted_leftovers == 0
+        assert left.exists()
+        leave(url, ago + 120)
+        assert store.collect(dry_run=True).deleted_leftovers == store.collect().deleted_leftovers == 1
+
+
+def test_the_clock_is_the_storages(tmp_path, monkeypatch):
+    url, now = saved(tmp_path / "run", grace=0), time.time()
+    left = leave(url, 0)
+    with lcstore.open(url, "r+", threads=1) as store:
+        monkeypatch.setattr(time, "time", lambda: now + 7 * 86_400)
+        assert store.collect().deleted_leftovers == 0
+    assert left.exists()
+
+
+def test_of_a_run_that_is_declared_dead_it_goes_at_once(tmp_path):
+    url = saved(tmp_path / "run", grace=86_400)
+    for path in url.rglob("*"):
+        os.utime(path, (time.time() - 5000,) * 2)
+    left = leave(url, 30)
+    with lcstore.open(url, "r+", threads=1) as store:
+        with pytest.raises(ConflictError, match=r"may be alive: something was stored 3\d s ago"):
+            store.collect(grace=0, run_is_dead=True)
+        assert left.exists()
+        leave(url, 90)
+        assert store.collect(grace=0, run_is_dead=True).deleted_leftovers == 1
+    assert not left.exists()
+
+
+def test_where_no_grace_is_cut_short_a_dead_run_is_to_be_silent_for_a_minute(tmp_path):
+    url = saved(tmp_path / "run", grace=0)
+    left = leave(url, 30)
+    with lcstore.open(url, "r+", threads=1) as store:
+        assert store.collect(grace=0, run_is_dead=True).deleted_leftovers == 0
+        assert left.exists()
+        leave(url, 90)
+        assert store.collect(grace=0, run_is_dead=True).deleted_leftovers == 1
+
+
+def test_nothing_but_what_lcstore_writes_is_taken(tmp_path):
+    url = saved(tmp_path / "run", grace=0)
+    (tmp_path / "elsewhere").mkdir()
+    (url / "edges").rmdir() if (url / "edges").exists() else None
+    (url / "edges").symlink_to(tmp_path / "elsewhere")
+    name = ".tmp-" + "0" * 24
+    others = [
+        leave(tmp_path / "elsewhere", 1e6, name),
+        leave(url, 1e6, f"plots/{name}"),
+        *(leave(url, 1e6, f"data/{other}") for other in (".tmp-0123", f"{name}0", ".DS_Store")),
+    ]
+    (url / "nodes" / name).mkdir()
+    LocalBackend(url).leftovers(["nodes", "edges", "data"], time.time())
+    assert all(other.exists() for other in others)
+    assert (url / "nodes" / name).is_dir()
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda backend: PatientBackend(backend, Patience(30.0, 1)),
+        FaultBackend,
+        lambda backend: FarBackend(backend, 0.0),
+    ],
+)
+def test_wrappers_pass_it_on(tmp_path, around):
+    leave(tmp_path, 100)
+    backend = around(LocalBackend(tmp_path))
+    assert [one.nbytes for one in left_over(Overlay(backend))] == [18]
+    assert [one.nbytes for one in left_over(backend)] == [18]
+    now = time.time()
+    assert len(Overlay(backend).leftovers(["data"], now)) == len(backend.leftovers(["data"], now)) == 1
+    assert left_over(backend) == []
+
+
+def test_a_save_whose_file_is_taken_away_all_the_same_fails_and_commits_nothing(tmp_path, monkeypatch):
+    url = saved(tmp_path / "run", grace=0)
+    rename, taken = os.replace, []
+
+    def replace(source: str, target: str) -> None:
+        if len(taken) < 1:
+            taken.append(LocalBackend(url).leftovers(["data", "nodes"], time.time() + 10))
+        rename(source, target)
+
+    with lcstore.open(url, "r+", threads=1) as store:
+        store.resume()
+        monkeypatch.setattr(local.os, "replace", replace)
+        with pytest.raises(StorageError, match=r"vanished .* save again") as caught:
+            store.save(1, state(1))
+        assert not caught.value.outcome_unknown
+        assert len(taken[0]) == 1
+        assert store.steps() == [0]
+        store.save(2, state(2))
+        assert store.steps() == [0, 2]
+        assert store.verify("restore").ok
+        assert left_over(store.backend) == []
+
+
+def test_commands_tell_of_it(tmp_path):
+    url = saved(tmp_path / "run", grace=2)
+    leave(url, 10)
+
+    def said(*words: str) -> str:
+        return " ".join(CliRunner().invoke(app, [*words], catch_exceptions=False).stdout.split())
+
+    waits = "1 file of writes that have not ended, 18 B, may be of a living process: collected once nobody"
+    assert "of no record 1 object, 18 B (interrupted saves)" in said("stats", str(url))
+    for command in (("collect", str(url)), ("maintain", str(url), "--keep", "latest:1")):
+        leave(url, 10)
+        assert waits in said(*command)
+        leave(url, HOUR + 10)
+        for apply in ([], ["--apply"]):
+            told = said(*command, *apply)
+            assert "of that, files of killed writes 1, 18 B" in told
+            assert "bytes 18 B" in told
+            assert waits not in told
+        assert left_over(LocalBackend(url)) == []
