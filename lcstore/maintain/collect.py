@@ -25,12 +25,12 @@ from lcstore.graph.lines import cut
 from lcstore.index.contents import Contents, judged_contents
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
+from lcstore.index.leftovers import Leavings, bytes_left, left_over, take_away, untouched
 from lcstore.index.marked import next_seq
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
-from lcstore.maintain.leftovers import Leavings, bytes_left, left_over, take_away, untouched
 from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
 from lcstore.maintain.sizing import bytes_of
 from lcstore.maintain.sweeping import loose_marks, staying_nodes

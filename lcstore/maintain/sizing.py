@@ -24,9 +24,9 @@ from lcstore.graph.refs import ROOT, EdgeName
 from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import Contents, Stored, read_contents
 from lcstore.index.kinds import KINDS
+from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.layout.layout import Layout
 from lcstore.maintain.compact import ROUNDS, Compactor
-from lcstore.maintain.leftovers import bytes_left, left_over
 from lcstore.maintain.retire import Retired
 from lcstore.maintain.trials import measured_sizes
 from lcstore.maintain.verdict import Verdict, condemnable, judge, objects_of

@@ -12,10 +12,10 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.refs import ROOT
 from lcstore.index.kinds import EDGE, KINDS, NODE
+from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import ReadRecord, read_each
-from lcstore.maintain.leftovers import bytes_left, left_over
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
 from lcstore.storage.targets import bytes_on_disk

@@ -15,7 +15,7 @@ import lcstore
 from lcstore import ConflictError, StorageError
 from lcstore.check.overlay import Overlay
 from lcstore.cli.app import app
-from lcstore.maintain.leftovers import left_over
+from lcstore.index.leftovers import left_over
 from lcstore.storage import local
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.patient import Patience, PatientBackend
