@@ -161,12 +161,16 @@ class Collector:
         report = self._report(contents, ripe, waiting, new=new, marks=len(marks), left=left)
         self._keep_lines(contents, ripe)
         self._delete(contents, ripe)
-        self._delete_all("marks", marks)
-        strays = stray_copies(contents, staying_nodes(contents, ripe))
-        self._delete_all("copies", sorted(self._old(strays)))
+        self._sweep(contents, ripe, marks)
         if self.durability.copies:
             put_late_copies(self.backend, contents)
         return report
+
+    def _sweep(self, contents: Contents, gone: Sequence[Scope], marks: Sequence[str]) -> None:
+        """Delete the marks that nothing refers to any more once some things are gone, and stray copies."""
+        self._delete_all("marks", marks)
+        strays = stray_copies(contents, staying_nodes(contents, gone))
+        self._delete_all("copies", sorted(self._old(strays)))
 
     def _leftovers(self) -> Leavings:
         return take_away(self.backend, self.untouched, dry_run=self.dry_run)

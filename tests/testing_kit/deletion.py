@@ -18,6 +18,7 @@ from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import StoreRecord, utc_now
 from lcstore.index.contents import Contents, read_contents
 from lcstore.maintain.collect import Collector
+from lcstore.maintain.sweeping import loose_marks
 from lcstore.maintain.verdict import Verdict, condemnable, judge
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
@@ -156,7 +157,7 @@ class ByAgeAlone(Collector):
         contents, verdict = self._judged(None)
         scopes = list(condemnable(contents, verdict, set(contents.data)))
         self._delete(contents, scopes)
-        self._sweep(contents, scopes)
+        self._sweep(contents, scopes, loose_marks(contents, scopes))
 
 
 class CondemnsLate(Collector):
