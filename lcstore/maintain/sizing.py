@@ -58,6 +58,11 @@ class Forecast:
     bytes_without: int
 
     @property
+    def compaction_writes(self) -> int:
+        """Bytes that a compaction adds which nothing bounds."""
+        return self.bytes_compacted - self.bytes_now
+
+    @property
     def compaction_frees(self) -> int:
         """Bytes that go for a compaction; less than 0 where it leaves more than a collection alone."""
         return self.bytes_without - self.bytes_collected

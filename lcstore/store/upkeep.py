@@ -179,19 +179,24 @@ class Upkeep(Soundness, Labelling):
         self._check_open() if dry_run else self._check_writable()
         bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds}
         how = {"on_progress": on_progress, "client": client}
-        return self._compact(frozenset(), dry_run=dry_run, **bounds, **how)
+        report = self._compact(frozenset(), dry_run=dry_run, **bounds, **how)
+        return self._sized(report, frozenset(), **bounds) if dry_run else report
 
     def _compact(self, without: frozenset[str], *, dry_run: bool, **bounds: Any) -> CompactReport:
         """Compact, as if some nodes had been let go of."""
-        compactor = self._compactor(**bounds)
-        report = compactor.run(dry_run=dry_run, without=without)
-        if dry_run and report.planned:
-            from lcstore.maintain.sizing import would_write
-
-            with suppress(LcstoreError):
-                written = would_write(self._backend, self._index.layout, compactor, without)
-                report = replace(report, bytes_written=written)
+        report = self._compactor(**bounds).run(dry_run=dry_run, without=without)
         self._log_done(report, dry_run=dry_run)
+        return report
+
+    def _sized(self, report: CompactReport, without: frozenset[str], **bounds: Any) -> CompactReport:
+        """Return what a dry run says with all bytes that would be written, where they can be estimated."""
+        from lcstore.maintain.sizing import would_write
+
+        with suppress(LcstoreError):
+            if report.planned:
+                compactor = self._compactor(**bounds)
+                written = would_write(self._backend, self._index.layout, compactor, without)
+                return replace(report, bytes_written=written)
         return report
 
     def forecast(self, going: Iterable[Retired] = (), *, on_progress: OnProgress | None = None) -> Forecast:
@@ -310,11 +315,14 @@ class Upkeep(Soundness, Labelling):
         if client is not None:
             check_seen_by_others([self.url])
 
+        bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds}
+
+        def going(retained: RetireReport) -> frozenset[str]:
+            return frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)
+
         def compact(retained: RetireReport) -> CompactReport:
-            whole = frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)
-            bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds}
             how = {"on_progress": on_progress, "client": client}
-            return self._compact(whole, dry_run=dry_run, **bounds, **how)
+            return self._compact(going(retained), dry_run=dry_run, **bounds, **how)
 
         report = run_parts(
             self.url,
@@ -326,5 +334,8 @@ class Upkeep(Soundness, Labelling):
         )
         if report.compacted is not None and report.retained is not None and dry_run:
             with suppress(LcstoreError):
-                report.forecast = self.forecast(report.retained.retired)
+                report.forecast = found = self.forecast(report.retained.retired)
+                report.compacted = replace(report.compacted, bytes_written=found.compaction_writes)
+            if max_bytes is not None or max_seconds is not None:
+                report.compacted = self._sized(report.compacted, going(report.retained), **bounds)
         return report

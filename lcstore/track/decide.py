@@ -245,7 +245,7 @@ class _Deciding:
             shift=int(columns.shift[before]),
             digest=int(columns.digest[before]),
             scale=min(scale, _LARGEST_SCALE),
-            moved=self._moved(before, change, rows=touched is not None or ranges is not None),
+            moved=self._moved(before, change, moved, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
         if ranges is not None:
@@ -287,13 +287,13 @@ class _Deciding:
             risk=risk,
         )
 
-    def _moved(self, before: int, change: Array, *, rows: bool) -> float:
+    def _moved(self, before: int, change: Array, moved: float, *, rows: bool) -> float:
         """Return how far a tensor of which `rows` are touched has moved as a whole; 0 for any other.
 
-        What rests, or has no touched row in the sample, keeps what was said of it.
+        What rests, or has no touched row in the sample (nothing `moved`), keeps what was said of it.
         """
         columns = self._columns
-        if not change.any():
+        if moved == 0:
             return float(columns.movement[before] if rows else columns.moved[before])
         return min(samples.rms(change), _LARGEST_SCALE) if rows else 0.0
 

@@ -28,18 +28,19 @@ def squared_errors(node: Node) -> Array:
     found, there, moved = np.zeros(len(specs)), np.zeros(len(specs)), 0.0
     movement = columns.movement
     for tensor, spec in enumerate(specs):
-        scale, unit = float(columns.scale[tensor]), int(columns.grid[tensor])
+        scale, grid = float(columns.scale[tensor]), int(columns.grid[tensor])
         if spec.role != "weights" or columns.op[tensor] not in (KEEP, ADD) or scale <= 0:
             continue
         if columns.op[tensor] == KEEP and not columns.moved[tensor]:  # as near as its grid allows
-            there[tensor] = spec.size * 4.0**unit / 12
+            unit = math.ldexp(1.0, grid)
+            there[tensor] = spec.size / 12 * unit * unit  # not by a power, which raises where it overflows
             continue
-        error = error_at(int(columns.shift[tensor]), unit, scale)
+        error = error_at(int(columns.shift[tensor]), grid, scale)
         moved += spec.size * float(movement[tensor]) ** 2
         found[tensor] = spec.size * (error * scale) ** 2
     recorded = node.record.stats.get("error")
     if recorded is not None and found.any():
-        found *= recorded**2 * moved / found.sum()
+        found *= recorded * recorded * moved / found.sum()
     found += there
     for tensor, spec in enumerate(specs):
         if node.keeps_exact(tensor):

@@ -221,6 +221,19 @@ def test_the_error_of_what_has_long_been_at_rest_is_that_of_its_grid():
     assert found["lives.weight"].error == pytest.approx(2**0.5 * 64e-3, rel=0.2)
 
 
+def test_a_large_tensor_at_rest_can_be_compared():
+    rng, store = np.random.default_rng(0), lcstore.open(MemoryBackend.fresh())
+    large, other = 1e250 * rng.standard_normal((32, 32)), rng.standard_normal((32, 32))
+    for step in range(130):  # a grid of float64 is fine, and reached late
+        if step < 4:
+            large = large + 1e247 * rng.standard_normal((32, 32))
+        other = other + 1e-3 * rng.standard_normal((32, 32))
+        store.save(step, {"large.weight": large, "other.weight": other})
+    found = store.diff(128, 129)
+    assert found["large.weight"].status == "same"
+    assert found["other.weight"].error == pytest.approx(2**0.5 * 32e-3, rel=0.2)
+
+
 def test_another_store():
     x = np.arange(6.0)
     a, b = opened({"x": x}), opened({"x": x}, {"x": x + 1})

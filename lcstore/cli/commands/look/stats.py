@@ -40,10 +40,12 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
         with answer.store() as store, answer.progress("reading records") as on_progress:
             found = store.stats(on_progress)
             planned = _planned(store)
-            # It reads all records once more: only where names alone say that something may go.
+            # It reads all records again: only where names alone say that something may go.
             leaves_less = planned is not None and planned.bytes_after < planned.bytes_before
             forecast = foresee(store) if leaves_less or found.may_be_stuck else None
         plan = None if planned is None else {name: getattr(planned, name) for name in _PLAN}
+        if plan is not None and forecast is not None:
+            plan["bytes_written"] = forecast.compaction_writes
         answer.give(
             found,
             _tables(answer.quoted, found, _gain(planned, forecast), forecast),
@@ -61,9 +63,9 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
 
 
 def _planned(store: Store) -> CompactReport | None:
-    """Return what a compaction would do; None if it cannot. If it would do anything, records are read."""
+    """Return what a compaction would do: of records it takes those of the latest state. None if it cannot."""
     try:
-        return store.compact(dry_run=True)
+        return store.planned()
     except LcstoreError:
         return None
 
