@@ -28,9 +28,7 @@ class Copied(NamedTuple):
     ref: ObjectRef | None = None
 
 
-def copied(
-    nodes: Mapping[str, NodeRecord], edges: Iterable[EdgeRecord], *, usual: bool
-) -> dict[str, Copied]:
+def copied(nodes: Mapping[str, NodeRecord], edges: Iterable[EdgeRecord], *, usual: bool) -> dict[str, Copied]:
     """Return what each second copy is of, by the copy's key; nothing where no record has one.
 
     Parameters
