@@ -171,6 +171,7 @@ def import_files(
         if new and not dry_run:
             _go_on(store, states)
             for count, (at, source) in enumerate(new.items(), 1):
+                store.goes_on = count < len(new)
                 try:
                     done[at] = _import(store, at, source, under, on_progress)
                 except (InvalidInputError, CorruptionError) as error:

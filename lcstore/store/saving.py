@@ -77,6 +77,7 @@ class Saving(Handle):
         self._looks_at_wrapping = self._looks_at_values = True
         #: Whether what was resumed was taken for being the latest: a lower step is a counter's mistake then.
         self._goes_on_from_latest = False
+        self.goes_on = True  #: Whether more may be saved; if not, nothing is held for deltas to an anchor.
         self._company = Company(self.url, self._index)
         self._saver = Saver(self._executor, threads or default_threads())
 
@@ -332,7 +333,7 @@ class Saving(Handle):
         before, head, plain = self._writer.track.layout, self._writer.head, self._writer.plain
         own = head is not None and self._writer.is_own
         with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
-            info = self._writer.save(staged, started)
+            info = self._writer.save(staged, started, kept=self.goes_on)
         self._look_at_names(before)
         self._look_at_values(staged, self._writer.plain - plain)
         assert self._writer.head is not None

@@ -64,7 +64,7 @@ class Coder:
     asked, decided
         The state, and what is done with it.
     pools
-        By name: moved in place.
+        By name: moved in place. One that is missing is not kept.
     fresh
         Pools that no commit stands on: nothing of them is worth a way back.
     maps
@@ -238,6 +238,8 @@ class Coder:
         The way back keeps what was there.
         """
         low, high = self.maps[pool].bounds(chunk)
+        if pool not in self.pools:
+            return np.empty(high - low, grid.pool_dtype(self.asked.layout.pools[pool]))
         track = self.pools[pool][low:high]
         for begin, end in lies.runs() if pool not in self.fresh else ():
             journal.append(partial(np.copyto, track[begin:end], track[begin:end].copy()))

@@ -69,8 +69,11 @@ class Track:
         reset: Set[Name] = frozenset(),
         delta_cost: float = 1.0,
         touched: Mapping[Name, Array] | None = None,
+        kept: bool = True,
     ) -> Draft:
-        """Begin a save; the parameters are those of `Asked`.
+        """Begin a save; the parameters are those of `Asked`, but for `kept`.
+
+        An anchor that is not kept leaves no pools: no delta can be coded to it, and it takes no memory.
 
         Raises
         ------
@@ -80,7 +83,8 @@ class Track:
         shares = self._sensitivity.shares(layout, arrays, policy)
         asked = Asked(layout, arrays, policy, shares, anchor, exact, reset, delta_cost, touched or {})
         decided = decide(self.held, asked)
-        pools = self._pools_for(layout, fresh=anchor)
+        assert kept or anchor
+        pools = self._pools_for(layout, fresh=anchor) if kept else {}
         fresh = {name for name, pool in pools.items() if pool is not self.held.pools.get(name)}
         digests = Digests(layout, decided.columns.digest)
         coder = Coder(asked, decided, pools, fresh, layout.maps, digests, self._tables, self._scratch)

@@ -72,6 +72,8 @@ class EdgeWrite:
         Threads that wait for the target: objects are there once `written.end` returned, not before.
     durability
         What is stored besides the state.
+    kept
+        Whether the track comes along, as it has to for deltas to this state. An anchor may do without.
 
     Attributes
     ----------
@@ -101,6 +103,7 @@ class EdgeWrite:
         executor: Executor,
         requests: Executor | None = None,
         durability: Durability = NAMED["none"],
+        kept: bool = True,
     ) -> None:
         self.staged = staged
         self.base = base
@@ -110,6 +113,7 @@ class EdgeWrite:
         self.lag = math.nan
         self.worst: tuple[float, Name] | None = None
         self.coded = math.nan
+        self.kept = kept or base is not None
         self._track = track
         self._quality = quality
         self._backend = backend
@@ -203,6 +207,7 @@ class EdgeWrite:
             reset=reset,
             delta_cost=1 + 1 / self._durability.anchor_ratio,
             touched={name: ranges for name, ranges in quality.touched.items() if name in tracked},
+            kept=self.kept,
         )
 
     def _off_grid(self, reset: set[Name]) -> None:

@@ -165,7 +165,7 @@ class Writer:
             if gone or self._is_let_go(base, head.step):
                 self._disown(head)
 
-    def save(self, staged: Staged, started: float) -> SaveInfo:
+    def save(self, staged: Staged, started: float, *, kept: bool = True) -> SaveInfo:
         """Commit a state: write its edge, store the record, look around, and only then acknowledge.
 
         Parameters
@@ -174,6 +174,8 @@ class Writer:
             The state.
         started
             When the save began, by `time.perf_counter`.
+        kept
+            Whether the next save may be a delta to this state. If not, an anchor leaves no track in memory.
 
         Raises
         ------
@@ -188,7 +190,7 @@ class Writer:
         flattened = time.perf_counter()
         touched = self._touched.note(staged)
         for _ in range(_TRIES):
-            commit = self._attempt(staged, touched)
+            commit = self._attempt(staged, touched, kept)
             if commit is None:
                 continue
             base = commit.write.base
@@ -228,10 +230,10 @@ class Writer:
         self._touched.forget()
         self.plain = frozenset(commit.write.plain)
         self.head = commit.name
-        self.sound = self._doubtful = True
+        self.sound, self._doubtful = commit.write.kept, True
         self.index.add(commit.name, commit.record, len(commit.data))
 
-    def _attempt(self, staged: Staged, touched: dict[Name, Array]) -> Commit | None:
+    def _attempt(self, staged: Staged, touched: dict[Name, Array], kept: bool) -> Commit | None:
         """Write and commit a state once; on any failure the track is as it was.
 
         None: what it was to stand on is gone. It is neither built upon nor named: soon nothing may tell what
@@ -251,6 +253,7 @@ class Writer:
             self.executor,
             requests=self.requests,
             durability=self.durability,
+            kept=kept,
         )
         sound, self.sound = self.sound, False  # until the commit, or the way back, whatever interrupts
         sent = False

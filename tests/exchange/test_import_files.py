@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import tracemalloc
+from typing import Any
 
 import fsspec
 import numpy as np
@@ -17,6 +18,7 @@ from typer.testing import CliRunner
 import lcstore
 from lcstore.cli.app import app
 from lcstore.exchange.steps import step_in
+from lcstore.write.writer import Writer
 
 pytestmark = pytest.mark.unprotected
 
@@ -266,6 +268,29 @@ def test_memory_stays_below_the_file(tmp_path):
     tracemalloc.stop()
     assert one.nbytes > 36 << 20
     assert peak < 32 << 20, peak
+
+
+@pytest.mark.parametrize("policy", ["balanced", "lossless"])
+def test_a_single_file_is_not_held_for_deltas_to_it(tmp_path, policy, monkeypatch):
+    saved, held = Writer.save, []
+
+    def save(writer: Writer, *given: Any, **how: Any) -> Any:
+        info = saved(writer, *given, **how)
+        held.append(sum(pool.nbytes for pool in writer.track.pools.values()))
+        return info
+
+    monkeypatch.setattr(Writer, "save", save)
+    write(tmp_path / "old", 1, 2, 3)
+    one = tmp_path / "old" / "checkpoint-1.npz"
+    lcstore.import_files(one, tmp_path / "one", policy=policy)
+    assert held == [0]
+    report = lcstore.import_files(tmp_path / "old", tmp_path / "all", policy=policy)
+    assert outcomes(report) == [(1, "anchor"), (2, "delta"), (3, "delta")]
+    assert all(held[1:])
+    more = lcstore.import_files(tmp_path / "old", tmp_path / "one", policy=policy)
+    assert outcomes(more) == [(1, "there"), (2, "delta"), (3, "delta")]
+    with lcstore.open(tmp_path / "one", "r") as store:
+        assert same(store.restore(1), weights(1))
 
 
 def test_a_file_that_no_store_holds_is_named(tmp_path):

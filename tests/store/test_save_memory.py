@@ -29,3 +29,20 @@ def test_moments_are_coded_without_a_copy_of_the_chunk(monkeypatch):
             tracemalloc.stop()
     # Room for levels, tokens and what is coded, each a byte or two for an element: no chunk of values.
     assert peak <= 9 * MIB, peak / MIB
+
+
+def test_the_last_save_of_a_handle_holds_no_track(tmp_path):
+    rng = np.random.default_rng(0)
+    state = {"model": {"w.weight": rng.standard_normal((1024, 4096), np.float32)}, "ids": np.arange(1 << 20)}
+    with lcstore.open(tmp_path, threads=1, durability="none") as store:
+        store.goes_on = False
+        assert store.save(0, state).kind == "anchor"
+        assert not store._writer.track.pools
+        store.goes_on = True  # and if more is saved all the same, it stands on nothing that is not there
+        state["model"]["w.weight"] += np.float32(0.01)
+        assert store.save(1, state).kind == "anchor"
+        state["model"]["w.weight"] += np.float32(0.01)
+        assert store.save(2, state).kind == "delta"
+    with lcstore.open(tmp_path, "r") as store:
+        assert store.verify("restore").ok
+        assert np.abs(store.read(2, "model/w.weight") - state["model"]["w.weight"]).max() < 0.02
