@@ -16,6 +16,7 @@ from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import ROOT, NodeName
+from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import read_contents
 from lcstore.index.gone import none_left
 from lcstore.index.index import Index
@@ -23,6 +24,7 @@ from lcstore.index.listing import OBJECTS, Listing
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
+from lcstore.maintain.verdict import movable_in
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
 from lcstore.retention.choice import Decision, decide
@@ -262,10 +264,9 @@ def tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
 
 def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:
     tags, marks = index.tags(), index.marks
-    anchors = {edge.target: edge.nbytes for edge in index.graph.edges.values() if edge.base == ROOT}
     found = []
     for node, record in records.items():
-        own, exact = record.edge.nbytes, record.exact
+        own, exact, layout = record.edge.nbytes, record.exact, index.layout(record.layout)
         let_go = node in marks.inexact
         found.append(
             Candidate(
@@ -279,13 +280,23 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
                 tags=frozenset(tags.get(node, ())),
                 pinned=node in marks.pinned,
                 nbytes=own,
-                anchor_bytes=own if record.edge.base == ROOT else anchors.get(node),
-                exact=not let_go and _has_exact(index.layout(record.layout), record),
+                anchor_bytes=own if record.edge.base == ROOT else _anchor(record, layout),
+                exact=not let_go and _has_exact(layout, record),
                 exact_bytes=0 if let_go or exact is None else exact.nbytes,
                 superseded=node in marks.superseded,
             )
         )
     return found
+
+
+def _anchor(record: NodeRecord, layout: Layout) -> int:
+    """Return about how many bytes an anchor of a state takes, with as much parity as its edge has.
+
+    By the state alone: a rule that is applied each night keeps what one that is applied once does.
+    """
+    own = record.edge.nbytes
+    parity = sum(ref.nbytes for ref in record.edge.objects if keys.is_parity(ref.key))
+    return Sizes(movable_in(layout)).anchor * own // max(1, own - parity)
 
 
 def _has_exact(layout: Layout, record: NodeRecord) -> bool:

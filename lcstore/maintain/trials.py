@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Executor
 from typing import Final, NamedTuple, TypeAlias
 
@@ -30,8 +30,12 @@ _READS: Final = 96
 _LONGEST: Final = 32
 _FEWEST: Final = 2
 _PART: Final = 4
+#: Pools of which a chunk is merged: sums of weights grow with what they are of, those of bit patterns hardly.
+_POOLS: Final = 3
 #: The most that the bytes of a merged edge are taken to grow by with its span, as a power of that.
 _STEEPEST: Final = 0.5
+#: Logarithms of spans are so far apart that two of them tell a slope.
+_APART: Final = 0.2
 
 #: Returns what merges a planned edge.
 MergerOf: TypeAlias = Callable[[Shortcut], Merger]
@@ -62,8 +66,8 @@ def measured_sizes(
     executor
         Threads to merge with.
     """
-    wanted = _chosen([shortcut for shortcut in planned if shortcut.base != ROOT], graph, sizes)
-    found = executor.map(lambda shortcut: _tried(shortcut, merger_of), wanted)
+    wanted = _chosen([shortcut for shortcut in planned if shortcut.base != ROOT], graph)
+    found = executor.map(lambda shortcut: _tried(shortcut, sizes, merger_of), wanted)
     level, slope = _fitted([trial for trial in found if trial is not None])
 
     def nbytes(shortcut: Shortcut) -> int:
@@ -74,7 +78,7 @@ def measured_sizes(
     return nbytes
 
 
-def _chosen(merges: Sequence[Shortcut], graph: Graph, sizes: Sizes) -> list[Shortcut]:
+def _chosen(merges: Sequence[Shortcut], graph: Graph) -> list[Shortcut]:
     """Return what is merged to try: the ends of merges spread over the plan, and of one also a part."""
     spans = [min(_LONGEST, shortcut.span) for shortcut in merges]
     if not spans:
@@ -85,64 +89,69 @@ def _chosen(merges: Sequence[Shortcut], graph: Graph, sizes: Sizes) -> list[Shor
     for place in np.unique(np.linspace(len(merges) - 1, 0, many).round().astype(int)).tolist()[::-1]:
         for span in (spans[place],) if chosen else (spans[place], spans[place] // _PART):
             if _FEWEST <= span <= left:
-                chosen.append(_last_of(merges[place], span, graph, sizes))
+                chosen.append(_last_of(merges[place], span, graph))
                 left -= span
     return chosen
 
 
-def _last_of(shortcut: Shortcut, span: int, graph: Graph, sizes: Sizes) -> Shortcut:
-    """Return what the last saves of a merge would be planned as, merged by themselves."""
-    spread, base, length = 0.0, shortcut.target, 0
+def _last_of(shortcut: Shortcut, span: int, graph: Graph) -> Shortcut:
+    """Return a merge of the last saves of a merge; how large it will be is not told."""
+    base, length = shortcut.target, 0
     while length < span and base in graph.nodes and graph.nodes[base].base != ROOT:
-        spread += sizes.spread(graph.nodes[base].nbytes)
         base, length = graph.nodes[base].base, length + 1
-    return Shortcut(base, shortcut.target, sizes.nbytes(spread), length)
+    return Shortcut(base, shortcut.target, 0, length)
 
 
-def _tried(shortcut: Shortcut, merger_of: MergerOf) -> _Trial | None:
-    """Merge a chunk of the largest pool added to; None where that cannot be done, or tells nothing."""
+def _tried(shortcut: Shortcut, sizes: Sizes, merger_of: MergerOf) -> _Trial | None:
+    """Merge a chunk of each of the largest pools added to; None where that fails, or tells nothing.
+
+    What is planned is taken from what the edges add to these pools: the target's own edge may set others.
+    """
     if shortcut.span < _FEWEST:
         return None
+    merged = read = 0.0
     try:
         merger = merger_of(shortcut)
-        by_pool = Counter[str]()
+        of: dict[str, list[int]] = {}
         for at in np.flatnonzero(merger.path.added).tolist():
-            by_pool[merger.layout.tensors[at].pool] += merger.layout.tensors[at].nbytes
-        if not by_pool:
-            return None
-        largest = max(by_pool, key=lambda name: by_pool[name])
-        tensors = [at for at, tensor in enumerate(merger.layout.tensors) if tensor.pool == largest]
-        chunks = [*merger.path.chunks(tensors)]
-        made = merger.merge(*chunks[len(chunks) // 2])
-        merged = sum(len(chunk.data) for chunk in made if chunk.op == "add")
-        here, all_told = _bytes_added(merger.path.edges, largest, chunks[len(chunks) // 2][1])
+            of.setdefault(merger.layout.tensors[at].pool, []).append(at)
+        each = [_added(edge, of) for edge in merger.path.edges]
+        added = sum(each, Counter())
+        pools = Counter({pool: sum(n for (at, _), n in added.items() if at == pool) for pool in of})
+        for pool, nbytes in pools.most_common(_POOLS):
+            chunks = [one for one in merger.path.chunks(of[pool]) if (pool, one[1]) in added]
+            if chunks:
+                middle = chunks[len(chunks) // 2]
+                found = sum(len(chunk.data) for chunk in merger.merge(*middle))
+                merged += found * nbytes / added[pool, middle[1]]
+                read += nbytes
     except LcstoreError:
         return None
-    if not merged or not here or not shortcut.nbytes:
+    planned = sizes.nbytes(sum(sizes.spread(nbytes) for one in each if (nbytes := sum(one.values()))))
+    if not merged or not planned:
         return None
-    return _Trial(shortcut.span, merged * all_told / here / shortcut.nbytes)
+    return _Trial(shortcut.span, merged * sum(pools.values()) / read / planned)
 
 
-def _bytes_added(edges: Iterable[Edge], pool: str, chunk: int) -> tuple[int, int]:
-    """Return the bytes that edges add to one chunk, and to all."""
-    here = all_told = 0
-    for edge in edges:
-        assert isinstance(edge.fetch, ChunkFetch)
-        for key, ref in edge.fetch.refs.items():
-            name = keys.parse_data_key(key)
-            if name.op == "add" and name.chunk is not None:
-                all_told += ref.nbytes
-                here += ref.nbytes * ((name.pool, name.chunk) == (pool, chunk))
-    return here, all_told
+def _added(edge: Edge, pools: Collection[str]) -> Counter[tuple[str, int]]:
+    """Return the bytes that an edge adds to each chunk of some pools."""
+    assert isinstance(edge.fetch, ChunkFetch)
+    found = Counter[tuple[str, int]]()
+    for key, ref in edge.fetch.refs.items():
+        name = keys.parse_data_key(key)
+        if name.op == "add" and name.pool is not None and name.pool in pools and name.chunk is not None:
+            found[name.pool, name.chunk] += ref.nbytes
+    return found
 
 
 def _fitted(trials: Sequence[_Trial]) -> tuple[float, float]:
-    """Return level and slope of the line through the logarithms of factors over those of spans."""
+    """Return level and slope of a line of medians (Theil and Sen) through logarithms of factors and spans."""
     if not trials:
         return 0.0, 0.0
     spans = np.log([trial.span for trial in trials])
     factors = np.log([trial.factor for trial in trials])
-    apart = spans - spans.mean()
-    spread = float(apart @ apart)
-    slope = 0.0 if spread < 0.1 else min(_STEEPEST, max(0.0, float(apart @ factors) / spread))
-    return float(factors.mean() - slope * spans.mean()), slope
+    one, other = np.triu_indices(len(trials), 1)
+    apart = np.abs(spans[other] - spans[one]) > _APART
+    slopes = (factors[other] - factors[one])[apart] / (spans[other] - spans[one])[apart]
+    slope = min(_STEEPEST, max(0.0, float(np.median(slopes)))) if slopes.size else 0.0
+    return float(np.median(factors - slope * spans)), slope

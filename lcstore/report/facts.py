@@ -187,8 +187,8 @@ class StoreReport:
     verified
         Whether all is there, by records and the lengths of objects.
     forecast
-        What maintenance would make of its bytes, where states were let go of and nothing is condemned; None
-        of other stores, and where damage keeps it from being known.
+        What maintenance would make of its bytes, where a compaction would add something, or states were let
+        go of and nothing is condemned; None of other stores, and where damage keeps it from being known.
     """
 
     url: str

@@ -37,7 +37,9 @@ _MOST_LOOKS: Final = 200
 
 
 def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
-    """Return everything that a report shows of a store. No tensor is read.
+    """Return everything that a report shows of a store. No tensor is restored.
+
+    Where a compaction would add something, some chunks of deltas are merged to see how large that gets.
 
     Parameters
     ----------
@@ -54,7 +56,8 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
     states, stats = saved_states(store, on_progress)
     index, forecast = Index(store.backend), None
     line = line_of(states, index.refresh(full=True))
-    if stats.may_be_stuck:
+    costs = store.restore_costs()
+    if stats.may_be_stuck or costs.planned:
         with suppress(LcstoreError):  # verifying says so
             forecast = store.forecast()
     return StoreReport(
@@ -64,7 +67,7 @@ def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
         stats=stats,
         states=tuple(states),
         tensors=tensors_seen(list(_looks(index, line)), len(line)),
-        costs=store.restore_costs(),
+        costs=costs,
         verified=store.verify(on_progress=on_progress),
         forecast=forecast,
     )

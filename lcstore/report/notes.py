@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,7 @@ _LITTLE: Final = 1 / 50
 _MORE: Final = 1.2
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
 _COMPANY: Final = 4
-#: Octaves of growth since the middle of the line that are worth a note.
+#: Octaves that a grid grew by since the middle of the line that are worth a note.
 _GROWTH: Final = 3
 
 
@@ -35,7 +35,7 @@ class Course:
         Of the states, in the order of the line.
     movement, grid
         ``float64[tensors, states]``: the update scale as a part of the largest weight, and log2 of that
-        weight; NaN where not known.
+        weight, rounded up, as it was when the grid was chosen; NaN where not known.
     weights
         ``int8[tensors, states]``: 1 where it is coded as weights, -1 where it is kept bit for bit, 0 where it
         is not there.
@@ -49,14 +49,45 @@ class Course:
 
 def notes_of(course: Course) -> dict[int, str]:
     """Return what is to be said of those tensors that stand out, by row."""
-    growth = {row: _growth(course.movement[row]) for row in range(len(course.movement))}
-    known = [value for value in growth.values() if value is not None]
-    usual = float(np.median(known)) if len(known) >= _COMPANY else 1.0
-    said = {row: _note(course, row, growth[row], usual) for row in growth}
+    usual = _usual(course.movement)
+    said = [_note(course, row, usual) for row in range(len(course.movement))]
     # What stopped being a number first is the cause of the rest.
-    ended = {row: _until(course.weights[row]) for row in growth}
-    order = sorted(growth, key=lambda row: (ended[row] is None, ended[row] or 0))
+    ended = [_until(kinds) for kinds in course.weights]
+    order = sorted(range(len(said)), key=lambda row: (ended[row] is None, ended[row] or 0))
     return {row: said[row] for row in order if said[row]}
+
+
+class _Usual(NamedTuple):
+    """By how much tensors move further or less at each state than each mostly does: two thirds of them.
+
+    What a third of them do, as the averages of all weights that are kept beside these, is no exception.
+
+    Attributes
+    ----------
+    most, least
+        Two thirds move no further than `most`, and no less than `least`.
+    """
+
+    most: Array
+    least: Array
+
+
+def _usual(movement: Array) -> _Usual | None:
+    """Return what tensors usually do; None where there are too few of them to tell.
+
+    A state that says it of few has it from those around.
+    """
+    moves = np.where(np.isfinite(movement) & (movement > 0), movement, np.nan)
+    moves = moves[np.isfinite(moves).sum(axis=1) >= _LEAST]
+    count = np.isfinite(moves).sum(axis=0)
+    known = np.flatnonzero(count >= _COMPANY)
+    if not len(known):
+        return None
+    parts = np.log(moves[:, known] / np.nanmedian(moves, axis=1, keepdims=True))
+    parts, last, states = np.sort(parts, axis=0), count[known] - 1, np.arange(movement.shape[1])
+    places = 2 * last // 3, -(-last // 3)
+    most, least = (np.interp(states, known, parts[place, np.arange(len(known))]) for place in places)
+    return _Usual(np.exp(most), np.exp(least))
 
 
 def _until(kinds: Array) -> int | None:
@@ -67,21 +98,21 @@ def _until(kinds: Array) -> int | None:
 
 
 def _growth(movement: Array) -> float | None:
-    """Return how many times as far as usual a tensor moved in the end; None where that is not known."""
+    """Return how many times as far as it used to a tensor moved in the end; None where that is not known."""
     moved = movement[np.isfinite(movement) & (movement > 0)]
     if len(moved) < _LEAST or not movement[np.isfinite(movement)][-1] > 0:
         return None
     return float(moved[-1] / np.median(moved[:-1]))
 
 
-def _note(course: Course, row: int, growth: float | None, usual: float) -> str:
-    last, moves = _until(course.weights[row]), _moves(course, row, growth, usual)
+def _note(course: Course, row: int, usual: _Usual | None) -> str:
+    last, moves = _until(course.weights[row]), _moves(course, row, usual)
     if last is None:
         return _rest(course, row) or _grown(course, row) or moves
     since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
     said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
     grew, _ = _outgrown(course.grid[row])
-    before = f"before that its largest weight was {_times(grew)}" if grew >= _GROWTH else ""
+    before = f"before that its largest weight came to {_times(grew)}" if grew >= _GROWTH else ""
     return "; ".join(filter(None, [_rest(course, row) or moves, said, before]))
 
 
@@ -102,24 +133,30 @@ def _grown(course: Course, row: int) -> str:
     if octaves < _GROWTH or np.isfinite(course.movement[row]).sum() < _LEAST:
         return ""
     at = course.steps[place]
-    return f"has grown, at step {at} at the latest: its largest weight is {_times(octaves)}"
+    said = f"has grown, at step {at} at the latest: its largest weight came to {_times(octaves)}"
+    return f"{said}, and may have grown on"
 
 
-def _moves(course: Course, row: int, growth: float | None, usual: float) -> str:
+def _moves(course: Course, row: int, usual: _Usual | None) -> str:
     """Return that a tensor moves further or less than it used to, beside the others; "" where it does not."""
-    movement = course.movement[row]
-    # What all do is no news; where all move less, one that goes on as before is none either.
-    if growth is not None and growth >= _FAR * max(usual, 1.0):
-        since = course.steps[_first_of_last(movement, lambda far: far > _MORE * max(usual, 1.0))]
-        return f"moves {growth:.3g} times as far as it used to, and further since step {since}"
-    if growth is not None and growth <= _LITTLE * min(usual, 1.0):
-        since = course.steps[_first_of_last(movement, lambda far: far <= _LITTLE * min(usual, 1.0))]
-        return f"hardly moves any more since step {since}: {1 / growth:.3g} times less than it used to"
+    moved, beside = course.movement[row], "" if usual is None else ", beside the others"
+    further, less = (moved, moved) if usual is None else (moved / usual.most, moved / usual.least)
+    growth, shrunk = _growth(further), _growth(less)
+    if growth is not None and growth >= _FAR:
+        since = course.steps[_first_of_last(further, lambda far: far > _MORE)]
+        return f"moves {growth:.3g} times as far as it used to{beside}, and further since step {since}"
+    if shrunk is not None and shrunk <= _LITTLE:
+        since = course.steps[_first_of_last(less, lambda far: far <= _LITTLE)]
+        return (
+            f"hardly moves any more since step {since}: {1 / shrunk:.3g} times less than it used to{beside}"
+        )
     return ""
 
 
 def _times(octaves: int) -> str:
-    return f"{2.0 ** min(octaves, 1000):.2g} times that of the middle of the run"
+    """Return how many times its largest weight had become when a grid was chosen anew, both rounded up."""
+    least, most = (2.0 ** min(octaves + more, 1000) for more in (-1, 1))
+    return f"{least:.3g} to {most:.3g} times what it was"
 
 
 def _first_of_last(movement: Array, is_so: Callable[[Array], Array]) -> int:
@@ -136,7 +173,7 @@ def _at_rest(movement: Array) -> int:
 
 
 def _outgrown(grid: Array) -> tuple[int, int]:
-    """Return by how many octaves the largest weight grew since the middle, and the place where that shows.
+    """Return by how many octaves the grid grew since the middle, and the place where that shows.
 
     A grid has room for some growth, so it begins before that place.
     """

@@ -140,9 +140,9 @@ class Budget(Keep):
     """Keep as many of the latest commits as fit into so many stored bytes; at least the latest.
 
     Counted are an anchor of the oldest of them, the edges of the others, and the exact values of them all but
-    those that an `ExactOnly` of the same rule lets go of. Where the size of an anchor is not known, the
-    largest edge stands in for it. What is kept for other reasons (other rules, pins, the latest state of
-    every run, shortcuts made by compaction) is not counted.
+    those that an `ExactOnly` of the same rule lets go of. An anchor that is not there counts as what one
+    would take; where nobody knows that, as the largest edge. What is kept for other reasons (other rules,
+    pins, the latest state of every run, shortcuts made by compaction) is not counted.
 
     Parameters
     ----------

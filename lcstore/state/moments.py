@@ -99,7 +99,10 @@ class Tensor(NamedTuple):
 
 
 def guess_roles(
-    tensors: Sequence[Tensor], types: Mapping[Name, str], said: Mapping[Name, Role]
+    tensors: Sequence[Tensor],
+    types: Mapping[Name, str],
+    said: Mapping[Name, Role],
+    counted: Set[Name] = frozenset(),
 ) -> list[Role]:
     """Return the role of each tensor of a state: as `guess_role` says, but for what optimizers keep.
 
@@ -111,6 +114,8 @@ def guess_roles(
         Of `FlatState`: what named tuples and other objects with fields are called.
     said
         Of `FlatState`: what modules say of tensors, which goes before their names.
+    counted
+        Of `FlatState`: the places that have a plain number called ``count``.
     """
     roles = [
         said[tensor.name]
@@ -128,6 +133,8 @@ def guess_roles(
     if not kept:
         return roles
     fields = _fields(tensors, {group for group, _ in kept.values()})
+    for group in counted & fields.keys():
+        fields[group].setdefault("count", 1)
     lossy = {group: _lossy(group, its, types) for group, its in fields.items()}
     for number, (group, role) in kept.items():
         field = _apart(tensors[number].name)[len(group)]

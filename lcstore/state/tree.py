@@ -77,6 +77,8 @@ class FlatState:
         The plain values, in the order of the structure.
     types
         What named tuples and other objects with fields are called, by their place. Not stored.
+    counted
+        The places that have a plain number called ``count``. Not stored.
     ties
         Further names of tensors, each with the one under which the tensor is among `tensors`.
     said
@@ -89,6 +91,7 @@ class FlatState:
     tensors: list[tuple[Name, HostArray]] = field(default_factory=list)
     leaves: list[Leaf] = field(default_factory=list)
     types: dict[Name, str] = field(default_factory=dict)
+    counted: set[Name] = field(default_factory=set)
     ties: dict[Name, Name] = field(default_factory=dict)
     said: dict[Name, Role] = field(default_factory=dict)
     notes: Notes = field(default_factory=lambda: Notes({}, {}))
@@ -150,6 +153,8 @@ class _Flattener:
             return self.tensor(obj, path)
         if is_leaf(obj):
             self.flat.leaves.append(obj)
+            if path and path[-1] == "count":
+                self.flat.counted.add(path[:-1])
             return LEAF
         if is_variable(obj):
             return self.take(value_of(obj), path)

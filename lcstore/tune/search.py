@@ -313,7 +313,15 @@ class _Search:
 
 def tunable(flat: FlatState, policy: Policy) -> dict[Name, int]:
     """Return the tensors of weights whose error a policy decides, with their elements."""
-    entries = layout_entries(flat.tensors, policy, set(), types=flat.types, ties=flat.ties, said=flat.said)
+    entries = layout_entries(
+        flat.tensors,
+        policy,
+        set(),
+        types=flat.types,
+        ties=flat.ties,
+        said=flat.said,
+        counted=flat.counted,
+    )
     given = [glob for glob, rule in policy.rules.items() if isinstance(rule, str)]
     found = {
         entry.name: math.prod(entry.shape)

@@ -186,6 +186,7 @@ class EdgeWrite:
             types=staged.flat.types,
             ties=staged.flat.ties,
             said=staged.flat.said,
+            counted=staged.flat.counted,
         )
         anchor = self.base is None
         covered = covered_roles(self._durability.parity)

@@ -33,6 +33,7 @@ def layout_entries(
     types: Mapping[Name, str] | None = None,
     ties: Mapping[Name, Name] | None = None,
     said: Mapping[Name, Role] | None = None,
+    counted: Set[Name] = frozenset(),
 ) -> list[Entry]:
     """Return the entries of a layout: every tensor with its role.
 
@@ -52,6 +53,8 @@ def layout_entries(
         Of `FlatState`: further names of tensors, which say what they are as well.
     said
         Of `FlatState`: roles that names do not decide.
+    counted
+        Of `FlatState`: where a plain number is called ``count``.
     """
     cut, tied = shards or {}, ties or {}
     whole = [
@@ -60,7 +63,7 @@ def layout_entries(
     ]
     alike = {tensor.name: tensor for tensor in whole} if tied else {}
     others = [alike[name]._replace(name=other) for other, name in tied.items()]
-    roles = guess_roles([*whole, *others], types or {}, said or {})
+    roles = guess_roles([*whole, *others], types or {}, said or {}, counted)
     names: dict[Name, dict[Name, Role]] = {}
     for (other, name), guessed in zip(tied.items(), roles[len(whole) :], strict=True):
         names.setdefault(name, {})[other] = guessed

@@ -381,7 +381,25 @@ def test_the_runs_say_where_they_began_once_what_lay_between_is_collected(tmp_pa
             store.maintain("latest:2 | every:40")
     runs = json.loads(call("ls", url, "--runs", "--json").stdout)["runs"]
     told = [(one["run"], one["from_run"], one["from_step"]) for one in runs]
-    assert told == [(1, None, None), (2, 1, 40), (3, 2, 80)]
+    assert told == [(1, None, None), (2, 1, 40), (3, 2, 90)]
+    assert [one["from_is"] for one in runs] == [None, "before", "retired"]
+    with lcstore.open(url, grace=0) as store:
+        store.maintain("latest:1 | every:80")
+        store.maintain("latest:1 | every:80")
+    *_, run = json.loads(call("ls", url, "--runs", "--json").stdout)["runs"]
+    assert (run["from_run"], run["from_step"], run["from_is"]) == (2, 80, "before")
+    assert call("ls", url, "--runs").stdout.splitlines()[-1].endswith("80 or later")
+
+
+def test_the_runs_say_where_they_began_though_that_was_let_go_of(url):
+    with lcstore.open(url) as store:
+        store.rewind(30)
+        store.save(40, states(1)[0])
+    with lcstore.open(url, "r+") as store:
+        store.retire(30)
+    run = json.loads(call("ls", url, "--runs", "--json").stdout)["runs"][1]
+    assert (run["from_run"], run["from_step"], run["from_is"]) == (1, 30, "retired")
+    assert call("ls", url, "--runs").stdout.splitlines()[2].endswith("30, let go of")
 
 
 def test_the_runs_say_from_which_state_a_fork_went_on(url):

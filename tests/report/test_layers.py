@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from reported import Layers, save_run
@@ -31,18 +33,21 @@ STEADY = [np.nan, 1, 1.1, 0.9, 1, 1.1, 0.9, 1]
         ([np.nan, 0, 0, 0, 0, 0, 0, 0], "has never moved"),
         ([np.nan, 1, 1, 1, 1, 0, 0, 0], "is not seen to move since step 40"),
         ([np.nan, 1, 1, 1, 1, 1, 0, 0], None),
-        ([np.nan, 1, 1, 1, 1, 1, 1, 20], "moves 20 times as far as it used to, and further since step 70"),
         (
-            [np.nan, 1, 1, 1.1, 0.9, 1.3, 1.6, 21],
-            "moves 20 times as far as it used to, and further since step 50",
+            [np.nan, 1, 1, 1, 1, 1, 1, 20],
+            "moves 20 times as far as it used to, beside the others, and further since step 70",
+        ),
+        (
+            [np.nan, 1, 1.1, 0.9, 1, 2, 2, 21],
+            "moves 21 times as far as it used to, beside the others, and further since step 50",
         ),
         (
             [np.nan, 1, 1, 1, 1, 1, 1, 0.01],
-            "hardly moves any more since step 70: 100 times less than it used to",
+            "hardly moves any more since step 70: 100 times less than it used to, beside the others",
         ),
         (
             [np.nan, 1, 1, 1, 1, 1, 0.01, 0.01],
-            "hardly moves any more since step 60: 100 times less than it used to",
+            "hardly moves any more since step 60: 95.5 times less than it used to, beside the others",
         ),
         ([np.nan, np.nan, np.nan, 0, 0, 0, np.nan, np.nan], None),
     ],
@@ -60,10 +65,38 @@ def test_what_all_layers_do_is_no_news():
     assert list(notes_of(course([rising, *[STEADY] * 4]))) == [0]
 
 
+@pytest.mark.parametrize("end", [1.0, 0.3, 0.1, 0.003, 30.0])
+@pytest.mark.parametrize(("factor", "said"), [(15.0, "moves 15 times as far"), (1 / 60, "60 times less")])
+def test_a_layer_stands_out_whatever_the_learning_rate_does(end, factor, said):
+    rate = end ** np.linspace(0, 1, 40)
+    moves = np.tile(rate, (6, 1)) * np.array([[1.0], [0.1], [3.0], [1.0], [2.0], [1.0]])
+    moves[4, 30:] *= factor
+    moves[:, ::10] = np.nan  # anchors do not say
+    moves[1:, 38] = np.nan
+    (row, note), *others = notes_of(course(moves)).items()
+    assert (row, others) == (4, [])
+    assert said in note
+    assert "since step 310" in note
+
+
+def test_what_a_third_of_the_layers_does_is_no_exception():
+    # Averages of all weights go on when the learning rate has come to nothing.
+    model = np.tile([1.0] * 7 + [0.1, 0.01, 0.001], (5, 1))
+    averages = np.tile([1.0] * 7 + [1.0, 0.9, 0.8], (5, 1))
+    assert notes_of(course(np.concatenate((model, averages)))) == {}
+    assert list(notes_of(course(np.concatenate((model, averages[:2]))))) == [5, 6]
+
+
+def test_few_layers_are_beside_no_others():
+    movement = [np.nan, 1, 1, 1, 1, 1, 1, 20]
+    note = "moves 20 times as far as it used to, and further since step 70"
+    assert notes_of(course([movement, STEADY, STEADY])) == {0: note}
+
+
 def test_weights_that_grow_or_leave_the_grid():
     grown = notes_of(course([STEADY] * 2, grid=[[0, 0, 0, 0, 0, 1, 2, 4], [0] * 8]))
-    said = "has grown, at step 50 at the latest: its largest weight is 16 times that of the middle of the run"
-    assert grown == {0: said}
+    said = "its largest weight came to 8 to 32 times what it was, and may have grown on"
+    assert grown == {0: f"has grown, at step 50 at the latest: {said}"}
     left = notes_of(course([STEADY] * 2, weights=[[1, 1, 1, 1, 1, -1, -1, -1], [1] * 8]))
     assert left[0].startswith("is kept bit for bit since step 50: values may be NaN")
     assert list(left) == [0]
@@ -73,7 +106,29 @@ def test_what_left_the_grid_first_is_told_first_and_that_it_grew():
     kinds = [[1] * 6 + [-1] * 2, [1] * 8, [1] * 5 + [-1] * 3]
     said = notes_of(course([STEADY] * 3, weights=kinds, grid=[[0] * 8, [0] * 8, [0, 0, 0, 0, 0, 1, 2, 4]]))
     assert list(said) == [2, 0]
-    assert said[2].endswith("before that its largest weight was 16 times that of the middle of the run")
+    assert said[2].endswith("before that its largest weight came to 8 to 32 times what it was")
+
+
+@pytest.mark.parametrize(("per_save", "saves"), [(1.08, 120), (1.15, 105), (1.3, 45)])
+def test_what_is_said_of_growth_is_true(per_save, saves):
+    rng, largest = np.random.default_rng(0), []
+    weights = {f"{name}.weight": rng.standard_normal((32, 32), np.float32) for name in range(4)}
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in range(saves):
+            for values in weights.values():
+                values += np.float32(1e-3) * rng.standard_normal(values.shape, np.float32)
+            if step > saves * 2 // 3:
+                weights["1.weight"] *= np.float32(per_save)
+            store.save(step, weights)
+            largest.append(float(np.abs(weights["1.weight"]).max()))
+        (one,) = gather(store).tensors.notable
+    step, least, most = re.match(
+        r"has grown, at step (\d+) at the latest: its largest weight came to (\d+) to (\d+) times", one.note
+    ).groups()
+    before = largest[saves // 2]
+    assert largest[int(step)] > 2 * before
+    assert float(least) * before <= largest[-1]
+    assert any(float(least) * before <= value <= float(most) * before for value in largest)
 
 
 def test_what_died_or_burst_and_left_the_grid_later_is_told_for_both():

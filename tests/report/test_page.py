@@ -193,12 +193,24 @@ def test_forks_and_retired_states(run, tmp_path):
 def test_a_collect_is_advised_only_where_it_may_free_something(run):
     with lcstore.open(run, "r") as store:
         report = gather(store)
-    assert report.forecast is None
     for without, collected, advised in ((9, 9, True), (10, 9, True), (10, 11, False)):
         left = Forecast(10, 20, bytes_collected=collected, bytes_without=without)
         stats = replace(report.stats, retired=1)
         found = next_commands(replace(report, stats=stats, forecast=left))
         assert any("collect" in command for command, _ in found) is advised
+
+
+def test_what_a_compaction_writes_is_told_as_it_comes(tmp_path):
+    url, layers = str(tmp_path / "run"), Layers()
+    save_run(url, 40, layers)
+    report, text = page(url)
+    with lcstore.open(url) as store:
+        done = store.compact()
+        assert gather(store).forecast is None  # nothing is left to add
+    assert report.costs.planned == done.planned
+    assert report.forecast.compaction_writes == pytest.approx(done.bytes_written, rel=0.1)
+    said = f"would add {done.planned} edges and write about {size(report.forecast.compaction_writes)}"
+    assert said in Parsed(text).text
 
 
 def test_more_states_than_are_drawn(run, monkeypatch):

@@ -32,7 +32,7 @@ def lossy(state) -> set[str]:
     hosts = dict(flat.tensors)
     hosts |= {name: hosts[first] for name, first in flat.ties.items()}
     tensors = [Tensor(name, host.array.dtype, host.array.shape) for name, host in hosts.items()]
-    roles = zip(tensors, guess_roles(tensors, flat.types, flat.said), strict=True)
+    roles = zip(tensors, guess_roles(tensors, flat.types, flat.said, flat.counted), strict=True)
     return {"/".join(map(str, tensor.name)) for tensor, role in roles if role != "plain"}
 
 
@@ -178,6 +178,8 @@ def test_groups_of_optax():
     both = {f"opt_state/0/{field}/params/dense/kernel" for field in ("mu", "nu")}
     assert lossy({"opt_state": (ScaleByAdamState(ONE, tree, tree), ())}) == both
     assert lossy({"opt_state": (OrderedDict(count=ONE, mu=tree, nu=tree),)}) == both
+    assert lossy({"opt_state": ({"count": 3, "mu": tree, "nu": tree},)}) == both
+    assert not lossy({"opt_state": ({"mu": tree, "nu": tree}, {"count": 3})})
     assert not lossy({"opt_state": (ScaleByRStdDevWithCountState(ONE, tree, tree),)})
     assert not lossy({"opt_state": ({"mu": tree, "nu": tree},)})
     assert not lossy({"opt_state": ({"count": ONE, "mu": tree, "nu": tree, "nu_prev": tree},)})

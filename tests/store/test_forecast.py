@@ -125,3 +125,24 @@ def test_what_is_damaged_is_not_foretold():
     backend.put(min(backend.list("nodes")), b"{}")
     with lcstore.open(backend, "r") as store, pytest.raises(CorruptionError):
         store.forecast()
+
+
+@pytest.mark.filterwarnings("ignore::lcstore.UnrecognisedWarning")
+def test_what_is_plain_and_changes_is_foretold_too():
+    backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    weights = {f"{layer}.weight": random.standard_normal((128, 128), np.float32) for layer in range(4)}
+    first = {name: np.zeros_like(values) for name, values in weights.items()}
+    second = {name: np.zeros_like(values) for name, values in weights.items()}
+    with lcstore.open(backend, grace=0, threads=1) as store:
+        for step in range(100):
+            for name, values in weights.items():
+                move = random.standard_normal(values.shape, np.float32)
+                first[name] = np.float32(0.9) * first[name] + np.float32(0.1) * move
+                second[name] = np.float32(0.99) * second[name] + np.float32(0.01) * move * move
+                weights[name] = values - np.float32(1e-4) * first[name] / np.sqrt(second[name])
+            # Without a counter beside nothing says that this is Adam.
+            store.save(step, {"params": weights, "opt_state": {"mu": first, "nu": second}})
+        before, told = taken(backend), store.compact(dry_run=True)
+        done = store.compact()
+        assert done.bytes_written == pytest.approx(taken(backend) - before, rel=0.02)
+        assert told.bytes_written == pytest.approx(done.bytes_written, rel=0.35)

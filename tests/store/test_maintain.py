@@ -74,6 +74,24 @@ def test_a_budget_holds_where_states_have_exact_values():
         assert store.maintain(f"budget:{3 * full}").retained.kept == kept
 
 
+@pytest.mark.parametrize("how", ["maintain", "retain"])
+def test_a_budget_keeps_each_night_what_it_keeps_at_the_end(how):
+    kept = []
+    for each in (60, 10):
+        backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+        weights = random.standard_normal((128, 256)).astype(np.float32)
+        with lcstore.open(backend, threads=1, grace=0) as store:
+            for step in range(1, 61):
+                weights = weights + random.standard_normal(weights.shape, np.float32) * np.float32(0.001)
+                store.save(step, {"model": {"w.weight": weights}})
+                if step % each == 0:
+                    with lcstore.open(backend, "r+", threads=1) as other:
+                        getattr(other, how)(f"budget:{4 * weights.nbytes}")
+            kept.append(store.steps())
+    assert kept[0] == kept[1]
+    assert 5 < len(kept[0]) < 60
+
+
 class Noting(MemoryBackend):
     """Knows in which order things were let go of."""
 

@@ -23,6 +23,8 @@ _BYTES = ("stored", "parity", "ratio")
 _COLUMNS = ("step", "", "run", "kind", *_BYTES, "error", "exact", "metrics", "tags", "created")
 _FAST = ("step", "", "run", "kind", "weights", "tags")
 _NUMBERS = ("step", "run", "stored", "parity", "weights", "ratio", "error")
+#: What is said of the state that a run went on from where it is not kept, by what is known of it.
+_ORIGINS = {"retired": "{}, let go of", "before": "{} or later"}
 _SPARE = (
     "parity", "created", "exact", "error", "run", "ratio", "metrics", "kind", "tags", "weights", "stored",
 )  # fmt: skip
@@ -171,12 +173,19 @@ def _runs(found: list[Listed], every: list[Listed]) -> list[dict[str, Any]]:
     known = {state.node: state for state in every}
     before = {one.node: one.base if one.base in known else one.came_from for one in every}
     line = {node: base for node, base in before.items() if base in known}
+    skips = {node for node, base in line.items() if base != known[node].base}
     rows = []
     for (run, run_id), states in sorted(of.items()):
         steps = [state.step for state in states]
         first = min(states, key=lambda state: state.seq)
-        came_from = (known[node] for node in backwards(line, first.node))
-        began = next((state for state in came_from if not state.retired), None)
+        own, began = [first.node], None
+        for node in backwards(line, first.node):
+            began = known[node]
+            if began.run_id != run_id:
+                break
+            own.append(node)
+            began = None
+        gone = began is not None and not skips.isdisjoint(own)
         rows.append(
             {
                 "run": run,
@@ -186,16 +195,28 @@ def _runs(found: list[Listed], every: list[Listed]) -> list[dict[str, Any]]:
                 "last_step": max(steps),
                 "from_run": None if began is None else began.run,
                 "from_step": None if began is None else began.step,
+                "from_is": _origin(began, gone=gone),
             }
         )
     return rows
 
 
+def _origin(began: Listed | None, *, gone: bool) -> str | None:
+    """Return what the state is that a run began from: the nearest one before, where that is gone."""
+    if began is None:
+        return None
+    return "before" if gone else "retired" if began.retired else "kept"
+
+
 def _run_table(rows: list[dict[str, Any]]) -> Table:
-    columns = [name.replace("_", " ") for name in rows[0] if len(rows) > 1 or not name.startswith("from")]
+    names = [name for name in rows[0] if name != "from_is" and (len(rows) > 1 or not name.startswith("from"))]
+    columns = [name.replace("_", " ") for name in names]
     shown = Table(*columns, right=[name for name in columns if name != "id"])
     for row in rows:
-        shown.row(*(row[name.replace(" ", "_")] for name in columns))
+        cells = dict(row)
+        if row["from_is"] in _ORIGINS:
+            cells["from_step"] = _ORIGINS[row["from_is"]].format(row["from_step"])
+        shown.row(*(cells[name] for name in names))
     return shown
 
 

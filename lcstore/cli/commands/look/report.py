@@ -41,8 +41,8 @@ def report(
     """Show a store on one page of HTML, which needs no network and no JavaScript.
 
     Bytes, layers that stand out, metrics, what restores cost, and whether all is there: by names and records,
-    so that no tensor is read. A file that is there is replaced. --json prints what the page shows and writes
-    no page unless a FILE is named. Exit status 1 if anything is damaged.
+    so that no tensor is restored. A file that is there is replaced. --json prints what the page shows and
+    writes no page unless a FILE is named. Exit status 1 if anything is damaged.
     """
     files, pairs = _divided(outputs or [])
     options_of_file = storage_options(file_options, None)
