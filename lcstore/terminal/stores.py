@@ -96,7 +96,9 @@ def list_stores(answer: Answer, urls: list[str], *, fast: bool) -> None:
 def count_stores(answer: Answer, urls: list[str]) -> None:
     """Show what some stores take; exit with status 1 if not all of one can be counted."""
     found = _each(answer, partial(_count, answer), urls)
-    answer.give({"url": answer.url, "stores": found}, _shown_counts(answer, found))
+    stored, condemned = _all_stored(found)
+    about = {"url": answer.url, "bytes_stored": stored, "bytes_condemned": condemned, "stores": found}
+    answer.give(about, _shown_counts(answer, found))
     _tell_broken(answer, found, "counted whole")
 
 
@@ -148,13 +150,17 @@ def _shown_counts(answer: Answer, found: list[Counted]) -> Iterator[Table | str]
     for one in found:
         shown.row(one.url, *_counts(one.stats), "not all of it" * (one.problem is not None))
     yield shown
-    known = [one.stats for one in found if one.stats is not None]
-    stored, gone = (sum(nbytes) for nbytes in zip(*map(_stored, known), strict=True)) if known else (0, 0)
+    stored, gone = _all_stored(found)
     told = f", {size(gone)} of that condemned" if gone else ""
     yield (
         f"{counted(len(found), 'store')} below {answer.url}: {size(stored)}{told}. "
         f"What a night would leave of each: lcstore maintain {answer.quoted} --keep latest:3"
     )
+
+
+def _all_stored(found: list[Counted]) -> tuple[int, int]:
+    known = [_stored(one.stats) for one in found if one.stats is not None]
+    return sum(stored for stored, _ in known), sum(condemned for _, condemned in known)
 
 
 def _stored(stats: Stats) -> tuple[int, int]:

@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from lcstore.state.names import parse_name
+from lcstore.state.roles import is_optimizer
+
 Status: TypeAlias = Literal["same", "changed", "reshaped", "retyped", "added", "removed"]
 
 
@@ -120,13 +123,17 @@ class Diff:
         return bool(self.values) or any(one.status != "same" for one in self.tensors)
 
     def sorted(self, by: Literal["relative", "norm", "path"] = "relative") -> list[TensorDiff]:
-        """Return the largest differences first; before them what has no number, and what is NaN."""
+        """Return the largest differences first; before them what has no number, and what is NaN.
+
+        What optimizers keep comes behind all that: it changes more than the model, and says less.
+        """
         if by == "path":
             return sorted(self.tensors, key=lambda one: one.path)
-        return sorted(self.tensors, key=lambda one: (_rank(one), -_number(getattr(one, by)), one.path))
+        return sorted(self.tensors, key=lambda one: (*_rank(one), -_number(getattr(one, by)), one.path))
 
     def __str__(self) -> str:
-        head = f"{_named(self.a)} to {_named(self.b)}"
+        alike = self.a.step == self.b.step
+        head = " to ".join(_named(side, alike=alike) for side in (self.a, self.b))
         differing = [one for one in self.sorted() if one.status != "same"]
         rows = [("tensor", "relative", "error", "norm", "changed", "largest", ""), *map(_row, differing)]
         if len(self.tensors) > 1:
@@ -142,8 +149,9 @@ class Diff:
         return "\n".join([head, *lines, *changed, *ended])
 
 
-def _named(side: Side) -> str:
-    return f"{side.url}@{side.step}"
+def _named(side: Side, *, alike: bool) -> str:
+    """Return which state a side is: by its node where both are of one step."""
+    return f"{side.url}@{side.step}" + f" (node {side.node[:8]})" * alike
 
 
 def cells_of(one: TensorDiff) -> tuple[tuple[str, str, str, str, str], str]:
@@ -163,11 +171,12 @@ def _row(one: TensorDiff) -> tuple[str, ...]:
     return (one.path or "all", *numbers, note)
 
 
-def _rank(one: TensorDiff) -> int:
+def _rank(one: TensorDiff) -> tuple[bool, int]:
     """Return where a tensor stands: what is not on both sides alike first, then what is not a number."""
+    kept = is_optimizer(parse_name(one.path))
     if one.status in ("added", "removed", "reshaped"):
-        return 0
-    return 1 if math.isnan(one.norm) else 2
+        return kept, 0
+    return kept, 1 if math.isnan(one.norm) else 2
 
 
 def _number(value: float) -> float:

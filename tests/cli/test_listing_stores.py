@@ -381,13 +381,16 @@ def test_stats_of_a_place_count_each_store_below_it(tmp_path):
         store.retire(0)
         store.compact()
         store.collect()
-    found = document("stats", str(tmp_path))["stores"]
+    told = document("stats", str(tmp_path))
+    found = told["stores"]
     alone = [document("stats", str(tmp_path / name)) for name in ("a", "b/c")]
     assert [one["stats"]["bytes_stored"] for one in found] == [one["bytes_stored"] for one in alone]
     assert [one["stats"]["condemned_bytes"] for one in found] == [one["condemned_bytes"] for one in alone]
     said = " ".join(call("stats", str(tmp_path)).stdout.split())
     total = sum(one["bytes_stored"]["total"] + one["orphan_bytes"] for one in alone)
     assert f"2 stores below {tmp_path}: {size(total)}" in said
+    assert told["bytes_stored"] == total
+    assert told["bytes_condemned"] == sum(one["condemned_bytes"] for one in alone)
 
 
 def test_stats_of_a_place_tell_which_store_is_not_counted_whole(tmp_path):

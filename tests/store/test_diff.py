@@ -294,3 +294,20 @@ def test_the_best_step():
     store.save(70, x)
     with pytest.raises(NotFoundError, match="'val' is NaN at every step"):
         store.best_step("val")
+
+
+def test_what_optimizers_keep_comes_last_and_forks_are_told_apart():
+    with lcstore.open(MemoryBackend.fresh(), policy="lossless") as store:
+        ones = np.ones((8, 8), np.float32)
+        for step in range(2):
+            model, average = {"w.weight": ones * (1 + step / 100)}, {"w": ones * (step + 1)}
+            kept = {"state": {0: {"exp_avg": ones * (100 * step + 1)}}}
+            store.save(step, {"model": model, "optim": kept, "ema": average})
+        store.rewind(0)
+        other = store.save(1, {"model": {"w.weight": ones}, "optim": {"state": {}}, "ema": {"w": ones}})
+        first = next(one for one in store.states() if one.step == 1 and one.node != other.node)
+        ranked = [one.path for one in store.diff(0, first.node).sorted()]
+        assert ranked == ["ema/w", "model/w.weight", "optim/state/#0/exp_avg"]
+        said = str(store.diff(first.node, other.node)).splitlines()[0]
+        assert first.node[:8] in said
+        assert other.node[:8] in said

@@ -139,8 +139,8 @@ def _room_for_more(answer: Answer, report: CollectReport, seen: Forecast | None)
     url, let_go = answer.quoted, f"{counted(report.retired_states, 'state')} let go of"
     if seen is not None and seen.compaction_frees <= 0:
         yield (
-            f"Nothing more can be freed: kept states are read over {let_go}, and merged edges in the place "
-            "of theirs would take no less."
+            f"Nothing more can be freed: kept states are read over {let_go}, and what a compaction would put "
+            "in the place of theirs takes no less."
         )
         return
     yield (

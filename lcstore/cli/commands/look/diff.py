@@ -54,7 +54,10 @@ def diff(
     options: Options = None,
     pairs: Pairs = None,
 ) -> None:
-    """Compare two states, tensor by tensor; the most changed first. Those that are the same are counted."""
+    """Compare two states, tensor by tensor; the most changed first, what optimizers keep last.
+
+    Those that are the same are counted.
+    """
     url, a = split_at(first)
     if a is None and glob is not None and second.isdecimal() and glob.isdecimal():
         raise typer.BadParameter(f"name the states so: lcstore diff {first}@{second} @{glob}")
