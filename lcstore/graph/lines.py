@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 
 from lcstore.graph.graph import Graph
@@ -85,3 +85,26 @@ def cut(graph: Graph, gone: set[str]) -> dict[str, str]:
         if last is not None and last != seen.get(node):
             found[node] = last
     return found
+
+
+def up_to(graph: Graph, ends: Iterable[str]) -> set[str]:
+    """Return the nodes of runs up to the latest of the ends that are given of each; hidden ones too."""
+    last: dict[str, NodeName] = {}
+    for end in sorted((graph.nodes[node] for node in ends if node in graph.nodes), key=_order):
+        last[end.run_id] = end
+    nodes = graph.nodes.values()
+    return {name.node for name in nodes if name.run_id in last and name.order <= last[name.run_id].order}
+
+
+def moved_back(graph: Graph, ends: Iterable[str], gone: Set[str]) -> dict[str, str]:
+    """Return for ends of runs that go what the end is then; nothing where no node before it is left."""
+    found = {}
+    for end in gone & graph.nodes.keys() & set(ends):
+        before = up_to(graph, [end]) - gone
+        if before:
+            found[end] = max((graph.nodes[node] for node in before), key=_order).node
+    return found
+
+
+def _order(name: NodeName) -> tuple[int, int, str]:
+    return name.order

@@ -19,7 +19,7 @@ from typing import Final
 from lcstore.durability import Durability
 from lcstore.errors import InvalidInputError, NotFoundError, StorageError
 from lcstore.format import keys, markkeys
-from lcstore.format.marks import CondemnedRecord, TagRecord
+from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.format.records import utc_now
 from lcstore.graph.lines import cut
 from lcstore.index.contents import Contents, judged_contents
@@ -33,7 +33,7 @@ from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
 from lcstore.maintain.sizing import bytes_of
-from lcstore.maintain.sweeping import loose_marks, staying_nodes
+from lcstore.maintain.sweeping import loose_marks, passed_on, staying_nodes
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
@@ -269,19 +269,22 @@ class Collector:
         run_all(self.executor, [partial(put, scope) for scope in scopes])
 
     def _keep_lines(self, contents: Contents, scopes: Sequence[Scope]) -> None:
-        """Store which kept state training came from, where what told it goes."""
+        """Store which kept state training came from, and which runs others took the place of.
+
+        As far as what told it goes.
+        """
         whole = (scope for scope in scopes if scope.scope == markkeys.WHOLE_EDGE)
         gone = {scope.node for scope in whole if scope.node is not None}
         created = utc_now()
 
-        def put(of: tuple[str, str]) -> None:
-            node, came_from = of
-            record = TagRecord(node, came_from, next_seq(contents.named, "line", node), created, "line")
-            put_record(self.backend, record.key(), record.to_bytes())
+        def line(node: str, came_from: str) -> TagRecord:
+            return TagRecord(node, came_from, next_seq(contents.named, "line", node), created, "line")
 
         try:
-            told = cut(contents.graph, gone)
-            run_all(self.executor, [partial(put, of) for of in told.items()])
+            told = [line(*of) for of in cut(contents.graph, gone).items()]
+            records: list[TagRecord | RetiredRecord] = [*told, *passed_on(self.backend, contents, gone)]
+            jobs = [partial(put_record, self.backend, one.key(), one.to_bytes()) for one in records]
+            run_all(self.executor, jobs)
         except StorageError as error:
             if not no_room(error):  # without them no state is lost, and room is what a collection makes
                 raise

@@ -140,7 +140,7 @@ class _Copy:
         self.target = target
         self.on_progress = on_progress
         self.into = Receiver(target, check=check)
-        self.older = 0
+        self.older = set[str]()
         self.made: set[str] = set()
 
     def run(self) -> CopyReport:
@@ -173,7 +173,7 @@ class _Copy:
     def _report(self, wanted: _Wanted) -> CopyReport:
         """Count what came of it, by the marks that there are in the target."""
         nodes, into = wanted.nodes, self.into
-        marks = Listing.take(self.target, STATES).marks(nodes)
+        marks = Listing.take(self.target, STATES).marks(nodes | self.older)
         shown = nodes - wanted.marks.hidden
         let_go = shown & marks.hidden
         in_part = {node for node, _ in _parts(marks) - _parts(wanted.marks)} & (shown - let_go)
@@ -185,7 +185,7 @@ class _Copy:
             objects=into.objects,
             nbytes=into.nbytes,
             passed_over=into.passed_over,
-            older=self.older,
+            older=len(self.older - marks.hidden),
             checked=into.check,
             replaced=into.replaced,
             let_go=len(let_go),
@@ -210,9 +210,13 @@ class _Copy:
 
         self._read(NODE, listing.below(keys.NODES), node)
         self._read(EDGE, listing.below(keys.EDGES), edge)
+        nodes = {name.node for name in listing.nodes}
+        older = {keys.parse_node_key(key).node for key in self.target.list(keys.NODES)} - nodes
         records = {
             keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
             **{folder: listing.below(folder) for folder in _MARKS},
+            # What was collected stays in an earlier copy, though a mark of it may be left.
+            keys.RETIRED: [markkeys.retired_key(name) for name in listing.retired if name.node not in older],
             keys.EDGES: listing.below(keys.EDGES),
             keys.NODES: listing.below(keys.NODES),
         }
@@ -225,7 +229,7 @@ class _Copy:
             records,
             frozenset([*listing.lost, *lost]),
             frozenset(aside),
-            listing.marks({name.node for name in listing.nodes}),
+            listing.marks(nodes),
         )
 
     def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:
@@ -245,7 +249,7 @@ class _Copy:
                 "`lcstore export` and `lcstore import` add single states",
                 key=min(others - past),
             )
-        self.older = sum(key.startswith(f"{keys.NODES}/") for key in past)
+        self.older = {keys.parse_node_key(key).node for key in past if key.startswith(f"{keys.NODES}/")}
         try:
             grace = store_record_at(self.target, keys.STORE_KEY).grace_seconds
             same = grace == StoreRecord.from_bytes(record).grace_seconds

@@ -15,6 +15,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
 from lcstore.graph.graph import Graph
+from lcstore.graph.lines import up_to
 from lcstore.graph.refs import ROOT, NodeName
 from lcstore.graph.sizes import Sizes
 from lcstore.index.contents import read_contents
@@ -264,7 +265,7 @@ def tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
 
 def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:
     tags, marks = index.tags(), index.marks
-    found = []
+    over, found = up_to(index.graph, marks.superseded), []
     for node, record in records.items():
         own, exact, layout = record.edge.nbytes, record.exact, index.layout(record.layout)
         let_go = node in marks.inexact
@@ -283,7 +284,7 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
                 anchor_bytes=own if record.edge.base == ROOT else _anchor(record, layout),
                 exact=not let_go and _has_exact(layout, record),
                 exact_bytes=0 if let_go or exact is None else exact.nbytes,
-                superseded=node in marks.superseded,
+                superseded=node in over,
             )
         )
     return found

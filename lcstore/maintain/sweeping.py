@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
 
 from lcstore.format import keys, markkeys
+from lcstore.format.marks import RetiredRecord, read_retired
+from lcstore.graph.lines import moved_back
 from lcstore.index.contents import Contents
+from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.verdict import Scope
+from lcstore.storage.backend import Backend, read_capped
 
 
 def staying_nodes(contents: Contents, gone: Sequence[Scope]) -> set[str]:
@@ -35,6 +40,23 @@ def loose_marks(contents: Contents, gone: Sequence[Scope]) -> list[str]:
         if name.node in dead or (name.kind == "line" and name.name not in nodes)
     ]
     return sorted(marks)
+
+
+def passed_on(backend: Backend, contents: Contents, gone: Set[str]) -> Iterator[RetiredRecord]:
+    """Yield the marks of ends of runs that go, set on what is the end of the run then.
+
+    Otherwise an older state would be kept as the latest of a run that another took the place of.
+    """
+    names = {key: markkeys.parse_retired_key(key) for key in contents.retired}
+    over = {key: name.node for key, name in names.items() if name.what == markkeys.SUPERSEDED}
+    ends = moved_back(contents.graph, set(over.values()), gone)
+    passed = set[tuple[str, str | None]]()
+    for key, node in over.items():
+        if node in ends:
+            mark = read_retired(key, read_capped(backend, key, MAX_RECORD_BYTES))
+            if (ends[node], mark.run) not in passed:  # a rewind sets it on all that was saved since
+                passed.add((ends[node], mark.run))
+                yield replace(mark, node=ends[node])
 
 
 def _whole(gone: Sequence[Scope]) -> set[str]:

@@ -9,6 +9,7 @@ from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.markkeys import SUPERSEDED, WHOLE_STATE, retired_key
 from lcstore.format.marks import RetiredRecord, read_retired
+from lcstore.graph.lines import up_to
 from lcstore.graph.refs import NodeName
 from lcstore.index.index import Index
 from lcstore.index.kinds import read_store_record
@@ -98,7 +99,8 @@ def _supersessions(backend: Backend, index: Index, executor: Executor) -> list[R
 
 def _protected_again(index: Index, marks: Iterable[RetiredRecord], others: set[str]) -> Iterable[str]:
     """Yield which states are kept as the latest of their run again, once these marks are gone."""
-    nodes = {mark.node for mark in marks} - index.marks.hidden - others
+    nodes = up_to(index.graph, [mark.node for mark in marks]) - index.marks.hidden
+    nodes -= up_to(index.graph, others)
     runs = {(name.run, name.run_id) for name in map(index.graph.nodes.__getitem__, nodes)}
     for run, run_id in sorted(runs):
         latest = index.graph.latest(run_id)

@@ -17,7 +17,7 @@ from lcstore.errors import (
     UnsupportedFormatError,
 )
 from lcstore.format.labels import At, OnCorrupt, check_at, check_choice, split_best
-from lcstore.graph.lines import backwards, predecessors
+from lcstore.graph.lines import backwards, predecessors, up_to
 from lcstore.graph.refs import NodeName
 from lcstore.read.metrics import best
 from lcstore.read.reader import Reader
@@ -154,7 +154,7 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
     shown = sorted((n for n in graph.nodes.values() if n.node not in graph.hidden), key=lambda n: n.order)
     ends = {name.run_id: name for name in shown}
     # What this line went on from, or a rewind left behind, is no line beside it.
-    over = reader.index.marks.superseded
+    over = up_to(graph, reader.index.marks.superseded)
     others = [end for end in ends.values() if end.run_id != taken.run_id and end.node not in over]
     if not others:
         return

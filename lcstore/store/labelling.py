@@ -6,9 +6,9 @@ from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.format.labels import At, check_tag
 from lcstore.index.marked import bearers
 from lcstore.index.resolve import no_tag
-from lcstore.maintain.naming import pin, set_name, unpin
 from lcstore.read.find import named
 from lcstore.store.handle import Handle
+from lcstore.write.naming import pin, set_name, unpin
 
 
 class Labelling(Handle):

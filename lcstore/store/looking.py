@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from lcstore.format.labels import At, OnCorrupt, Run
 from lcstore.loading.into import check_targets, load_into, rest_of
-from lcstore.maintain.naming import pin, unpin
 from lcstore.read.find import find, find_whole, snapshot_at
 from lcstore.read.lookup import as_name
 from lcstore.read.snapshot import Snapshot
@@ -21,6 +20,7 @@ from lcstore.store.overview import Overview
 from lcstore.walks.compare import diff
 from lcstore.walks.diff import Diff
 from lcstore.walks.walk import Walk, history, walk
+from lcstore.write.naming import pin, unpin
 
 if TYPE_CHECKING:
     from zarr import Array, Group

@@ -194,6 +194,28 @@ def test_a_copy_goes_on_though_the_source_was_collected_since(source):
         lcstore.copy(source, target)
 
 
+def test_what_the_source_has_collected_stays_shown_in_a_copy():
+    source, target = MemoryBackend.fresh(), MemoryBackend.fresh()
+    fill(source, range(20))
+    lcstore.copy(source, target)
+    with lcstore.open(source, "r+", threads=1) as store:
+        for _ in range(3):
+            store.maintain("latest:3 | every:5")
+        assert store.steps() == [0, 5, 10, 15, 17, 18, 19]
+        nodes = store._index.refresh(full=True).nodes.keys()
+        assert store._index.marks.hidden - nodes  # of what kept states stood on, marks are left
+    assert lcstore.copy(source, target).older == 13
+    found = values(target)
+    assert [*found] == [*range(20)]
+    assert all(same(found[step], value) for step, value in values(source).items())
+    with lcstore.open(target, "r+", threads=1) as store:
+        store.retain("latest:3 | every:5")
+    assert lcstore.copy(source, target).older == 0  # all that is older is let go of there too
+    fresh = MemoryBackend.fresh()
+    lcstore.copy(source, fresh)
+    assert [*values(fresh)] == [*values(source)]
+
+
 def test_a_store_of_runs_that_the_source_has_no_more_is_refused(source):
     other = MemoryBackend.fresh()
     fill(other, range(2))

@@ -143,6 +143,46 @@ def test_a_job_that_is_preempted_often_keeps_what_its_rule_says(begin):
             store.retire(35)
 
 
+@pytest.mark.parametrize("collects", [False, True])
+def test_no_older_state_takes_the_place_of_an_end_that_went(collects):
+    backend, loss = MemoryBackend.fresh(), [5, 3, 4, 6, 3.5, 4.5, 5, 1, 3]
+    for process in range(3):
+        with lcstore.open(backend, grace=0) as store:
+            if process:
+                store.resume()
+            for step in range(3 * process, 3 * process + 3):
+                store.save(step, state(step), metrics={"loss": loss[step]})
+            store.retain("latest:1 | best:loss")  # of the first two processes step 1 is the best
+            for _ in range(2 * collects):
+                store.compact()
+                store.collect()
+    with lcstore.open(backend, grace=0) as store:
+        assert store.retain("latest:1 | best:loss").kept == (7, 8)
+        for _ in range(2):
+            store.collect()
+        assert store.steps() == [7, 8]
+        assert store.verify(level="decode").ok
+
+
+def test_what_goes_over_with_an_end_is_given_back_with_the_run_that_took_its_place():
+    backend, _ = astray()
+    with lcstore.open(backend, grace=0) as store:
+        store.resume()
+        for step in (6, 7):
+            store.save(step, state(step))
+        store.retain("latest:1 | every:4")
+        for _ in range(2):
+            store.compact()
+            store.collect()
+        assert store.steps() == [0, 4, 7]
+        assert store.retain("latest:1", dry_run=True).kept == (7,)
+        report = store.retire_run(2, run_is_dead=True)
+        assert [note for note in report.notes if "step 4 stays as the latest of run 1 again" in note]
+        assert store.retain("latest:1").kept == (4,)
+        with pytest.raises(lcstore.InvalidInputError, match="latest state of run 1"):
+            store.retire(4)
+
+
 def test_a_state_that_is_named_and_gone_on_from_stays_the_latest_of_its_run():
     backend, _ = astray()
     for at, run in ((5, None), (None, 1)):  # two experiments upon what was trained
