@@ -61,8 +61,9 @@ class Columns:
     scale
         ``float32``: the size of an update (root mean square), from the sample; 0 where not known.
     moved
-        ``float32``: where rows are touched one by one, and `scale` is that of the rows which were, the root
-        mean square over all elements; 0 where `scale` says it.
+        ``float32``: the root mean square of the last change over all elements where `scale` does not say it:
+        where rows are touched one by one, it is that of the rows which were; after a jump it is far less, as
+        it rises slowly. 0 elsewhere.
     """
 
     op: Array

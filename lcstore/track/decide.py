@@ -33,6 +33,8 @@ _LEAST_SAVED: Final = 2048
 _SMALL: Final = 128
 #: Update scales are recorded as float32; those of float64 tensors may be larger.
 _LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
+#: A tensor that moves so many times as far as its update scale says, which rises slowly, is told of apart.
+_LAGS: Final = 1.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,7 +247,7 @@ class _Deciding:
             shift=int(columns.shift[before]),
             digest=int(columns.digest[before]),
             scale=min(scale, _LARGEST_SCALE),
-            moved=self._moved(before, change, moved, rows=touched is not None or ranges is not None),
+            moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
         if ranges is not None:
@@ -287,15 +289,18 @@ class _Deciding:
             risk=risk,
         )
 
-    def _moved(self, before: int, change: Array, moved: float, *, rows: bool) -> float:
-        """Return how far a tensor of which `rows` are touched has moved as a whole; 0 for any other.
+    def _moved(self, before: int, change: Array, moved: float, scale: float, *, rows: bool) -> float:
+        """Return how far a tensor has `moved` as a whole where its update scale does not say it; 0 elsewhere.
 
-        What rests, or has no touched row in the sample (nothing `moved`), keeps what was said of it.
+        That of few `rows` which are touched is larger, and one that cannot rise at once is far smaller. What
+        rests, or has no touched row in the sample, keeps what was said of its rows.
         """
         columns = self._columns
         if moved == 0:
-            return float(columns.movement[before] if rows else columns.moved[before])
-        return min(samples.rms(change), _LARGEST_SCALE) if rows else 0.0
+            was = float(columns.movement[before] if rows else columns.moved[before])
+            return was if was <= columns.scale[before] else 0.0
+        moved = min(samples.rms(change), _LARGEST_SCALE)
+        return moved if rows or moved > _LAGS * min(scale, _LARGEST_SCALE) else 0.0
 
     @property
     def _columns(self) -> Columns:

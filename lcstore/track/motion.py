@@ -39,7 +39,8 @@ def moved(held: Held, arrays: Mapping[Name, Array]) -> float:
     layout, columns = held.layout, held.columns
     if layout is None or columns is None or arrays.keys() != layout.index.keys():
         return math.inf
-    change, usual, movement = 0.0, 0.0, columns.movement.tolist()
+    # What moved further once, than it usually does, still usually moves as far as its update scale says.
+    change, usual, movement = 0.0, 0.0, np.minimum(columns.movement, columns.scale).tolist()
     for index, spec in enumerate(layout.tensors):
         flat, last = arrays[spec.name], held.known.get(spec.name)
         if flat.size != spec.size or dtype_name(flat.dtype) != spec.dtype:

@@ -208,7 +208,7 @@ def test_what_a_compaction_writes_is_told_as_it_comes(tmp_path):
         done = store.compact()
         assert gather(store).forecast is None  # nothing is left to add
     assert report.costs.planned == done.planned
-    assert report.forecast.compaction_writes == pytest.approx(done.bytes_written, rel=0.1)
+    assert report.forecast.compaction_writes == pytest.approx(done.bytes_written, rel=0.2)
     said = f"would add {done.planned} edges and write about {size(report.forecast.compaction_writes)}"
     assert said in Parsed(text).text
 

@@ -311,3 +311,26 @@ def test_what_optimizers_keep_comes_last_and_forks_are_told_apart():
         said = str(store.diff(first.node, other.node)).splitlines()[0]
         assert first.node[:8] in said
         assert other.node[:8] in said
+
+
+@pytest.mark.parametrize("policy", ["balanced", "small"])
+@pytest.mark.parametrize("lasts", [True, False])
+def test_the_error_of_saves_after_a_jump_is_told(policy, lasts):
+    rng, true = np.random.default_rng(7), []
+    names = ["fc.weight", "head.weight"]
+    with lcstore.open(MemoryBackend.fresh(), policy=policy, threads=1) as store:
+        weights = {name: rng.standard_normal((256, 64), np.float32) for name in names}
+        for step in range(26):
+            size = 1e-2 if step == 20 or (step > 20 and lasts) else 1e-3
+            for name in names:
+                weights[name] = weights[name] + np.float32(size) * rng.standard_normal((256, 64), np.float32)
+            true.append(weights.copy())
+            store.save(step, {"model": weights})
+        moved = store.moved({"model": weights | {names[0]: weights[names[0]] + np.float32(1e-3)}})
+        assert moved > 0.1  # by the update scale, which a single jump hardly moves
+        for a, b in ((18, 19), (19, 20), (20, 21), (21, 22), (18, 25)):
+            found = store.diff(a, b)
+            for name in names:
+                off = [store.read(step, f"model/{name}") - true[step][name] for step in (a, b)]
+                wanted = math.hypot(*map(np.linalg.norm, off))
+                assert found[f"model/{name}"].error == pytest.approx(wanted, rel=0.3), (a, b, name)
