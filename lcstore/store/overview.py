@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from lcstore.errors import FallbackWarning, StepWarning
-from lcstore.format.labels import At, Run
+from lcstore.format.labels import At, Run, split_best
 from lcstore.format.records import NodeRecord
 from lcstore.index.gone import none_left
 from lcstore.index.info import StepInfo
@@ -44,7 +44,7 @@ class Overview(Handle):
         Parameters
         ----------
         metric
-            Its name.
+            Its name, with the mode behind it if that is not given: ``"accuracy:max"``.
         mode
             Which value is the best; if not given, the least.
         run
@@ -62,7 +62,9 @@ class Overview(Handle):
         StepWarning
             The step alone does not name the best state.
         """
-        name = best(self._reader, metric, mode_of(metric, mode), run)
+        found = split_best(f"best:{metric}") if mode is None else None
+        metric, way = found or (metric, mode_of(metric, mode))
+        name = best(self._reader, metric, way, run)
         if resolved(self._index.graph, name.step, run, self._index.own_run) != name:
             warn(
                 f"step {name.step} was saved more than once, and the best by {metric!r} is not the one that "
