@@ -265,7 +265,8 @@ def test_the_best_step():
     store.save(60, x)
     assert store.best_step("loss") == 30
     assert store.best_step("loss", "max") == 50
-    assert store.best_step("acc", "min") == store.best_step("acc", mode="max") == store.best_step("acc:max") == 20
+    assert store.best_step("acc", "min") == store.best_step("acc", mode="max") == 20
+    assert (store.best_step("acc:max"), store.best_step("loss:min")) == (20, 30)
     for ask in (lambda: store.best_step("acc"), lambda: store.info("best:acc")):
         with pytest.raises(lcstore.InvalidInputError, match="best:acc:max"):
             ask()
