@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
@@ -97,13 +98,20 @@ def up_to(graph: Graph, ends: Iterable[str]) -> set[str]:
 
 
 def moved_back(graph: Graph, ends: Iterable[str], gone: Set[str]) -> dict[str, str]:
-    """Return for ends of runs that go what the end is then; nothing where no node before it is left."""
-    found = {}
-    for end in gone & graph.nodes.keys() & set(ends):
-        before = up_to(graph, [end]) - gone
-        if before:
-            found[end] = max((graph.nodes[node] for node in before), key=_order).node
-    return found
+    """Return for ends of runs that go what the end is then, of several alike the latest of them.
+
+    Nothing where no node before it is left.
+    """
+    left = defaultdict[str, list[NodeName]](list)
+    for name in sorted(graph.nodes.values(), key=_order):
+        if name.node not in gone:
+            left[name.run_id].append(name)
+    found: dict[str, str] = {}
+    for end in sorted((graph.nodes[node] for node in gone & graph.nodes.keys() & set(ends)), key=_order):
+        place = bisect_left(left[end.run_id], end.order, key=_order)
+        if place:
+            found[left[end.run_id][place - 1].node] = end.node
+    return {end: node for node, end in found.items()}
 
 
 def _order(name: NodeName) -> tuple[int, int, str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 
+from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord, read_retired
 from lcstore.graph.lines import moved_back
@@ -49,13 +51,12 @@ def passed_on(backend: Backend, contents: Contents, gone: Set[str]) -> Iterator[
     """
     names = {key: markkeys.parse_retired_key(key) for key in contents.retired}
     over = {key: name.node for key, name in names.items() if name.what == markkeys.SUPERSEDED}
-    ends = moved_back(contents.graph, set(over.values()), gone)
-    passed = set[tuple[str, str | None]]()
+    ends = moved_back(contents.graph, over.values(), gone)
     for key, node in over.items():
-        if node in ends:
-            mark = read_retired(key, read_capped(backend, key, MAX_RECORD_BYTES))
-            if (ends[node], mark.run) not in passed:  # a rewind sets it on all that was saved since
-                passed.add((ends[node], mark.run))
+        # Another collector may be done with it; and what is damaged leaves too much kept, not too little.
+        with suppress(NotFoundError, CorruptionError):
+            if node in ends:
+                mark = read_retired(key, read_capped(backend, key, MAX_RECORD_BYTES))
                 yield replace(mark, node=ends[node])
 
 

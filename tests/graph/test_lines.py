@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.graph.graph import Graph
-from lcstore.graph.lines import came_through, cut, line_to, predecessors
+from lcstore.graph.lines import came_through, cut, line_to, moved_back, predecessors, up_to
 from lcstore.graph.refs import ROOT, EdgeName, NodeName
 
 pytestmark = pytest.mark.once
@@ -73,3 +73,19 @@ def test_names_that_form_circles_end():
     assert came_through(graph, "n0") == {"n1", "n2"}
     assert set(predecessors(graph)) == {"n0", "n1", "n2"}
     assert cut(graph, {"n1", "n2"}) == {}
+
+
+@given(histories(), st.data())
+def test_ends_stay_ends_however_nodes_go(history, data):
+    """The law: what lies up to an end that another run took the place of does so after any collections."""
+    there = {name.node: name for name in history[0]}
+    ends = {node for node in there if data.draw(st.booleans())}
+    over = up_to(Graph(there.values(), []), ends)
+    assert ends <= over
+    while there:
+        gone = set(data.draw(st.lists(st.sampled_from([*there]), min_size=1, unique=True)))
+        moved = moved_back(Graph(there.values(), []), ends, gone)
+        assert moved.keys() <= ends & gone
+        there = {node: name for node, name in there.items() if node not in gone}
+        ends = (ends - gone) | set(moved.values())
+        assert up_to(Graph(there.values(), []), ends) == over & there.keys()
