@@ -159,7 +159,6 @@ def movement(seen: TensorsSeen) -> Figure | None:
     rest = "Red: it does not move. " if any(0 in row for row in values) else ""
     caption = (
         f"The root mean square of an update, as a part of the layer's largest weight. {rest}Empty: not known."
-        " What is recorded rises by a quarter a save at the most, so a jump takes some saves to show."
     )
     return Figure(title, svg, told, f"{caption} {_left_out(len(shown), seen.count, 'tensors')}".strip())
 
