@@ -211,7 +211,7 @@ class _Copy:
         self._read(NODE, listing.below(keys.NODES), node)
         self._read(EDGE, listing.below(keys.EDGES), edge)
         nodes = {name.node for name in listing.nodes}
-        older = {keys.parse_node_key(key).node for key in self.target.list(keys.NODES)} - nodes
+        older = {name.node for name in Listing.take(self.target, ((keys.NODES,),)).nodes} - nodes
         records = {
             keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
             **{folder: listing.below(folder) for folder in _MARKS},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -17,8 +16,10 @@ _AT_REST: Final = 3
 #: So many times as far as before, beside the others, is too far; so small a part is next to nothing.
 _FAR: Final = 8.0
 _LITTLE: Final = 1 / 50
-#: So many times as far is more than movement varies by, and less than a writer lets it rise in a save.
-_MORE: Final = 1.2
+#: So many times as far is more than movement varies by.
+_MORE: Final = 1.5
+#: What a tensor used to move by is this quantile of it, so that what began before the middle is seen too.
+_USED_TO: Final = 0.25
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
 _COMPANY: Final = 4
 #: Octaves that a grid grew by since the middle of the line that are worth a note.
@@ -97,12 +98,15 @@ def _until(kinds: Array) -> int | None:
     return None
 
 
-def _growth(movement: Array) -> float | None:
-    """Return how many times as far as it used to a tensor moved in the end; None where that is not known."""
-    moved = movement[np.isfinite(movement) & (movement > 0)]
-    if len(moved) < _LEAST or not movement[np.isfinite(movement)][-1] > 0:
-        return None
-    return float(moved[-1] / np.median(moved[:-1]))
+def _parts(movement: Array, quantile: float) -> tuple[Array, Array]:
+    """Return the places where a tensor moved, and how many times as far as it used to.
+
+    None where too little is known of it, or it does not move in the end.
+    """
+    places = np.flatnonzero(np.isfinite(movement) & (movement > 0))
+    if len(places) < _LEAST or not movement[np.isfinite(movement)][-1] > 0:
+        return places[:0], movement[:0]
+    return places, movement[places] / np.quantile(movement[places[:-1]], quantile)
 
 
 def _note(course: Course, row: int, usual: _Usual | None) -> str:
@@ -141,15 +145,16 @@ def _moves(course: Course, row: int, usual: _Usual | None) -> str:
     """Return that a tensor moves further or less than it used to, beside the others; "" where it does not."""
     moved, beside = course.movement[row], "" if usual is None else ", beside the others"
     further, less = (moved, moved) if usual is None else (moved / usual.most, moved / usual.least)
-    growth, shrunk = _growth(further), _growth(less)
-    if growth is not None and growth >= _FAR:
-        since = course.steps[_first_of_last(further, lambda far: far > _MORE)]
-        return f"moves {growth:.3g} times as far as it used to{beside}, and further since step {since}"
-    if shrunk is not None and shrunk <= _LITTLE:
-        since = course.steps[_first_of_last(less, lambda far: far <= _LITTLE)]
-        return (
-            f"hardly moves any more since step {since}: {1 / shrunk:.3g} times less than it used to{beside}"
-        )
+    places, parts = _parts(further, _USED_TO)
+    if parts.size and parts[-1] >= _FAR:
+        place, growth = _since(places, parts, parts > _MORE)
+        since = f"since step {course.steps[place]}"
+        return f"moves {growth:.3g} times as far as it used to{beside}, and further {since}"
+    places, parts = _parts(less, 1 - _USED_TO)
+    if parts.size and parts[-1] <= _LITTLE:
+        place, growth = _since(places, parts, parts <= _LITTLE)
+        since = f"since step {course.steps[place]}"
+        return f"hardly moves any more {since}: {1 / growth:.3g} times less than it used to{beside}"
     return ""
 
 
@@ -159,11 +164,11 @@ def _times(octaves: int) -> str:
     return f"{least:.3g} to {most:.3g} times what it was"
 
 
-def _first_of_last(movement: Array, is_so: Callable[[Array], Array]) -> int:
-    """Return the place of the first of the last moves that are so, as parts of how far it used to move."""
-    moved = np.flatnonzero(np.isfinite(movement) & (movement > 0))
-    others = np.flatnonzero(~is_so(movement[moved] / np.median(movement[moved[:-1]])))
-    return int(moved[others[-1] + 1]) if len(others) else int(moved[0])
+def _since(places: Array, parts: Array, are_so: Array) -> tuple[int, float]:
+    """Return the first of the last places that all are so, and how many times as far it moves as before."""
+    others = np.flatnonzero(~are_so)
+    first = int(others[-1]) + 1 if len(others) else 0
+    return int(places[first]), float(parts[-1] / (np.median(parts[:first]) if first else 1.0))
 
 
 def _at_rest(movement: Array) -> int:

@@ -47,7 +47,7 @@ STEADY = [np.nan, 1, 1.1, 0.9, 1, 1.1, 0.9, 1]
         ),
         (
             [np.nan, 1, 1, 1, 1, 1, 0.01, 0.01],
-            "hardly moves any more since step 60: 95.5 times less than it used to, beside the others",
+            "hardly moves any more since step 60: 100 times less than it used to, beside the others",
         ),
         ([np.nan, np.nan, np.nan, 0, 0, 0, np.nan, np.nan], None),
     ],
