@@ -101,7 +101,7 @@ def _until(kinds: Array) -> int | None:
 def _parts(movement: Array, quantile: float) -> tuple[Array, Array]:
     """Return the places where a tensor moved, and how many times as far as it used to.
 
-    None where too little is known of it, or it does not move in the end.
+    Empty where too little is known of it, or it does not move in the end.
     """
     places = np.flatnonzero(np.isfinite(movement) & (movement > 0))
     if len(places) < _LEAST or not movement[np.isfinite(movement)][-1] > 0:
