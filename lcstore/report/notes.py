@@ -21,7 +21,7 @@ _MORE: Final = 1.5
 #: What a tensor used to move by is this quantile of it, so that what began before the middle is seen too.
 _USED_TO: Final = 0.25
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
-_COMPANY: Final = 4
+_COMPANY: Final = 3
 #: Octaves that a grid grew by since the middle of the line that are worth a note.
 _GROWTH: Final = 3
 
