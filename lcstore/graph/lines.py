@@ -102,12 +102,13 @@ def moved_back(graph: Graph, ends: Iterable[str], gone: Set[str]) -> dict[str, s
 
     Nothing where no node before it is left.
     """
-    left = defaultdict[str, list[NodeName]](list)
-    for name in sorted(graph.nodes.values(), key=_order):
+    going = sorted((graph.nodes[node] for node in gone & graph.nodes.keys() & set(ends)), key=_order)
+    left = {end.run_id: list[NodeName]() for end in going}
+    for name in sorted((one for one in graph.nodes.values() if one.run_id in left), key=_order):
         if name.node not in gone:
             left[name.run_id].append(name)
     found: dict[str, str] = {}
-    for end in sorted((graph.nodes[node] for node in gone & graph.nodes.keys() & set(ends)), key=_order):
+    for end in going:
         place = bisect_left(left[end.run_id], end.order, key=_order)
         if place:
             found[left[end.run_id][place - 1].node] = end.node

@@ -210,13 +210,9 @@ class _Copy:
 
         self._read(NODE, listing.below(keys.NODES), node)
         self._read(EDGE, listing.below(keys.EDGES), edge)
-        nodes = {name.node for name in listing.nodes}
-        older = {name.node for name in Listing.take(self.target, ((keys.NODES,),)).nodes} - nodes
         records = {
             keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
             **{folder: listing.below(folder) for folder in _MARKS},
-            # What was collected stays in an earlier copy, though a mark of it may be left.
-            keys.RETIRED: [markkeys.retired_key(name) for name in listing.retired if name.node not in older],
             keys.EDGES: listing.below(keys.EDGES),
             keys.NODES: listing.below(keys.NODES),
         }
@@ -229,7 +225,7 @@ class _Copy:
             records,
             frozenset([*listing.lost, *lost]),
             frozenset(aside),
-            listing.marks(nodes),
+            listing.marks({name.node for name in listing.nodes}),
         )
 
     def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:
@@ -273,6 +269,8 @@ class _Copy:
         self.into.look()
         self._each("copying objects", wanted.objects, partial(self._object, wanted.condemned))
         for folder, found in wanted.records.items():
+            if folder == keys.RETIRED:  # what was collected stays in an earlier copy, though a mark is left
+                found = [key for key in found if markkeys.parse_retired_key(key).node not in self.older]
             self._each(f"copying {folder}", found, partial(self._record, KINDS[folder], wanted))
 
     def _each(self, phase: str, items: Iterable[Any], copy: Callable[[Any], None]) -> None:

@@ -265,10 +265,12 @@ def tags_that_go(index: Index, going: Iterable[Retired]) -> Iterable[str]:
 
 def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]:
     tags, marks = index.tags(), index.marks
-    over, found = up_to(index.graph, marks.superseded), []
+    over, anchors, found = up_to(index.graph, marks.superseded), dict[str, int](), []
     for node, record in records.items():
         own, exact, layout = record.edge.nbytes, record.exact, index.layout(record.layout)
         let_go = node in marks.inexact
+        if record.layout not in anchors:  # states share it, and it may be of very many tensors
+            anchors[record.layout] = Sizes(movable_in(layout)).anchor
         found.append(
             Candidate(
                 node=node,
@@ -281,7 +283,9 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
                 tags=frozenset(tags.get(node, ())),
                 pinned=node in marks.pinned,
                 nbytes=own,
-                anchor_bytes=own if record.edge.base == ROOT else _anchor(record, layout),
+                anchor_bytes=own
+                if record.edge.base == ROOT
+                else _with_parity(record, anchors[record.layout]),
                 exact=not let_go and _has_exact(layout, record),
                 exact_bytes=0 if let_go or exact is None else exact.nbytes,
                 superseded=node in over,
@@ -290,14 +294,14 @@ def _candidates(index: Index, records: dict[str, NodeRecord]) -> list[Candidate]
     return found
 
 
-def _anchor(record: NodeRecord, layout: Layout) -> int:
-    """Return about how many bytes an anchor of a state takes, with as much parity as its edge has.
+def _with_parity(record: NodeRecord, anchor: int) -> int:
+    """Return the bytes of an anchor of a state that has as much parity as the state's edge.
 
     By the state alone: a rule that is applied each night keeps what one that is applied once does.
     """
     own = record.edge.nbytes
     parity = sum(ref.nbytes for ref in record.edge.objects if keys.is_parity(ref.key))
-    return Sizes(movable_in(layout)).anchor * own // max(1, own - parity)
+    return anchor * own // max(1, own - parity)
 
 
 def _has_exact(layout: Layout, record: NodeRecord) -> bool:

@@ -52,12 +52,11 @@ def passed_on(backend: Backend, contents: Contents, gone: Set[str]) -> Iterator[
     names = {key: markkeys.parse_retired_key(key) for key in contents.retired}
     over = {key: name.node for key, name in names.items() if name.what == markkeys.SUPERSEDED}
     ends = moved_back(contents.graph, over.values(), gone)
-    for key, node in over.items():
+    for key in [key for key, node in over.items() if node in ends]:
         # Another collector may be done with it; and what is damaged leaves too much kept, not too little.
         with suppress(NotFoundError, CorruptionError):
-            if node in ends:
-                mark = read_retired(key, read_capped(backend, key, MAX_RECORD_BYTES))
-                yield replace(mark, node=ends[node])
+            mark = read_retired(key, read_capped(backend, key, MAX_RECORD_BYTES))
+            yield replace(mark, node=ends[mark.node])
 
 
 def _whole(gone: Sequence[Scope]) -> set[str]:

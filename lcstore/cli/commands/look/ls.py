@@ -178,14 +178,9 @@ def _runs(found: list[Listed], every: list[Listed]) -> list[dict[str, Any]]:
     for (run, run_id), states in sorted(of.items()):
         steps = [state.step for state in states]
         first = min(states, key=lambda state: state.seq)
-        own, began = [first.node], None
-        for node in backwards(line, first.node):
-            began = known[node]
-            if began.run_id != run_id:
-                break
-            own.append(node)
-            began = None
-        gone = began is not None and not skips.isdisjoint(own)
+        way = [*backwards(line, first.node)]
+        place = next((at for at, node in enumerate(way) if known[node].run_id != run_id), len(way))
+        own, began = [first.node, *way[:place]], known[way[place]] if place < len(way) else None
         rows.append(
             {
                 "run": run,
@@ -195,7 +190,7 @@ def _runs(found: list[Listed], every: list[Listed]) -> list[dict[str, Any]]:
                 "last_step": max(steps),
                 "from_run": None if began is None else began.run,
                 "from_step": None if began is None else began.step,
-                "from_is": _origin(began, gone=gone),
+                "from_is": _origin(began, gone=not skips.isdisjoint(own)),
             }
         )
     return rows
