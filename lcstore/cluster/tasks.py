@@ -146,6 +146,8 @@ class _Run(Generic[R]):
             threads = self._threads()
             while self.ready and len(self.under_way) < threads + _AHEAD:
                 longest = max(self.ready, key=self.rows.__getitem__)
+                if len(self.under_way) >= threads and self._is_preceded(longest):
+                    break
                 self.ready.remove(longest)
                 done.add(self._begin(longest))
             future = next(done)
@@ -164,6 +166,11 @@ class _Run(Generic[R]):
     def _threads(self) -> int:
         """Return how many threads the workers have now: they come and go."""
         return sum(self.client.nthreads().values()) if self.client.status == "running" else 0
+
+    def _is_preceded(self, place: int) -> bool:
+        """Return whether what is under way lets a longer row go on, which would wait behind this task."""
+        coming = (one for done in self.under_way.values() for one in self.behind[done])
+        return any(self.rows[one] > self.rows[place] for one in coming)
 
     def _begin(self, place: int) -> Any:
         task = self.tasks[place]

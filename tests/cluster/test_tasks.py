@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 
 import pytest
 
@@ -61,6 +63,38 @@ def test_a_failure_ends_it_unless_something_is_given_instead():
 
     instead = [adding(1), failing(otherwise=otherwise), adding(2, 1)]
     assert list(carried_out(instead)) == [(0, 1), (1, 30), (2, 32)]
+
+
+class _Workers(deque):
+    """Two threads of workers and the futures that they are given: done in the order of their submission."""
+
+    loop, status = None, "running"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[int] = []
+
+    def nthreads(self) -> dict[str, int]:
+        return {"one": 1, "two": 1}
+
+    def submit(self, *what: object, key: str, **how: object) -> Future[tuple[int]]:
+        self.begun.append(int(key.rpartition("-")[2]))
+        future = Future[tuple[int]]()
+        future.set_result((0,))
+        return future
+
+    add, __next__ = deque.append, deque.popleft
+
+
+def test_no_task_is_queued_where_a_longer_row_would_wait_behind_it(monkeypatch):
+    distributed = pytest.importorskip("distributed", reason="Dask is not installed")
+    workers = _Workers()
+    monkeypatch.setattr(distributed, "as_completed", lambda loop: workers)
+    row, leaves = [adding(0), adding(1, 0), adding(2, 1)], [adding(3), adding(4), adding(5)]
+    done = module._Run(workers, row + leaves, until=0).results()
+    assert sorted(place for place, _ in done) == [0, 1, 2, 3, 4, 5]
+    # The second of the row begins as soon as the first is done, and no third task lies before it.
+    assert workers.begun[:3] == [0, 3, 1]
 
 
 def on_a_worker(url: str, version: str = __version__, seconds: float = 9) -> tuple[int] | None:
