@@ -34,7 +34,8 @@ class ModelState:
     Parameters
     ----------
     model
-        It has to be built and compiled, and its optimizer built.
+        It has to be built and compiled. Where its optimizer is not built yet, as before the first batch, that
+        is done here.
 
     Examples
     --------
@@ -48,7 +49,14 @@ class ModelState:
         self._model = model
 
     def state_dict(self) -> Tree:
-        """Return all variables as numpy arrays, by their names."""
+        """Return all variables as numpy arrays, by their names.
+
+        Raises
+        ------
+        InvalidInputError
+            The model is not built or not compiled.
+        """
+        self._build_optimizer()
         tree = self._model.get_state_tree(value_format="numpy_array")
         state: Tree = {name: tree[name] for name in WEIGHTS}
         return state | {"optimizer": _by_kind(self._model.optimizer, tree["optimizer_variables"])}
@@ -59,12 +67,24 @@ class ModelState:
         Raises
         ------
         InvalidInputError
-            Names or shapes are not those of this model and its optimizer; nothing was changed.
+            Names or shapes are not those of this model and its optimizer, or the model is not built or not
+            compiled; nothing was changed.
         """
+        self._build_optimizer()
         optimizer = _together(state["optimizer"])
         _check("optimizer", _saved(optimizer), _shapes(self._model.optimizer.variables))
         self.load_weights(state)
         self._model.set_state_tree({"optimizer_variables": optimizer})
+
+    def _build_optimizer(self) -> None:
+        """Make the optimizer's moments, which Keras itself does at the first batch only."""
+        if not self._model.built or getattr(self._model, "optimizer", None) is None:
+            raise InvalidInputError(
+                f"the model {self._model.name!r} has no variables yet, or no optimizer: build it (give it an "
+                "Input, or call it on a batch) and compile it before its state is saved or loaded"
+            )
+        if not self._model.optimizer.built:
+            self._model.optimizer.build(self._model.trainable_variables)
 
     def load_weights(self, state: Tree) -> None:
         """Set the weights, and whatever else the layers hold, to what was saved; not the optimizer.

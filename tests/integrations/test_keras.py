@@ -284,3 +284,37 @@ def test_moments_are_lossy_where_their_optimizer_is_known(name):
         assert 0.5 * size <= float(np.sum(back * value)) <= 1.5 * size
         if not lossy:
             assert np.array_equal(variable.numpy(), value)
+
+
+def by_hand(store: object, steps: int) -> tuple[int | None, list[float], list[np.ndarray]]:
+    """Train a fresh model batch by batch, and save after each; return where it began, losses and weights."""
+    model, (x, y) = build(), data()
+    losses = []
+    with CheckpointManager(store, every=1, policy="lossless") as manager:
+        state = {"model": ModelState(model), "random": lcstore.RandomState()}
+        resumed = manager.resume_into(state)
+        for step in range(resumed.step + 1 if resumed else 0, steps):
+            losses.append(float(model.train_on_batch(x[step * 32 :][:32], y[step * 32 :][:32])))
+            manager.save(step, state)
+    return resumed.step if resumed else None, losses, model.get_weights()
+
+
+def test_a_loop_by_hand_resumes_with_a_model_that_has_not_trained_yet():
+    _, wanted, ends = by_hand(MemoryBackend.fresh(), 6)
+    backend = MemoryBackend.fresh()
+    by_hand(backend, 3)
+    began, losses, weights = by_hand(backend, 6)
+    assert began == 2
+    assert losses == wanted[3:]
+    assert all(map(np.array_equal, weights, ends))
+
+
+@pytest.mark.parametrize("method", ["state_dict", "load_state_dict"])
+def test_a_model_without_variables_or_optimizer_is_refused_with_what_to_do(method):
+    lacking = keras.Sequential([keras.layers.Dense(3)])
+    lacking.compile("adam", loss="mse")
+    uncompiled = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    for model in (lacking, uncompiled):
+        given = [{"optimizer": {}}] * (method == "load_state_dict")
+        with pytest.raises(InvalidInputError, match=r"build it .* and compile it before"):
+            getattr(ModelState(model), method)(*given)
