@@ -59,7 +59,7 @@ class Forecast:
 
     @property
     def compaction_writes(self) -> int:
-        """Bytes that a compaction adds which nothing bounds."""
+        """Bytes that the compaction adds."""
         return self.bytes_compacted - self.bytes_now
 
     @property
@@ -88,7 +88,7 @@ def forecast(
     backend, layout, durability
         The store, its layouts by their digests, and which anchors stay.
     compactor
-        Plans what is to be added.
+        Plans what is to be added. What bounds its bytes bounds those of the forecast.
     going
         What would be let go of before.
 
@@ -110,17 +110,13 @@ def forecast(
     return Forecast(now, now + sum(made.values()), kept, without)
 
 
-def would_write(
-    backend: Backend, layout: Callable[[str], Layout], compactor: Compactor, without: Iterable[str]
-) -> int:
+def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Compactor) -> int:
     """Return about how many bytes a compaction would write, parity, records and second copies too.
 
     Parameters
     ----------
     backend, layout, compactor
         As for `forecast`. What bounds the compactor's bytes bounds these.
-    without
-        Nodes that would be let go of before.
 
     Raises
     ------
@@ -128,8 +124,6 @@ def would_write(
         A record cannot be read.
     """
     contents = read_contents(backend)
-    for node in without:
-        contents.graph.hide(node)
     return sum(_plan(contents, layout, compactor, _Usual(contents, all_sizes(backend, contents))).values())
 
 

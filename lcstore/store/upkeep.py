@@ -180,7 +180,7 @@ class Upkeep(Soundness, Labelling):
         bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds}
         how = {"on_progress": on_progress, "client": client}
         report = self._compact(frozenset(), dry_run=dry_run, **bounds, **how)
-        return self._sized(report, frozenset(), **bounds) if dry_run else report
+        return self._sized(report, **bounds) if dry_run else report
 
     def _compact(self, without: frozenset[str], *, dry_run: bool, **bounds: Any) -> CompactReport:
         """Compact, as if some nodes had been let go of."""
@@ -188,18 +188,24 @@ class Upkeep(Soundness, Labelling):
         self._log_done(report, dry_run=dry_run)
         return report
 
-    def _sized(self, report: CompactReport, without: frozenset[str], **bounds: Any) -> CompactReport:
+    def _sized(self, report: CompactReport, **bounds: Any) -> CompactReport:
         """Return what a dry run says with all bytes that would be written, where they can be estimated."""
         from lcstore.maintain.sizing import would_write
 
         with suppress(LcstoreError):
             if report.planned:
                 compactor = self._compactor(**bounds)
-                written = would_write(self._backend, self._index.layout, compactor, without)
+                written = would_write(self._backend, self._index.layout, compactor)
                 return replace(report, bytes_written=written)
         return report
 
-    def forecast(self, going: Iterable[Retired] = (), *, on_progress: OnProgress | None = None) -> Forecast:
+    def forecast(
+        self,
+        going: Iterable[Retired] = (),
+        *,
+        max_bytes: int | str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Forecast:
         """Say how many bytes the store takes now, once compacted, and once collected after that.
 
         Records are read, and at most 96 chunks, which are merged to see how large such edges come out.
@@ -208,6 +214,8 @@ class Upkeep(Soundness, Labelling):
         ----------
         going
             What would be let go of before: `retired` of what ``retain(keep, dry_run=True)`` returns.
+        max_bytes
+            What bounds the compaction.
 
         Raises
         ------
@@ -217,9 +225,8 @@ class Upkeep(Soundness, Labelling):
         from lcstore.maintain.sizing import forecast
 
         self._check_open()
-        return forecast(
-            self._backend, self._index.layout, self._compactor(), self._durability, going, on_progress
-        )
+        compactor = self._compactor(max_bytes=max_bytes)
+        return forecast(self._backend, self._index.layout, compactor, self._durability, going, on_progress)
 
     def collect(
         self,
@@ -334,8 +341,6 @@ class Upkeep(Soundness, Labelling):
         )
         if report.compacted is not None and report.retained is not None and dry_run:
             with suppress(LcstoreError):
-                report.forecast = found = self.forecast(report.retained.retired)
+                report.forecast = found = self.forecast(report.retained.retired, max_bytes=max_bytes)
                 report.compacted = replace(report.compacted, bytes_written=found.compaction_writes)
-            if max_bytes is not None or max_seconds is not None:
-                report.compacted = self._sized(report.compacted, going(report.retained), **bounds)
         return report

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
@@ -157,6 +158,12 @@ def understood(option: str, read: Callable[[str], T], text: str | None) -> T | N
         return read(text)
     except InvalidInputError as error:
         raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def typed_again(**options: object) -> str:
+    """Return options that were given, as they are typed: `max_bytes="10 MB"` as `` --max-bytes '10 MB'``."""
+    given = {name.replace("_", "-"): text for name, text in options.items() if text is not None}
+    return "".join(f" --{name} {shlex.quote(str(text))}" for name, text in given.items())
 
 
 def as_typed(keeps: list[str] | None) -> str:

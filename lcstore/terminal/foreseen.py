@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from lcstore.store.store import Store
 
 
-def foresee(store: Store, going: Iterable[Retired] = ()) -> Forecast | None:
+def foresee(store: Store, going: Iterable[Retired] = (), *, max_bytes: int | None = None) -> Forecast | None:
     """Return what would become of a store's bytes; None where damage keeps that from being known."""
     try:
-        return store.forecast(going)
+        return store.forecast(going, max_bytes=max_bytes)
     except LcstoreError:
         return None
 

@@ -80,6 +80,23 @@ def test_it_shows_first_and_does_what_it_showed(url):
     assert call("verify", url, "--level", "restore").exit_code == 0
 
 
+def test_what_is_shown_is_within_its_bounds_and_done_by_the_command_that_it_names(url):
+    unbound = document("maintain", url, "--keep", KEEP)
+    most = unbound["compacted"]["bytes_written"] * 6 // 10
+    how = "maintain", url, "--keep", KEEP, "--max-bytes", f"{most} B", "--max-seconds", "1h", "--workers", "1"
+    shown = call(*how).stdout
+    assert "up to " in shown
+    command = shlex.split(shown.rpartition("lcstore ")[2])
+    assert command == [*how, "--apply"]
+    told = document(*how)
+    forecast, written = told["forecast"], told["compacted"]["bytes_written"]
+    assert 0 < written <= most
+    assert forecast["bytes_compacted"] - forecast["bytes_now"] == written
+    assert 0 < document(*command)["compacted"]["bytes_written"] <= most
+    below = call("maintain", str(Path(url).parent), *how[2:]).stdout
+    assert below.rstrip().endswith(f"{shlex.join(how[4:])} --apply")
+
+
 def test_each_part_is_reported(url):
     done = call("maintain", url, "--keep", KEEP, "--apply", "--max-bytes", "1MB", "--max-seconds", "1h")
     verified = "Verified: 4 states", f"For every byte: lcstore verify {shlex.quote(url)} --level checksum"

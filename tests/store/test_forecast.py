@@ -66,6 +66,7 @@ def test_a_bound_bounds_what_is_foretold_as_what_is_written(part):
         most = int(part * store.compact(dry_run=True).bytes_written)
         told = store.compact(dry_run=True, max_bytes=most)
         assert 0 < told.bytes_written <= most
+        assert store.forecast(max_bytes=most).compaction_writes == told.bytes_written
         assert told.bytes_written == pytest.approx(store.compact(max_bytes=most).bytes_written, rel=0.15)
 
 

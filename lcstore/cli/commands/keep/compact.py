@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +18,7 @@ from lcstore.terminal.arguments import (
     Pairs,
     Threads,
     Url,
+    typed_again,
     understood,
 )
 from lcstore.terminal.foreseen import foresee, foreseen
@@ -70,21 +70,17 @@ def compact(
                 on_progress=on_progress,
                 client=client,
             )
-            # Forecasts are of a compaction that nothing bounds.
-            forecast = foresee(store) if dry_run and most is None and longest is None else None
-        bounds = "".join(
-            f" {option} {shlex.quote(text)}"
-            for option, text in (("--max-bytes", max_bytes), ("--max-seconds", max_seconds))
-            if text is not None
-        )
-        shown = chain(compaction(report), foreseen(forecast), _next(answer, report, bounds))
+            # How far it comes within a time is not foreseen.
+            forecast = foresee(store, max_bytes=most) if dry_run and longest is None else None
+        bounds = typed_again(max_bytes=max_bytes, max_seconds=max_seconds)
+        shown = chain(compaction(report, bounds), foreseen(forecast), _next(answer, report, bounds))
         answer.give(report, shown, forecast=forecast)
 
 
-def compaction(report: CompactReport) -> Iterator[Table | str]:
-    """Yield what was added, or would be, with all that is stored besides."""
+def compaction(report: CompactReport, bounds: str) -> Iterator[Table | str]:
+    """Yield what was added, or would be within bounds, with all that is stored besides."""
     shown = Table("compaction", "", header=False)
-    shown.row("edges", _edges(report))
+    shown.row("edges", "up to " * bool(report.dry_run and report.planned and bounds) + _edges(report))
     shown.row("to be written, about" if report.dry_run else "written", size(report.bytes_written))
     if report.bytes_besides:
         shown.row("against damage", f"{size(report.bytes_besides)} of anchors")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from lcstore.terminal.arguments import (
     Url,
     as_typed,
     retention_of,
+    typed_again,
     understood,
 )
 from lcstore.terminal.decision import counts, decision, runs_of
@@ -60,13 +60,15 @@ def maintain(
     those after it are left out, but for the last; exit status 1 says so, and the next run goes on.
     """
     retention = retention_of(keep)
+    bounds = typed_again(max_bytes=max_bytes, max_seconds=max_seconds)
     most = understood("--max-bytes", parse_bytes, max_bytes)
     longest = understood("--max-seconds", parse_seconds, max_seconds)
     with answering(url, as_json, options, pairs) as answer:
         how: dict[str, Any] = {"dry_run": not apply, "max_bytes": most, "max_seconds": longest}
+        given = typed_again(keep=as_typed(keep)) + bounds + typed_again(workers=workers, scheduler=scheduler)
+        again = f"lcstore maintain {answer.quoted}{given} --apply"
         if below_of(answer, most=1):
-            again = "" if apply else _again(answer, keep)
-            _below(answer, scheduler, again, keep=retention, threads=workers, **how)
+            _below(answer, scheduler, "" if apply else again, keep=retention, threads=workers, **how)
             return
         with (
             answer.store(writable=apply, threads=workers) as store,
@@ -76,7 +78,7 @@ def maintain(
             runs = runs_of(store)
             report = store.maintain(retention, client=client, on_progress=on_progress, **how)
         problems = {part: answer.named(str(error)) for part, error in report.problems.items()}
-        shown = _shown(answer, report, _again(answer, keep), runs)
+        shown = _shown(answer, report, bounds, again, runs)
         answer.give(report, shown, problems=problems, ok=report.ok)
         for part, problem in problems.items():
             answer.note(f"{part} failed: {problem}")
@@ -96,7 +98,9 @@ def _below(answer: Answer, scheduler: str | None, again: str, **how: Any) -> Non
     tell_maintained(answer, tended, again)
 
 
-def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, int]) -> Iterator[Table | str]:
+def _shown(
+    answer: Answer, report: MaintainReport, bounds: str, again: str, runs: dict[str, int]
+) -> Iterator[Table | str]:
     collected = report.collected
     if collected is not None and any((*goes_by(collected), collected.condemned, collected.waiting)):
         yield from collection(collected)
@@ -110,7 +114,7 @@ def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, i
         yield from (f"Note: {note}" for note in report.retained.notes)
         yield f"{counts(report.retained)}."
     if report.compacted is not None:
-        yield from compaction(report.compacted)
+        yield from compaction(report.compacted, bounds)
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.is_sound:
@@ -121,11 +125,6 @@ def _shown(answer: Answer, report: MaintainReport, again: str, runs: dict[str, i
         yield "Nothing to do."
     elif report.dry_run and report.compacted is not None:
         yield f"Nothing was changed. To do it: {again}"
-
-
-def _again(answer: Answer, keep: list[str] | None) -> str:
-    """Return what does what was shown."""
-    return f"lcstore maintain {answer.quoted} --keep {shlex.quote(as_typed(keep))} --apply"
 
 
 def _does(report: MaintainReport) -> bool:
