@@ -68,8 +68,9 @@ class Soundness(Handle):
         """Set aside what is damaged, and keep everything that can still be restored.
 
         What can be rebuilt is put back. A state that cannot be restored is retired; one that lacks only its
-        exact value, or its moments, goes on without. What is set aside is deleted by `collect` alone. If
-        anything was repaired, the next save of this handle begins anew with an anchor.
+        exact value, or its moments, goes on without. What is condemned is deleted by `collect`. What lay in
+        the place of something rebuilt is moved to ``quarantine/``, until you delete that folder. If anything
+        was repaired, the next save of this handle begins anew with an anchor.
 
         Stop the writers of a damaged run first: one that goes on from a state that is lost is not told.
 

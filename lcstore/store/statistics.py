@@ -49,6 +49,8 @@ class Stats:
     orphans, orphan_bytes
         Objects of no record, and files that no write ended: what interrupted saves left, or saves under way.
         Not in the total.
+    quarantined, quarantined_bytes
+        What a repair set aside in ``quarantine/``, which is no part of the store. Not in the total.
     bytes_on_disk
         What a local store takes of its disk, in whole blocks; None of other stores.
     unreadable
@@ -71,6 +73,8 @@ class Stats:
     orphans: int
     orphan_bytes: int
     protection_bytes: int = 0
+    quarantined: int = 0
+    quarantined_bytes: int = 0
     bytes_on_disk: int | None = None
     unreadable: dict[str, str] = field(default_factory=dict)
 
@@ -178,6 +182,7 @@ def stats(
     count.stored["records"] += besides
     orphans = sorted(set(data) - count.known - set(beside))
     left = left_over(backend)
+    quarantine = listing.below(keys.QUARANTINE)
     return Stats(
         url=backend.url,
         states=len(kept),
@@ -195,6 +200,8 @@ def stats(
         orphans=len(orphans) + len(left),
         orphan_bytes=_sizes(backend, orphans) + bytes_left(left),
         protection_bytes=count.protection + besides + _sizes(backend, listing.below(keys.COPIES)),
+        quarantined=len(quarantine),
+        quarantined_bytes=_sizes(backend, quarantine),
         bytes_on_disk=bytes_on_disk(backend),
         unreadable=count.unreadable,
     )

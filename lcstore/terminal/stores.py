@@ -152,6 +152,9 @@ def _shown_counts(answer: Answer, found: list[Counted]) -> Iterator[Table | str]
     yield shown
     stored, gone = _all_stored(found)
     told = f", {size(gone)} of that condemned" if gone else ""
+    disk = [one.stats.bytes_on_disk for one in found if one.stats is not None]
+    taken = sum(nbytes or 0 for nbytes in disk)
+    told += f", {size(taken)} on the disk" if disk and None not in disk else ""
     yield (
         f"{counted(len(found), 'store')} below {answer.url}: {size(stored)}{told}. "
         f"What a night would leave of each: lcstore maintain {answer.quoted} --keep latest:3"
@@ -164,7 +167,8 @@ def _all_stored(found: list[Counted]) -> tuple[int, int]:
 
 
 def _stored(stats: Stats) -> tuple[int, int]:
-    return stats.bytes_stored["total"] + stats.orphan_bytes, stats.condemned_bytes
+    besides = stats.orphan_bytes + stats.quarantined_bytes
+    return stats.bytes_stored["total"] + besides, stats.condemned_bytes
 
 
 def _counts(stats: Stats | None) -> tuple[object, ...]:

@@ -94,6 +94,25 @@ def test_nothing_is_missed_of_states_that_no_kept_one_needs(tmp_path):
     assert all(one["severity"] == "info" for one in told if one["step"] == 20)
 
 
+def test_what_is_lost_of_states_that_were_let_go_of_is_no_loss_and_told_so(tmp_path):
+    url = tmp_path / "run"
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(url, durability="none") as store:
+        for step in range(0, 90, 10):
+            store.save(step, {"model": {"w": weights * (1 + step / 1000)}})
+        for step in range(20, 80, 10):
+            store.retire(step)
+        store.compact()
+    records = {step: next((url / "nodes").glob(f"{step:019d}*")).read_bytes() for step in (10, 50)}
+    edges = {step: json.loads(record)["edge"]["id"] for step, record in records.items()}
+    shutil.rmtree(url / "data" / edges[50])
+    told = call("verify", str(url)).stdout
+    assert "Damaged: 1 error" in told
+    assert "As far as was looked at, every state that is kept can be restored: none needs what is dam" in told
+    shutil.rmtree(url / "data" / edges[10])
+    assert "can be restored: none" not in call("verify", str(url)).stdout
+
+
 def test_a_repair_that_would_leave_nothing_says_what_to_do_first(saved, tmp_path, broken):
     url = tmp_path / "lost"
     shutil.copytree(saved, url)
@@ -144,7 +163,10 @@ def test_it_does_and_is_done(broken):
     assert call("repair", str(broken), "--apply").exit_code == 1
     assert call("verify", str(broken), "--level", "restore").exit_code == 0
     assert document("repair", str(broken), "--apply")["actions"] == []
-    assert len(list((broken / "quarantine" / "nodes").iterdir())) == 1
+    (aside,) = (broken / "quarantine" / "nodes").iterdir()
+    told = document("stats", str(broken))
+    assert (told["quarantined"], told["quarantined_bytes"]) == (1, aside.stat().st_size)
+    assert "set aside by a repair: yours to delete" in call("stats", str(broken)).stdout
     with lcstore.open(broken) as store:
         assert store.steps() == [0, 10]
         store.resume()

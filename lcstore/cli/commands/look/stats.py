@@ -102,6 +102,9 @@ def _facts(url: str, found: Stats, gain: str, forecast: Forecast | None) -> Tabl
     if found.orphans:
         orphans = f"{counted(found.orphans, 'object')}, {size(found.orphan_bytes)}"
         shown.row("of no record", f"{orphans} (interrupted saves)")
+    if found.quarantined:
+        aside = f"{counted(found.quarantined, 'object')}, {size(found.quarantined_bytes)}"
+        shown.row("in quarantine/", f"{aside}, set aside by a repair: yours to delete")
     if found.retired:
         goes = f": lcstore collect {url} says what may go"
         if forecast is not None and forecast.can_be_freed <= 0:

@@ -34,7 +34,8 @@ def repair(
 
     Exit status 1 if states were lost, errors remain, or something is to be done that --apply would do.
 
-    Stop the writers of a damaged run first. What is set aside is deleted by `collect` alone.
+    Stop the writers of a damaged run first. What it condemns is deleted by `lcstore collect`. What it moves
+    to quarantine/ stays there until you delete that folder.
     """
     with answering(url, as_json, options, pairs) as answer:
         from lcstore.check.repair import repair as repair_store

@@ -185,6 +185,9 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     if report.lost:
         states = counted(len(report.lost), "state")
         lines.append(f"Cannot be restored whole: {states}, of {_steps(report.lost_ranges)}.")
+    elif report.good is not None and not any(found.key == STORE_KEY for found in report.findings):
+        said = "As far as was looked at, every" if deeper or report.skipped else "Every"
+        lines.append(f"{said} state that is kept can be restored: none needs what is damaged.")
     if report.kept_in_part:
         part = _steps(report.kept_in_part)
         lines.append(f"Of {part} the rest is there: a restore says by which names=, and a repair keeps it.")
