@@ -30,7 +30,12 @@ def exact_values(
     sizes = ((high - low) * specs[t].itemsize for t, (low, high) in ends.items())
     check_unstored(sum(sizes), fetch.stored)
     out = {t: zeros(high - low, dtype_from_name(specs[t].dtype)) for t, (low, high) in ends.items()}
-    chunks = [*exact_chunks(node, wanted, window)]
+    lie = [*exact_places(node, wanted, window)]
+    chunks = [
+        (tensors, chunk, tensors.cut(chunk, some))
+        for tensors, some in lie
+        for chunk in tensors.chunks_with(some)
+    ]
     feeder = Feeder(reader.requests)
     fed = feeder.fed(fetch)
     with feeder.feeding(Ask(fed, tensors.pool.name, "exact", chunk) for tensors, chunk, _ in chunks):
@@ -48,18 +53,17 @@ def exact_fetch(reader: Reader, node: Node) -> ChunkFetch:
     return ChunkFetch(reader.backend, node.record.edge, objects)
 
 
-def exact_chunks(
+def exact_places(
     node: Node, wanted: Sequence[int], window: tuple[int, int] | None = None
-) -> Iterator[tuple[PoolMap, int, PieceColumns]]:
-    """Yield the chunks that hold exact values of tensors, or of a window of one: pool, number and pieces."""
+) -> Iterator[tuple[PoolMap, PieceColumns]]:
+    """Yield where exact values of tensors lie, or of a window of one: a pool, and pieces of it."""
     tensors, pools = np.array(wanted, np.int64), [*node.layout.maps.values()]
     within = node.layout.places.pool[tensors]
     for number in np.unique(within).tolist():
         some = pools[number].some(tensors[within == number])
         if window is not None:
             some = some.within(*(int(some.at[0]) + at for at in window)) if len(some) else some
-        for chunk in pools[number].chunks_with(some):
-            yield pools[number], chunk, pools[number].cut(chunk, some)
+        yield pools[number], some
 
 
 def exact_chunk(tensors: PoolMap, chunk: int, fetch: Fed) -> Array | None:

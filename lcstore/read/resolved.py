@@ -25,7 +25,7 @@ from lcstore.limits import check_unstored, zeros
 from lcstore.read.convert import tree_of
 from lcstore.read.feeder import Ask, Feeder
 from lcstore.read.fetch import ChunkFetch, stored_bytes
-from lcstore.read.kept import exact_chunks, exact_fetch, exact_values
+from lcstore.read.kept import exact_fetch, exact_places, exact_values
 from lcstore.read.lookup import Wanted
 from lcstore.read.nearby import Nearby
 from lcstore.read.node import Node
@@ -305,7 +305,9 @@ class Resolved:
             node.check_kept((*exact, *tracked))
             own: Fetch = exact_fetch(self.reader, node)
             asks: list[tuple[Fetch, str, ArrayName, int]] = [
-                (own, tensors.pool.name, "exact", chunk) for tensors, chunk, _ in exact_chunks(node, exact)
+                (own, tensors.pool.name, "exact", chunk)
+                for tensors, some in exact_places(node, exact)
+                for chunk in tensors.chunks_with(some)
             ]
             if tracked:
                 composer = self.composer(tracked)
