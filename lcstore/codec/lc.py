@@ -31,6 +31,9 @@ from lcstore.kernels import quantize
 _BITS = {"linear": (8, 1, 48), "exponent": (3, 1, 7), "log": (1, 0, 7), "lossless": (0, 0, 64)}
 _ENTROPIES = ("auto", "symbol", "pack", "runs")
 
+#: Where a bound leaves more than one part of so many, so many values are kept exactly to see what that takes.
+_HARDLY, _SAMPLE = 8, 1 << 16
+
 
 class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
     """Lossy codec for floating-point arrays: quantize, promote the levels that matter, Huffman-code.
@@ -159,7 +162,7 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
             flat = flat.view(self._logical)
         backward = array.flags.f_contiguous and not array.flags.c_contiguous
         frame = self._lossy(flat, array.shape[::-1] if backward else array.shape)
-        if frame is None or len(frame) > flat.nbytes:
+        if frame is None or len(frame) > flat.nbytes or self._takes_more(flat, len(frame)):
             lossless = bytes(encode_lossless(Pieces.of(flat)))
             frame = lossless if frame is None or len(lossless) < len(frame) else frame
         return frame
@@ -230,6 +233,13 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
             made = self._linear(flat, self._exponents(flat))
             return made and made.data
         return self._stepped(flat, shape, self._step(flat))
+
+    def _takes_more(self, flat: Array, nbytes: int) -> bool:
+        """Return whether values that are coarse beside the bound take less exactly, as a sample says."""
+        if self.max_error is None or _HARDLY * nbytes < flat.nbytes:
+            return False
+        sample = flat[:_SAMPLE].copy()
+        return len(encode_lossless(Pieces.of(sample))) * flat.size < nbytes * sample.size
 
     def _step(self, flat: Array) -> StepSize:
         if self.step_size is not None:

@@ -76,12 +76,15 @@ class ImportReport:
     left_out
         The files of which nothing tells the step, beside others that tell theirs: mostly copies of one of
         those, such as ``best.pt``. With `step`, each can be imported by itself.
+    policy
+        What was saved under; "" where nothing was done.
     """
 
     url: str
     files: tuple[Imported, ...]
     dry_run: bool
     left_out: tuple[str, ...] = ()
+    policy: str = ""
 
 
 def import_files(
@@ -92,7 +95,7 @@ def import_files(
     steps_from: str | None = None,
     format: str | None = None,
     under: str | None = None,
-    policy: PolicyLike = "balanced",
+    policy: PolicyLike | None = None,
     dry_run: bool = False,
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -121,7 +124,7 @@ def import_files(
         A name to have the tree of a file below: with ``"model"``, ``fc.weight`` becomes
         ``model/fc.weight``.
     policy, threads, storage_options
-        As for `lcstore.open`.
+        As for `lcstore.open`. Without a policy a store that has states goes on under that of the latest.
     dry_run
         Read nothing but names and sizes; only say what would be done.
     file_options
@@ -179,7 +182,8 @@ def import_files(
                     raise
                 if on_progress is not None:
                     on_progress("import", count, len(new))
-        return ImportReport(store.url, tuple(done.values()), dry_run, left_out)
+        name = "" if dry_run else store.policy.name
+        return ImportReport(store.url, tuple(done.values()), dry_run, left_out, name)
 
 
 def _way_on(done: int, wanted: int) -> str:

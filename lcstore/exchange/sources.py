@@ -129,6 +129,10 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         return
     names = steps or [info["name"] for info in inside]
     checkpoints = [(name, known) for name in names if (known := _format_of(fs, name, fs.isdir(name)))]
+    if not checkpoints:  # a folder for each step, with a file in it
+        folders = [info["name"] for info in inside if info["type"] == "directory"]
+        single = [name for folder in folders for name in sorted(fs.ls(folder, detail=False))]
+        checkpoints = [(name, known) for name in single if (known := _by_ending(name))]
     if not checkpoints:
         raise NotFoundError(f"nothing in {file} is a checkpoint of a known format: {', '.join(FORMATS)}")
     for name, known in checkpoints:

@@ -104,7 +104,8 @@ def policy_from_json(document: object) -> Policy:
     if not isinstance(document, dict):
         raise InvalidInputError("it is not a JSON object")
     if document.get("kind") != "policy" or type(document.get("format")) is not int:
-        raise InvalidInputError('it lacks "kind": "policy" or a "format"')
+        least = '{"format": 0, "kind": "policy", "rules": [{"paths": "model/**", "role": "weights"}]}'
+        raise InvalidInputError(f'it lacks "kind": "policy" or a "format"; a whole one: {least}')
     if document["format"] != FORMAT:
         raise UnsupportedFormatError(
             f"a policy file of format {document['format']}; this lcstore reads {FORMAT}: upgrade lcstore"

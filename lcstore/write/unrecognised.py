@@ -65,7 +65,8 @@ class Unrecognised:
             )
         return said + (
             "Save them under names like 'params' or 'weight', or give a rule: "
-            f"open(url, policy={self.rules}), or 'plain' if that is meant"
+            f"open(url, policy={self.rules}), or 'plain' if that is meant (commands "
+            "take rules in a policy file: docs/tune.md)"
         )
 
 

@@ -119,6 +119,18 @@ def test_max_error_holds_for_every_float64(values, bound):
     assert np.all(np.abs(values[finite_ones] - back[finite_ones]) <= bound)
 
 
+@pytest.mark.parametrize("bound", [1e-1, 1e-3, 1e-5, 1e-7])
+@pytest.mark.parametrize("kept", ["float16", "bfloat16", "tenths"])
+def test_values_that_are_coarse_beside_the_bound_take_no_more_than_all_their_bits(kept, bound):
+    field = 280 + 10 * np.sin(np.arange(50_000) / 300)
+    values = np.round(field, 1).astype(np.float32) if kept == "tenths" else field.astype(np.dtype(kept))
+    if kept == "bfloat16":
+        values = values.astype(np.float32)
+    frame = LCCodec(max_error=bound).encode(values)
+    assert len(frame) <= 1.05 * len(LCCodec(quantizer="lossless").encode(values))
+    assert np.abs(LCCodec().decode(frame).astype(np.float64) - values.astype(np.float64)).max() <= bound
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_max_error_saves_what_it_may(dtype):
     values = np.random.default_rng(0).normal(size=50_000).astype(dtype)

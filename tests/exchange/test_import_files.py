@@ -72,6 +72,26 @@ def test_a_second_run_adds_nothing_and_a_third_what_is_new(tmp_path):
     assert commits(tmp_path / "store") == [1, 2, 3]
 
 
+def test_more_files_are_saved_under_the_policy_of_those_before(tmp_path):
+    write(tmp_path / "old", 1, 2)
+    assert lcstore.import_files(tmp_path / "old", tmp_path / "store", policy="lossless").policy == "lossless"
+    write(tmp_path / "old", 3)
+    assert lcstore.import_files(tmp_path / "old", tmp_path / "store").policy == "lossless"
+    with lcstore.open(tmp_path / "store", "r") as store:
+        assert store.info(3).exact
+        assert same(store.restore(3), weights(3))
+    assert lcstore.import_files(tmp_path / "old", tmp_path / "another").policy == "balanced"
+
+
+@pytest.mark.parametrize("folder", ["checkpoint-{}", "epoch_{}", "step_{}"])
+def test_a_folder_for_each_step_with_a_file_in_it(tmp_path, folder):
+    (tmp_path / "runs").mkdir()
+    for step in (5, 10):
+        write(tmp_path / "runs" / folder.format(step), step, name="model.npz")
+    report = lcstore.import_files(tmp_path / "runs", tmp_path / "store")
+    assert outcomes(report) == [(5, "anchor"), (10, "delta")]
+
+
 def test_one_that_was_interrupted_goes_on(tmp_path):
     write(tmp_path / "old", *range(5))
 

@@ -150,6 +150,15 @@ def test_an_iterator_and_a_store_do_as_well(run, bowl, found, tmp_path):
         Saved(tmp_path / "run", [10, 15])
 
 
+@pytest.mark.parametrize(("policy", "told"), [("lossless", False), ("high", False), ("balanced", True)])
+def test_states_that_were_saved_coarsely_are_told_of(run, tmp_path, policy, told, caplog):
+    with lcstore.open(tmp_path / "run", policy=policy) as store:
+        for step, state in enumerate(run[:5]):
+            store.save(step, state)
+    Saved(tmp_path / "run")
+    assert ("states were saved under balanced, and are taken for exact" in caplog.text) == told
+
+
 def test_the_policy_file_opens_a_store_that_keeps_to_it(found, run, tmp_path):
     found.save(tmp_path / "tuned.json")
     with lcstore.open(tmp_path / "run", policy=str(tmp_path / "tuned.json")) as store:

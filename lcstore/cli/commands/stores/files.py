@@ -45,8 +45,13 @@ def import_(
         str | None, typer.Option("--under", metavar="NAME", help="Have the tree of a file below a name.")
     ] = None,
     policy: Annotated[
-        str, typer.Option("--policy", help="lossless, high, balanced or small; or a policy file.")
-    ] = "balanced",
+        str | None,
+        typer.Option(
+            "--policy",
+            help="lossless, high, balanced or small; or a policy file (*.json). Not given: the store's last "
+            "one, or balanced.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: show what would be done.")
     ] = False,
@@ -87,7 +92,7 @@ def import_(
                 file_options=options_of_files,
                 on_progress=on_progress,
             )
-        answer.give(report, _imported(answer, report, policy))
+        answer.give(report, _imported(answer, report))
 
 
 def _is_swapped(first: str, last: str) -> bool:
@@ -96,7 +101,7 @@ def _is_swapped(first: str, last: str) -> bool:
     return os.path.exists(last) and not is_store[1] and (is_store[0] or not glob.glob(first))
 
 
-def _imported(answer: Answer, report: ImportReport, policy: str) -> Iterator[Table | str]:
+def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
     numbers = ("step", "bytes", "stored")
     shown = Table("step", "file", "format", "bytes", "", "stored", right=numbers, spare=("format",))
     for one in report.files:
@@ -123,7 +128,10 @@ def _imported(answer: Answer, report: ImportReport, policy: str) -> Iterator[Tab
     lossy = sum(one.exact is False for one in new)
     if lossy:
         are = f"{lossy} of them {'is' if lossy == 1 else 'are'} lossy"
-        yield f"By the policy {policy}, {are}. `--policy lossless` keeps every bit."
+        yield (
+            f"By the policy {report.policy}, {are}. To keep every bit: import into a store of its own with "
+            "--policy lossless."
+        )
     yield f"To look at them: lcstore ls {answer.quoted}"
 
 
