@@ -40,7 +40,7 @@ from lcstore.graph.plan import Shortcut, plan
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
 from lcstore.index.index import Index
 from lcstore.layout.specs import chunk_elements
-from lcstore.making.maker import Maker
+from lcstore.maintain.making import Maker
 from lcstore.storage.local import LocalBackend
 
 COLUMNS = 1024

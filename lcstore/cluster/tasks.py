@@ -48,8 +48,6 @@ class Task(Generic[R]):
         worker, and may run twice.
     after
         The tasks that it waits for: places in the list of all, before its own.
-    weight
-        How long it takes, beside others.
     otherwise
         Returns what it gives where it failed; None: the others are not begun then, and the error is raised.
     """
@@ -58,7 +56,6 @@ class Task(Generic[R]):
     url: str
     run: Callable[[Sequence[R]], R]
     after: tuple[int, ...] = ()
-    weight: float = 1.0
     otherwise: Callable[[LcstoreError], R] | None = None
 
 
@@ -132,11 +129,10 @@ class _Run(Generic[R]):
         for place, task in enumerate(tasks):
             for one in task.after:
                 self.behind[one].append(place)
-        #: The most work, one task behind the other, that each has to be done for: the longest row goes first.
-        self.rows = dict.fromkeys(self.waits, 0.0)
+        #: The most tasks, one behind the other, that each has to be done for: the longest row goes first.
+        self.rows = dict.fromkeys(self.waits, 0)
         for place in reversed(self.rows):
-            longest = max((self.rows[one] for one in self.behind[place]), default=0.0)
-            self.rows[place] = tasks[place].weight + longest
+            self.rows[place] = 1 + max((self.rows[one] for one in self.behind[place]), default=0)
         self.ready = deque(place for place, after in self.waits.items() if not after)
         self.under_way: dict[Any, int] = {}
         self.given: dict[int, R] = {}
@@ -147,7 +143,7 @@ class _Run(Generic[R]):
 
         done = as_completed(loop=self.client.loop)
         while self.ready or self.under_way:
-            threads = threads_of(self.client)
+            threads = self._threads()
             while self.ready and len(self.under_way) < threads + _AHEAD:
                 longest = max(self.ready, key=self.rows.__getitem__)
                 if len(self.under_way) >= threads and self._is_preceded(longest):
@@ -167,6 +163,10 @@ class _Run(Generic[R]):
                 self._let_go_on(place)
             yield place, result[0]
 
+    def _threads(self) -> int:
+        """Return how many threads the workers have now: they come and go."""
+        return sum(self.client.nthreads().values()) if self.client.status == "running" else 0
+
     def _is_preceded(self, place: int) -> bool:
         """Return whether what is under way lets a longer row go on, which would wait behind this task."""
         coming = (one for done in self.under_way.values() for one in self.behind[done])
@@ -185,7 +185,7 @@ class _Run(Generic[R]):
             key=f"lcstore {task.what}-{self.mark}-{place}",
             pure=False,
             retries=_RETRIES,
-            priority=round(100 * self.rows[place]),
+            priority=self.rows[place],
         )
         self.under_way[future] = place
         return future
@@ -229,11 +229,6 @@ def _do(
         raise
     except LcstoreError as error:
         return error
-
-
-def threads_of(client: Client) -> int:
-    """Return how many threads the workers of a cluster have now: they come and go."""
-    return sum(client.nthreads().values()) if client.status == "running" else 0
 
 
 def check_seen_by_others(urls: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ What the target's own edge sets is not repeated; the shortcut leaves it to that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
 from typing import Final, TypeAlias
@@ -89,21 +89,6 @@ class Merger:
         stored = np.flatnonzero(np.any(held, axis=0)).tolist()
         return [partial(self.merge, pool, chunk, pieces) for pool, chunk, pieces in self.path.chunks(stored)]
 
-    @property
-    def found(self) -> tuple[Array, Array]:
-        """Digests and step sizes of what was merged so far, per tensor: what `take_in` takes elsewhere."""
-        return self._digests.found, self._steps
-
-    def take_in(self, digests: Array, steps: Array) -> None:
-        """Take in what another `Merger` of the same edges found of other chunks."""
-        self._digests.found += digests
-        self._refine({int(tensor): int(steps[tensor]) for tensor in np.flatnonzero(steps != _NO_STEP)})
-
-    def _refine(self, steps: Mapping[int, int]) -> None:
-        with self._lock:
-            for tensor, step in steps.items():
-                self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
-
     def prove(self) -> None:
         """Check, once all jobs have run, that what was merged leads to the target; complete the columns.
 
@@ -145,7 +130,9 @@ class Merger:
         _clear_between(sums, pieces)
         self._digests.add(pieces, sums)
         data, steps = frame_of_sums(sums, [*pieces], f"chunk {chunk} of pool {pool!r}")
-        self._refine(steps)
+        with self._lock:
+            for tensor, step in steps.items():
+                self._steps[tensor] = min(int(self._steps[tensor]), step, key=log2_of)
         return None if data is None else Chunk(pool, op, chunk, data)
 
     def _copy(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Sequence, Set
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from lcstore.cluster.tasks import Client, Task, carried_out
@@ -19,9 +21,8 @@ from lcstore.graph.plan import Shortcut, plan, waits
 from lcstore.graph.refs import ROOT
 from lcstore.index.index import Index
 from lcstore.maintain.latest import latest_reads
+from lcstore.maintain.making import Made, Maker, known_of, make_there
 from lcstore.maintain.verdict import movable_in
-from lcstore.making.maker import Made, Maker
-from lcstore.making.spread import made_by
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
@@ -180,7 +181,8 @@ class Compactor:
         """Add the edges of a plan while there is time; return how many were."""
         added, shortcuts = 0, planned.shortcuts
         left = math.inf if self.max_seconds is None else self.max_seconds - (time.monotonic() - began)
-        for done, (place, made) in enumerate(self._made(shortcuts, left), 1):
+        results = carried_out(self._tasks(shortcuts), self.client, seconds=left)
+        for done, (place, made) in enumerate(results, 1):
             self.written += made.nbytes
             if made.name is not None:
                 self.index.know([keys.edge_key(made.name)])
@@ -191,19 +193,23 @@ class Compactor:
                 self.on_progress("merging", done, len(shortcuts))
         return added
 
-    def _made(self, shortcuts: Sequence[Shortcut], seconds: float) -> Iterator[tuple[int, Made]]:
-        """Make edges, here or by a cluster; yield the place of each, and what came of it."""
-        if self.client is not None:
-            how = self.backend, self.durability, self.index
-            yield from made_by(self.client, *how, shortcuts, seconds)
-            return
+    def _tasks(self, shortcuts: Sequence[Shortcut]) -> list[Task[Made]]:
+        """Return what is to be done: here with what is known, elsewhere with what each edge is made of."""
+        url, graph = self.backend.url, self.index.graph
+        standing = defaultdict[tuple[str, str], set[str]](set)
+        for edge in graph.edges.values():
+            standing[edge.base, edge.target].add(edge.edge)
 
         def run(shortcut: Shortcut) -> Callable[[Sequence[Made]], Made]:
-            return lambda made: self.maker.make(shortcut, made, self._room())
+            if self.client is None:
+                return lambda made: self.maker.make(shortcut, made, self._room())
+            there = frozenset(standing[shortcut.base, shortcut.target])
+            return partial(
+                make_there, self.backend, self.durability, shortcut, known_of(shortcut, graph), there
+            )
 
-        url, after = self.backend.url, waits(shortcuts)
-        tasks = [Task("merge", url, run(shortcut), after[at]) for at, shortcut in enumerate(shortcuts)]
-        yield from carried_out(tasks, seconds=seconds)
+        after = waits(shortcuts)
+        return [Task("merge", url, run(shortcut), after[at]) for at, shortcut in enumerate(shortcuts)]
 
     def _skip(self, shortcut: Shortcut, why: str) -> None:
         name = self.index.graph.nodes.get(shortcut.target)

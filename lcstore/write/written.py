@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from operator import itemgetter
 from threading import Lock
-from typing import TypeAlias
 
 from lcstore.arrays import Buffer
 from lcstore.durability import NAMED, Durability
@@ -25,10 +22,7 @@ from lcstore.storage.deadline import deadline
 from lcstore.storage.settle import LITTLE, put_object
 from lcstore.storage.wave import Wave
 from lcstore.track.draft import Draft
-from lcstore.write.paritywrite import Made, ParityWrite, is_covered
-
-#: A chunk that is stored, its pool, and its array.
-Stored: TypeAlias = tuple[ObjectRef, str, keys.Op]
+from lcstore.write.paritywrite import Made, ParityWrite
 
 
 class Written:
@@ -107,37 +101,12 @@ class Written:
 
     def put_chunk(self, chunk: Chunk) -> ObjectRef:
         """Write a coded chunk, and the parity that it completes."""
-        ref = self.put(self.key_of(chunk), chunk.data, chunk.pool, chunk.op)
-        self._protect(chunk.pool, chunk.op, chunk.index, chunk.data)
-        return ref
-
-    def key_of(self, chunk: Chunk) -> str:
-        """Return the key of a coded chunk."""
-        return keys.chunk_key(self.edge, qualified(self.part, chunk.pool), chunk.op, chunk.index)
-
-    def take_in(self, chunks: Sequence[Stored]) -> None:
-        """Remember chunks that others have stored, and write the parity that they complete.
-
-        Raises
-        ------
-        CorruptionError
-            The bytes of one, which are read where parity covers them, are not those that were stored.
-        """
-        self._begun += [ref.key for ref, _, _ in chunks]
-        self.refs += chunks
-        self.objects += len(chunks)
-        numbered = ((keys.parse_data_key(chunk[0].key).chunk or 0, chunk) for chunk in chunks)
-        for index, (ref, pool, op) in sorted(numbered, key=itemgetter(0)):
-            if is_covered(self.durability.parity, pool, op):
-                data = self.backend.get(ref.key, 0, ref.nbytes + 1)
-                ref.check(data)
-                self._protect(pool, op, index, data)
-
-    def _protect(self, pool: str, op: keys.Op, index: int, data: Buffer) -> None:
-        """Take a chunk into the parity; write what it completes."""
-        made = self._parity.add(pool, op, index, data)
+        key = keys.chunk_key(self.edge, qualified(self.part, chunk.pool), chunk.op, chunk.index)
+        ref = self.put(key, chunk.data, chunk.pool, chunk.op)
+        made = self._parity.add(chunk.pool, chunk.op, chunk.index, chunk.data)
         if made is not None:
             self._put_parity(made)
+        return ref
 
     def _put_parity(self, made: Made) -> None:
         key = keys.parity_key(self.edge, qualified(self.part, made.pool), made.op, made.number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,16 +9,12 @@ import pytest
 from cluster.clustered import fill, shortcuts
 
 import lcstore
-from lcstore import CorruptionError
 from lcstore.format import markkeys
 from lcstore.format.marks import CondemnedRecord
 from lcstore.graph.plan import waits
 from lcstore.graph.refs import PLANNED, ROOT, EdgeRef
-from lcstore.making import dividing
-from lcstore.making.elsewhere import Order, join_parts, known_of, make_there, merge_part
-from lcstore.making.maker import Made
+from lcstore.maintain.making import Made, known_of, make_there
 from lcstore.storage.local import LocalBackend
-from lcstore.write.shortcut import Part
 
 
 @pytest.fixture
@@ -27,18 +22,17 @@ def url(tmp_path: Path) -> Path:
     return fill(tmp_path / "run", count=24, rows=8)
 
 
-def order_of(url: Path, place: int, edge: str = "", created: str = "") -> Order:
-    """Return what a worker has to know to make a planned edge."""
-    with lcstore.open(url, "r", threads=1) as store:
-        shortcut = store._compactor().plan().shortcuts[place]
-        known, durability = known_of(shortcut, store._index.graph), store.durability
-    return Order(LocalBackend(url), durability, shortcut, known, frozenset(), edge, created)
-
-
 def task(url: Path, place: int) -> Callable[..., Made]:
     """Return what makes a planned edge, given those that it waits for."""
-    order = order_of(url, place)
-    return lambda *made: make_there(order, made)
+    with lcstore.open(url, "r", threads=1) as store:
+        compactor = store._compactor()
+        shortcut = compactor.plan().shortcuts[place]
+        known, durability = known_of(shortcut, store._index.graph), store.durability
+
+    def run(*made: Made) -> Made:
+        return make_there(LocalBackend(url), durability, shortcut, known, frozenset(), made)
+
+    return run
 
 
 def test_a_second_try_finds_what_the_first_has_made(url):
@@ -72,86 +66,6 @@ def test_an_edge_takes_what_was_made_for_it_elsewhere(url):
     with lcstore.open(url, "r+", threads=1) as store:
         store.compact()
     assert before.items() <= shortcuts(url).items()
-
-
-#: Of an edge that is made in parts.
-GIVEN = "e" * 32, "2026-01-01T00:00:00.000Z"
-PARTS = 3
-
-
-@pytest.fixture
-def large(tmp_path: Path) -> Path:
-    """A store whose arrays have several chunks."""
-    return fill(tmp_path / "run", count=24, rows=1 << 14)
-
-
-def parts_of(order: Order) -> list[Part | None]:
-    return [merge_part(order, number, PARTS, []) for number in range(PARTS)]
-
-
-def test_an_edge_made_in_parts_is_the_one_made_whole(large):
-    whole = Path(shutil.copytree(large, large.with_name("whole")))
-    make_there(order_of(whole, 0), [])
-    order = order_of(large, 0, *GIVEN)
-    parts = parts_of(order)
-    assert sum(len(part.chunks) for part in parts) > PARTS
-    assert shortcuts(large) == {}, "nothing is committed before all parts are there"
-    assert merge_part(order, 0, PARTS, []).chunks == parts[0].chunks, "a second try stores the same"
-    made = join_parts(order, parts, [])
-    assert made.name.edge == order.edge
-    assert shortcuts(large) == shortcuts(whole)
-    assert join_parts(order, parts, []) == Made(made.name, made.name.nbytes), "a second try finds it"
-    with lcstore.open(large, "r") as store:
-        assert store.verify("restore").ok
-
-
-def test_an_edge_of_which_a_part_is_gone_is_made_whole(large):
-    order = order_of(large, 0, *GIVEN)
-    parts = parts_of(order)
-    order.backend.delete(parts[1].chunks[0][0].key)
-    made = join_parts(order, parts, [])
-    assert made.name.edge != order.edge
-    assert not order.backend.list(f"data/{order.edge}")
-    with lcstore.open(large, "r") as store:
-        assert store.verify("restore").ok
-
-
-def test_an_edge_of_which_a_part_failed_is_made_whole(large):
-    order = order_of(large, 0, *GIVEN)
-    made = join_parts(
-        order, [*(merge_part(order, number, PARTS, []) for number in range(PARTS - 1)), None], []
-    )
-    assert made.name.edge != order.edge
-    assert not order.backend.list(f"data/{order.edge}")
-
-
-def test_what_a_collector_took_for_an_interrupted_save_is_made_whole(large):
-    order = order_of(large, 0, *GIVEN)
-    parts = parts_of(order)
-    mark = CondemnedRecord(order.edge, None, markkeys.WHOLE_EDGE, "2026-01-01T00:00:00.000000Z")
-    order.backend.put(mark.key(), mark.to_bytes())
-    assert join_parts(order, parts, []).name.edge != order.edge
-
-
-def test_damage_is_for_who_makes_it_whole(large):
-    order = order_of(large, 0, *GIVEN)
-    for chunk in [*(large / "data").rglob("weights*/c.0"), *(large / "data").rglob("weights*/p.*")]:
-        chunk.write_bytes(chunk.read_bytes()[:-1] + b"?")
-    parts = parts_of(order)
-    assert None in parts
-    with pytest.raises(CorruptionError):
-        join_parts(order, parts, [])
-    assert not order.backend.list(f"data/{order.edge}")
-
-
-def test_edges_of_long_rows_are_made_in_parts():
-    row, leaves = [(), (0,), (1,), (2,)], [()] * 4
-    assert dividing.parts_of(row + leaves, 2, 8) == [2] * 4 + [1] * 4
-    assert dividing.parts_of(row + leaves, 1, 8) == [1] * 8
-    assert dividing.parts_of(row + leaves, 8, 3) == [3] * 4 + [1] * 4
-    assert dividing.parts_of(row + [()] * 20, 2, 8) == [1] * 24, "what others fill up stays whole"
-    assert dividing.parts_of(row, 2, 1) == [1] * 4
-    assert dividing.parts_of([], 2, 8) == []
 
 
 def test_what_waits_for_what():

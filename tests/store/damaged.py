@@ -17,7 +17,7 @@ from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeRef
-from lcstore.making.maker import Maker
+from lcstore.maintain.making import Maker
 from lcstore.storage.backend import Backend
 from lcstore.storage.memory import MemoryBackend
 from lcstore.store.store import Store

@@ -24,7 +24,7 @@ from lcstore.graph.lines import line_to
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
 from lcstore.layout import layout as layouts
-from lcstore.making.maker import Maker
+from lcstore.maintain.making import Maker
 from lcstore.storage.memory import MemoryBackend
 from lcstore.walks.walk import Walk
 

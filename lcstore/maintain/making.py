@@ -1,4 +1,4 @@
-"""Making the edges that compaction plans."""
+"""Making the edges that compaction plans: here, or wherever a task is sent that names what it sums."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from lcstore.durability import Durability
 from lcstore.edges.merge import Merger
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.format import keys
+from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeName, EdgeRef
 from lcstore.index.index import Index
+from lcstore.index.listing import REMADE, Listing, committed
+from lcstore.index.standing import is_taken_away
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
+from lcstore.storage.jobs import Workers
 from lcstore.write.shortcut import NoRoomError, ShortcutWrite
 
 #: How often an edge is tried when a collector changes its path meanwhile.
@@ -84,18 +88,10 @@ class Maker:
             What is to be summed is damaged.
         """
         before = self.written
-        name, why = self._try(shortcut, self._known(made), room)
-        return Made(name, self.written - before, why)
-
-    def merger_after(self, shortcut: Shortcut, made: Sequence[Made]) -> Merger:
-        """Return what merges a planned edge, given the edges made since that it is to sum too."""
-        return self.merger(shortcut, self._known(made))
-
-    def _known(self, made: Sequence[Made]) -> list[EdgeRef]:
-        """Take the edges that were made into the index; return them."""
         names = [one.name for one in made if one.name is not None]
         self.index.know(map(keys.edge_key, names))
-        return [name.ref for name in names]
+        name, why = self._try(shortcut, [name.ref for name in names], room)
+        return Made(name, self.written - before, why)
 
     def _try(
         self, shortcut: Shortcut, made: Sequence[EdgeRef], room: int | None
@@ -174,3 +170,56 @@ class Maker:
             below = self.reader.node(self.index.name(shortcut.base))
             base = below.layout, below.columns
         return Merger(edges, node.layout, node.columns, base)
+
+
+def known_of(shortcut: Shortcut, graph: Graph) -> list[str]:
+    """Return the keys of the records that an edge is made of, as far as they are there."""
+    nodes = {shortcut.base, shortcut.target, *(ref.target for ref in shortcut.inputs)}
+    edges = {ref.edge for ref in shortcut.inputs if ref.edge}
+    found = [keys.node_key(graph.nodes[node]) for node in nodes if node in graph.nodes]
+    return found + [keys.edge_key(graph.edges[edge]) for edge in edges if edge in graph.edges]
+
+
+def make_there(
+    backend: Backend,
+    durability: Durability,
+    shortcut: Shortcut,
+    known: Sequence[str],
+    standing: frozenset[str],
+    made: Sequence[Made],
+) -> Made:
+    """Make a planned edge on a worker, with one thread.
+
+    Parameters
+    ----------
+    backend, durability, shortcut, made
+        As for `Maker`.
+    known
+        The keys of the records that it is made of.
+    standing
+        The edges between the same nodes that were there when this was planned.
+    """
+    reader = Reader.alone(backend, known)
+    name = _made_before(backend, reader.index, shortcut, standing)
+    if name is not None:
+        return Made(name, name.nbytes)
+    with Workers(1, "lcstore-task") as executor:
+        return Maker(backend, reader.index, reader, executor, durability).make(shortcut, made)
+
+
+def _made_before(
+    backend: Backend, index: Index, shortcut: Shortcut, standing: frozenset[str]
+) -> EdgeName | None:
+    """Return the edge that another try at the same task has made: its worker was lost after that."""
+    listing = Listing.take(backend, REMADE)
+    taken = {name.edge for name in listing.condemned} | standing
+    found = (keys.parse_edge_key(key) for key in listing.below(keys.EDGES) if shortcut.target in key)
+    for name in found:
+        if (name.base, name.target) != (shortcut.base, shortcut.target) or name.edge in taken:
+            continue
+        # The one who made it may not have got so far as to look around.
+        index.know([keys.edge_key(name)])
+        objects = index.edge(name.edge).edge.objects
+        if not is_taken_away(Listing.take(backend, committed(name.edge, ())), name.edge, objects):
+            return name
+    return None
