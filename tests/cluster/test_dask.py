@@ -255,7 +255,7 @@ def test_by_the_command_line(runs, client):
     assert "verify failed" in shown
     command = shown.rpartition("lcstore ")[2].split("'")
     assert command[0].split()[:2] == ["maintain", str(runs)]
-    assert command[-1].split() == ["--apply"]
+    assert command[-1].split() == ["--scheduler", address, "--apply"]
     done = call("maintain", str(runs), "--keep", KEEP, "--scheduler", address, "--apply", "--json", status=1)
     stores = {Path(one["url"]).name: one for one in json.loads(done.stdout)["stores"]}
     assert stores["03"]["ok"]
