@@ -47,9 +47,7 @@ def import_(
     policy: Annotated[
         str | None,
         typer.Option(
-            "--policy",
-            help="lossless, high, balanced or small; or a policy file (*.json). Not given: the store's last "
-            "one, or balanced.",
+            help="lossless, high, balanced, small or a policy file. Without: as before, or balanced."
         ),
     ] = None,
     dry_run: Annotated[
@@ -128,10 +126,8 @@ def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
     lossy = sum(one.exact is False for one in new)
     if lossy:
         are = f"{lossy} of them {'is' if lossy == 1 else 'are'} lossy"
-        yield (
-            f"By the policy {report.policy}, {are}. To keep every bit: import into a store of its own with "
-            "--policy lossless."
-        )
+        way = "To keep every bit: import into a store of its own with --policy lossless."
+        yield f"By the policy {report.policy}, {are}. {way}"
     yield f"To look at them: lcstore ls {answer.quoted}"
 
 
