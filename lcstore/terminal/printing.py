@@ -82,4 +82,4 @@ def plain(value: Any) -> Any:
         return value if math.isfinite(value) else str(value)
     if value is None or isinstance(value, bool | int):
         return value
-    return without_secrets(value if isinstance(value, str) else repr(value))
+    return without_secrets(str(value) if isinstance(value, str | Exception) else repr(value))
