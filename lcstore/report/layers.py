@@ -22,7 +22,7 @@ from lcstore.format.bodies import ObjectRef
 from lcstore.layout.layout import Layout
 from lcstore.layout.specs import TensorSpec
 from lcstore.report.facts import TensorFacts, TensorGroup, TensorsSeen
-from lcstore.report.notes import Course, notes_of
+from lcstore.report.notes import GROWTH, Course, notes_of
 from lcstore.report.thin import evenly
 from lcstore.state.names import format_name
 from lcstore.track.stepsizes import error_of
@@ -114,7 +114,10 @@ class _Seen:
                 np.fmax.at(table[:, column], rows, values)  # the most of the shards of a tensor
             weights[rows, column] = np.where(look.layout.weights, 1, -1)
         moves[at_rest(moves)] = 0
-        self.course = Course(tuple(look.step for look in looks), moves * np.exp2(-grid), grid, weights)
+        jumped = _jumped(grid, np.array([look.is_anchor for look in looks]))
+        self.course = Course(
+            tuple(look.step for look in looks), moves * np.exp2(-grid), grid, weights, jumped
+        )
 
     def _take_in(self, layout: Layout) -> None:
         found: dict[str, list[TensorSpec]] = {}
@@ -191,6 +194,20 @@ def _said(look: Look) -> tuple[Array, Array, Array]:
     finest = _LOG2[columns.shift] + grid
     ratio = np.where(adds & (scale > 0), np.exp2(finest) / np.where(scale > 0, scale, 1), np.nan)
     return known, ratio, grid + bits
+
+
+def _jumped(grid: Array, anchors: Array) -> Array:
+    """Return where tensors moved so far that a delta set them anew, on another grid: ``bool``.
+
+    An anchor chooses each grid anew, so there only what no grid has room for tells of a jump.
+    """
+    known = np.where(np.isfinite(grid), np.arange(grid.shape[1]), -1)
+    before = np.maximum.accumulate(known, axis=1)[:, :-1]  # the place where the grid was last known
+    rows = np.arange(len(grid))[:, None]
+    grown = np.where(before >= 0, grid[:, 1:] - grid[rows, before], np.nan)
+    found = np.zeros(grid.shape, bool)
+    found[:, 1:] = np.where(anchors[1:], grown >= GROWTH, np.abs(grown) > 0)
+    return found
 
 
 def at_rest(movement: Array) -> Array:

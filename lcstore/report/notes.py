@@ -16,6 +16,8 @@ _AT_REST: Final = 3
 #: So many times as far as before, beside the others, is too far; so small a part is next to nothing.
 _FAR: Final = 8.0
 _LITTLE: Final = 1 / 50
+#: So small a part is nothing, whatever the others do: no learning rate falls so far, but a network dies so.
+_NOTHING: Final = 1e-6
 #: So many times as far is more than movement varies by.
 _MORE: Final = 1.5
 #: What a tensor used to move by is this quantile of it, so that what began before the middle is seen too.
@@ -23,7 +25,7 @@ _USED_TO: Final = 0.25
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
 _COMPANY: Final = 3
 #: Octaves that a grid grew by since the middle of the line that are worth a note.
-_GROWTH: Final = 3
+GROWTH: Final = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +42,16 @@ class Course:
     weights
         ``int8[tensors, states]``: 1 where it is coded as weights, -1 where it is kept bit for bit, 0 where it
         is not there.
+    jumped
+        ``bool[tensors, states]``: whether it moved so far that it was set anew, on another grid. How far is
+        not known then.
     """
 
     steps: tuple[int, ...]
     movement: Array
     grid: Array
     weights: Array
+    jumped: Array
 
 
 def notes_of(course: Course) -> dict[int, str]:
@@ -112,37 +118,54 @@ def _parts(movement: Array, quantile: float) -> tuple[Array, Array]:
 def _note(course: Course, row: int, usual: _Usual | None) -> str:
     last, moves = _until(course.weights[row]), _moves(course, row, usual)
     if last is None:
-        return _rest(course, row) or _grown(course, row) or moves
+        rest, grown = _rest(course, row), _grown(course, row)
+        return "; ".join(filter(None, [rest, grown])) or moves
     since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
     said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
-    grew, _ = _outgrown(course.grid[row])
-    before = f"before that its largest weight came to {_times(grew)}" if grew >= _GROWTH else ""
+    grew = _outgrown(course, row)
+    before = f"before that its largest weight came to {grew.times}" if grew.octaves >= GROWTH else ""
     return "; ".join(filter(None, [_rest(course, row) or moves, said, before]))
 
 
 def _rest(course: Course, row: int) -> str:
     """Return that a tensor does not move in the end of what is known of its movement; "" where it does."""
-    known = np.flatnonzero(np.isfinite(course.movement[row]))
-    rest = _at_rest(course.movement[row][known])
+    known = np.flatnonzero(np.isfinite(course.movement[row]) | course.jumped[row])
+    rest = _at_rest((course.movement[row] > 0) | course.jumped[row], known)
     if len(known) < _LEAST or rest < _AT_REST:
         return ""
     if rest == len(known):
         return "has never moved"
-    return f"is not seen to move since step {course.steps[int(known[-rest - 1])]}"
+    since = f"since step {course.steps[int(known[-rest - 1])]}"
+    asleep = _asleep(course, row, 2)
+    return f"{asleep}, and is not seen to {since}" if asleep else f"is not seen to move {since}"
+
+
+def _asleep(course: Course, row: int, least: int) -> str:
+    """Return that a tensor moved by next to nothing the last `least` times; "" where it did not."""
+    places = np.flatnonzero(course.movement[row] > 0)
+    moved = course.movement[row][places]
+    little = moved <= _NOTHING * moved.max(initial=0)
+    if len(places) < _LEAST or not little[-least:].all():
+        return ""
+    place, growth = _since(places, moved, little)
+    return (
+        f"hardly moves any more since step {course.steps[place]}: {1 / growth:.3g} times less than it used to"
+    )
 
 
 def _grown(course: Course, row: int) -> str:
     """Return that a tensor has grown; "" where it has not, or little is known of it."""
-    octaves, place = _outgrown(course.grid[row])
-    if octaves < _GROWTH or np.isfinite(course.movement[row]).sum() < _LEAST:
+    grew = _outgrown(course, row)
+    if grew.octaves < GROWTH or np.isfinite(course.movement[row]).sum() < _LEAST:
         return ""
-    at = course.steps[place]
-    said = f"has grown, at step {at} at the latest: its largest weight came to {_times(octaves)}"
-    return f"{said}, and may have grown on"
+    said = f"has grown, at step {grew.step} at the latest: its largest weight came to {grew.times}"
+    return said if _rest(course, row) else f"{said}, and may have grown on"
 
 
 def _moves(course: Course, row: int, usual: _Usual | None) -> str:
     """Return that a tensor moves further or less than it used to, beside the others; "" where it does not."""
+    if asleep := _asleep(course, row, _AT_REST):
+        return asleep
     moved, beside = course.movement[row], "" if usual is None else ", beside the others"
     further, less = (moved, moved) if usual is None else (moved / usual.most, moved / usual.least)
     places, parts = _parts(further, _USED_TO)
@@ -158,12 +181,6 @@ def _moves(course: Course, row: int, usual: _Usual | None) -> str:
     return ""
 
 
-def _times(octaves: int) -> str:
-    """Return how many times its largest weight had become when a grid was chosen anew, both rounded up."""
-    least, most = (2.0 ** min(octaves + more, 1000) for more in (-1, 1))
-    return f"{least:.3g} to {most:.3g} times what it was"
-
-
 def _since(places: Array, parts: Array, are_so: Array) -> tuple[int, float]:
     """Return the first of the last places that all are so, and how many times as far it moves as before."""
     others = np.flatnonzero(~are_so)
@@ -171,21 +188,44 @@ def _since(places: Array, parts: Array, are_so: Array) -> tuple[int, float]:
     return int(places[first]), float(parts[-1] / (np.median(parts[:first]) if first else 1.0))
 
 
-def _at_rest(movement: Array) -> int:
-    """Return at how many states in the end nothing moved."""
-    moved = np.flatnonzero(movement > 0)
-    return len(movement) - 1 - int(moved[-1]) if len(moved) else len(movement)
+def _at_rest(moves: Array, known: Array) -> int:
+    """Return at how many of the last of some states nothing moved."""
+    moved = np.flatnonzero(moves[known])
+    return len(known) - 1 - int(moved[-1]) if len(moved) else len(known)
 
 
-def _outgrown(grid: Array) -> tuple[int, int]:
-    """Return by how many octaves the grid grew since the middle, and the place where that shows.
+class _Growth(NamedTuple):
+    """By how much a grid grew since the middle of the line.
 
-    A grid has room for some growth, so it begins before that place.
+    Attributes
+    ----------
+    octaves
+        That much.
+    step
+        Where it shows. A grid has room for some growth, so that begins before.
+    before
+        Where the grid was chosen that it had in the middle.
     """
-    middle = len(grid) // 2
-    known = middle + np.flatnonzero(np.isfinite(grid[middle:]))
-    if not len(known):
-        return 0, len(grid) - 1
-    grown = grid[known] - grid[known[0]]
-    as_before = np.flatnonzero(grown <= 0)
-    return int(grown[-1]), int(known[min(as_before[-1] + 1, len(known) - 1)])
+
+    octaves: int
+    step: int
+    before: int
+
+    @property
+    def times(self) -> str:
+        """How many times as large the largest weight was when the grid was chosen anew, both rounded up."""
+        least, most = (2.0 ** min(self.octaves + more, 1000) for more in (-1, 1))
+        return f"{least:.3g} to {most:.3g} times what it was at step {self.before}"
+
+
+def _outgrown(course: Course, row: int) -> _Growth:
+    grid, steps = course.grid[row], course.steps
+    known = np.flatnonzero(np.isfinite(grid))
+    later = known[known >= len(grid) // 2]
+    if not len(later):
+        return _Growth(0, steps[-1], steps[0])
+    grown = grid[known] - grid[later[0]]
+    as_before = np.flatnonzero(grown[known >= later[0]] <= 0)
+    others = np.flatnonzero(grown[known < later[0]])
+    chosen = known[others[-1] + 1 if len(others) else 0]
+    return _Growth(int(grown[-1]), steps[later[min(as_before[-1] + 1, len(later) - 1)]], steps[int(chosen)])

@@ -131,7 +131,9 @@ _SHORT_MOMENTS: Final[dict[Component, Role]] = {
     "v": "second_moment",
     "momentum": "first_moment",
 }
-_MOMENTS: Final[dict[Component, Role]] = {**_OPTAX_MOMENTS, **_SHORT_MOMENTS, **_TORCH_MOMENTS}
+#: Those and torch's, of a loop that keeps a dict of each field: the name of the parameter follows.
+_RIGHT_BELOW: Final[dict[Component, Role]] = {**_SHORT_MOMENTS, **_TORCH_MOMENTS}
+_MOMENTS: Final[dict[Component, Role]] = {**_OPTAX_MOMENTS, **_RIGHT_BELOW}
 _MOMENT_PARTS: Final = frozenset({*_MOMENTS, "velocity"})
 
 
@@ -145,9 +147,9 @@ def guess_role(path: Name, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Role
     ``params`` collection, or have a short name (``W1``, ``fc2``) below a part such as ``model`` or ``net``.
     Moments lie in an optimizer (see `is_optimizer`)
     under the names of torch (``exp_avg``, ``exp_avg_sq``, ``momentum_buffer``), Optax (``mu``, ``nu``,
-    ``trace``), or ``m``, ``v`` and ``momentum`` right below the optimizer's part. What is flat is weights
-    where it is called so (``_flat_param``, ``params``). Other names are not enough: ``weight`` may be that
-    of each sample.
+    ``trace``), or, right below the part of the optimizer, those of torch, ``m``, ``v`` and ``momentum``. What
+    is flat is weights where it is called so (``_flat_param``, ``params``). Other names are not enough:
+    ``weight`` may be that of each sample.
 
     A moving average of weights (``ema``) is weights: it is used as they are, it moves less than they do, and
     its error is measured against its own movement. Gradients, batch statistics, buffers, masks, scales,
@@ -286,8 +288,7 @@ def second_moment_place(path: Name) -> int:
         return len(path) - 1
     optimizer = _optimizer_place(path)
     begin = 0 if optimizer is None else optimizer + 1
-    fields = {**_OPTAX_MOMENTS, **_SHORT_MOMENTS}
-    return next((i for i in range(begin, len(path)) if fields.get(path[i]) == "second_moment"), -1)
+    return next((i for i in range(begin, len(path)) if _MOMENTS.get(path[i]) == "second_moment"), -1)
 
 
 def moment_field(path: Name) -> tuple[int, str] | None:
@@ -300,7 +301,7 @@ def moment_field(path: Name) -> tuple[int, str] | None:
         return None
     for place, part in enumerate(path[optimizer + 1 :], optimizer + 1):
         # The first such field decides: what follows it names a parameter, which may be named anything.
-        if part in _OPTAX_MOMENTS or (part in _SHORT_MOMENTS and place == optimizer + 1):
+        if part in _OPTAX_MOMENTS or (part in _RIGHT_BELOW and place == optimizer + 1):
             return place, str(part)
     return None
 

@@ -37,6 +37,8 @@ class Company:
         self._url = url
         self._index = index
         self._commits = 0
+        #: The ids of its own runs: one that was rewound begins another.
+        self._own: set[str] = set()
         #: The last states of other runs, as of the first commit; None once they were told of.
         self._others: dict[str, NodeName] | None = {}
         self._looks_at_rank = True
@@ -52,9 +54,10 @@ class Company:
             Whether it goes on from no other.
         """
         self._commits += 1
+        self._own.add(head.run_id)
         self._look_at_rank()
         if self._commits == 1:
-            self._others = self._last_states(head)
+            self._others = self._last_states()
             if anew and self._others:
                 self._tell_of_those_before(head)
         elif self._others is not None and self._commits >= _LOOKS_FROM and self._commits.bit_count() == 1:
@@ -62,18 +65,18 @@ class Company:
                 self._index.refresh()
                 self._look_for_new(head, self._others)
 
-    def _states(self, head: NodeName) -> list[NodeName]:
+    def _states(self) -> list[NodeName]:
         """Return the states of other runs, as of the last listing, the last ones last."""
         # By the id: two handles that begin at the same time may take the same number.
         graph = self._index.graph
-        there = (n for n in graph.nodes.values() if n.run_id != head.run_id and n.node not in graph.hidden)
+        there = (n for n in graph.nodes.values() if n.run_id not in self._own and n.node not in graph.hidden)
         return sorted(there, key=lambda name: name.order)
 
-    def _last_states(self, head: NodeName) -> dict[str, NodeName]:
-        return {name.run_id: name for name in self._states(head)}
+    def _last_states(self) -> dict[str, NodeName]:
+        return {name.run_id: name for name in self._states()}
 
     def _tell_of_those_before(self, head: NodeName) -> None:
-        steps = [name.step for name in self._states(head)]
+        steps = [name.step for name in self._states()]
         warn(
             f"run {head.run} begins anew at step {head.step}, beside what other runs saved to {self._url} "
             f"(steps {min(steps)} to {max(steps)}): to go on from that, call resume or resume_into before "
@@ -82,7 +85,7 @@ class Company:
         )
 
     def _look_for_new(self, head: NodeName, before: dict[str, NodeName]) -> None:
-        for run, other in self._last_states(head).items():
+        for run, other in self._last_states().items():
             if run in before and other.order <= before[run].order:
                 continue
             self._others = None

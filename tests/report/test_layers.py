@@ -16,11 +16,12 @@ from lcstore.report.notes import Course, notes_of
 from lcstore.storage.memory import MemoryBackend
 
 
-def course(movement, grid=None, weights=None) -> Course:
+def course(movement, grid=None, weights=None, jumped=None) -> Course:
     movement = np.asarray(movement, float)
     grid = np.zeros(movement.shape) if grid is None else np.asarray(grid, float)
     weights = np.ones(movement.shape, np.int8) if weights is None else np.asarray(weights, np.int8)
-    return Course(tuple(range(0, 10 * movement.shape[1], 10)), movement, grid, weights)
+    jumped = np.zeros(movement.shape, bool) if jumped is None else np.asarray(jumped, bool)
+    return Course(tuple(range(0, 10 * movement.shape[1], 10)), movement, grid, weights, jumped)
 
 
 STEADY = [np.nan, 1, 1.1, 0.9, 1, 1.1, 0.9, 1]
@@ -97,7 +98,7 @@ def test_few_layers_are_beside_no_others():
 
 def test_weights_that_grow_or_leave_the_grid():
     grown = notes_of(course([STEADY] * 2, grid=[[0, 0, 0, 0, 0, 1, 2, 4], [0] * 8]))
-    said = "its largest weight came to 8 to 32 times what it was, and may have grown on"
+    said = "its largest weight came to 8 to 32 times what it was at step 0, and may have grown on"
     assert grown == {0: f"has grown, at step 50 at the latest: {said}"}
     left = notes_of(course([STEADY] * 2, weights=[[1, 1, 1, 1, 1, -1, -1, -1], [1] * 8]))
     assert left[0].startswith("is kept bit for bit since step 50: values may be NaN")
@@ -108,7 +109,43 @@ def test_what_left_the_grid_first_is_told_first_and_that_it_grew():
     kinds = [[1] * 6 + [-1] * 2, [1] * 8, [1] * 5 + [-1] * 3]
     said = notes_of(course([STEADY] * 3, weights=kinds, grid=[[0] * 8, [0] * 8, [0, 0, 0, 0, 0, 1, 2, 4]]))
     assert list(said) == [2, 0]
-    assert said[2].endswith("before that its largest weight came to 8 to 32 times what it was")
+    assert said[2].endswith("before that its largest weight came to 8 to 32 times what it was at step 0")
+
+
+def test_growth_counts_from_where_the_grid_was_chosen():
+    grid = [3, 3, 5, 5, np.nan, 5, 9, 9]
+    said = notes_of(course([STEADY] * 2, grid=[grid, [0] * 8]))[0]
+    assert "at step 60 at the latest: its largest weight came to 8 to 32 times what it was at step 20" in said
+
+
+def test_a_network_that_dies_is_told_though_all_of_it_does():
+    dead = [np.nan, 1, 1.1, 0.9, 1e-3, 1e-7, 1e-7, 1e-8]
+    said = notes_of(course([dead] * 4))
+    assert list(said) == [0, 1, 2, 3]
+    assert said[0].startswith("hardly moves any more since step 50: ")
+    assert notes_of(course([dead[:6]] * 4)) == {}  # once is no news
+    rest = notes_of(course([[*dead[:7], 0, 0, 0]] * 4))[0]
+    assert rest.startswith("hardly moves any more since step 50: ")
+    assert rest.endswith(" times less than it used to, and is not seen to since step 60")
+    assert notes_of(course([[*dead[:6], 0, 0, 0]] * 4))[0] == "is not seen to move since step 50"
+
+
+@pytest.mark.parametrize("factor", [20.0, 1e6, 1e30])
+def test_a_layer_that_burst_and_then_rests(factor):
+    rng = np.random.default_rng(0)
+    weights = {f"{name}.weight": rng.standard_normal((32, 32), np.float32) for name in range(4)}
+    with lcstore.open(MemoryBackend.fresh(), durability="none") as store:
+        for step in range(30):
+            for name, values in weights.items():
+                if name != "1.weight" or step < 20:
+                    values += np.float32(1e-3) * rng.standard_normal(values.shape, np.float32)
+            if step == 20:
+                weights["1.weight"] *= np.float32(factor)
+            store.save(step, weights)
+        (one,) = gather(store).tensors.notable
+    assert one.name == "1.weight"
+    assert "is not seen to move since step 20; has grown, at step 20 at the latest: " in one.note
+    assert one.note.endswith("times what it was at step 0")
 
 
 @pytest.mark.parametrize(("per_save", "saves"), [(1.08, 120), (1.15, 105), (1.3, 45)])
@@ -124,10 +161,12 @@ def test_what_is_said_of_growth_is_true(per_save, saves):
             store.save(step, weights)
             largest.append(float(np.abs(weights["1.weight"]).max()))
         (one,) = gather(store).tensors.notable
-    step, least, most = re.match(
-        r"has grown, at step (\d+) at the latest: its largest weight came to (\d+) to (\d+) times", one.note
+    step, least, most, chosen = re.match(
+        r"has grown, at step (\d+) at the latest: its largest weight came to (\d+) to (\d+) times "
+        r"what it was at step (\d+)",
+        one.note,
     ).groups()
-    before = largest[saves // 2]
+    before = largest[int(chosen)]
     assert largest[int(step)] > 2 * before
     assert float(least) * before <= largest[-1]
     assert any(float(least) * before <= value <= float(most) * before for value in largest)

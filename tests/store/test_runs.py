@@ -342,6 +342,17 @@ def test_one_that_saves_alone_is_told_nothing():
                 store.collect()
 
 
+def test_one_that_rewinds_is_not_told_of_itself():
+    with warnings.catch_warnings(), lcstore.open(MemoryBackend.fresh()) as store:
+        warnings.simplefilter("error")
+        for begin in (0, 3, 6):
+            if begin:
+                store.rewind(begin)
+            for step in range(begin + 1, begin + 9):
+                store.save(step, state(step))
+        assert len({info.run for info in store.states()}) == 3
+
+
 def test_a_run_is_named_wherever_one_goes_on():
     backend = beside(1)
     for go_on in ("resume_into", "rewind_into", "restore_into"):
