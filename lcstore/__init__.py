@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lcstore.check.findings import Finding, VerifyReport
     from lcstore.check.repaired import RepairReport
     from lcstore.codec.lc import LCCodec
+    from lcstore.copying.copy import CopyReport
     from lcstore.durability import Durability
     from lcstore.errors import (
         BesideWarning,
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from lcstore.index.states import Listed
     from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.compact import CompactReport
-    from lcstore.maintain.copying import CopyReport
     from lcstore.maintain.costs import RestoreCost, RestoreCosts
     from lcstore.maintain.removal import RemoveReport
     from lcstore.maintain.retire import Retired, RetireReport
@@ -172,7 +172,7 @@ _HOMES: Final = {
     "CheckpointManager": "lcstore.manager.manager",
     "CollectReport": "lcstore.maintain.collected",
     "CompactReport": "lcstore.maintain.compact",
-    "CopyReport": "lcstore.maintain.copying",
+    "CopyReport": "lcstore.copying.copy",
     "Diff": "lcstore.walks.diff",
     "Durability": "lcstore.durability",
     "ExportReport": "lcstore.exchange.exporting",

@@ -6,9 +6,9 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from lcstore.copying.copy import CopyReport, copy_store
 from lcstore.index.kinds import is_store
 from lcstore.index.resolve import no_store
-from lcstore.maintain.copying import CopyReport, copy_store
 from lcstore.maintain.removal import RemoveReport, remove_store
 from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient

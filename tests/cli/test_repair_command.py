@@ -230,7 +230,7 @@ def test_damage_that_costs_nothing_yet_is_told_and_mended(tmp_path):
     found = call("verify", str(url), "--level", "checksum")
     assert found.exit_code == 1
     assert "Everything can be restored" in found.stdout
-    assert f"Next: lcstore repair '{url}' --apply" in found.stdout
+    assert f"Next: lcstore repair '{url}'" in found.stdout
     found = call("verify", str(tmp_path), "--level", "checksum")
     assert found.exit_code == 1
     assert f"Next: lcstore verify --level checksum '{url}'" in found.stdout

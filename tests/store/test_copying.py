@@ -132,7 +132,7 @@ def test_damage_is_not_copied(how, folder):
         source.put(key, changed[how])
     if how == "gone" and folder in ("nodes/", "edges/"):
         return  # then nothing says that it was there
-    with pytest.raises(CorruptionError, match=f"lcstore repair {source.url} --apply") as caught:
+    with pytest.raises(CorruptionError, match=f"cp COPY {source.url} --check`, before any") as caught:
         lcstore.copy(source, target)
     assert caught.value.key == key
     with pytest.raises(NotFoundError):
@@ -467,6 +467,44 @@ def test_what_the_copy_let_go_of_by_itself_a_pin_brings_back(source):
     report = lcstore.copy(source, target)
     assert (report.states, report.let_go) == (first.states, 0)
     assert report.let_go_in_part == len(parts) > 0
+
+
+def lose(backend: Backend, key: str) -> None:
+    """Lose an object, and have a repair let go of what needs it."""
+    backend.delete(key)
+    with lcstore.open(backend, "r+", threads=1) as store:
+        store.repair()
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 4])
+def test_what_a_repair_of_the_source_let_go_of_stays_in_a_backup(stride):
+    source = MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, grace=0, durability="none") as store:
+        for step in range(6):
+            moments = {"state": {0: {"exp_avg": weights_of(step), "exp_avg_sq": weights_of(step) ** 2}}}
+            store.save(step, {**state(step), "optim": moments}, exact=step == 4)
+    wanted, told = values(source), 0
+    for key in source.list("data")[::stride]:
+        run, backup = (MemoryBackend.fresh(source.snapshot()) for _ in range(2))
+        lose(run, key)
+        with lcstore.open(run, threads=1, grace=0) as store:
+            whole = sum(not one.without for one in store.states())
+            store.save(9, state(9), exact=True)
+            store.compact()
+        report = lcstore.copy(run, backup)
+        told += report.kept
+        assert report.kept >= len(wanted) - whole
+        with lcstore.open(backup, "r+", threads=1) as store:  # nor does its own maintenance lose them
+            store.compact()
+            while store.collect().deleted_objects:
+                pass
+        there = values(backup)
+        assert same({step: there[step] for step in wanted}, wanted)
+        assert same(there[9], state(9))
+        again = MemoryBackend.fresh()
+        lcstore.copy(backup, again)
+        assert same(values(again), there)
+    assert told
 
 
 def test_what_repair_has_set_aside_is_left_out(source):

@@ -9,7 +9,7 @@ import typer
 
 from lcstore.cli.commands.keep.collect import collection, goes_by, later
 from lcstore.cli.commands.keep.compact import compaction
-from lcstore.cli.commands.trouble.verify import findings, unseen
+from lcstore.cli.commands.trouble.verify import findings
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import (
     Apply,
@@ -32,6 +32,7 @@ from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
 from lcstore.terminal.tended import is_damaged, tell_maintained
+from lcstore.terminal.ways import unseen
 from lcstore.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:

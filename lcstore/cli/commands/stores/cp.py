@@ -13,7 +13,7 @@ from lcstore.terminal.arguments import AsJson, Options, Pairs, split_at, storage
 from lcstore.terminal.table import counted, size
 
 if TYPE_CHECKING:
-    from lcstore.maintain.copying import CopyReport
+    from lcstore.copying.copy import CopyReport
 
 
 def cp(
@@ -84,4 +84,9 @@ def _shown(source: str, target: str, report: CopyReport) -> Iterator[str]:
             f"{counted(report.let_go, 'more state')}{part}. To see them: lcstore ls {target} --retired"
         )
         yield f"To have them, where TO is an empty place: lcstore cp {source} TO"
+    if report.kept:
+        yield (
+            f"{counted(report.kept, 'state')} of which a repair of the store let go, or of parts of which, "
+            f"stay there as they were. To have them, where TO is an empty place: lcstore cp {target} TO"
+        )
     yield f"To look at it: lcstore ls {target}"

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lcstore.cli.commands.trouble.verify import LEVEL_HELP, Level, findings, from_a_copy
+from lcstore.cli.commands.trouble.verify import LEVEL_HELP, Level, findings
 from lcstore.errors import LcstoreError
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import Apply, AsJson, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.table import Table
+from lcstore.terminal.ways import from_a_copy
 from lcstore.units import counted
 
 if TYPE_CHECKING:

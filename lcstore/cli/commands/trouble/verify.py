@@ -16,6 +16,7 @@ from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table, counted, size
 from lcstore.terminal.tended import tell_verified
+from lcstore.terminal.ways import from_a_copy, unseen
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -147,16 +148,6 @@ def _shown(url: str, report: VerifyReport) -> Iterator[Table | str]:
     yield from _summary(url, report)
 
 
-def unseen(url: str, report: VerifyReport) -> str:
-    """Return what looks at more than a report that read no byte of most objects; "" after any other."""
-    return f" For every byte: lcstore verify {url} --level checksum" if report.level == "structure" else ""
-
-
-def from_a_copy(url: str) -> str:
-    """Return what brings back what is damaged."""
-    return f"A copy of the store brings back what it has, before any repair: lcstore cp COPY {url} --check"
-
-
 def _summary(url: str, report: VerifyReport) -> list[str]:
     done = {"structure": "", "checksum": " and compared", "decode": " and decoded", "restore": " and proved"}
     read = f", {size(report.bytes_read)} read{done[report.level]}" if report.level != "structure" else ""
@@ -172,7 +163,7 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         mended = f"{damaged} damaged or missing, and can be made again.{deeper}"
         return [
             f"{said} can be restored: {looked}. But {mended}",
-            f"Next: lcstore repair {url} --apply",
+            f"Next: lcstore repair {url}",
         ]
     if report.ok:
         return [f"Good: {looked}.{deeper}"]

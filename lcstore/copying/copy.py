@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
+from lcstore.copying.earlier import Earlier, past
+from lcstore.copying.receiving import Receiver
 from lcstore.errors import (
     ConflictError,
     CorruptionError,
@@ -31,9 +33,10 @@ from lcstore.index.kinds import (
 from lcstore.index.listing import CHECKING, STATES, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
-from lcstore.maintain.receiving import Receiver
 from lcstore.storage.backend import Backend, read_capped, read_twice
 from lcstore.storage.survey import OnProgress, spread
+
+T = TypeVar("T")
 
 #: How often everything is listed anew, where a collector took something away meanwhile.
 _ROUNDS: Final = 8
@@ -68,6 +71,9 @@ class CopyReport:
         States that the source has and the copy has let go of by itself, as a repair does: as a whole, so that
         they are none of `states`; and of how many of those only exact values or moments. A copy takes no mark
         away. One to an empty place has them.
+    kept
+        States of which a repair of the source let go, as a whole or in part, and that an earlier copy has
+        brought: they stay as they were.
     """
 
     source: str
@@ -82,6 +88,7 @@ class CopyReport:
     replaced: int = 0
     let_go: int = 0
     let_go_in_part: int = 0
+    kept: int = 0
 
     @property
     def ok(self) -> bool:
@@ -140,12 +147,14 @@ class _Copy:
         self.target = target
         self.on_progress = on_progress
         self.into = Receiver(target, check=check)
+        self.earlier = Earlier()
         self.older = set[str]()
         self.made: set[str] = set()
 
     def run(self) -> CopyReport:
         _check_apart(self.source, self.target)
         record = read_store_record(self.source).to_bytes()
+        self.earlier = Earlier.look(self.target)
         for number in range(_ROUNDS):
             try:
                 wanted = self._wanted()
@@ -174,7 +183,7 @@ class _Copy:
         """Count what came of it, by the marks that there are in the target."""
         nodes, into = wanted.nodes, self.into
         marks = Listing.take(self.target, STATES).marks(nodes | self.older)
-        shown = nodes - wanted.marks.hidden
+        shown = nodes - (wanted.marks.hidden - self.earlier.kept)
         let_go = shown & marks.hidden
         in_part = {node for node, _ in _parts(marks) - _parts(wanted.marks)} & (shown - let_go)
         return CopyReport(
@@ -190,6 +199,7 @@ class _Copy:
             replaced=into.replaced,
             let_go=len(let_go),
             let_go_in_part=len(in_part),
+            kept=len(self.earlier.kept & (nodes - marks.hidden)),
         )
 
     # What is to be copied -------------------------------------------------------------------------------
@@ -237,15 +247,15 @@ class _Copy:
         """Refuse a target that holds anything of another store."""
         there = {*chain.from_iterable(self.target.list(folder) for folder in (keys.NODES, keys.EDGES))}
         others = there - {*wanted.records[keys.NODES], *wanted.records[keys.EDGES]} - self.made
-        past = _past(wanted.records[keys.NODES], there, others)
-        if others - past:
+        brought = past(wanted.records[keys.NODES], there, others)
+        if others - brought:
             raise ConflictError(
                 f"{self.target.url} holds another store, or one that went on by itself, or an old copy that "
                 "shares no state with what there is now; and nothing is mixed: copy to an empty place. "
                 "`lcstore export` and `lcstore import` add single states",
-                key=min(others - past),
+                key=min(others - brought),
             )
-        self.older = {keys.parse_node_key(key).node for key in past if key.startswith(f"{keys.NODES}/")}
+        self.older = {keys.parse_node_key(key).node for key in brought if key.startswith(f"{keys.NODES}/")}
         try:
             grace = store_record_at(self.target, keys.STORE_KEY).grace_seconds
             same = grace == StoreRecord.from_bytes(record).grace_seconds
@@ -293,11 +303,14 @@ class _Copy:
         """Copy a record, and its second copy after it, where there is one."""
         copy = kind.copy_key(key)
         try:
-            data = self._checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
+            read = partial(self._read_record, kind, key, copy if key in wanted.lost else key)
+            record, data = self._checked(read)
         except NotFoundError:
             if kind.folder not in _MARKS:
                 raise
             # Swept since it was listed, and so is what it was about, which is read after it: that tells.
+            return
+        if key not in self.into.there and self.earlier.decides(record):
             return
         twice = (copy,) if copy is not None and copy in wanted.copies else ()
         for at in (key, *twice):
@@ -311,12 +324,11 @@ class _Copy:
         if found != data:
             kind.reader(self.target)(key, found)
 
-    def _bytes(self, kind: Kind[Any, Any], key: str, at: str | None) -> bytes:
+    def _read_record(self, kind: Kind[Any, Any], key: str, at: str | None) -> tuple[object, bytes]:
         data = read_capped(self.source, at or key, kind.limit)
-        kind.reader(self.source)(key, data)
-        return data
+        return kind.reader(self.source)(key, data), data
 
-    def _checked(self, read: Callable[[], bytes]) -> bytes:
+    def _checked(self, read: Callable[[], T]) -> T:
         """Return what is read; damage is told with what to do about it."""
         try:
             return read_twice(read)
@@ -325,8 +337,13 @@ class _Copy:
 
     def _refuse(self, key: str, error: LcstoreError) -> NoReturn:
         if isinstance(error, CorruptionError):
-            url = shlex.quote(self.source.url)
-            what = f"{error.message}; a damaged store is not copied: run `lcstore repair {url} --apply` first"
+            source, target = shlex.quote(self.source.url), shlex.quote(self.target.url)
+            whole = target if self.earlier.nodes else "COPY"
+            what = (
+                f"{error.message}; a damaged store is not copied. What a copy has whole comes back by "
+                f"`lcstore cp {whole} {source} --check`, before any repair; `lcstore repair {source}` says "
+                "what is lost"
+            )
             raise type(error)(what, key=error.key or key or None, step=error.step) from error
         raise error
 
@@ -377,21 +394,3 @@ def _check_apart(source: Backend, target: Backend) -> None:
         raise InvalidInputError(
             f"{target.url} and {source.url} lie in each other: copy to a place of its own"
         )
-
-
-def _past(nodes: Iterable[str], there: Set[str], others: Set[str]) -> set[str]:
-    """Return which of the other records that are there an earlier copy brought from the source.
-
-    They are states of runs that the source has; where the two share a state also of runs that it had, as
-    their numbers tell; and edges to states. A copy that went on by itself has a run of its own, with the next
-    number.
-    """
-    known = {key: keys.parse_node_key(key) for key in nodes}
-    runs = {name.run_id for name in known.values()}
-    numbers = set[int]() if there.isdisjoint(known) else {name.run for name in known.values()}
-    had = {*range(1, max(numbers, default=0))} - numbers
-    found = {key: keys.parse_node_key(key) for key in others if key.startswith(f"{keys.NODES}/")}
-    past = {key for key, name in found.items() if name.run_id in runs or name.run in had}
-    ids = {name.node for name in known.values()} | {found[key].node for key in past}
-    edges = {key: keys.parse_edge_key(key) for key in others if key.startswith(f"{keys.EDGES}/")}
-    return past | {key for key, edge in edges.items() if edge.target in ids}

@@ -1,0 +1,1 @@
+"""A whole store, copied to another place."""
