@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -135,15 +135,13 @@ class _Run(Generic[R]):
             self.rows[place] = 1 + max((self.rows[one] for one in self.behind[place]), default=0)
         self.ready = deque(place for place, after in self.waits.items() if not after)
         self.under_way: dict[Any, int] = {}
-        #: What the cluster begins by itself as soon as tasks under way are done: by its place.
-        self.ahead: dict[int, Any] = {}
         self.given: dict[int, R] = {}
 
     def results(self) -> Iterator[tuple[int, R]]:
         """Yield the place of each task, and what it gave."""
         from distributed import as_completed
 
-        done, known = as_completed(loop=self.client.loop), set[Any]()
+        done = as_completed(loop=self.client.loop)
         while self.ready or self.under_way:
             threads = self._threads()
             while self.ready and len(self.under_way) < threads + _AHEAD:
@@ -151,10 +149,7 @@ class _Run(Generic[R]):
                 if len(self.under_way) >= threads and self._is_preceded(longest):
                     break
                 self.ready.remove(longest)
-                self.under_way[self._submit(longest)] = longest
-            self._send_ahead()
-            done.update(self.under_way.keys() - known)
-            known = {*self.under_way}
+                done.add(self._begin(longest))
             future = next(done)
             place = self.under_way.pop(future)
             try:
@@ -177,24 +172,10 @@ class _Run(Generic[R]):
         coming = (one for done in self.under_way.values() for one in self.behind[done])
         return any(self.rows[one] > self.rows[place] for one in coming)
 
-    def _send_ahead(self) -> None:
-        """Send behind each task under way the longest row that it lets go on.
-
-        Told once a task is done, the cluster would wait as long for the next of its row as a message takes to
-        go back and forth. Of a worker that is lost with what a task gave, the cluster does the task again.
-        """
-        sent = {place: future for future, place in self.under_way.items()}
-        for place in sent:
-            if self.tasks[place].otherwise is None and self.behind[place]:
-                following = max(self.behind[place], key=self.rows.__getitem__)
-                if following not in self.ahead and self.waits[following] <= sent.keys():
-                    self.ahead[following] = self._submit(following, sent)
-
-    def _submit(self, place: int, sent: Mapping[int, Any] | None = None) -> Any:
-        """Send a task, with what others gave that it waits for, or what will be known of those."""
+    def _begin(self, place: int) -> Any:
         task = self.tasks[place]
-        inputs = [(self.given[one],) if one in self.given else (sent or {})[one] for one in task.after]
-        return self.client.submit(
+        inputs = [self.given[one] for one in task.after]
+        future = self.client.submit(
             _do,
             __version__,
             task.url,
@@ -206,21 +187,20 @@ class _Run(Generic[R]):
             retries=_RETRIES,
             priority=self.rows[place],
         )
+        self.under_way[future] = place
+        return future
 
     def _let_go_on(self, done: int) -> None:
         """Have the tasks begin that have waited for this one last."""
         for place in self.behind[done]:
             self.waits[place].discard(done)
-            if not self.waits[place] and place in self.ahead:
-                self.under_way[self.ahead.pop(place)] = place
-            elif not self.waits[place]:
+            if not self.waits[place]:
                 self.ready.append(place)
 
     def stop(self) -> None:
         """Have the cluster drop what it has not begun."""
-        left = [*self.under_way, *self.ahead.values()]
-        if left:
-            self.client.cancel(left)
+        if self.under_way:
+            self.client.cancel([*self.under_way])
 
 
 def _failed(task: Task[R], error: LcstoreError) -> R:
@@ -230,26 +210,21 @@ def _failed(task: Task[R], error: LcstoreError) -> R:
 
 
 def _do(
-    version: str,
-    url: str,
-    run: Callable[[Sequence[R]], R],
-    inputs: Sequence[tuple[R] | LcstoreError | None],
-    until: float,
+    version: str, url: str, run: Callable[[Sequence[R]], R], inputs: Sequence[R], until: float
 ) -> tuple[R] | LcstoreError | None:
-    """Do a task on a worker; return None where it is too late to begin, or was for one that it waits for.
+    """Do a task on a worker; return None where it is too late to begin.
 
     What is worth another try is raised, and any other error returned.
     """
     if version != __version__:
         message = f"a worker has lcstore {__version__}, and here is {version}: install one version on all"
         raise InvalidInputError(message)
-    given = [one[0] for one in inputs if isinstance(one, tuple)]
-    if time.time() >= until or len(given) < len(inputs):
+    if time.time() >= until:
         return None
     if url.startswith(_FILE) and not os.path.isdir(url.removeprefix(_FILE)):
         raise InvalidInputError(f"a worker sees nothing at {url}: the folder has to be there for all of them")
     try:
-        return (run(given),)
+        return (run(inputs),)
     except StorageError:
         raise
     except LcstoreError as error:

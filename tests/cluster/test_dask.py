@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -177,49 +176,6 @@ class Second:
             return 2
         self.path.touch()
         raise StorageError("the first try")
-
-
-def test_the_next_of_a_row_begins_though_nobody_has_looked_at_the_one_before(client, tmp_path):
-    row = [
-        Task(f"touch {n}", tmp_path.as_uri(), Touch(tmp_path / str(n)), (n - 1,) if n else ())
-        for n in range(4)
-    ]
-    results = carried_out(row, client)
-    assert next(results) == (0, 0)
-    assert next(results) == (1, 1)
-    within = time.monotonic() + 60
-    while not (tmp_path / "2").exists():
-        assert time.monotonic() < within
-        time.sleep(0.01)
-    assert not (tmp_path / "3").exists()  # who stops here has stopped at most one more of each row
-    assert list(results) == [(2, 2), (3, 3)]
-
-
-def test_what_follows_a_failure_is_not_begun(client, tmp_path):
-    row = [
-        Task("fail", tmp_path.as_uri(), Damaged()),
-        Task("touch", tmp_path.as_uri(), Touch(tmp_path / "x"), (0,)),
-    ]
-    with pytest.raises(CorruptionError, match="it is damaged"):
-        list(carried_out(row, client))
-    assert client.submit(bool, 1, pure=False).result()
-    assert not (tmp_path / "x").exists()
-
-
-class Touch:
-    """Leaves a file, and gives how many tasks of its row were done before."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __call__(self, inputs: Sequence[int]) -> int:
-        self.path.touch()
-        return sum(inputs) + len(inputs)
-
-
-class Damaged:
-    def __call__(self, inputs: Sequence[int]) -> int:
-        raise CorruptionError("it is damaged")
 
 
 def test_a_task_that_takes_its_workers_along_is_a_failure_of_that_task(tmp_path):

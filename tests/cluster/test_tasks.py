@@ -83,7 +83,7 @@ class _Workers(deque):
         future.set_result((0,))
         return future
 
-    update, __next__ = deque.extend, deque.popleft
+    add, __next__ = deque.append, deque.popleft
 
 
 def test_no_task_is_queued_where_a_longer_row_would_wait_behind_it(monkeypatch):
@@ -97,20 +97,13 @@ def test_no_task_is_queued_where_a_longer_row_would_wait_behind_it(monkeypatch):
     assert workers.begun[:3] == [0, 3, 1]
 
 
-def on_a_worker(
-    url: str,
-    version: str = __version__,
-    seconds: float = 9,
-    inputs: Sequence[tuple[int] | LcstoreError | None] = ((1,), (2,)),
-) -> tuple[int] | LcstoreError | None:
-    return module._do(version, url, sum, inputs, time.time() + seconds)
+def on_a_worker(url: str, version: str = __version__, seconds: float = 9) -> tuple[int] | None:
+    return module._do(version, url, sum, [1, 2], time.time() + seconds)
 
 
 def test_a_worker_does_nothing_that_would_be_done_wrong(tmp_path):
     assert on_a_worker(f"file://{tmp_path}") == on_a_worker("s3://bucket/run") == (3,)
     assert on_a_worker(f"file://{tmp_path}", seconds=-1) is None
-    for one in None, CorruptionError("what this waits for failed"):  # or it was too late for that
-        assert on_a_worker(f"file://{tmp_path}", inputs=[(1,), one]) is None
     with pytest.raises(InvalidInputError, match="a worker sees nothing at file:"):
         on_a_worker(f"file://{tmp_path}/gone")
     with pytest.raises(InvalidInputError, match=rf"a worker has lcstore {__version__}, and here is 0\.0"):
