@@ -120,7 +120,9 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         return
     inside = sorted(fs.ls(path, detail=True), key=lambda info: str(info["name"]))
     if STORE_KEY in {_last(info["name"]) for info in inside}:
-        message = f"{file} is a store already: `lcstore cp` copies it, `lcstore export` writes states to files"
+        message = (
+            f"{file} is a store already: `lcstore cp` copies it, `lcstore export` writes states to files"
+        )
         raise InvalidInputError(message)
     steps = [info["name"] for info in inside if _last(info["name"]).startswith(_OF_A_STEP)
              and info["type"] == "directory"]  # fmt: skip

@@ -269,7 +269,9 @@ def test_files_of_which_none_tells_a_step_are_refused(tmp_path):
 def test_a_store_is_no_file(tmp_path):
     with lcstore.open(tmp_path / "store") as store:
         store.save(1, {"model": weights(1)})
-    with pytest.raises(lcstore.InvalidInputError, match="is a store already: `lcstore cp` .*`lcstore export`"):
+    with pytest.raises(
+        lcstore.InvalidInputError, match=r"is a store already: `lcstore cp` .*`lcstore export`"
+    ):
         lcstore.import_files(tmp_path / "store", tmp_path / "other")
 
 

@@ -72,7 +72,7 @@ def _shown(report: BenchReport) -> Iterator[Table | str]:
         "Errors are those of weights in the last file, as a part of their size"
         f"{', and in how far they move from file to file' if deltas else ''}. Moments of optimizers lose "
         "something too, but not under lossless. What is not lcstore's is estimated from samples, on one "
-        "thread."
+        "thread. A store keeps more: records, and what its durability keeps against damage."
     )
     if not deltas:
         yield (
