@@ -177,7 +177,8 @@ class LosslessReader:
                 part[:] = self._planes[0].bytes(low + begin, part.size)
                 continue
             if self._in_one_pass:
-                first, second, third, top = (plane.bytes(low + begin, part.size) for plane in self._planes)
+                first, second, third, top = (plane.bytes(low + begin, part.size)[:] for plane in self._planes)
+                top.flags.writeable = False  # as one that is stored as it is: no other kernel is compiled
                 planes.join_four(first, second, third, top, part)
                 continue
             for index, plane in enumerate(self._planes):

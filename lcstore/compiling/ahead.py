@@ -78,7 +78,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("huffman.fill_table", "uint32[::1], uint16[::1], uint16[::1], uint8[::1]"),
     ("huffman.fill_table", "uint32[::1], uint32[::1], uint32[::1], uint8[::1]"),
     ("huffman.fill_table", "uint32[::1], uint8[::1], uint8[::1], uint8[::1]"),
-    ("planes.join_four", "uint8[::1]!, uint8[::1]!, uint8[::1]!, uint8[::1], uint32[::1]"),
+    ("planes.join_four", "uint8[::1]!, uint8[::1]!, uint8[::1]!, uint8[::1]!, uint32[::1]"),
     ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint32[::1], uint8[::1], uint32[::1], int64"),
     ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint16[::1], uint8[::1], uint16[::1], int64"),
     (

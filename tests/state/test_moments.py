@@ -278,3 +278,20 @@ def test_a_flat_tensor_is_plain_beside_statistics_that_are_not_known():
 )
 def test_only_known_averages_that_are_divided_by_may_come_back_larger(name, fading):
     assert is_fading(name) == fading
+
+
+@pytest.mark.parametrize(
+    ("kept", "known"),
+    [
+        ("exp_avg exp_avg_sq", True),
+        ("exp_avg exp_avg_sq max_exp_avg_sq", True),
+        ("momentum_buffer", True),
+        ("m v", True),
+        ("exp_avg exp_avg_sq grad_avg", False),
+    ],
+)
+def test_a_loop_may_keep_a_dict_of_each_field(kept, known):
+    below = {"a.weight": MATRIX, "b": {"weight": MATRIX}}
+    found = lossy({"optim": dict.fromkeys(kept.split(), below) | {"t": 3}})
+    names = {f"optim/{field}/{name}" for field in kept.split() for name in ("a.weight", "b/weight")}
+    assert found == (names if known else set())
