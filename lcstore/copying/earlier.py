@@ -9,6 +9,7 @@ from typing import Self
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord
 from lcstore.index.gone import DAMAGED
+from lcstore.index.listing import RECORDS, Listing
 from lcstore.storage.backend import Backend, exists
 
 
@@ -36,9 +37,10 @@ class Earlier:
         """Look at what a target has, before anything is copied to it."""
         if not exists(target, keys.STORE_KEY):
             return cls()
+        listing = Listing.take(target, RECORDS)
         return cls(
-            frozenset(keys.parse_node_key(key).node for key in target.list(keys.NODES)),
-            frozenset(keys.parse_edge_key(key).edge for key in target.list(keys.EDGES)),
+            frozenset(name.node for name in listing.nodes),
+            frozenset(keys.parse_edge_key(key).edge for key in listing.below(keys.EDGES)),
         )
 
     def decides(self, mark: object) -> bool:
