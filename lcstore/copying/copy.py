@@ -7,25 +7,26 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn
 
 from lcstore.copying.earlier import Earlier, past
-from lcstore.copying.receiving import Receiver
+from lcstore.copying.receiving import Receiver, check_apart
 from lcstore.errors import (
     ConflictError,
     CorruptionError,
-    InvalidInputError,
     LcstoreError,
     NotFoundError,
 )
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
+from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.index.kinds import (
     EDGE,
     KINDS,
     LAYOUT,
     NODE,
+    RETIRED,
     Kind,
     read_store_record,
     store_record_at,
@@ -35,8 +36,6 @@ from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
 from lcstore.storage.backend import Backend, read_capped, read_twice
 from lcstore.storage.survey import OnProgress, spread
-
-T = TypeVar("T")
 
 #: How often everything is listed anew, where a collector took something away meanwhile.
 _ROUNDS: Final = 8
@@ -152,7 +151,7 @@ class _Copy:
         self.made: set[str] = set()
 
     def run(self) -> CopyReport:
-        _check_apart(self.source, self.target)
+        check_apart(self.source, self.target)
         record = read_store_record(self.source).to_bytes()
         self.earlier = Earlier.look(self.target)
         for number in range(_ROUNDS):
@@ -183,14 +182,14 @@ class _Copy:
         """Count what came of it, by the marks that there are in the target."""
         nodes, into = wanted.nodes, self.into
         marks = Listing.take(self.target, STATES).marks(nodes | self.older)
-        shown = nodes - (wanted.marks.hidden - self.earlier.kept)
+        shown = nodes - wanted.marks.hidden
         let_go = shown & marks.hidden
         in_part = {node for node, _ in _parts(marks) - _parts(wanted.marks)} & (shown - let_go)
         return CopyReport(
             source=self.source.url,
             target=self.target.url,
-            states=len(shown - let_go),
-            retired=len(nodes - shown),
+            states=len(nodes - marks.hidden),
+            retired=len(nodes & wanted.marks.hidden & marks.hidden),
             objects=into.objects,
             nbytes=into.nbytes,
             passed_over=into.passed_over,
@@ -278,10 +277,21 @@ class _Copy:
     def _copy(self, wanted: _Wanted) -> None:
         self.into.look()
         self._each("copying objects", wanted.objects, partial(self._object, wanted.condemned))
+        lacking = {keys.parse_data_key(key).edge for key in wanted.condemned - self.into.there}
         for folder, found in wanted.records.items():
             if folder == keys.RETIRED:  # what was collected stays in an earlier copy, though a mark is left
                 found = [key for key in found if markkeys.parse_retired_key(key).node not in self.older]
+                self._keep(found)
+            if folder in _MARKS:
+                found = [key for key in found if not self.earlier.leaves_out(key, lacking)]
             self._each(f"copying {folder}", found, partial(self._record, KINDS[folder], wanted))
+
+    def _keep(self, retired: list[str]) -> None:
+        """Have the target keep what a repair of the source let go of, and it has whole."""
+        known = (key for key in retired if markkeys.parse_retired_key(key).node in self.earlier.nodes)
+        new, found = [key for key in known if key not in self.into.there], dict[str, RetiredRecord]()
+        read_all(self.source, RETIRED, new, found.__setitem__, self._refuse, None)
+        self.earlier.keep(self.target, found)
 
     def _each(self, phase: str, items: Iterable[Any], copy: Callable[[Any], None]) -> None:
         for _ in spread(copy, items, workers=_WORKERS, phase=phase, on_progress=self.on_progress):
@@ -303,14 +313,11 @@ class _Copy:
         """Copy a record, and its second copy after it, where there is one."""
         copy = kind.copy_key(key)
         try:
-            read = partial(self._read_record, kind, key, copy if key in wanted.lost else key)
-            record, data = self._checked(read)
+            data = self._checked(partial(self._bytes, kind, key, copy if key in wanted.lost else key))
         except NotFoundError:
             if kind.folder not in _MARKS:
                 raise
             # Swept since it was listed, and so is what it was about, which is read after it: that tells.
-            return
-        if key not in self.into.there and self.earlier.decides(record):
             return
         twice = (copy,) if copy is not None and copy in wanted.copies else ()
         for at in (key, *twice):
@@ -324,11 +331,12 @@ class _Copy:
         if found != data:
             kind.reader(self.target)(key, found)
 
-    def _read_record(self, kind: Kind[Any, Any], key: str, at: str | None) -> tuple[object, bytes]:
+    def _bytes(self, kind: Kind[Any, Any], key: str, at: str | None) -> bytes:
         data = read_capped(self.source, at or key, kind.limit)
-        return kind.reader(self.source)(key, data), data
+        kind.reader(self.source)(key, data)
+        return data
 
-    def _checked(self, read: Callable[[], T]) -> T:
+    def _checked(self, read: Callable[[], bytes]) -> bytes:
         """Return what is read; damage is told with what to do about it."""
         try:
             return read_twice(read)
@@ -341,8 +349,8 @@ class _Copy:
             whole = target if self.earlier.nodes else "COPY"
             what = (
                 f"{error.message}; a damaged store is not copied. What a copy has whole comes back by "
-                f"`lcstore cp {whole} {source} --check`, before any repair; `lcstore repair {source}` says "
-                "what is lost"
+                f"`lcstore cp {whole} {source} --check`, before any repair, where the copy knows the latest "
+                f"run; `lcstore repair {source}` says what is lost"
             )
             raise type(error)(what, key=error.key or key or None, step=error.step) from error
         raise error
@@ -385,12 +393,3 @@ def _there(listing: Listing, refs: dict[str, ObjectRef], condemned: frozenset[st
             yield ref
         elif key not in condemned:
             raise NotFoundError("an object that a record names is missing", key=key)
-
-
-def _check_apart(source: Backend, target: Backend) -> None:
-    """Refuse a copy of a store to itself, or of one into another."""
-    urls = [f"{backend.url.rstrip('/')}/" for backend in (source, target)]
-    if urls[0].startswith(urls[1]) or urls[1].startswith(urls[0]):
-        raise InvalidInputError(
-            f"{target.url} and {source.url} lie in each other: copy to a place of its own"
-        )

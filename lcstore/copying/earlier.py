@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Self
 
-from lcstore.format import keys
-from lcstore.format.marks import CondemnedRecord, RetiredRecord
+from lcstore.errors import LcstoreError
+from lcstore.format import keys, markkeys
+from lcstore.format.marks import RetiredRecord
+from lcstore.graph.refs import NodeName
 from lcstore.index.gone import DAMAGED
-from lcstore.index.listing import RECORDS, Listing
+from lcstore.index.index import Index
+from lcstore.index.listing import OBJECTS, READING, Listing
+from lcstore.index.marked import bearers
+from lcstore.read.reader import Reader
+from lcstore.read.resolved import Resolved
 from lcstore.storage.backend import Backend, exists
+from lcstore.storage.jobs import REQUESTS, shared_workers
 
 
 @dataclass
@@ -18,39 +26,86 @@ class Earlier:
     """What was in the target before a copy began.
 
     A repair of the source says of states that they are lost, and of objects that they are not to be used. An
-    earlier copy has them whole: there neither is said, or the next collect would delete what it was kept for.
+    earlier copy may have them whole: there neither is said, or the next collect would delete what it was kept
+    for.
 
     Attributes
     ----------
     nodes, edges
         Ids: of states, and of edges that are no state's own. None where the target was no store yet.
+    pinned
+        By pin, who bore it.
     kept
         The states that were let go of in the source as damaged, as a whole or in part, and stay.
+    marks
+        The keys of the retirements that said so.
     """
 
     nodes: frozenset[str] = frozenset()
     edges: frozenset[str] = frozenset()
+    pinned: dict[str, set[str]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
+    marks: set[str] = field(default_factory=set)
 
     @classmethod
     def look(cls, target: Backend) -> Self:
         """Look at what a target has, before anything is copied to it."""
-        if not exists(target, keys.STORE_KEY):
+        if not any(exists(target, key) for key in (keys.STORE_KEY, keys.copy_key(keys.STORE_KEY))):
             return cls()
-        listing = Listing.take(target, RECORDS)
-        return cls(
-            frozenset(name.node for name in listing.nodes),
-            frozenset(keys.parse_edge_key(key).edge for key in listing.below(keys.EDGES)),
-        )
+        listing = Listing.take(target, READING)
+        nodes = frozenset(name.node for name in listing.nodes)
+        edges = frozenset(keys.parse_edge_key(key).edge for key in listing.below(keys.EDGES))
+        pins = bearers(map(markkeys.parse_tag_key, listing.below(keys.NAMES)), "pin", nodes)
+        return cls(nodes, edges, {pin: {str(one.node) for one in those} for pin, those in pins.items()})
 
-    def decides(self, mark: object) -> bool:
-        """Return whether a mark of the source is left out, as the target has what it is about from before."""
-        if isinstance(mark, CondemnedRecord):
-            return mark.edge in self.edges if mark.node is None else mark.node in self.nodes
-        if isinstance(mark, RetiredRecord) and mark.node in self.nodes and mark.reason.startswith(DAMAGED):
-            self.kept.add(mark.node)
-            return True
-        return False
+    def keep(self, target: Backend, found: dict[str, RetiredRecord]) -> None:
+        """Take note of the states that retirements of the source call damaged, and the target has whole.
+
+        Parameters
+        ----------
+        target
+            Before any mark was copied to it.
+        found
+            The retirements that the target has not, by key.
+        """
+        lost = {
+            key: mark.node
+            for key, mark in found.items()
+            if mark.node in self.nodes and mark.reason.startswith(DAMAGED)
+        }
+        if not lost:
+            return
+        there = {*Listing.take(target, OBJECTS).below(keys.DATA)}
+        requests = shared_workers(REQUESTS)
+        reader = Reader(target, Index(target, requests), shared_workers(), requests)
+        graph = reader.listed()
+        shown = {*lost.values()} & graph.nodes.keys() - graph.hidden
+        self.kept = {node for node in shown if _is_whole(reader, graph.nodes[node], there)}
+        self.marks = {key for key, node in lost.items() if node in self.kept}
+
+    def leaves_out(self, key: str, lacking: Collection[str]) -> bool:
+        """Return whether a mark of the source is left out, as the target has what it is about from before.
+
+        `lacking` are the ids of edges of which the target has not all that is condemned.
+        """
+        folder = key.partition("/")[0]
+        if folder == keys.CONDEMNED:
+            name = markkeys.parse_condemned_key(key)
+            had = name.edge in self.edges if name.node is None else name.node in self.nodes
+            return had and name.edge not in lacking
+        if folder == keys.NAMES:
+            tag = markkeys.parse_tag_key(key)
+            taken_away = tag.kind == "pin" and tag.node is None
+            return taken_away and not self.kept.isdisjoint(self.pinned.get(tag.name, ()))
+        return key in self.marks
+
+
+def _is_whole(reader: Reader, name: NodeName, there: Collection[str]) -> bool:
+    """Return whether all is there of which a state is restored, as the names of objects tell."""
+    with suppress(LcstoreError):
+        state = Resolved(reader, name, None)
+        return state.has_leaves(there) and state.has(state.node.everything, there)
+    return False
 
 
 def past(nodes: Iterable[str], there: Set[str], others: Set[str]) -> set[str]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable
 from threading import Lock
 
-from lcstore.errors import LcstoreError, NotFoundError, StorageError
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError
 from lcstore.format import keys
 from lcstore.index.aside import set_aside
 from lcstore.storage.backend import Backend, read_twice
@@ -85,3 +85,12 @@ class Receiver:
             self.objects += 1
             self.nbytes += len(data)
             self.replaced += replaced
+
+
+def check_apart(source: Backend, target: Backend) -> None:
+    """Refuse a copy of a store to itself, or of one into another."""
+    urls = [f"{backend.url.rstrip('/')}/" for backend in (source, target)]
+    if urls[0].startswith(urls[1]) or urls[1].startswith(urls[0]):
+        raise InvalidInputError(
+            f"{target.url} and {source.url} lie in each other: copy to a place of its own"
+        )

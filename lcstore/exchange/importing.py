@@ -182,7 +182,7 @@ def import_files(
                     raise
                 if on_progress is not None:
                     on_progress("import", count, len(new))
-        name = "" if dry_run else store.policy.name
+        name = store.policy.name if new and not dry_run else ""
         return ImportReport(store.url, tuple(done.values()), dry_run, left_out, name)
 
 

@@ -114,10 +114,8 @@ class _Seen:
                 np.fmax.at(table[:, column], rows, values)  # the most of the shards of a tensor
             weights[rows, column] = np.where(look.layout.weights, 1, -1)
         moves[at_rest(moves)] = 0
-        jumped = _jumped(grid, np.array([look.is_anchor for look in looks]))
-        self.course = Course(
-            tuple(look.step for look in looks), moves * np.exp2(-grid), grid, weights, jumped
-        )
+        steps = tuple(look.step for look in looks)
+        self.course = Course(steps, moves * np.exp2(-grid), grid, weights, _jumped(grid))
 
     def _take_in(self, layout: Layout) -> None:
         found: dict[str, list[TensorSpec]] = {}
@@ -196,17 +194,17 @@ def _said(look: Look) -> tuple[Array, Array, Array]:
     return known, ratio, grid + bits
 
 
-def _jumped(grid: Array, anchors: Array) -> Array:
-    """Return where tensors moved so far that a delta set them anew, on another grid: ``bool``.
+def _jumped(grid: Array) -> Array:
+    """Return where tensors moved so far that their grid had no room for it: ``bool``.
 
-    An anchor chooses each grid anew, so there only what no grid has room for tells of a jump.
+    Anchors choose each grid anew, so less than that says nothing of when a tensor moved.
     """
     known = np.where(np.isfinite(grid), np.arange(grid.shape[1]), -1)
     before = np.maximum.accumulate(known, axis=1)[:, :-1]  # the place where the grid was last known
     rows = np.arange(len(grid))[:, None]
     grown = np.where(before >= 0, grid[:, 1:] - grid[rows, before], np.nan)
     found = np.zeros(grid.shape, bool)
-    found[:, 1:] = np.where(anchors[1:], grown >= GROWTH, np.abs(grown) > 0)
+    found[:, 1:] = grown >= GROWTH
     return found
 
 

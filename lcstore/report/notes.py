@@ -142,10 +142,11 @@ def _rest(course: Course, row: int) -> str:
 
 def _asleep(course: Course, row: int, least: int) -> str:
     """Return that a tensor moved by next to nothing the last `least` times; "" where it did not."""
-    places = np.flatnonzero(course.movement[row] > 0)
-    moved = course.movement[row][places]
+    movement = course.movement[row]
+    places = np.flatnonzero(np.isfinite(movement) & (movement > 0))
+    moved = movement[places]
     little = moved <= _NOTHING * moved.max(initial=0)
-    if len(places) < _LEAST or not little[-least:].all():
+    if (~little).sum() < _LEAST or not little[-least:].all():  # one burst makes nothing of all else
         return ""
     place, growth = _since(places, moved, little)
     return (

@@ -81,6 +81,7 @@ def test_more_files_are_saved_under_the_policy_of_those_before(tmp_path):
         assert store.info(3).exact
         assert same(store.restore(3), weights(3))
     assert lcstore.import_files(tmp_path / "old", tmp_path / "another").policy == "balanced"
+    assert lcstore.import_files(tmp_path / "old", tmp_path / "store").policy == ""  # nothing was new
 
 
 @pytest.mark.parametrize("folder", ["checkpoint-{}", "epoch_{}", "step_{}"])

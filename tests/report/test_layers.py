@@ -120,6 +120,7 @@ def test_growth_counts_from_where_the_grid_was_chosen():
 
 def test_a_network_that_dies_is_told_though_all_of_it_does():
     dead = [np.nan, 1, 1.1, 0.9, 1e-3, 1e-7, 1e-7, 1e-8]
+    assert notes_of(course([[*[1e-7] * 4, 0.5, *[1e-7] * 5]] * 4)) == {}  # a burst, and all is as before
     said = notes_of(course([dead] * 4))
     assert list(said) == [0, 1, 2, 3]
     assert said[0].startswith("hardly moves any more since step 50: ")

@@ -507,6 +507,72 @@ def test_what_a_repair_of_the_source_let_go_of_stays_in_a_backup(stride):
     assert told
 
 
+def sound(backend: Backend) -> list[int]:
+    """Return the steps of a store, of which all are whole, also once it is collected."""
+    with lcstore.open(backend, "r+", threads=1) as store:
+        store.compact()
+        while store.collect().deleted_objects:
+            pass
+    return [*values(backend)]
+
+
+def test_what_a_backup_has_not_whole_it_lets_go_of_too():
+    """Nothing tells that a record without a second copy is gone: the copy lacks it as well."""
+    source, backup = MemoryBackend.fresh(), MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, grace=0, durability="none") as store:
+        for step in range(6):
+            store.save(step, state(step))
+        node = store.info(2).node
+    source.delete(next(key for key in source.list("nodes") if node in key))
+    lcstore.copy(source, backup)
+    with lcstore.open(source, "r+", threads=1) as store:
+        store.repair()
+    report = lcstore.copy(source, backup)
+    assert (report.kept, report.states) == (0, 2)
+    assert sound(backup) == sound(source) == [0, 1]
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.soak), 9])
+def test_a_repair_that_is_cut_off_between_two_copies(stride):
+    source = MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, grace=0, durability="none") as store:
+        for step in range(6):
+            store.save(step, state(step))
+    key = sorted(source.list("data"))[-1]
+    source.delete(key)
+    for number in count(0, stride):
+        run, backup = MemoryBackend.fresh(source.snapshot()), MemoryBackend.fresh()
+        failing = FaultBackend(run, {number: "crash_before"})
+        with suppress(Crash), lcstore.open(failing, "r+", threads=1) as store:
+            store.repair()
+        if not failing.struck:
+            break
+        with suppress(CorruptionError):
+            lcstore.copy(run, backup)
+        with lcstore.open(run, "r+", threads=1) as store:
+            store.repair()
+        lcstore.copy(run, backup)
+        assert sound(backup) == sound(run)
+
+
+def test_a_pinned_state_that_the_source_lost_stays_pinned_in_a_backup():
+    source, backup = MemoryBackend.fresh(), MemoryBackend.fresh()
+    fill(source, range(6))
+    with lcstore.open(source, "r+", threads=1) as store:
+        store.retain("latest:1")
+        store.pin(3, by="paper")
+    lcstore.copy(source, backup)
+    wanted = values(backup)
+    for key in source.list("data"):
+        source.delete(key)
+    with lcstore.open(source, "r+", threads=1) as store:
+        store.repair()
+    report = lcstore.copy(source, backup)
+    assert (report.states, report.let_go) == (len(wanted), 0)
+    assert 3 in sound(backup)
+    assert same(values(backup), wanted)
+
+
 def test_what_repair_has_set_aside_is_left_out(source):
     backend = MemoryBackend.fresh()
     fill(backend, grace=86_400)  # so that nothing that is condemned goes
