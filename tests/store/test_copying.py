@@ -22,6 +22,8 @@ from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
 from lcstore.testing import Crash, FaultBackend, Operation
 
+pytestmark = pytest.mark.once
+
 
 def weights_of(step: int) -> np.ndarray:
     base = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)

@@ -13,6 +13,8 @@ from swarm import Diary, Where, all_of, digest_of, opened
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
 
+pytestmark = pytest.mark.once
+
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["swarm"])
 
