@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
@@ -34,7 +34,7 @@ from lcstore.index.kinds import (
 from lcstore.index.listing import CHECKING, STATES, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
-from lcstore.storage.backend import Backend, read_capped, read_twice
+from lcstore.storage.backend import Backend, exists, read_capped, read_twice
 from lcstore.storage.survey import OnProgress, spread
 
 #: How often everything is listed anew, where a collector took something away meanwhile.
@@ -146,14 +146,13 @@ class _Copy:
         self.target = target
         self.on_progress = on_progress
         self.into = Receiver(target, check=check)
-        self.earlier = Earlier()
+        self.earlier: Earlier | None = None
         self.older = set[str]()
         self.made: set[str] = set()
 
     def run(self) -> CopyReport:
         check_apart(self.source, self.target)
         record = read_store_record(self.source).to_bytes()
-        self.earlier = Earlier.look(self.target)
         for number in range(_ROUNDS):
             try:
                 wanted = self._wanted()
@@ -198,7 +197,7 @@ class _Copy:
             replaced=into.replaced,
             let_go=len(let_go),
             let_go_in_part=len(in_part),
-            kept=len(self.earlier.kept & (nodes - marks.hidden)),
+            kept=len(self.earlier.kept & (nodes - marks.hidden)) if self.earlier else 0,
         )
 
     # What is to be copied -------------------------------------------------------------------------------
@@ -276,22 +275,23 @@ class _Copy:
 
     def _copy(self, wanted: _Wanted) -> None:
         self.into.look()
+        earlier = self.earlier = self.earlier or Earlier.of(self.into.there)
         self._each("copying objects", wanted.objects, partial(self._object, wanted.condemned))
         lacking = {keys.parse_data_key(key).edge for key in wanted.condemned - self.into.there}
         for folder, found in wanted.records.items():
             if folder == keys.RETIRED:  # what was collected stays in an earlier copy, though a mark is left
                 found = [key for key in found if markkeys.parse_retired_key(key).node not in self.older]
-                self._keep(found)
+                earlier.keep(self.target, self._new_retirements(found, earlier.nodes))
             if folder in _MARKS:
-                found = [key for key in found if not self.earlier.leaves_out(key, lacking)]
+                found = [key for key in found if not earlier.leaves_out(key, lacking)]
             self._each(f"copying {folder}", found, partial(self._record, KINDS[folder], wanted))
 
-    def _keep(self, retired: list[str]) -> None:
-        """Have the target keep what a repair of the source let go of, and it has whole."""
-        known = (key for key in retired if markkeys.parse_retired_key(key).node in self.earlier.nodes)
+    def _new_retirements(self, retired: list[str], nodes: Set[str]) -> dict[str, RetiredRecord]:
+        """Read the retirements that the target has not, of states that it has."""
+        known = (key for key in retired if markkeys.parse_retired_key(key).node in nodes)
         new, found = [key for key in known if key not in self.into.there], dict[str, RetiredRecord]()
         read_all(self.source, RETIRED, new, found.__setitem__, self._refuse, None)
-        self.earlier.keep(self.target, found)
+        return found
 
     def _each(self, phase: str, items: Iterable[Any], copy: Callable[[Any], None]) -> None:
         for _ in spread(copy, items, workers=_WORKERS, phase=phase, on_progress=self.on_progress):
@@ -346,7 +346,7 @@ class _Copy:
     def _refuse(self, key: str, error: LcstoreError) -> NoReturn:
         if isinstance(error, CorruptionError):
             source, target = shlex.quote(self.source.url), shlex.quote(self.target.url)
-            whole = target if self.earlier.nodes else "COPY"
+            whole = target if exists(self.target, keys.STORE_KEY) else "COPY"
             what = (
                 f"{error.message}; a damaged store is not copied. What a copy has whole comes back by "
                 f"`lcstore cp {whole} {source} --check`, before any repair, where the copy knows the latest "

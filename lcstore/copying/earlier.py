@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys, markkeys
@@ -13,12 +13,14 @@ from lcstore.format.marks import RetiredRecord
 from lcstore.graph.refs import NodeName
 from lcstore.index.gone import DAMAGED
 from lcstore.index.index import Index
-from lcstore.index.listing import OBJECTS, READING, Listing
 from lcstore.index.marked import bearers
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
-from lcstore.storage.backend import Backend, exists
+from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import REQUESTS, shared_workers
+
+#: Whose names say what is asked of an earlier copy.
+_LOOKED_AT: Final = (keys.NODES, keys.EDGES, keys.NAMES)
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Earlier:
     ----------
     nodes, edges
         Ids: of states, and of edges that are no state's own. None where the target was no store yet.
+    there
+        The keys of all that it had.
     pinned
         By pin, who bore it.
     kept
@@ -43,20 +47,22 @@ class Earlier:
 
     nodes: frozenset[str] = frozenset()
     edges: frozenset[str] = frozenset()
+    there: Collection[str] = ()
     pinned: dict[str, set[str]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
     marks: set[str] = field(default_factory=set)
 
     @classmethod
-    def look(cls, target: Backend) -> Self:
-        """Look at what a target has, before anything is copied to it."""
-        if not any(exists(target, key) for key in (keys.STORE_KEY, keys.copy_key(keys.STORE_KEY))):
+    def of(cls, there: Collection[str]) -> Self:
+        """Return what a target had with these keys, before anything was copied to it."""
+        if not {keys.STORE_KEY, keys.copy_key(keys.STORE_KEY)} & {*there}:
             return cls()
-        listing = Listing.take(target, READING)
-        nodes = frozenset(name.node for name in listing.nodes)
-        edges = frozenset(keys.parse_edge_key(key).edge for key in listing.below(keys.EDGES))
-        pins = bearers(map(markkeys.parse_tag_key, listing.below(keys.NAMES)), "pin", nodes)
-        return cls(nodes, edges, {pin: {str(one.node) for one in those} for pin, those in pins.items()})
+        below = {folder: [key for key in there if key.startswith(f"{folder}/")] for folder in _LOOKED_AT}
+        nodes = frozenset(keys.parse_node_key(key).node for key in below[keys.NODES])
+        edges = frozenset(keys.parse_edge_key(key).edge for key in below[keys.EDGES])
+        pins = bearers(map(markkeys.parse_tag_key, below[keys.NAMES]), "pin", nodes)
+        pinned = {pin: {str(one.node) for one in those} for pin, those in pins.items()}
+        return cls(nodes, edges, there, pinned)
 
     def keep(self, target: Backend, found: dict[str, RetiredRecord]) -> None:
         """Take note of the states that retirements of the source call damaged, and the target has whole.
@@ -75,12 +81,11 @@ class Earlier:
         }
         if not lost:
             return
-        there = {*Listing.take(target, OBJECTS).below(keys.DATA)}
         requests = shared_workers(REQUESTS)
         reader = Reader(target, Index(target, requests), shared_workers(), requests)
         graph = reader.listed()
         shown = {*lost.values()} & graph.nodes.keys() - graph.hidden
-        self.kept = {node for node in shown if _is_whole(reader, graph.nodes[node], there)}
+        self.kept = {node for node in shown if _is_whole(reader, graph.nodes[node], self.there)}
         self.marks = {key for key, node in lost.items() if node in self.kept}
 
     def leaves_out(self, key: str, lacking: Collection[str]) -> bool:

@@ -119,6 +119,8 @@ def _note(course: Course, row: int, usual: _Usual | None) -> str:
     last, moves = _until(course.weights[row]), _moves(course, row, usual)
     if last is None:
         rest, grown = _rest(course, row), _grown(course, row)
+        if grown and not rest:
+            return f"{grown}, and may have grown on"
         return "; ".join(filter(None, [rest, grown])) or moves
     since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
     said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
@@ -159,8 +161,7 @@ def _grown(course: Course, row: int) -> str:
     grew = _outgrown(course, row)
     if grew.octaves < GROWTH or np.isfinite(course.movement[row]).sum() < _LEAST:
         return ""
-    said = f"has grown, at step {grew.step} at the latest: its largest weight came to {grew.times}"
-    return said if _rest(course, row) else f"{said}, and may have grown on"
+    return f"has grown, at step {grew.step} at the latest: its largest weight came to {grew.times}"
 
 
 def _moves(course: Course, row: int, usual: _Usual | None) -> str:

@@ -1,4 +1,4 @@
-"""What else than a command has done there is to do."""
+"""What to do next, in sentences that several commands end with."""
 
 from __future__ import annotations
 
