@@ -159,7 +159,7 @@ def gpt_run(batch: int, seed: int = 0, **shape: int) -> Run:
 
 
 def _gpt(seed: int, size: int = BATCH["gpt"], **shape: int) -> Run:
-    train, held_out = (np.frombuffer(part, np.uint8) for part in _corpus())
+    train, held_out = (np.frombuffer(part, np.uint8) for part in corpus())
 
     def cut(text: np.ndarray, rng: np.random.Generator, windows: int) -> Batch:
         at = rng.integers(0, len(text) - TIME, windows)
@@ -182,7 +182,7 @@ def _gpt(seed: int, size: int = BATCH["gpt"], **shape: int) -> Run:
     )
 
 
-def _corpus() -> tuple[bytes, bytes]:
+def corpus() -> tuple[bytes, bytes]:
     """Source text of the standard library, sorted by path; every twentieth file is held out."""
     root = Path(sysconfig.get_path("stdlib"))
     files = sorted(

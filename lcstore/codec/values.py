@@ -42,6 +42,9 @@ _BLOCK = 1 << f.BLOCK
 _MOST_SHIFT = 62
 #: Levels that become values at a time, in cache: whole blocks.
 _SPAN = 1 << 16
+#: The same of levels whose values are looked at once. So many fall out of the nearest cache, which costs
+#: little; of fewer, threads spend their time waiting for Python's lock, which each part takes a few times.
+_PART = 1 << 19
 #: Values that a scale is estimated from, and how many of them must not be zero.
 _SAMPLE, _ENOUGH = 1 << 16, 1 << 8
 
@@ -315,9 +318,9 @@ def values_back(made: Framed) -> Iterator[tuple[int, Array]]:
         yield 0, decode_values(frame)
         return
     fill, places = _filler(frame), small.places()
-    room = np.empty(min(_SPAN, frame.count), frame.dtype)
-    for low in range(0, frame.count, _SPAN):
-        levels = small.levels[low : low + _SPAN]
+    room = np.empty(min(_PART, frame.count), frame.dtype)
+    for low in range(0, frame.count, _PART):
+        levels = small.levels[low : low + _PART]
         far = slice(*np.searchsorted(places, (low, low + levels.size))) if places.size else slice(0)
         here = places[far] - low
         if here.size:

@@ -1,4 +1,4 @@
-"""Arrays of other libraries, to numpy and back: the one file that knows that other libraries exist.
+"""Arrays of other libraries, to numpy and back: where it is decided which library each is of.
 
 A library is never imported to look at an object: what came from it has imported it already. Nor is it because
 a store says so (`given_as`). Only a caller who names a library, or gives an object of it, has it imported.
@@ -9,16 +9,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dtype
+from lcstore.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name
 from lcstore.errors import InvalidInputError
 from lcstore.state.jaxkeys import WIDTHS, is_key_dtype, key_data, kind_of, wrapped
 from lcstore.state.standins import StandIns
+from lcstore.state.torchtensors import from_torch, is_on_gpu, plain, to_torch, without_values
 
 Framework: TypeAlias = Literal[
     "numpy",
@@ -51,10 +51,13 @@ class HostArray:
         user's object, so it is to be read at once or copied, and never written to.
     framework
         What `from_host` needs to give back the same kind of object.
+    on_gpu
+        The tensor, where its values are yet to be fetched from a GPU: `array` has its shape and dtype alone.
     """
 
     array: Array
     framework: Framework
+    on_gpu: Any = None
 
 
 def _defined(module: str, name: str) -> Any:
@@ -90,8 +93,10 @@ def value_of(variable: Any) -> Any:
     return variable.get_value() if hasattr(variable, "get_value") else variable.value
 
 
-def to_host(obj: object) -> HostArray:
+def to_host(obj: object, *, fetch: bool = True) -> HostArray:
     """Return the values of the array `obj` in this machine's memory, shared with it where that is possible.
+
+    Without `fetch`, those of a tensor of torch that lies on a GPU are left there.
 
     Raises
     ------
@@ -109,7 +114,10 @@ def to_host(obj: object) -> HostArray:
         return HostArray(_checked(np.asarray(obj)), "numpy-scalar")
     try:
         if is_instance(obj, "torch", "Tensor"):
-            return HostArray(_checked(_from_torch(obj)), "torch")
+            tensor = plain(obj)
+            if not fetch and is_on_gpu(tensor):
+                return HostArray(without_values(tensor), "torch", tensor)
+            return HostArray(_checked(from_torch(tensor)), "torch")
         if is_instance(obj, "jax", "Array"):
             return _from_jax(obj)
         return _from_protocol(obj)
@@ -152,35 +160,6 @@ def _checked(array: Array) -> Array:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def _from_torch(tensor: Any) -> Array:
-    torch = sys.modules["torch"]
-    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
-        raise InvalidInputError("it is sparse, quantized or nested")
-    if tensor.is_meta:
-        raise InvalidInputError("it is on the meta device, and has no values")
-    if hasattr(tensor, "full_tensor"):
-        raise InvalidInputError("it is a DTensor, of which this process has a shard")
-    tensor = tensor.detach()
-    if tensor.device.type != "cpu":
-        tensor = tensor.cpu()
-    if tensor.is_conj() or tensor.is_neg():
-        tensor = tensor.resolve_conj().resolve_neg()
-    bits = _bits_of(tensor.dtype)
-    if bits is None:
-        return cast(Array, tensor.numpy())
-    # The view keeps strides, and works for 0-d.
-    return cast(Array, tensor.view(getattr(torch, bits)).numpy().view(_numpy_dtype(str(tensor.dtype))))
-
-
-@lru_cache
-def _bits_of(dtype: Any) -> str | None:
-    """Return the name of torch's integers of the same width, for a torch dtype that numpy has not."""
-    name = str(dtype).removeprefix("torch.")
-    if not dtype.is_floating_point or name not in DTYPE_NAMES or storage_dtype(name) == dtype_from_name(name):
-        return None
-    return "int16" if dtype.itemsize == 2 else "uint8"
-
-
 def _from_jax(array: Any) -> HostArray:
     if not getattr(array, "is_fully_addressable", True):
         raise InvalidInputError("this array lies partly on other hosts: gather it first")
@@ -220,7 +199,7 @@ def from_host(array: Array, framework: Framework) -> Any:
         return array[()]
     try:
         if framework == "torch":
-            return _to_torch(array)
+            return to_torch(array)
         if framework == "jax":
             return _to_jax(array)
         if framework in WIDTHS:
@@ -268,24 +247,6 @@ def given_as(array: Array, framework: Framework, to: str) -> Any:
     return from_host(array, framework) if wanted else _STAND_INS.given(array, framework)
 
 
-def _to_torch(array: Array) -> Any:
-    import torch
-
-    name = dtype_name(array.dtype)
-    dtype = getattr(torch, name, None)
-    # torch names an int4, but has no operation for it.
-    if dtype is None or name in ("int4", "uint4"):
-        raise InvalidInputError(f"torch has no dtype {name}: restore with to='numpy', or export to .npz")
-    # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
-    if not array.dtype.isnative or not array.flags.writeable or not array.flags.c_contiguous:
-        array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
-    bits = storage_dtype(name)
-    if bits == array.dtype:
-        return torch.from_numpy(array)
-    signed = array.view(np.int16) if bits.itemsize == 2 else array.view(np.uint8)
-    return torch.from_numpy(signed).view(dtype)
-
-
 def _to_jax(array: Array) -> Any:
     import jax
 
@@ -328,7 +289,7 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
     if tuple(shape) != array.shape:
         raise InvalidInputError(f"shape {array.shape} is stored, but {tuple(shape)} is asked for")
     if is_instance(like_leaf, "torch", "Tensor"):
-        tensor = _to_torch(cast_array(array, _numpy_dtype(str(dtype))))
+        tensor = to_torch(cast_array(array, _numpy_dtype(str(dtype))))
         return tensor if like_leaf.is_meta else tensor.to(like_leaf.device)
     wanted = cast_array(array, _numpy_dtype(dtype))
     if is_instance(like_leaf, "jax", "Array") or is_instance(like_leaf, "jax", "ShapeDtypeStruct"):

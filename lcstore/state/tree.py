@@ -105,8 +105,8 @@ class Selection(NamedTuple):
     leaves: list[int]
 
 
-def flatten(state: Any) -> FlatState:
-    """Take `state` apart.
+def flatten(state: Any, *, fetch: bool = True) -> FlatState:
+    """Take `state` apart; values on GPUs are left there without `fetch`.
 
     A state is any nesting of dicts, lists and tuples with arrays and plain values (int, float, complex, str,
     bytes, bool, None) as leaves; it may also be one such leaf. Named tuples, dataclass instances, other
@@ -124,7 +124,7 @@ def flatten(state: Any) -> FlatState:
         Nesting or number of leaves is past the limits.
     """
     flat = FlatState()
-    flattener = _Flattener(flat)
+    flattener = _Flattener(flat, fetch)
     flat.structure = flattener.take(state, ())
     flattener.refused.check()
     flattener.note_updated()
@@ -134,8 +134,9 @@ def flatten(state: Any) -> FlatState:
 class _Flattener:
     """One walk over a live state."""
 
-    def __init__(self, flat: FlatState) -> None:
+    def __init__(self, flat: FlatState, fetch: bool) -> None:
         self.flat = flat
+        self.fetch = fetch
         self.open: set[int] = set()
         self.count = 0
         #: The first name of each piece of memory, and what keeps that from being used for something else.
@@ -177,7 +178,7 @@ class _Flattener:
 
     def tensor(self, obj: Any, path: Name) -> Structure:
         try:
-            host = to_host(obj)
+            host = to_host(obj, fetch=self.fetch)
         except InvalidInputError as exc:
             self.refused.tensor(obj, where(path), exc)
             return LEAF

@@ -60,6 +60,15 @@ def _step_back() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
+#: Threads that code behind a loop, at most. More would wait for Python's lock, and have the loop wait for it.
+_BEHIND: Final = 4
+
+
+def threads_behind(threads: int | None) -> int:
+    """Return how many threads code behind a loop: as many as a caller says, or some of the cores."""
+    return threads or min(_BEHIND, default_threads())
+
+
 def default_threads() -> int:
     """Return how many threads a handle codes with: one per core that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

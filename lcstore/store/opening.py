@@ -23,7 +23,7 @@ from lcstore.storage.remote import NoBucketError
 from lcstore.storage.targets import backend_on, keeps_twice, open_backend
 from lcstore.store.hints import hinted
 from lcstore.store.store import Store
-from lcstore.units import parse_seconds
+from lcstore.units import parse_bytes, parse_seconds
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -44,6 +44,7 @@ def open_store(
     durability: DurabilityLike | None = None,
     timeout: float | None = None,
     retries: int | None = None,
+    gpu_memory: int | str = "64MiB",
 ) -> Store:
     """Open a store.
 
@@ -85,6 +86,10 @@ def open_store(
         How often a request that fails is tried again, after pauses that double from 0.1 to 5 seconds. By
         default 5 times for targets behind a network, and never for others. Missing permissions and a full
         disk are not tried again. The logger "lcstore" tells of retries and of long silences.
+    gpu_memory
+        How much of each GPU's memory `save_async` may keep, so that tensors of torch are copied there first:
+        bytes, or a text such as ``"2GB"``. With as much as a state takes, training hardly waits: for what has
+        no room there the GPU waits until it is on the host.
 
     Raises
     ------
@@ -144,6 +149,7 @@ def open_store(
         made=None if exists else made,
         grace=(found or made).grace_seconds,
         threads=threads,
+        gpu_memory=_gpu_memory_of(gpu_memory),
     )
 
 
@@ -193,6 +199,15 @@ def check_place(backend: Backend) -> None:
 def _is_store(folder: Path) -> bool:
     # The folder of second copies has a copy of the first, and no states.
     return (folder / keys.STORE_KEY).is_file() and folder.name != keys.COPIES.rstrip("/")
+
+
+def _gpu_memory_of(given: int | str) -> int:
+    nbytes = parse_bytes(given) if isinstance(given, str) else given
+    if isinstance(nbytes, bool) or not isinstance(nbytes, int) or nbytes < 0:
+        raise InvalidInputError(
+            f"gpu_memory is {given!r:.100}; it is bytes, 0 or more, or a text such as '2GB'"
+        )
+    return nbytes
 
 
 def grace_of(grace: float | str) -> int:

@@ -47,6 +47,8 @@ class Saver(Awaited):
         Threads that copy states.
     threads
         How many threads code, behind the loop.
+    gpu_memory
+        As `Buffers` has it.
 
     Attributes
     ----------
@@ -54,8 +56,8 @@ class Saver(Awaited):
         What the save under way reads. Nobody copies to it before that save ended.
     """
 
-    def __init__(self, executor: Executor | None = None, threads: int = 1) -> None:
-        self.buffers = Buffers(executor)
+    def __init__(self, executor: Executor | None = None, threads: int = 1, gpu_memory: int = 0) -> None:
+        self.buffers = Buffers(executor, gpu_memory)
         self._thread = Workers(1, "lcstore-save", behind=True)
         self._coding = Workers(threads, "lcstore-code", behind=True)
         self._turn = threading.Lock()

@@ -26,7 +26,7 @@ from lcstore.layout.layout import Layout
 from lcstore.state.names import Name
 from lcstore.storage.backend import Backend
 from lcstore.storage.deadline import deadline
-from lcstore.storage.jobs import default_threads, telling
+from lcstore.storage.jobs import telling, threads_behind
 from lcstore.storage.patient import PatientBackend
 from lcstore.storage.survey import OnProgress
 from lcstore.store.company import Company
@@ -56,6 +56,7 @@ class Saving(Handle):
         made: StoreRecord | None,
         grace: float,
         threads: int | None,
+        gpu_memory: int = 0,
     ) -> None:
         super().__init__(backend, durability, writable=writable, threads=threads)
         self._writer = Writer(
@@ -75,11 +76,11 @@ class Saving(Handle):
         #: Whether a save is to say (once) that its step is not above the one before.
         self.looks_at_steps = True
         self._looks_at_wrapping = self._looks_at_values = True
-        #: Whether what was resumed was taken for being the latest: a lower step is a counter's mistake then.
-        self._goes_on_from_latest = False
+        #: Whether the latest state (of all, or of a run) was resumed: a lower step is a counter's mistake.
+        self._counts_on = False
         self.goes_on = True  #: Whether more may be saved; if not, nothing is held for deltas to an anchor.
         self._company = Company(self.url, self._index)
-        self._saver = Saver(self._executor, threads or default_threads())
+        self._saver = Saver(self._executor, threads_behind(threads), gpu_memory)
 
     @property
     def policy(self) -> Policy:
@@ -205,8 +206,9 @@ class Saving(Handle):
         """Copy a state, and commit it in the background. When this returns, the state may be changed.
 
         One save at a time is under way: a call waits until the one before has ended, and so a loop that saves
-        faster than the target takes it is slowed down. `is_saving` tells whether it would wait. The copy is
-        kept for the next save: a handle that saves so takes the memory of one state more.
+        faster than the target takes it is slowed down (`is_saving` tells). The copy is kept for the next one:
+        a handle that saves so takes the memory of one state more. Of tensors on GPUs it is made meanwhile:
+        what the current stream is given later waits, on the GPU, until they are read (docs/background.md).
 
         Parameters as for `save`; `on_progress` is called by another thread.
 
@@ -226,9 +228,8 @@ class Saving(Handle):
 
         Notes
         -----
-        A failure is raised where it is asked for, or else by the next save, resume, `wait` or `close`. At the
-        end of the interpreter a save under way is finished first. A process that is killed loses the save
-        under way, and nothing else.
+        A failure is raised where it is asked for, or else by the next save, resume, `wait` or `close`. The
+        end of the interpreter finishes a save under way first. A process that is killed loses that alone.
 
         Examples
         --------
@@ -240,11 +241,11 @@ class Saving(Handle):
         step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below)
         with self._saver.turn():
             self._check_open()
-            started = time.perf_counter()
-            buffers = self._saver.buffers
+            started, buffers = time.perf_counter(), self._saver.buffers
             staged = stage(step, state, labels, exact=exact, touched=touched, buffers=buffers)
 
             def commit() -> SaveInfo:
+                buffers.wait()
                 with self._lock:
                     return self._commit(staged, started, skip_below, timeout, on_progress)
 
@@ -340,13 +341,13 @@ class Saving(Handle):
         self._company.saved(self._writer.head, anew=head is None)
         if own and head is not None and info.step <= head.step:
             self._look_at_step(info.step, head.step, "in the same run")
-        elif not own and head is not None and self._goes_on_from_latest and info.step < head.step:
+        elif not own and head is not None and self._counts_on and info.step < head.step:
             self._look_at_step(info.step, head.step, "which was resumed as the latest")
         _log.info("%s: saved %s", self.url, info)
         return info
 
     def _look_at_step(self, step: int, before: int, how: str) -> None:
-        """Warn once of a step that does not go on from the one before, as of a counter that began anew."""
+        """Warn once of a step that is not above the one before, as of a counter that began anew."""
         if self.looks_at_steps:
             self.looks_at_steps = False
             warn(
@@ -379,9 +380,8 @@ class Saving(Handle):
     def moved(self, state: Any) -> float:
         """Return how far the weights have moved since the last save of this handle.
 
-        In the distances that saves are usually apart: 1 is about one save's worth, 0 nothing at all. Infinity
-        where that is not known: before the second save, where tensors came, went or changed their shape, and
-        where a value is not finite. Only samples are looked at, which takes little time.
+        In the distances that saves are usually apart, by samples: 1 is about one save's worth. Infinity where
+        that is not known: before the second save, and where tensors came, went, or are not finite.
         """
         with self._alone():
             return self._writer.moved(stage(0, state, copy=False))

@@ -80,7 +80,9 @@ class Store(Saving, Looking, Upkeep):
         'delta'
         """
         with telling(on_progress, "resume"):
-            return self._resume(self._of_run(at, run), {}, dtype, like, to, on_corrupt)
+            state = self._resume(self._of_run(at, run), {}, dtype, like, to, on_corrupt)
+        self._counts_on = at in (None, "latest")
+        return state
 
     def go_on_from(self, at: At = None, *, run: Run = None) -> None:
         """Have the next save be a delta to a saved state, for a caller who has its values already.
@@ -90,10 +92,10 @@ class Store(Saving, Looking, Upkeep):
         self._check_writable()
         with self._alone():
             self._writer.settle()
-            at = self._of_run(at, run)
-            built = find_whole(self._reader, at, _rebuilt_track, "raise")
-            self._goes_on_from_latest = at in (None, "latest")
-            self._writer.stand_on(built.node.name, _track_of(built), follows=self._goes_on_from_latest)
+            self._counts_on = at in (None, "latest")
+            latest = self._counts_on and run is None
+            built = find_whole(self._reader, self._of_run(at, run), _rebuilt_track, "raise")
+            self._writer.stand_on(built.node.name, _track_of(built), follows=latest)
             self._go_on_with_policy(built.node.record)
 
     def rewind(
@@ -126,7 +128,7 @@ class Store(Saving, Looking, Upkeep):
             state = self._go_on(at, targets, **how)
             head = self._writer.head
             assert head is not None
-            self._goes_on_from_latest = False
+            self._counts_on = False
             graph = self._index.refresh(full=True)
             went_on = graph.descendants(head.node) | came_through(graph, head.node)
             self._writer.begin_anew(graph.nodes[node] for node in went_on)
@@ -157,10 +159,10 @@ class Store(Saving, Looking, Upkeep):
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
             load_into(state, targets, node.name, updated=node.layout.updated, assign=assign)
-        self._goes_on_from_latest = at in (None, "latest")
-        if self._goes_on_from_latest:
+        latest = at in (None, "latest")
+        if latest:
             warn_of_later(self._reader, node.name)
-        self._writer.stand_on(node.name, track, follows=self._goes_on_from_latest)
+        self._writer.stand_on(node.name, track, follows=latest)
         self._go_on_with_policy(node.record)
         self._log_read("resumed", node.name, started)
         return state
@@ -180,6 +182,7 @@ class Store(Saving, Looking, Upkeep):
         """
         check_targets(targets)
         found = self._resume(self._of_run(at, run), targets, on_corrupt=on_corrupt, assign=assign)
+        self._counts_on = at in (None, "latest")
         return rest_of(found, targets)
 
     def rewind_into(

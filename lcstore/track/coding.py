@@ -28,7 +28,7 @@ from lcstore.track.decide import Asked, Decision
 from lcstore.track.fusedpass import Advance, Scratch
 
 #: Elements that are rounded, and then digested, at a time.
-_IN_CACHE: Final = 1 << 16
+_IN_CACHE: Final = 1 << 18
 #: The arrays of an edge that hold plain tensors, by the operation.
 _PLAIN: Final[tuple[tuple[int, ArrayName], ...]] = (EXACT, "exact"), (SET, "set")
 

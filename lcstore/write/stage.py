@@ -19,6 +19,7 @@ from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten
 from lcstore.storage.jobs import run_all
 from lcstore.write.entries import flat_array
+from lcstore.write.landing import Landing
 
 #: Bytes that one thread copies at a time, and shares from which more threads than one are worth it.
 _SHARE: Final = 4 << 20
@@ -37,23 +38,32 @@ class Buffers:
     executor
         Threads that copy side by side: one alone does not reach what the memory gives. Tensors of torch are
         copied by torch's own threads, which are awake after a training step.
+    gpu_memory
+        Bytes of each GPU that tensors may be copied to on their way.
     """
 
-    def __init__(self, executor: Executor | None = None) -> None:
+    def __init__(self, executor: Executor | None = None, gpu_memory: int = 0) -> None:
         self._executor = executor
         self._held: dict[Name, Array] = {}
+        self._landing = Landing(gpu_memory)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are held."""
-        return sum(array.nbytes for array in self._held.values())
+        """Bytes of this machine's memory that are held."""
+        return sum(array.nbytes for array in self._held.values()) + self._landing.nbytes
 
     def copy(self, tensors: Sequence[tuple[Name, HostArray]]) -> list[Array]:
-        """Return the elements of tensors in C order, in memory of this; that of names that went away goes."""
+        """Return the elements of tensors in C order, in memory of this; that of names that went away goes.
+
+        Those of tensors on GPUs are there after `wait`. What GPUs are given later may change these tensors.
+        """
+        landing = self._landing.begin({name: host for name, host in tensors if host.on_gpu is not None})
         held: dict[Name, Array] = {}
         pairs: dict[bool, list[Pair]] = {True: [], False: []}
         by_torch = is_loaded("torch")  # if not, arrays may stand for its tensors all the same
         for name, host in tensors:
+            if host.on_gpu is not None:
+                continue
             array = flat_array(host.array)
             old = self._held.get(name)
             fits = old is not None and (old.size, old.dtype) == (array.size, array.dtype)
@@ -67,7 +77,11 @@ class Buffers:
                 job()
         else:
             run_all(self._executor, jobs)
-        return [*held.values()]
+        return [landing[name] if host.on_gpu is not None else held[name] for name, host in tensors]
+
+    def wait(self) -> None:
+        """Wait for tensors that are on their way from GPUs."""
+        self._landing.wait()
 
 
 def _shares(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
@@ -155,14 +169,15 @@ def stage(
         Copy every tensor, so that the caller may go on changing the state. Without it the tensors are
         borrowed: the caller must leave the state alone until the save is done.
     buffers
-        Where to copy to; new memory if not given.
+        Where to copy to; new memory if not given. If given, its `wait` has to be called before arrays are
+        read.
 
     Raises
     ------
     InvalidInputError
         Something in the state cannot be stored; the message names it.
     """
-    flat = flatten(state)
+    flat = flatten(state, fetch=buffers is None)
     if copy:
         arrays = (buffers or Buffers()).copy(flat.tensors)
         touched = {name: np.array(rows) for name, rows in (touched or {}).items()}

@@ -396,12 +396,22 @@ def test_a_step_that_is_not_above_the_one_before_is_told_of_once():
 
 
 @pytest.mark.parametrize("save", [lcstore.Store.save, lambda *what: lcstore.Store.save_async(*what).result()])
-def test_a_counter_that_begins_anew_in_a_new_process_is_told_of(save):
+@pytest.mark.parametrize(
+    "begin",
+    [
+        lcstore.Store.resume,
+        lcstore.Store.go_on_from,
+        lambda store: store.resume("latest", run=1),
+        lambda store: store.resume_into("latest", {}, run=1),
+        lambda store: store.go_on_from(None, run=1),
+    ],
+)
+def test_a_counter_that_begins_anew_in_a_new_process_is_told_of(begin, save):
     backend = MemoryBackend.fresh()
     with lcstore.open(backend) as store:
         store.save(35, state(1))
     with lcstore.open(backend) as store:
-        store.resume()
+        begin(store)
         with pytest.warns(lcstore.StepWarning, match=r"step 0 was saved after step 35, which was resumed"):
             save(store, 0, state(2))
 

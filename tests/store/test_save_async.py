@@ -15,8 +15,9 @@ from kit import programs
 
 import lcstore
 from lcstore import BesideWarning, ClosedError, InvalidInputError, StorageError
+from lcstore.storage import jobs
 from lcstore.storage.memory import MemoryBackend
-from lcstore.store import handle, saving
+from lcstore.store import handle
 from lcstore.track.draft import Draft
 
 
@@ -324,8 +325,8 @@ def test_as_many_threads_code_as_are_asked_for(monkeypatch, threads):
             with lock:
                 at_work -= 1
 
-    for module in (saving, handle):
-        monkeypatch.setattr(module, "default_threads", lambda: 4)
+    for module in (jobs, handle):  # more than four only wait for each other
+        monkeypatch.setattr(module, "default_threads", lambda: 9)
     monkeypatch.setattr(Draft, "_run", slowly)
     state = {"params": {f"l{number}": np.ones((64, 64), f"f{2 + number % 7}") for number in (0, 2, 6)}}
     state["plain"] = {f"l{number}": np.ones(4000, f"i{number}") for number in (1, 2, 4, 8)}
