@@ -35,6 +35,10 @@ _SMALL: Final = 128
 _LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
 #: A tensor that moves so many times as far as its update scale says, which rises slowly, is told of apart.
 _LAGS: Final = 1.25
+#: Octaves by which the largest weight may fall below what its grid was chosen for: the first number where
+#: a finer step size than the grid's unit is wanted. On the grid of an explosion other weights are all zero.
+_FALLEN: Final = 2
+_FALLEN_FAR: Final = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,6 +254,9 @@ class _Deciding:
             moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
+        leaps = moved == 0 or moved > _LAGS * columns.scale[before]
+        if leaps and _has_fallen(spec, flat, now, kept.grid, _FALLEN_FAR):
+            return _anew(spec, flat, last._replace(sample=now, norms=None))
         if ranges is not None:
             _check_touched(spec, ranges, change)
             nothing = not ranges.size
@@ -262,6 +269,8 @@ class _Deciding:
             trend, known = known.trend(change, moved)
         error = self._error(index, spec)
         chosen = usual = _step_size(spec, kept, error if touched is None else error * IN_ROWS, trend)
+        if chosen.units == 1 and _has_fallen(spec, flat, now, kept.grid, _FALLEN):
+            return _anew(spec, flat, last._replace(sample=now, norms=None))
         if ranges is None and moved == 0:
             usual = chosen.at_rest()
             finer, known = known.rest(spec.size, flushed=self._is_there(spec, flat, kept.grid, sampled=True))
@@ -340,6 +349,18 @@ def _anew(spec: TensorSpec, flat: Array, known: Known) -> _Choice:
     if unit is None:
         return _Choice(SET, known=known, off_grid=magnitude != 0)
     return _Choice(EXACT, unit, known=known)
+
+
+def _has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: int) -> bool:
+    """Return whether a grid chosen for weights as they are now would be finer by so many octaves.
+
+    All of them are looked at only where none in the sample says no.
+    """
+    for largest in (float(np.abs(now).max(initial=0)), grid.largest(flat, spec.dtype)):
+        finer = grid.exponent_of(largest, spec.dtype)
+        if finer is not None and finer > unit - octaves:
+            return False
+    return finer is not None
 
 
 def _step_size(spec: TensorSpec, before: _Choice, error: float, trend: float) -> StepSize:
