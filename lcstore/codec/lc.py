@@ -156,7 +156,10 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         dtype_name(array.dtype)
         if not array.dtype.isnative:
             # Zarr v2 takes the bytes that come back for the array's own; a frame does not say their order.
-            raise InvalidInputError(f"dtype {array.dtype} has its bytes in the other order: convert it")
+            raise InvalidInputError(
+                f"dtype {array.dtype} has its bytes in the other order: "
+                "array.astype(array.dtype.newbyteorder('=')) has them in this machine's"
+            )
         flat = np.ascontiguousarray(array.reshape(-1, order="A"))
         if self._logical is not None and flat.dtype == _bits_of(self._logical):
             flat = flat.view(self._logical)

@@ -177,9 +177,10 @@ class LosslessReader:
                 part[:] = self._planes[0].bytes(low + begin, part.size)
                 continue
             if self._in_one_pass:
-                first, second, third, top = (plane.bytes(low + begin, part.size)[:] for plane in self._planes)
-                top.flags.writeable = False  # as one that is stored as it is: no other kernel is compiled
-                planes.join_four(first, second, third, top, part)
+                four = [plane.bytes(low + begin, part.size)[:] for plane in self._planes]
+                for one in four:  # as those are that are stored as they are: no other kernel is compiled
+                    one.flags.writeable = False
+                planes.join_four(four[0], four[1], four[2], four[3], part)
                 continue
             for index, plane in enumerate(self._planes):
                 planes.join_plane(plane.bytes(low + begin, part.size), index, part)

@@ -24,6 +24,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 _SHOWN: Final = 3
+_LEAVE_OUT: Final = "leave it out of what is loaded, and its moments begin anew"
 #: What optimizers keep of a parameter in its own shape.
 _LIKE_PARAMETER: Final = _names(
     "exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer square_avg grad_avg acc_delta exp_inf sum prev"
@@ -139,7 +140,8 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
             part = "".join(f"[{one!r}]" for one in where)
             said.append(
                 "to load what has a place here, and no more: "
-                f"model.load_state_dict(store.restore(step, to='torch'){part}, strict=False)"
+                f"model.load_state_dict(store.restore(step, to='torch'){part}, strict=False), or of "
+                "store.resume(step, to='torch') where the next save goes on from it"
             )
         raise InvalidInputError("; ".join(said))
     return {
@@ -174,14 +176,14 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
     if counts[0] != counts[1]:
         raise InvalidInputError(
             f"its groups have {counts[0]} parameters in the store, and {counts[1]} here, so moments would go "
-            "to other parameters: leave it out of what is loaded, and its moments begin anew"
+            f"to other parameters: {_LEAVE_OUT}"
         )
     for one, other in zip(theirs, groups, strict=True):
         surplus, missing = one.keys() - other.keys() - _ADDED, other.keys() - one.keys() - _ADDED
         if surplus and missing:  # one alone may be another version's
             raise InvalidInputError(
                 f"it is another optimizer: there are {_listed(sorted(surplus))} in the store, and "
-                f"{_listed(sorted(missing))} here"
+                f"{_listed(sorted(missing))} here: {_LEAVE_OUT}"
             )
     if not type(optimizer).__module__.startswith("torch.optim"):
         return  # others may keep what they like under these names (of lower rank, in blocks)

@@ -22,6 +22,8 @@ UNKNOWN: Final = {
         ("metric", "loss"),
         "`save` takes metrics={{'loss': 1.0}}, and the best state by it is named 'best:loss'",
     ),
+    "names": "targets say what is loaded: {{'model': {{'head.weight': model.head.weight}}}}; "
+    "restore takes names=",
     "quality": "it is policy='high', or another policy",
     "policy": "a handle has one: lcstore.open(url, policy='high'), or store.policy = 'high' between saves",
     "run": "runs get numbers, not names: each that does not resume begins one. `lcstore ls URL --runs` lists "

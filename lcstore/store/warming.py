@@ -97,8 +97,11 @@ def _code(rng: np.random.Generator, dtype: np.dtype[Any]) -> None:
         for codec in (LCCodec(bits=bits), LCCodec("log", bits=min(bits, 7))):
             codec.decode(codec.encode(np.abs(near).astype(dtype)))
     smooth = values.reshape(64, 64).cumsum(axis=0).cumsum(axis=1)
-    for codec in (LCCodec(step_size=0.25), LCCodec(max_error=1.0), LCCodec(max_error=2.0**-28)):
-        codec.decode(codec.encode(smooth.astype(dtype)))
+    masked = smooth.copy()
+    masked[20:30, 20:30] = np.nan
+    codecs = LCCodec(step_size=0.25), LCCodec(max_error=1.0), LCCodec(max_error=2.0**-28)
+    for codec, field in product(codecs, (smooth, masked)):
+        codec.decode(codec.encode(field.astype(dtype)))
     # What bit patterns differ by, and other integers: most of them few bits, or many; some of them zero.
     lossless, sparse = LCCodec("lossless"), rng.random(values.size) < 1 / 32
     for wide, part in product((5, 8 * dtype.itemsize - 4), (1, sparse)):

@@ -84,7 +84,13 @@ class Probe:
                 array = cast_array(_wide(array) + errors[name], host.array.dtype)
             objects.append(given_as(array, host.framework, "saved"))
         tree = unflatten(self._flat.structure, objects, self._flat.leaves)
-        value = float(self._loss(with_made(tree, self._flat.notes.made)))
+        found = self._loss(with_made(tree, self._flat.notes.made))
+        try:
+            value = float(found)
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError(
+                f"the loss returned {found!r:.100}, a {type(found).__name__}: it has to be one number"
+            ) from error
         if not math.isfinite(value):
             raise InvalidInputError(f"the loss is {value} near the last state: it has to be a finite number")
         return value

@@ -59,10 +59,10 @@ class Training:
         return {"model": model, "optim": {"state": moments}, "random": random, "epoch": step}
 
 
-def train(folder: str, read_only: bool) -> None:
+def train(folder: str, read_only: bool, policy: str) -> None:
     """Save, save beside the training, resume, restore, count and verify."""
     training = Training(read_only)
-    with lcstore.open(folder) as store:
+    with lcstore.open(folder, policy=policy) as store:
         for step in range(8):
             training.step()
             save = store.save_async if step % 2 else store.save
@@ -75,9 +75,20 @@ def train(folder: str, read_only: bool) -> None:
         for step in (9, 10):
             training.step()
             store.save(step, training.state(step))
-        store.restore()
+        for step in store.steps():
+            store.restore(step)
         store.stats()
         assert store.verify(level="restore").ok
+
+
+def code() -> None:
+    """Code fields with the codec alone: whole ones, and one of which a part is missing."""
+    field = np.sin(np.arange(20_000) / 50).reshape(100, 200).astype(np.float32)
+    masked = field.copy()
+    masked[3:50, 20:80] = np.nan
+    for given in (field, masked):
+        for codec in (lcstore.LCCodec(max_error=1e-3), lcstore.LCCodec(bits=4), lcstore.LCCodec("lossless")):
+            codec.decode(codec.encode(given))
 
 
 if __name__ == "__main__":
@@ -85,6 +96,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "warm":
         warm()
     else:
-        for number in range(2):
-            train(str(Path(sys.argv[2]) / str(number)), read_only=bool(number))
+        for read_only in (False, True):
+            for policy in ("balanced", "lossless"):
+                train(str(Path(sys.argv[2]) / f"{policy}-{read_only}"), read_only, policy)
+        code()
     print(json.dumps(sorted(called())))

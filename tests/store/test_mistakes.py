@@ -145,6 +145,7 @@ def test_targets_alone_are_told_that_the_state_comes_first(store, method):
     ("call", "hint"),
     [
         (lambda store: store.history("a", start=3), "steps=range"),
+        (lambda store: store.restore_into(0, {}, names="a"), r"\{'model': \{'head.weight'.*takes names="),
         (lambda store: store.save(1, {}, policy="high"), r"open\(url, policy='high'\)"),
         (lambda store: store.save(1, {}, metric=1.0), r"metrics=\{'loss': 1.0\}"),
         (lambda store: store.restore(metric="loss"), "'best:loss'"),

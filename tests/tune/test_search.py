@@ -133,6 +133,12 @@ def test_runs_and_losses_that_make_no_sense(run, bowl):
         tune([{"step": i} for i in range(5)], bowl)
     with pytest.raises(InvalidInputError, match="finite"):
         tune(run, lambda state: float("nan"))
+    with pytest.raises(
+        InvalidInputError, match=r"returned array\(\[0., 0.\]\), a ndarray: it has to be one number"
+    ):
+        tune(run, lambda state: np.zeros(2))
+    with pytest.raises(InvalidInputError, match="returned None, a NoneType"):
+        tune(run, lambda state: None)
     with pytest.raises(InvalidInputError, match="depend on the state"):
         tune(run, lambda state: 1.0)
 
