@@ -185,8 +185,8 @@ class Saving(Handle):
         """
         step, labels = self._asked(step, metrics, metadata, tags, exact, skip_below)
         with self._alone():
-            started = time.perf_counter()
-            staged = stage(step, state, labels, exact=exact, touched=touched, copy=False)
+            started, buffers = time.perf_counter(), self._saver.buffers
+            staged = stage(step, state, labels, exact=exact, touched=touched, copy=False, buffers=buffers)
             return self._commit(staged, started, skip_below, timeout, on_progress)
 
     def save_async(
@@ -384,7 +384,7 @@ class Saving(Handle):
         that is not known: before the second save, and where tensors came, went, or are not finite.
         """
         with self._alone():
-            return self._writer.moved(stage(0, state, copy=False))
+            return self._writer.moved(stage(0, state, copy=False, buffers=self._saver.buffers))
 
     def _distrust(self) -> None:
         self._writer.distrust()

@@ -52,18 +52,19 @@ class Buffers:
         """Bytes of this machine's memory that are held."""
         return sum(array.nbytes for array in self._held.values()) + self._landing.nbytes
 
-    def copy(self, tensors: Sequence[tuple[Name, HostArray]]) -> list[Array]:
-        """Return the elements of tensors in C order, in memory of this; that of names that went away goes.
+    def land(self, tensors: Sequence[tuple[Name, HostArray]]) -> dict[Name, Array]:
+        """Return the elements of those tensors that lie on GPUs, in C order, in memory of this.
 
-        Those of tensors on GPUs are there after `wait`. What GPUs are given later may change these tensors.
+        They are there after `wait`. What GPUs are given later may change the tensors.
         """
-        landing = self._landing.begin({name: host for name, host in tensors if host.on_gpu is not None})
+        return self._landing.begin({name: host for name, host in tensors if host.on_gpu is not None})
+
+    def copy(self, tensors: Sequence[tuple[Name, HostArray]]) -> dict[Name, Array]:
+        """Return the elements of tensors in C order, in memory of this; that of names that went away goes."""
         held: dict[Name, Array] = {}
         pairs: dict[bool, list[Pair]] = {True: [], False: []}
         by_torch = is_loaded("torch")  # if not, arrays may stand for its tensors all the same
         for name, host in tensors:
-            if host.on_gpu is not None:
-                continue
             array = flat_array(host.array)
             old = self._held.get(name)
             fits = old is not None and (old.size, old.dtype) == (array.size, array.dtype)
@@ -77,7 +78,7 @@ class Buffers:
                 job()
         else:
             run_all(self._executor, jobs)
-        return [landing[name] if host.on_gpu is not None else held[name] for name, host in tensors]
+        return held
 
     def wait(self) -> None:
         """Wait for tensors that are on their way from GPUs."""
@@ -169,8 +170,8 @@ def stage(
         Copy every tensor, so that the caller may go on changing the state. Without it the tensors are
         borrowed: the caller must leave the state alone until the save is done.
     buffers
-        Where to copy to; new memory if not given. If given, its `wait` has to be called before arrays are
-        read.
+        Where to copy to, and where tensors on GPUs land in any case; new memory if not given. Where it
+        copies, its `wait` has to be called before arrays are read.
 
     Raises
     ------
@@ -178,14 +179,17 @@ def stage(
         Something in the state cannot be stored; the message names it.
     """
     flat = flatten(state, fetch=buffers is None)
+    found = {} if buffers is None else buffers.land(flat.tensors)
+    here = [(name, host) for name, host in flat.tensors if name not in found]
     if copy:
-        arrays = (buffers or Buffers()).copy(flat.tensors)
+        found |= (buffers or Buffers()).copy(here)
         touched = {name: np.array(rows) for name, rows in (touched or {}).items()}
-        tensors = [
-            (name, HostArray(array.reshape(host.array.shape), host.framework))
-            for (name, host), array in zip(flat.tensors, arrays, strict=True)
-        ]
-        flat = replace(flat, tensors=tensors)
-    else:
-        arrays = [flat_array(host.array) for _, host in flat.tensors]
+    elif found and buffers is not None:
+        buffers.wait()
+    tensors = [
+        (name, HostArray(found[name].reshape(host.array.shape), host.framework) if name in found else host)
+        for name, host in flat.tensors
+    ]
+    arrays = [found[name] if name in found else flat_array(host.array) for name, host in tensors]
+    flat = replace(flat, tensors=tensors)
     return Staged(step, flat, tuple(arrays), labels or Labels(), exact, dict(touched or {}))
