@@ -151,16 +151,19 @@ def movement(seen: TensorsSeen) -> Figure | None:
     finite = [value for row in values for value in row if value]
     if not finite:
         return None
-    low, high = math.log10(min(finite)), math.log10(max(finite))
+    low, high = (min(math.log10(end), 0.0) for end in (min(finite), max(finite)))
     apart = max(0.0, _LEAST_SPAN - (high - low)) / 2
     logs = [[math.nan if v is None else math.log10(v) if v else -math.inf for v in row] for row in values]
     svg = _map(title, seen, shown, logs, (low - apart, high + apart), _powers, rest=True)
     told = f"{_over(shown, seen)}. {_notable(seen)}"
-    rest = "Red: it does not move. " if any(0 in row for row in values) else ""
-    caption = (
-        f"The root mean square of an update, as a part of the layer's largest weight. {rest}Empty: not known."
-    )
-    return Figure(title, svg, told, f"{caption} {_left_out(len(shown), seen.count, 'tensors')}".strip())
+    caption = [
+        "The root mean square of an update, as a part of the largest weight an eighth into these states.",
+        "More than all of it is drawn as all." if max(finite) > 1 else "",
+        "Red: it does not move." if any(0 in row for row in values) else "",
+        "Empty: not known.",
+        _left_out(len(shown), seen.count, "tensors"),
+    ]
+    return Figure(title, svg, told, " ".join(filter(None, caption)))
 
 
 def error_by_layer(seen: TensorsSeen) -> Figure | None:

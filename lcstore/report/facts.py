@@ -76,7 +76,8 @@ class TensorFacts:
         where no delta has it.
     movement
         By the states of `TensorsSeen.steps`: the root mean square of an update, as a part of the largest
-        weight (to a power of two). 0: it did not move. None: it is not known, as of an anchor.
+        weight (to a power of two) an eighth into these states. 0: it did not move. None: it is not known, as
+        of an anchor.
     error
         By the same: the tracking error that its step size stands for, in checkpoint intervals.
     note

@@ -94,6 +94,9 @@ class _Seen:
         By row: a tensor's name, and its bytes in the last look that has it.
     course
         What became of the weights among them.
+    movement
+        Of the course, as it is shown: as a part of the largest weight early on. One weight for all looks, as
+        a burst that was taken back leaves a grid that is too large.
     """
 
     def __init__(self, looks: Sequence[Look]) -> None:
@@ -115,7 +118,8 @@ class _Seen:
             weights[rows, column] = np.where(look.layout.weights, 1, -1)
         moves[at_rest(moves)] = 0
         steps = tuple(look.step for look in looks)
-        self.course = Course(steps, moves * np.exp2(-grid), grid, weights, _jumped(grid))
+        self.course = Course(steps, moves, grid, weights, _jumped(grid))
+        self.movement = moves * np.exp2(-np.array([_early(row) for row in grid]))[:, None]
 
     def _take_in(self, layout: Layout) -> None:
         found: dict[str, list[TensorSpec]] = {}
@@ -167,7 +171,7 @@ class _Seen:
             dtype=spec.dtype,
             bytes_raw=int(self.nbytes[row]),
             bytes_delta=delta_bytes,
-            movement=_known(self.course.movement[row].tolist()) if of_weights else (),
+            movement=_known(self.movement[row].tolist()) if of_weights else (),
             error=_known(errors) if of_weights else (),
             note=note,
         )
@@ -192,6 +196,15 @@ def _said(look: Look) -> tuple[Array, Array, Array]:
     finest = _LOG2[columns.shift] + grid
     ratio = np.where(adds & (scale > 0), np.exp2(finest) / np.where(scale > 0, scale, 1), np.nan)
     return known, ratio, grid + bits
+
+
+def _early(grid: Array) -> float:
+    """Return log2 of the largest weight an eighth into the states that say it; NaN where none does.
+
+    At first it may be next to nothing, as of layers that begin with zeros; later a burst may have come.
+    """
+    known = grid[np.isfinite(grid)]
+    return float(known[len(known) // 8]) if known.size else math.nan
 
 
 def _jumped(grid: Array) -> Array:

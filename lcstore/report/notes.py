@@ -22,6 +22,8 @@ _NOTHING: Final = 1e-6
 _MORE: Final = 1.5
 #: What a tensor used to move by is this quantile of it, so that what began before the middle is seen too.
 _USED_TO: Final = 0.25
+#: States whose middle is what it moved by shortly before.
+_SHORTLY: Final = 8
 #: Tensors from which on what the others do counts: learning rates rise and fall for all of them.
 _COMPANY: Final = 3
 #: Octaves that a grid grew by since the middle of the line that are worth a note.
@@ -37,8 +39,9 @@ class Course:
     steps
         Of the states, in the order of the line.
     movement, grid
-        ``float64[tensors, states]``: the update scale as a part of the largest weight, and log2 of that
-        weight, rounded up, as it was when the grid was chosen; NaN where not known.
+        ``float64[tensors, states]``: the update scale, and log2 of the largest weight, rounded up, as it was
+        when the grid was chosen; NaN where not known. A grid stays as large as a burst made it, so movement
+        is not told as a part of it.
     weights
         ``int8[tensors, states]``: 1 where it is coded as weights, -1 where it is kept bit for bit, 0 where it
         is not there.
@@ -72,15 +75,18 @@ class _Usual(NamedTuple):
     Attributes
     ----------
     most, least
-        Two thirds move no further than `most`, and no less than `least`.
+        Two thirds move no further than `most`, and no less than `least`; 1 where there are too few to tell.
+    beside
+        What is added where a tensor does something beside them; "" where there are too few.
     """
 
     most: Array
     least: Array
+    beside: str
 
 
-def _usual(movement: Array) -> _Usual | None:
-    """Return what tensors usually do; None where there are too few of them to tell.
+def _usual(movement: Array) -> _Usual:
+    """Return what tensors usually do.
 
     A state that says it of few has it from those around.
     """
@@ -89,12 +95,12 @@ def _usual(movement: Array) -> _Usual | None:
     count = np.isfinite(moves).sum(axis=0)
     known = np.flatnonzero(count >= _COMPANY)
     if not len(known):
-        return None
+        return _Usual(np.ones(movement.shape[1]), np.ones(movement.shape[1]), "")
     parts = np.log(moves[:, known] / np.nanmedian(moves, axis=1, keepdims=True))
     parts, last, states = np.sort(parts, axis=0), count[known] - 1, np.arange(movement.shape[1])
     places = 2 * last // 3, -(-last // 3)
     most, least = (np.interp(states, known, parts[place, np.arange(len(known))]) for place in places)
-    return _Usual(np.exp(most), np.exp(least))
+    return _Usual(np.exp(most), np.exp(least), ", beside the others")
 
 
 def _until(kinds: Array) -> int | None:
@@ -104,18 +110,7 @@ def _until(kinds: Array) -> int | None:
     return None
 
 
-def _parts(movement: Array, quantile: float) -> tuple[Array, Array]:
-    """Return the places where a tensor moved, and how many times as far as it used to.
-
-    Empty where too little is known of it, or it does not move in the end.
-    """
-    places = np.flatnonzero(np.isfinite(movement) & (movement > 0))
-    if len(places) < _LEAST or not movement[np.isfinite(movement)][-1] > 0:
-        return places[:0], movement[:0]
-    return places, movement[places] / np.quantile(movement[places[:-1]], quantile)
-
-
-def _note(course: Course, row: int, usual: _Usual | None) -> str:
+def _note(course: Course, row: int, usual: _Usual) -> str:
     last, moves = _until(course.weights[row]), _moves(course, row, usual)
     if last is None:
         rest, grown = _rest(course, row), _grown(course, row)
@@ -144,16 +139,12 @@ def _rest(course: Course, row: int) -> str:
 
 def _asleep(course: Course, row: int, least: int) -> str:
     """Return that a tensor moved by next to nothing the last `least` times; "" where it did not."""
-    movement = course.movement[row]
-    places = np.flatnonzero(np.isfinite(movement) & (movement > 0))
-    moved = movement[places]
-    little = moved <= _NOTHING * moved.max(initial=0)
+    beside = _beside(course, row, np.ones(len(course.steps)))
+    little = beside.moved <= _NOTHING * beside.moved.max(initial=0)
     if (~little).sum() < _LEAST or not little[-least:].all():  # one burst makes nothing of all else
         return ""
-    place, growth = _since(places, moved, little)
-    return (
-        f"hardly moves any more since step {course.steps[place]}: {1 / growth:.3g} times less than it used to"
-    )
+    change = beside.since(little)
+    return "" if change.of_first > _NOTHING else _hardly(change)
 
 
 def _grown(course: Course, row: int) -> str:
@@ -164,30 +155,122 @@ def _grown(course: Course, row: int) -> str:
     return f"has grown, at step {grew.step} at the latest: its largest weight came to {grew.times}"
 
 
-def _moves(course: Course, row: int, usual: _Usual | None) -> str:
+class _Change(NamedTuple):
+    """How a tensor moves in the end, and what it did before the last states, in which it moves alike.
+
+    Attributes
+    ----------
+    step
+        Of the first of the last states.
+    times
+        How many times as far it moves as it mostly did before, beside the others.
+    of_first
+        The same, as it did at first: what comes back to that has not slowed down, however long a burst lasts.
+    own, others
+        How many times as far as shortly before it moves itself, and most others do.
+    """
+
+    step: int
+    times: float
+    of_first: float
+    own: float
+    others: float
+
+
+class _Beside(NamedTuple):
+    """How far a tensor moves beside the others, at those states where it does.
+
+    Attributes
+    ----------
+    steps
+        Of these states.
+    moved, others
+        How far it moved, and how many times as far as mostly the others did.
+    """
+
+    steps: Array
+    moved: Array
+    others: Array
+
+    def parts_of(self, quantile: float) -> Array:
+        """Return how many times as far as it used to it moves beside the others; none of few states."""
+        parts = self.moved / self.others
+        return parts / np.quantile(parts[:-1], quantile) if len(parts) >= _LEAST else parts[:0]
+
+    def since(self, alike: Array) -> _Change:
+        """Return how it moves since the last of the states that are not alike; there has to be one."""
+        first, parts = int(np.flatnonzero(~alike)[-1]) + 1, self.moved / self.others
+        before = np.median(parts[:first]), np.quantile(parts[:first][:_LEAST], _USED_TO)
+        times, of_first = (float(parts[-1] / base) for base in before)
+        shortly = ((each[-1], np.median(each[:first][-_SHORTLY:])) for each in (self.moved, self.others))
+        return _Change(int(self.steps[first]), times, of_first, *(float(now / base) for now, base in shortly))
+
+    def it_is_others(self, change: _Change, said: str) -> str:
+        """Return what the others do, where a tensor stands out by that alone; "" where they do nothing."""
+        parts = self.others * change.others / self.others[-1]
+        alike = parts <= 1 / _MORE if change.others < 1 else parts >= _MORE
+        if not alike[-1]:
+            return ""
+        step, *_, own, others = self.since(alike)
+        these = f"these move {_than(others, 'shortly before')}, it {_times(own)}"
+        return f"{said} since about step {step}: {these}"
+
+
+def _beside(course: Course, row: int, others: Array) -> _Beside:
+    moved = course.movement[row]
+    places = np.flatnonzero(np.isfinite(moved / others) & (moved > 0))
+    return _Beside(np.array(course.steps)[places], moved[places], others[places])
+
+
+def _times(growth: float) -> str:
+    return f"{growth:.3g} times as far" if growth >= 1 else f"{1 / growth:.3g} times less"
+
+
+def _than(growth: float, before: str) -> str:
+    return f"{_times(growth)} {'as' if growth >= 1 else 'than'} {before}"
+
+
+def _moves(course: Course, row: int, usual: _Usual) -> str:
     """Return that a tensor moves further or less than it used to, beside the others; "" where it does not."""
     if asleep := _asleep(course, row, _AT_REST):
         return asleep
-    moved, beside = course.movement[row], "" if usual is None else ", beside the others"
-    further, less = (moved, moved) if usual is None else (moved / usual.most, moved / usual.least)
-    places, parts = _parts(further, _USED_TO)
-    if parts.size and parts[-1] >= _FAR:
-        place, growth = _since(places, parts, parts > _MORE)
-        since = f"since step {course.steps[place]}"
-        return f"moves {growth:.3g} times as far as it used to{beside}, and further {since}"
-    places, parts = _parts(less, 1 - _USED_TO)
-    if parts.size and parts[-1] <= _LITTLE:
-        place, growth = _since(places, parts, parts <= _LITTLE)
-        since = f"since step {course.steps[place]}"
-        return f"hardly moves any more {since}: {1 / growth:.3g} times less than it used to{beside}"
-    return ""
+    known = course.movement[row][np.isfinite(course.movement[row])]
+    if not known.size or not known[-1]:
+        return ""
+    further, less = _beside(course, row, usual.most), _beside(course, row, usual.least)
+    return _further(further, usual.beside) or _less(less, usual.beside)
 
 
-def _since(places: Array, parts: Array, are_so: Array) -> tuple[int, float]:
-    """Return the first of the last places that all are so, and how many times as far it moves as before."""
-    others = np.flatnonzero(~are_so)
-    first = int(others[-1]) + 1 if len(others) else 0
-    return int(places[first]), float(parts[-1] / (np.median(parts[:first]) if first else 1.0))
+def _further(beside: _Beside, the_others: str) -> str:
+    """Return that a tensor moves further, or goes on as the others slow down; "" where it does not."""
+    parts = beside.parts_of(_USED_TO)
+    if not parts.size or parts[-1] < _FAR:
+        return ""
+    change = beside.since(parts > _MORE)
+    if change.times < _FAR:  # as before a lull
+        return ""
+    if change.own < _MORE or change.others <= _LITTLE:
+        slow = "nearly stopped" if change.others <= _LITTLE else "slowed down"
+        return beside.it_is_others(change, f"goes on while most layers have {slow}")
+    times = _than(change.times, "it used to")
+    return f"moves {times}{the_others}, and further since step {change.step}"
+
+
+def _less(beside: _Beside, the_others: str) -> str:
+    """Return that a tensor moves less, or stays behind as the others move further; "" where it does not."""
+    parts = beside.parts_of(1 - _USED_TO)
+    if not parts.size or parts[-1] > _LITTLE:
+        return ""
+    change, began = beside.since(parts <= _LITTLE), beside.since(parts <= 1 / _MORE)
+    if max(change.times, change.of_first) > _LITTLE:  # as before a burst
+        return ""
+    if began.own > 1 / _MORE or began.others >= 1 / _LITTLE:
+        return beside.it_is_others(began, "stays behind while most layers move further")
+    return f"{_hardly(change)}{the_others}"
+
+
+def _hardly(change: _Change) -> str:
+    return f"hardly moves any more since step {change.step}: {_than(change.times, 'it used to')}"
 
 
 def _at_rest(moves: Array, known: Array) -> int:

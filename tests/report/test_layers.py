@@ -89,6 +89,37 @@ def test_what_a_third_of_the_layers_does_is_no_exception():
     assert list(notes_of(course(np.concatenate((model, averages[:2]))))) == [5, 6]
 
 
+def test_a_layer_that_goes_on_in_a_network_that_stops_moves_no_further():
+    stops = [np.nan, *[1, 1.1, 0.9] * 4, *0.6 ** np.arange(1.0, 20), *[7e-5] * 4]
+    dead, goes_on = [*stops[:13], *[0] * 23], [*stops[:13], *[0.25] * 23]
+    said = notes_of(course([stops, dead, stops, goes_on]))
+    assert said == {
+        1: "is not seen to move since step 120",
+        3: "goes on while most layers have nearly stopped since about step 130: "
+        "these move 1.43e+04 times less than shortly before, it 4 times less",
+    }
+    steady = [*stops[:13], *[1.2] * 23]
+    slows = [*stops[:13], *[0.1] * 23]
+    said = notes_of(course([slows, slows, slows, steady]))
+    assert list(said) == [3]
+    assert said[3].startswith("goes on while most layers have slowed down since about step 130: ")
+    assert said[3].endswith("10 times less than shortly before, it 1.2 times as far")
+
+
+def test_a_layer_that_stays_as_it_was_while_the_others_rise_has_not_slowed_down():
+    rise = [*STEADY, *[60] * 4]
+    said = notes_of(course([rise, rise, rise, [*STEADY, *[1] * 4]]))
+    assert said == {
+        3: "stays behind while most layers move further since about step 80: "
+        "these move 60 times as far as shortly before, it 1 times as far"
+    }
+
+
+def test_movement_is_no_further_than_before_a_lull():
+    lull = [np.nan, *[1] * 12, *[0.05] * 6, 1]
+    assert notes_of(course([lull, lull])) == {}
+
+
 def test_few_layers_are_beside_no_others():
     movement = [np.nan, 1, 1, 1, 1, 1, 1, 20]
     note = "moves 20 times as far as it used to, and further since step 70"
@@ -129,6 +160,33 @@ def test_a_network_that_dies_is_told_though_all_of_it_does():
     assert rest.startswith("hardly moves any more since step 50: ")
     assert rest.endswith(" times less than it used to, and is not seen to since step 60")
     assert notes_of(course([[*dead[:6], 0, 0, 0]] * 4))[0] == "is not seen to move since step 50"
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e6, 1e12])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_layer_that_burst_and_came_back_moves_as_it_did(factor, whole):
+    rng = np.random.default_rng(0)
+    weights = {f"{name}.weight": 0.1 * rng.standard_normal((32, 32), np.float32) for name in range(4)}
+    with lcstore.open(MemoryBackend.fresh(), durability="none") as store:
+        for step in range(40):
+            for values in weights.values():
+                values += np.float32(1e-3) * rng.standard_normal(values.shape, np.float32)
+            saved = {**weights, "1.weight": weights["1.weight"].copy()}
+            if 10 <= step < 13:
+                saved["1.weight"][... if whole else (3, 4)] *= np.float32(factor)
+            store.save(step, saved)
+        seen = gather(store).tensors
+    assert seen.notable == []
+    movement = seen.tensors[1].movement
+    assert movement[20:] == pytest.approx([np.mean(movement[1:10])] * 20, rel=0.2)
+    assert movement[20:] == pytest.approx(seen.tensors[0].movement[20:], rel=0.2)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+@pytest.mark.parametrize("factor", [1e3, 1e9])
+def test_a_long_burst_is_not_what_a_layer_used_to_move_by(factor, others):
+    burst = [np.nan, 1, 1.1, 0.9, *[factor] * 30, 1, 1, 1.1]
+    assert notes_of(course([burst, *[[np.nan, *[1] * 36]] * others])) == {}
 
 
 @pytest.mark.parametrize("factor", [20.0, 1e6, 1e30])
