@@ -110,13 +110,14 @@ class _Seen:
         self.nbytes = np.array([sum(spec.nbytes for spec in specs) for specs in self.specs.values()])
         shape = len(self.names), len(looks)
         self._step_sizes = np.full(shape, np.nan)
-        moves, grid, weights = np.full(shape, np.nan), np.full(shape, np.nan), np.zeros(shape, np.int8)
+        moves, scale, grid = (np.full(shape, np.nan) for _ in range(3))
+        weights = np.zeros(shape, np.int8)
         for column, look in enumerate(looks):
             rows = self._rows[id(look.layout)]
-            for table, values in zip((moves, self._step_sizes, grid), _said(look), strict=True):
+            for table, values in zip((moves, scale, self._step_sizes, grid), _said(look), strict=True):
                 np.fmax.at(table[:, column], rows, values)  # the most of the shards of a tensor
             weights[rows, column] = np.where(look.layout.weights, 1, -1)
-        moves[at_rest(moves)] = 0
+        moves[at_rest(moves, scale)] = 0
         steps = tuple(look.step for look in looks)
         self.course = Course(steps, moves, grid, weights, _jumped(grid))
         self.movement = moves * np.exp2(-np.array([_early(row) for row in grid]))[:, None]
@@ -181,8 +182,8 @@ def _known(values: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(value if math.isfinite(value) else None for value in values)
 
 
-def _said(look: Look) -> tuple[Array, Array, Array]:
-    """Return per tensor: how far it moved, its step size over its update scale, log2 of its largest weight.
+def _said(look: Look) -> tuple[Array, Array, Array, Array]:
+    """Return per tensor: how far it moved, its update scale, its step size by that, log2 of its largest weight.
 
     NaN where that is not said: of what is no weight, is set, or has no grid. It has not moved where the state
     has the tensor as its base does.
@@ -195,7 +196,7 @@ def _said(look: Look) -> tuple[Array, Array, Array]:
     known = np.where(adds, columns.movement, np.where(on_grid & (columns.op == KEEP), 0.0, np.nan))
     finest = _LOG2[columns.shift] + grid
     ratio = np.where(adds & (scale > 0), np.exp2(finest) / np.where(scale > 0, scale, 1), np.nan)
-    return known, ratio, grid + bits
+    return known, np.where(adds, scale, np.nan), ratio, grid + bits
 
 
 def _early(grid: Array) -> float:
@@ -221,19 +222,23 @@ def _jumped(grid: Array) -> Array:
     return found
 
 
-def at_rest(movement: Array) -> Array:
+def at_rest(movement: Array, scale: Array) -> Array:
     """Return where tensors did not move, though a state still adds what was left of them: ``bool``.
 
-    A writer that sees no movement keeps what it says of it to the bit. Those that said of rows touched one by
-    one only how far these move did so every now and then, all along.
+    A writer that sees no movement keeps what it says of it to the bit; behind a jump, which is told apart from
+    the update scale, it keeps that scale. Those that said of rows touched one by one only how far these move
+    did so every now and then, all along.
 
     Parameters
     ----------
     movement
         ``float64[tensors, states]``: how far they move from save to save; NaN where not known.
+    scale
+        The same of their update scales.
     """
+    kept = np.minimum(movement, scale)[:, :-1]
     stays = np.zeros(movement.shape, bool)
-    stays[:, 1:] = (movement[:, 1:] == movement[:, :-1]) & (movement[:, 1:] > 0)
+    stays[:, 1:] = (movement[:, 1:] == kept) & (movement[:, 1:] > 0)
     begins = stays & ~np.roll(stays, 1, axis=1)
     moves = np.isfinite(movement) & (movement > 0) & ~stays
     rests = begins.sum(axis=1) <= np.maximum(1, moves.sum(axis=1) // _MOVES_PER_REST)

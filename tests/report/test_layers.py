@@ -246,8 +246,26 @@ def test_what_died_or_burst_and_left_the_grid_later_is_told_for_both():
 def test_rest_is_told_from_rows_that_are_touched_now_and_then():
     moves = [np.nan, 1, 2, 3, 4, 5, 5, 5, 5, 5]
     rows = [np.nan, 1, 1, 2, 2, 2, 3, 3, 4, 4]
-    found = at_rest(np.array([moves, rows, [0.0] * 10]))
+    movement = np.array([moves, rows, [0.0] * 10])
+    found = at_rest(movement, np.maximum(movement, 4))
     assert found.tolist() == [[False] * 6 + [True] * 4, [False] * 10, [False] * 10]
+
+
+@pytest.mark.parametrize("policy", ["balanced", "high"])
+@pytest.mark.parametrize("factor", [0, 0.5, -1])
+def test_a_layer_that_leaps_and_then_rests_does_so_from_the_leap_on(policy, factor):
+    rng = np.random.default_rng(3)
+    layers = {f"l{i}.weight": 0.1 * rng.standard_normal((64, 64), np.float32) for i in range(3)}
+    with lcstore.open(MemoryBackend.fresh(), policy=policy) as store:
+        for step in range(0, 100, 5):
+            for name, weight in layers.items():
+                if name != "l1.weight" or step < 50:
+                    weight += np.float32(1e-3) * rng.standard_normal((64, 64), np.float32)
+                elif step == 50:
+                    weight *= np.float32(factor)
+            store.save(step, {"model": layers})
+        (noted,) = gather(store).tensors.notable
+    assert (noted.name, noted.note) == ("model/l1.weight", "is not seen to move since step 50")
 
 
 def test_movement_and_error_are_those_of_the_run(tmp_path):
