@@ -183,7 +183,7 @@ def _known(values: Sequence[float]) -> tuple[float | None, ...]:
 
 
 def _said(look: Look) -> tuple[Array, Array, Array, Array]:
-    """Return per tensor: how far it moved, its update scale, its step size by that, log2 of its largest weight.
+    """Return per tensor: how far it moved, update scale, step size by that, log2 of its largest weight.
 
     NaN where that is not said: of what is no weight, is set, or has no grid. It has not moved where the state
     has the tensor as its base does.
@@ -225,9 +225,9 @@ def _jumped(grid: Array) -> Array:
 def at_rest(movement: Array, scale: Array) -> Array:
     """Return where tensors did not move, though a state still adds what was left of them: ``bool``.
 
-    A writer that sees no movement keeps what it says of it to the bit; behind a jump, which is told apart from
-    the update scale, it keeps that scale. Those that said of rows touched one by one only how far these move
-    did so every now and then, all along.
+    A writer that sees no movement keeps what it says of it to the bit; behind a jump, told apart from the
+    update scale, it keeps that scale. Those that said of rows touched one by one only how far these move did
+    so every now and then, all along.
 
     Parameters
     ----------
