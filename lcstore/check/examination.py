@@ -109,11 +109,6 @@ class Examination:
         self._digests()
         self._states()
 
-    @property
-    def is_overtaken(self) -> bool:
-        """Return whether a collector took records away since they were listed: damage may be none."""
-        return self.store.listing.is_overtaken(self.backend)
-
     # What records say -----------------------------------------------------------------------------------
 
     def _node(self, node: str, record: NodeRecord) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from lcstore.check.copied import Copied, copied
 from lcstore.check.findings import REPAIR, Findings
+from lcstore.check.going import edges_of, kept_in, needed, staying, staying_now
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
@@ -98,7 +98,7 @@ class Readable:
     @property
     def kept(self) -> list[str]:
         """Nodes that are not let go of: the states that there are to judge."""
-        return [node for node in self.graph.nodes if node not in self.graph.hidden]
+        return kept_in(self.graph)
 
     def take(self) -> None:
         """List and read everything.
@@ -119,6 +119,16 @@ class Readable:
         self._marks()
         self._copies()
 
+    def is_overtaken(self) -> bool:
+        """Return whether maintenance was at work since the store was listed: what seems damage may be none.
+
+        What it condemned, or took away, may have been read over edges that it added.
+        """
+        folders = keys.CONDEMNED, keys.EDGES
+        now = {key for folder in folders for key in self.backend.list(folder)}
+        new = now - {key for folder in folders for key in self.below(folder)}
+        return bool(new) or self.listing.is_overtaken(self.backend)
+
     def below(self, folder: str) -> list[str]:
         """Return the keys below a folder, in order."""
         return self.listing.below(folder)
@@ -136,22 +146,11 @@ class Readable:
 
     def refs(self) -> list[EdgeRef]:
         """Return all edges of the graph that lead to nodes that are there."""
-        graph = self.graph
-        own = [name.ref for name in graph.nodes.values()]
-        return own + [edge.ref for edge in graph.edges.values() if edge.target in graph.nodes]
+        return edges_of(self.graph)
 
     def needed(self) -> set[str]:
         """Return the kept nodes, and those that paths to them may lead over: of others nothing is missed."""
-        bases: defaultdict[str, list[str]] = defaultdict(list)
-        danger = any(self.graph.is_in_danger(node) for node in self.kept)
-        for ref in self.refs():
-            if danger or not self.graph.is_condemned(ref):
-                bases[ref.target].append(ref.base)
-        found, left = set(self.kept), self.kept
-        while left:
-            left = [base for node in left for base in bases.pop(node, ())]
-            found.update(left)
-        return found
+        return needed(self.graph)
 
     def key_of(self, ref: EdgeRef) -> str:
         """Return the key of the record that an edge is in."""
@@ -280,11 +279,9 @@ class Readable:
 
     def _copies(self) -> None:
         """Note the second copies that are damaged, or missing where there were any, of what is whole."""
-        needed, gone = self.needed(), not self.below(keys.COPIES)
-        nodes = {node: record for node, record in self.records.items() if node in needed}
-        edges = [record for record in self.edges.values() if record.target in needed]
+        gone = not self.below(keys.COPIES)
         there = {*self.below(keys.COPIES), *self.below(keys.DATA)}
-        wanted = copied(nodes, edges, usual=not gone)
+        wanted = self._to_be_copied(*staying(self.graph, self.marks), usual=not gone)
         whole = [
             (copy, one)
             for copy, one in wanted.items()
@@ -304,9 +301,12 @@ class Readable:
             except LcstoreError:
                 return True
 
+        lacking = [pair for pair, wrong in zip(whole, spread(lacks, whole), strict=True) if wrong]
+        # A collector deletes copies before anything else, and this may have met one at that.
+        still = self._to_be_copied(*staying_now(self.backend), usual=not gone) if lacking else {}
         late = set[str]() if gone else copied_late(self.graph).keys() - there
-        for (copy, one), wrong in zip(whole, spread(lacks, whole), strict=True):
-            if not wrong:
+        for copy, one in lacking:
+            if copy not in still:
                 continue
             key = self.uncopied[copy] = one.key
             # Said alike of each, so that many are told in one line; the key says what it is a copy of.
@@ -323,6 +323,11 @@ class Readable:
             self.layouts[layout] = join([(part, self.stored_layouts[digest]) for part, digest in parts])
         except LcstoreError as error:
             self.findings.unreadable("layout", keys.layout_key(parts[0][1]), error)
+
+    def _to_be_copied(self, nodes: set[str], edges: set[str], *, usual: bool) -> dict[str, Copied]:
+        """Return what each second copy of some nodes and edges is of; see `copied`."""
+        records = {node: record for node, record in self.records.items() if node in nodes}
+        return copied(records, [self.edges[edge] for edge in edges & self.edges.keys()], usual=usual)
 
     def missing_layout(self, layout: str) -> str:
         """Return the key of what makes the layout of a record useless: one that is missing, or the first."""

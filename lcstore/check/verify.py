@@ -68,7 +68,7 @@ def verify(
         examination = Examination(backend, level, on_progress, Sample(number, of), until, client)
         examination.look()
         report = examination.report(time.perf_counter() - began)
-        if report.ok or not left or time.monotonic() >= until or not examination.is_overtaken:
+        if report.is_sound or not left or time.monotonic() >= until or not examination.store.is_overtaken():
             break
     return report
 

@@ -57,6 +57,9 @@ CHECKING: Final[Order] = ((keys.NODES, keys.EDGES), ("",))
 #: Who finds objects missing, and looks whether they were let go. Their condemnation was there before they
 #: went, and its record goes before it does: where the condemnation is not there any more, the record is not.
 AGAIN: Final[Order] = ((keys.CONDEMNED,), (keys.NODES, keys.COPIES, keys.EDGES))
+#: Who finds second copies missing: these go first of all, and marks go last. Who is condemned for having been
+#: let go of is seen to be let go of, or to be gone.
+GOING: Final[Order] = ((keys.CONDEMNED,), (keys.RETIRED,), (keys.NODES, keys.COPIES, keys.EDGES, keys.NAMES))
 #: Who asks whether a merged edge was added by a try that was cut off.
 REMADE: Final[Order] = ((keys.CONDEMNED,), (keys.EDGES,))
 #: Who asks whether records that were listed are gone.
@@ -174,7 +177,7 @@ class Listing:
         Its marks may have come and gone since, too. So what seems to be damaged by this listing need not be.
         """
         now = Listing.take(backend, RECORDS)
-        listed = {key for folder in RECORDS[0] for key in self.by_folder[folder]}
+        listed = {key for folder in RECORDS[0] for key in self.before.get(folder, self.by_folder[folder])}
         return not listed - {*self.lost} <= {key for folder in RECORDS[0] for key in now.by_folder[folder]}
 
     def below(self, folder: str) -> list[str]:
