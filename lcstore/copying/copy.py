@@ -54,7 +54,8 @@ class CopyReport:
     source, target
         From where to where.
     states, retired
-        How many states the copy has, and how many more that the source had let go of and are still there.
+        How many states of the source the copy has, and how many more that the source had let go of and are
+        still there.
     objects, nbytes
         Objects and records that were copied, and their bytes.
     passed_over
@@ -72,7 +73,7 @@ class CopyReport:
         away. One to an empty place has them.
     kept
         States of which a repair of the source let go, as a whole or in part, and that an earlier copy has
-        brought: they stay as they were.
+        brought: they stay as they were. Those of which it let go as a whole are none of `states`.
     """
 
     source: str
@@ -92,7 +93,7 @@ class CopyReport:
     @property
     def ok(self) -> bool:
         """Whether the copy has a state, if the source has one."""
-        return self.states > 0 or self.let_go == 0
+        return self.states > 0 or self.kept > 0 or self.let_go == 0
 
 
 def copy_store(
@@ -187,7 +188,7 @@ class _Copy:
         return CopyReport(
             source=self.source.url,
             target=self.target.url,
-            states=len(nodes - marks.hidden),
+            states=len(shown - marks.hidden),
             retired=len(nodes & wanted.marks.hidden & marks.hidden),
             objects=into.objects,
             nbytes=into.nbytes,

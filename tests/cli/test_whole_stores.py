@@ -54,6 +54,20 @@ def test_a_copy_is_the_same_and_the_next_one_passes_it_over(url, tmp_path):
     assert "hashes checked" not in told
 
 
+def test_states_that_only_the_copy_has_kept_are_told_apart(url, tmp_path):
+    target = str(tmp_path / "copy")
+    assert call("cp", url, target).exit_code == 0
+    shutil.rmtree(Path(url) / "data")  # a state of zeros has nothing there
+    assert call("repair", url, "--apply").exit_code == 1
+    with lcstore.open(url, "r+") as store:
+        store.save(30, {"w": np.full((8, 8), 30, np.float32)})
+    told = call("cp", url, target)
+    assert "Copied: 2 states" in told.stdout
+    assert "2 states of which a repair of the store let go, or of parts of which, stay there" in told.stdout
+    again = document("cp", url, target)
+    assert (again["states"], again["ok"]) == (2, True)
+
+
 def test_counts_tell_states_that_were_let_go_of(url, tmp_path):
     with lcstore.open(url, "r+") as store:
         store.retire(10)

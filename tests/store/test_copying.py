@@ -493,9 +493,11 @@ def test_what_a_repair_of_the_source_let_go_of_stays_in_a_backup(stride):
             whole = sum(not one.without for one in store.states())
             store.save(9, state(9), exact=True)
             store.compact()
+            shown = len(store.states())
         report = lcstore.copy(run, backup)
         told += report.kept
         assert report.kept >= len(wanted) - whole
+        assert report.states == shown
         with lcstore.open(backup, "r+", threads=1) as store:  # nor does its own maintenance lose them
             store.compact()
             while store.collect().deleted_objects:
@@ -570,7 +572,7 @@ def test_a_pinned_state_that_the_source_lost_stays_pinned_in_a_backup():
     with lcstore.open(source, "r+", threads=1) as store:
         store.repair()
     report = lcstore.copy(source, backup)
-    assert (report.states, report.let_go) == (len(wanted), 0)
+    assert (report.states, report.kept, report.let_go, report.ok) == (0, len(wanted), 0, True)
     assert 3 in sound(backup)
     assert same(values(backup), wanted)
 
