@@ -25,7 +25,7 @@ from lcstore.check.salvage import Salvage, names_of, refuse
 from lcstore.check.settling import let_go_of, rest_of
 from lcstore.check.verify import check_level
 from lcstore.edges.columns import OWN
-from lcstore.errors import ConflictError, CorruptionError, InvalidInputError
+from lcstore.errors import ConflictError, CorruptionError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody
 from lcstore.format.marks import CondemnedRecord, RetiredRecord, TagRecord
@@ -38,7 +38,7 @@ from lcstore.index.marked import bearers, next_seq
 from lcstore.index.partrecords import shortcut_parts
 from lcstore.layout.qualified import stem_of
 from lcstore.state.names import format_name
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, check_writable
 from lcstore.storage.survey import OnProgress
 from lcstore.version import SOFTWARE
 
@@ -88,8 +88,8 @@ def repair(
         Maintenance changed the store each time that it was looked at: nothing was changed.
     """
     check_level(level)
-    if not dry_run and not backend.writable:
-        raise InvalidInputError(f"{backend.url} can only be read")
+    if not dry_run:
+        check_writable(backend)
     began = time.perf_counter()
     plan = _settled_plan(backend, level, on_progress)
     remaining = tuple(sorted(_errors(plan.after), key=lambda finding: finding.order))

@@ -35,7 +35,7 @@ from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copi
 from lcstore.maintain.sizing import bytes_of
 from lcstore.maintain.sweeping import loose_marks, passed_on, staying_nodes
 from lcstore.maintain.verdict import Scope, Verdict, condemnable, judge, objects_of
-from lcstore.storage.backend import Backend, read_capped, storage_clock
+from lcstore.storage.backend import Backend, check_writable, read_capped, storage_clock
 from lcstore.storage.jobs import run_all
 from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
@@ -227,6 +227,7 @@ class Collector:
         now = time.time() if self.dry_run else storage_clock(self.backend)
         created = list(spread(self._created, found, phase="ages", on_progress=self.on_progress))
         if now is None or (self.dry_run and all(at is None for at in created)):
+            check_writable(self.backend)  # of what can only be read there is another reason to tell
             raise StorageError(
                 "this target does not tell when an object was stored, so no grace can be kept: "
                 "it can be collected only in a store made with grace=0"

@@ -309,8 +309,13 @@ def exists(backend: Backend, key: str) -> bool:
 def check_writable(backend: Backend) -> None:
     """Raise `InvalidInputError`, with what to do instead, if a target can only be read."""
     if not backend.writable:
-        usual = f"{backend.url} can only be read: open the store with mode='r'"
-        raise InvalidInputError(getattr(backend, "refusal", usual))
+        raise InvalidInputError(refusal_of(backend))
+
+
+def refusal_of(backend: Backend) -> str:
+    """Return why nothing can be written to a target that can only be read, and what to do instead."""
+    usual = f"{backend.url} can only be read: open the store with mode='r'"
+    return str(getattr(backend, "refusal", usual))
 
 
 def read_twice(read: Callable[[], T]) -> T:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import FULL, Backend, Leftovers, Names
+from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of
 from lcstore.storage.deadline import deadline, remaining
 
 R = TypeVar("R")
@@ -91,6 +91,11 @@ class PatientBackend:
     def writable(self) -> bool:
         """Whether `put` and `delete` can work at all."""
         return self.inner.writable
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing can be written here, and what to do instead."""
+        return refusal_of(self.inner)
 
     def put(self, key: str, data: Buffer) -> None:
         """Store a whole object."""

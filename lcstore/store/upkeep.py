@@ -16,6 +16,7 @@ from lcstore.maintain.collect import Collector
 from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.retire import Retired, RetireReport, retire_by, retire_node
 from lcstore.maintain.wrongrun import retire_run
+from lcstore.storage.backend import check_writable
 from lcstore.storage.survey import OnProgress
 from lcstore.store.labelling import Labelling
 from lcstore.store.soundness import Soundness
@@ -312,12 +313,14 @@ class Upkeep(Soundness, Labelling):
         Raises
         ------
         InvalidInputError
-            `keep` is no rule, or asks for what no state has, such as a metric of another name.
+            `keep` is no rule, or asks for what no state has, such as a metric of another name. Or the target
+            can only be read, as an archive: a dry run is refused too, since nothing can come of it.
         """
         from lcstore.retention.parse import as_rule
         from lcstore.store.nightly import run_parts
 
         self._check_open() if dry_run else self._check_writable()
+        check_writable(self._backend)
         rule = as_rule(keep)
         if client is not None:
             check_seen_by_others([self.url])

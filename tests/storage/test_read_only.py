@@ -13,9 +13,11 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 from kit import servers
 from kit.servers import small_state
+from typer.testing import CliRunner
 
 import lcstore
 from lcstore import InvalidInputError, NotFoundError, StorageError
+from lcstore.cli.app import app
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.targets import backend_on
 
@@ -112,6 +114,34 @@ def test_writing_is_refused_when_the_store_is_opened(packed, tmp_path, url, inst
     with pytest.raises(InvalidInputError, match=r"can only be read.*mode='r'") as caught:
         lcstore.open(url.format(tmp_path), mode, storage_options=options)
     assert instead in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "command", ["maintain {} --keep latest:1", "maintain {} --keep latest:1 --apply", "repair {} --apply"]
+)
+def test_maintaining_an_archive_is_refused_with_what_to_do_instead(packed, tmp_path, command):
+    zipped(packed / "runs", tmp_path / "a.zip")
+    url = f"zip://run1::file://{tmp_path}/a.zip"
+    result = CliRunner().invoke(app, command.format(url).split())
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "can only be read (mode='r'): an archive is only read; `lcstore cp` copies it" in said
+    assert "grace" not in said
+
+
+def test_a_dry_collect_of_an_archive_says_that_it_is_only_read(packed, tmp_path):
+    shutil.copytree(packed / "runs", tmp_path / "runs")
+    with lcstore.open(tmp_path / "runs" / "run1", "r+", threads=1) as store:
+        store.retain("latest:1")
+        store.compact()
+        assert store.collect().condemned
+    zipped(tmp_path / "runs", tmp_path / "a.zip")
+    url, refused = (
+        f"zip://run1::file://{tmp_path}/a.zip",
+        pytest.raises(InvalidInputError, match="only read;"),
+    )
+    with lcstore.open(url, "r", threads=1) as store, refused:
+        store.collect(dry_run=True)
 
 
 def test_a_manager_hears_at_once_that_it_cannot_save():
