@@ -7,7 +7,6 @@ still needed by none is deleted, when it was condemned at least a grace ago by t
 
 from __future__ import annotations
 
-import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -31,6 +30,7 @@ from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
+from lcstore.maintain.full import nothing_goes
 from lcstore.maintain.secondcopies import copies_of, put_late_copies, stray_copies
 from lcstore.maintain.sizing import bytes_of
 from lcstore.maintain.sweeping import loose_marks, passed_on, staying_nodes
@@ -105,22 +105,16 @@ class Collector:
         Raises
         ------
         StorageError
-            There is no room for a single record that says what goes, and nothing that could go before it.
+            There is no room for all records that say what goes, and nothing was condemned a grace ago.
         """
         self.dry_run = dry_run
         report, lack = self._once()
-        while lack is not None:
-            more = report
-            if more.deleted_objects or more.deleted_leftovers:
-                more, lack = self._once()
-                report = together(report, more)
-            if lack is not None and not (more.deleted_objects or more.deleted_leftovers):
-                raise StorageError(
-                    f"there is no room on {self.backend.url} for the records that say what goes, of some "
-                    "4 KiB each: delete anything else there, and collect again; or copy the store to another "
-                    f"disk: `lcstore cp {shlex.quote(self.backend.url)} TO`",
-                    key=lack.key,
-                ) from lack.__cause__
+        more = report
+        while lack is not None and more.makes_room:  # for more of the records that say what goes
+            more, lack = self._once()
+            report = together(report, more)
+        if lack is not None and not report.makes_room:
+            raise nothing_goes(self.backend.url, lack.key, at_once=not self.grace) from lack.__cause__
         return report
 
     def _once(self) -> tuple[CollectReport, StorageError | None]:
@@ -147,12 +141,14 @@ class Collector:
         except StorageError as error:
             if not no_room(error):
                 raise
-            lack = error  # what is condemned makes room for the rest
+            lack = error  # what was condemned a grace ago makes room for the rest
         after, verdict = self._judged(contents)
         if self.is_cut_short:
             check_still(contents, after)
         known = _condemned(after)
-        return self._after(after, verdict, [scope for scope in new if scope in known]), lack
+        made = [scope for scope in new if scope in known]
+        report = self._after(after, verdict, made)
+        return replace(report, uncondemned=len(new) - len(made) if lack else 0), lack
 
     def _after(self, contents: Contents, verdict: Verdict, new: Sequence[Scope]) -> CollectReport:
         """Delete what is condemned and still, after everything was listed again, needed by no kept state."""
@@ -177,11 +173,14 @@ class Collector:
 
     @staticmethod
     def _marked(contents: Contents, verdict: Verdict) -> list[tuple[Scope, str]]:
-        """Return what is condemned, and needed by no kept state, with the key of each condemnation."""
+        """Return what is condemned, and needed by no kept state, with the key of each condemnation.
+
+        A part of an edge goes by its own condemnation also where by now nothing of the edge is needed.
+        """
         free = {*condemnable(contents, verdict, set(contents.data)), *_of_layouts(contents.idle_layouts)}
         condemned = [markkeys.parse_condemned_key(key) for key in contents.condemned]
         marked = [(Scope(n.edge, n.node, n.scope), markkeys.condemned_key(n)) for n in condemned]
-        return [(scope, key) for scope, key in marked if scope in free]
+        return [(one, key) for one, key in marked if free & {one, one._replace(scope=markkeys.WHOLE_EDGE)}]
 
     def _by_age(
         self, marked: Sequence[tuple[Scope, str]], new: Iterable[Scope] = ()

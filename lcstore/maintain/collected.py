@@ -37,6 +37,8 @@ class CollectReport:
     deleted_leftovers, deleted_leftover_bytes
         Files that went which killed processes left in the middle of a write, and their bytes: these are among
         `deleted_bytes`.
+    uncondemned
+        How many more are to be condemned once there is room for the records that say so.
     waiting_leftovers, waiting_leftover_bytes, leftover_seconds
         Those that stay, as somebody wrote to them less than so many seconds ago.
     """
@@ -62,6 +64,12 @@ class CollectReport:
     waiting_leftovers: int = 0
     waiting_leftover_bytes: int = 0
     leftover_seconds: float = 0.0
+    uncondemned: int = 0
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether anything went."""
+        return any((self.deleted_objects, self.deleted_states, self.deleted_marks, self.deleted_leftovers))
 
     def __str__(self) -> str:
         """Return one line for a log."""
@@ -74,6 +82,7 @@ class CollectReport:
         return (
             f"collected: {went} deleted, {self.condemned} arrays, values and edges condemned, "
             f"{self.waiting} wait for their grace, {self.kept_states} states kept"
+            f"{f', no room to condemn {self.uncondemned} more' * bool(self.uncondemned)}"
         )
 
 

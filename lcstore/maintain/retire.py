@@ -25,6 +25,7 @@ from lcstore.index.listing import OBJECTS, Listing
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
+from lcstore.maintain.full import not_all_let_go
 from lcstore.maintain.verdict import movable_in
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
@@ -210,25 +211,7 @@ def put_retired(backend: Backend, executor: Executor, going: Sequence[Retired]) 
     except StorageError as error:
         if not no_room(error):
             raise
-        raise _filled(backend.url, len(stored), len(going), error.key) from error.__cause__
-
-
-def _filled(url: str, stored: int, wanted: int, key: str | None) -> StorageError:
-    """Return the error that says how to go on where the disk is full."""
-    collect = f"`lcstore collect {shlex.quote(url)} --grace 0 --run-is-dead --apply`"
-    once = "once it was silent for twice as long as its saves were apart (a minute at least)"
-    if not stored:
-        return StorageError(
-            f"there is no room on {url} for the records that let go of anything, of some 4 KiB each: delete "
-            f"anything else there, or copy the store to another disk, `lcstore cp {shlex.quote(url)} TO`. "
-            f"Where states were let go of before, and their run has ended, {collect} may make room {once}",
-            key=key,
-        )
-    return StorageError(
-        f"{stored} of {wanted} are let go of; there is no room on {url} for more records, of 4 KiB each. "
-        f"Make room now, then do the same again for the rest. Where the run has ended, {once}: {collect}",
-        key=key,
-    )
+        raise not_all_let_go(backend.url, len(stored), len(going), error.key) from error.__cause__
 
 
 def known_broken(backend: Backend, index: Index, records: dict[str, NodeRecord]) -> dict[str, str]:

@@ -226,3 +226,69 @@ def test_a_copy_to_a_full_disk_that_has_one_is_not_told_to_delete_it(disk, tmp_p
     with pytest.raises(lcstore.StorageError, match="there is no room left") as caught:
         lcstore.copy(disk, full)
     assert "lcstore rm" not in str(caught.value)
+
+
+class Clocked(Disk):
+    """A disk whose clock can be put forward."""
+
+    ahead = 0.0
+
+    def _put(self, key, data):
+        super()._put(key, data)
+        with self._space.lock:
+            kept, at = self._space.objects[key]
+            self._space.objects[key] = kept, at + self.ahead
+
+
+HOUR = 3600.0
+
+
+@pytest.fixture
+def waiting():
+    """A full disk: what a first collect condemned waits for a grace, and more is let go of since."""
+    disk, rng = Clocked.fresh(), np.random.default_rng(0)
+    with lcstore.open(disk, grace="1h", durability="none", threads=1) as store:
+        for step in range(12):
+            weight = rng.standard_normal((64, 64)).astype(np.float32)
+            store.save(step, {"model": {"weight": weight}}, exact=True)
+        store.retain("latest:9")
+        store.compact()
+        assert store.collect().condemned
+        store.retain("latest:1")
+        store.compact()
+    disk.blocks = disk.used
+    return disk
+
+
+def test_what_is_due_goes_though_there_is_no_room_to_condemn_more(waiting):
+    waiting.ahead = 2 * HOUR
+    with lcstore.open(waiting, "r+", threads=1) as store:
+        due = sum(1 for key in waiting.snapshot() if key.startswith("condemned/"))
+        report = store.collect()
+        assert report.deleted_objects >= due
+        assert report.condemned > 0  # as far as what went makes room
+        assert report.uncondemned > 0
+        assert "no room to condemn" in str(report)
+        for _night in range(2, 12):
+            waiting.ahead += 2 * HOUR
+            more = store.maintain("latest:1")
+            if not more.collected.uncondemned and not more.collected.waiting:
+                break
+        assert more.ok
+        assert store.verify("restore").is_sound
+    assert len(store_states(waiting)) == 1
+    assert not more.collected.waiting
+    assert waiting.used < waiting.blocks
+
+
+def test_where_nothing_is_due_the_ways_to_make_room_are_told(waiting):
+    before = waiting.snapshot()
+    with lcstore.open(waiting, "r+", threads=1) as store:
+        with pytest.raises(lcstore.StorageError, match="there is no room on") as caught:
+            store.collect()
+        assert "deletes at once what was condemned before" in str(caught.value)
+        assert re.findall("`lcstore ([^`]+)`", str(caught.value)) == [
+            f"cp {waiting.url} TO",
+            f"collect {waiting.url} --grace 0 --run-is-dead --apply",
+        ]
+    assert waiting.snapshot() == before

@@ -104,6 +104,8 @@ def later(report: CollectReport) -> Iterator[str]:
             f"{files} of writes that have not ended, {size(report.waiting_leftover_bytes)}, may be of a "
             f"living process: collected once nobody wrote to them for {_long(report.leftover_seconds)}."
         )
+    if report.uncondemned:
+        yield f"There was no room to condemn {report.uncondemned} more of what goes: a later collect does."
     if not report.waiting:
         return
     if report.dry_run and report.condemned:

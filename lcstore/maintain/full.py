@@ -1,0 +1,51 @@
+"""What is said where a disk is too full for the records that let go of something, or say what goes."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Final
+
+from lcstore.errors import StorageError
+
+_ONCE: Final = "once it was silent for twice as long as its saves were apart (a minute at least)"
+
+
+def nothing_goes(url: str, key: str | None, *, at_once: bool) -> StorageError:
+    """Return the error of a collection that found no room, and nothing that was old enough to make some.
+
+    Parameters
+    ----------
+    url, key
+        The store, and the record that there was no room for.
+    at_once
+        Whether that collection waited for no grace already.
+    """
+    dead = f". Where its run has ended, {_ONCE}, {_collect(url)} deletes at once what was condemned before"
+    return StorageError(
+        f"there is no room on {url} for the records that say what goes, of some 4 KiB each: delete anything "
+        f"else there, and collect again; or copy the store to another disk: `lcstore cp {shlex.quote(url)} "
+        f"TO`{'' if at_once else dead}",
+        key=key,
+    )
+
+
+def not_all_let_go(url: str, stored: int, wanted: int, key: str | None) -> StorageError:
+    """Return the error that says how to go on where so many of what was to be let go of are."""
+    if not stored:
+        return StorageError(
+            f"there is no room on {url} for the records that let go of anything, of some 4 KiB each: delete "
+            f"anything else there, or copy the store to another disk, `lcstore cp {shlex.quote(url)} TO`. "
+            f"Where states were let go of before, and their run has ended, {_collect(url)} may make room "
+            f"{_ONCE}",
+            key=key,
+        )
+    return StorageError(
+        f"{stored} of {wanted} are let go of; there is no room on {url} for more records, of 4 KiB each. "
+        f"Make room now, then do the same again for the rest. Where the run has ended, {_ONCE}: "
+        f"{_collect(url)}",
+        key=key,
+    )
+
+
+def _collect(url: str) -> str:
+    return f"`lcstore collect {shlex.quote(url)} --grace 0 --run-is-dead --apply`"
