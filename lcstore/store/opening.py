@@ -69,7 +69,7 @@ def open_store(
         handle goes on from (`resume`), as far as records tell: rules have to be given again. It is
         ``balanced`` for a run that begins.
     threads
-        Threads to code with; one per core by default.
+        Threads to code with. By default one per core, and no more than four for saves in the background.
     grace
         For a store that is created now: how long collecting waits at least between condemning and deleting.
         ``"24h"``, or seconds; a day by default. It must be longer than the longest save and restore.
