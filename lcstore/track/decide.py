@@ -254,7 +254,7 @@ class _Deciding:
             moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
-        leaps = moved == 0 or moved > _LAGS * columns.scale[before]
+        leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
         if leaps and _has_fallen(spec, flat, now, kept.grid, _FALLEN_FAR):
             return _anew(spec, flat, last._replace(sample=now, norms=None))
         if ranges is not None:

@@ -301,12 +301,12 @@ def test_a_burst_leaves_the_colours_of_the_other_layers(tmp_path):
         with lcstore.open(str(tmp_path / f"{burst}")) as store:
             for count in range(20):
                 state = layers.step()
-                if count == 8:
+                if count in (8, 9):  # the first is set, as the one after is: the second moves
                     state["model"]["layers.1.weight"] = np.float32(burst) * layers.weights["layers.1.weight"]
                 store.save(count, state)
         pages.append(page(str(tmp_path / f"{burst}")))
     largest = [max(value or 0 for one in told.tensors.tensors for value in one.movement) for told, _ in pages]
-    assert largest[0] > 1e6 > 1 > largest[1]
+    assert largest[0] > 1e5 > 1 > largest[1]
     assert ["More than all of it is drawn as all." in text for _, text in pages] == [True, False]
     assert all("1e+0" not in chart for chart in charts_of(pages[0][1]))  # on no scale of colours
 

@@ -71,6 +71,14 @@ def test_a_handle_that_resumes_what_was_saved_on_a_coarse_grid_mends_it(monkeypa
         assert np.sqrt(np.mean(off**2)) < 1.4e-3
 
 
+def test_scales_next_to_the_largest_float_are_compared():
+    huge = np.full((64, 128), 3e38, np.float64)
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in range(4):
+            store.save(step, {"model": {"fc.weight": huge * (1 - step / 4)}})
+            assert np.isfinite(store.read(step, NAME)).all()
+
+
 @pytest.mark.parametrize(("kind", "anew"), [("outlier", 0), ("zero", 1), ("decays", 0)])
 def test_weights_that_did_not_explode_are_seldom_set(kind, anew):
     """An outlier stays, a layer is pruned (rows of zeros come in whole), or is halved with each save."""
