@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.units import size
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
@@ -54,6 +55,19 @@ class MaintainReport:
     def ok(self) -> bool:
         """Whether every part ran, and found nothing wrong."""
         return not self.problems
+
+    def __str__(self) -> str:
+        """Return a line for each part, for a log."""
+        done = self.collected, self.retained, self.compacted, self.verified
+        lines = [f"{self.url}:", *(str(part) for part in done if part is not None)]
+        lines += [f"{part} failed: {problem}" for part, problem in self.problems.items()]
+        if self.forecast is not None:
+            told = self.forecast
+            lines.append(
+                f"{size(told.bytes_now)} now, {size(told.bytes_compacted)} once compacted, "
+                f"{size(told.bytes_collected)} once collected after that"
+            )
+        return "\n".join(lines)
 
 
 def run_parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,17 @@ def test_what_restoring_the_latest_reads_is_not_told_where_it_is_not_known():
     with lcstore.open(backend, "r", threads=1) as store:
         planned = store.compact(dry_run=True)
     assert planned.latest_before is planned.latest_after is None
+
+
+def test_a_report_that_is_printed_has_a_line_for_each_part():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in range(4):
+            store.save(step, {"model": {"w": np.full((64, 64), 1 + step / 100, np.float32)}})
+        lines = str(store.maintain("latest:2", dry_run=True)).splitlines()
+    begins = store.url, "would be collected", "would be retained: 2 states kept, 2 let go of", "would be comp"
+    assert [line.startswith(begin) for line, begin in zip(lines, begins, strict=False)] == [True] * 4
+    assert lines[4].startswith("verified")
+    assert re.fullmatch(r"[\d.]+ \w+ now, [\d.]+ \w+ once compacted, [\d.]+ \w+ once collected .*", lines[5])
 
 
 def test_a_metric_that_no_state_has_is_an_error_and_no_quiet_night():
