@@ -18,7 +18,7 @@ from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing.faults import every_point
 
-pytestmark = pytest.mark.unprotected
+pytestmark = [pytest.mark.once, pytest.mark.unprotected]
 
 DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int64, np.uint16]
 SAVES = 9
