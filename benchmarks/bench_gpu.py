@@ -91,7 +91,7 @@ def landing(report: Report, training: Training) -> None:
     buffers = {spare: Buffers(gpu_memory=spare) for spare in (0, 64 << 20, 2 * nbytes)}
 
     def by_buffers(spare: int) -> None:
-        buffers[spare].copy(tensors)
+        buffers[spare].land(tensors)
         buffers[spare].wait()
 
     ways: dict[str, Callable[[], object]] = {

@@ -232,7 +232,7 @@ class _Deciding:
         fixed = before is not None and spec.name not in self.asked.reset
         unit = int(self._columns.grid[before]) if fixed else NO_GRID
         if before is None or unit == NO_GRID:
-            return _anew(spec, flat, last._replace(sample=now, norms=None))
+            return _anew(spec, flat, now, last)
         if not np.isfinite(now).all():
             return _Choice(KEEP, off_grid=True)
         return self._delta(index, spec, flat, before, last, now)
@@ -256,7 +256,7 @@ class _Deciding:
         )
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
         if leaps and _has_fallen(spec, flat, now, kept.grid, _FALLEN_FAR):
-            return _anew(spec, flat, last._replace(sample=now, norms=None))
+            return _anew(spec, flat, now, last)
         if ranges is not None:
             _check_touched(spec, ranges, change)
             nothing = not ranges.size
@@ -270,7 +270,7 @@ class _Deciding:
         error = self._error(index, spec)
         chosen = usual = _step_size(spec, kept, error if touched is None else error * IN_ROWS, trend)
         if chosen.units == 1 and _has_fallen(spec, flat, now, kept.grid, _FALLEN):
-            return _anew(spec, flat, last._replace(sample=now, norms=None))
+            return _anew(spec, flat, now, last)
         if ranges is None and moved == 0:
             usual = chosen.at_rest()
             finer, known = known.rest(spec.size, flushed=self._is_there(spec, flat, kept.grid, sampled=True))
@@ -342,8 +342,9 @@ def _worth_it(tensors: Sequence[TensorSpec], choices: list[_Choice]) -> list[_Ch
     ]
 
 
-def _anew(spec: TensorSpec, flat: Array, known: Known) -> _Choice:
+def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known) -> _Choice:
     """Decide about a tensor of weights that is set: exactly, and on which grid; or as all zeros."""
+    known = last._replace(sample=now, norms=None)
     magnitude = grid.largest(flat, spec.dtype)
     unit = grid.exponent_of(magnitude, spec.dtype)
     if unit is None:
@@ -356,11 +357,11 @@ def _has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: i
 
     All of them are looked at only where none in the sample says no.
     """
-    for largest in (float(np.abs(now).max(initial=0)), grid.largest(flat, spec.dtype)):
-        finer = grid.exponent_of(largest, spec.dtype)
-        if finer is not None and finer > unit - octaves:
-            return False
-    return finer is not None
+    sampled = grid.exponent_of(float(np.abs(now).max(initial=0)), spec.dtype)
+    if sampled is not None and sampled > unit - octaves:
+        return False
+    finer = grid.exponent_of(grid.largest(flat, spec.dtype), spec.dtype)
+    return finer is not None and finer <= unit - octaves
 
 
 def _step_size(spec: TensorSpec, before: _Choice, error: float, trend: float) -> StepSize:

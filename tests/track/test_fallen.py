@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import lcstore
+from lcstore.edges import grid
 from lcstore.storage.memory import MemoryBackend
 
 NAME = "model/fc.weight"
@@ -69,6 +70,22 @@ def test_a_handle_that_resumes_what_was_saved_on_a_coarse_grid_mends_it(monkeypa
         store.save(13, {"model": {"fc.weight": states[13]}})
         off = store.read(13, NAME) - states[13]
         assert np.sqrt(np.mean(off**2)) < 1.4e-3
+
+
+def test_all_elements_are_looked_at_only_where_the_sample_has_none_that_is_large(monkeypatch):
+    first, *_ = walk(1)
+    looked: list[int] = []
+    largest = grid.largest
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, {"model": {"fc.weight": first}})
+        monkeypatch.setattr(
+            grid, "largest", lambda flat, name: looked.append(flat.size) or largest(flat, name)
+        )
+        for step in (1, 2, 3):  # at rest
+            store.save(step, {"model": {"fc.weight": first}})
+        assert not looked
+        store.save(4, {"model": {"fc.weight": first * np.float32(1e-6)}})
+    assert looked
 
 
 def test_scales_next_to_the_largest_float_are_compared():
