@@ -51,6 +51,12 @@ def exponent_of(magnitude: float, name: str) -> int | None:
     return top - GRID_BITS[size]
 
 
+def lowest(name: str) -> int:
+    """Return log2 of the unit of the finest grid."""
+    size = working_dtype(name).itemsize
+    return _LOWEST[size] - GRID_BITS[size]
+
+
 def limit_of(name: str) -> float:
     """Return the largest magnitude allowed on the grid."""
     return float(1 << (GRID_BITS[working_dtype(name).itemsize] + HEADROOM))

@@ -309,7 +309,9 @@ class _Deciding:
             was = float(columns.movement[before] if rows else columns.moved[before])
             return was if was <= columns.scale[before] else 0.0
         moved = min(samples.rms(change), _LARGEST_SCALE)
-        return moved if rows or moved > _LAGS * min(scale, _LARGEST_SCALE) else 0.0
+        if rows:
+            return stepsizes.unlike(moved, float(columns.movement[before]))
+        return moved if moved > _LAGS * min(scale, _LARGEST_SCALE) else 0.0
 
     @property
     def _columns(self) -> Columns:
@@ -347,6 +349,8 @@ def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known) -> _Choice:
     known = last._replace(sample=now, norms=None)
     magnitude = grid.largest(flat, spec.dtype)
     unit = grid.exponent_of(magnitude, spec.dtype)
+    if not magnitude and flat.view(np.uint8).any():  # zeros, some of them negative
+        unit = grid.lowest(spec.dtype)
     if unit is None:
         return _Choice(SET, known=known, off_grid=magnitude != 0)
     return _Choice(EXACT, unit, known=known)

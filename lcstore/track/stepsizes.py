@@ -21,6 +21,8 @@ _Row: TypeAlias = tuple[float, ...]
 RISE: Final = 1.25
 #: Down to this part of it an update scale counts as the same where it is seen in few rows.
 STEADY: Final = 0.5
+#: What a float32 can be told from its neighbour by.
+_BIT: Final = 2.0**-23
 #: What is left in a row stays until it is touched again, so that it adds up over rows touched long ago: where
 #: rows are touched one by one, the error aimed at, in updates of a row, is this part of the usual.
 IN_ROWS: Final = 0.67
@@ -196,7 +198,15 @@ def follow(previous: float, now: float, *, rows: bool = False) -> float:
     """
     if now <= 0 or (rows and previous * STEADY <= now <= previous):
         return previous
-    return now if previous <= 0 else min(now, previous * RISE)
+    return now if previous <= 0 else unlike(min(now, previous * RISE), previous)
+
+
+def unlike(now: float, previous: float) -> float:
+    """Return how far something moved, off by a bit of float32 where that is what was said of it before.
+
+    The same to the bit says that it did not move.
+    """
+    return previous * (1 - _BIT) if abs(now - previous) <= previous * _BIT else now
 
 
 def choose_step_size(

@@ -54,6 +54,26 @@ def test_small_tensors_are_exact_while_they_are_few():
     assert exact * small.nbytes <= SMALL_SHARE * 0.11 * (big.size + 1000 * small.size)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+@pytest.mark.parametrize("negative", [1, 2])
+def test_zeros_keep_their_sign_in_an_anchor(dtype, negative):
+    zeros = np.zeros((64, 64), dtype)
+    zeros.reshape(-1)[::negative] = -0.0
+    rng = np.random.default_rng(0)
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        other = rng.standard_normal((64, 64)).astype(dtype)
+        assert store.save(0, {"a.weight": zeros, "b.weight": other}).exact
+        assert store.restore(0)["a.weight"].tobytes() == zeros.tobytes()
+        moved = rng.standard_normal((64, 64)).astype(dtype)
+        for step in range(1, 4):
+            store.save(step, {"a.weight": moved, "b.weight": other})
+            there = store.restore()["a.weight"]
+            assert np.abs(there.astype(float) - moved.astype(float)).max() < 1e-6
+        store.compact()
+        assert store.restore(0)["a.weight"].tobytes() == zeros.tobytes()
+        assert store.verify("restore").ok
+
+
 def test_of_one_dimension_moments_alone_come_back_changed():
     """Biases, gains and their averages are exact; so are short moments, and groups that are not known."""
     rng = np.random.default_rng(0)
