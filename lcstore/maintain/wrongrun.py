@@ -52,13 +52,14 @@ def retire_run(
     ours = _nodes_of(index, backend.url, run)
     latest = ours[-1]
     shown = sorted((n for n in ours if n.node not in index.marks.hidden), key=lambda n: (n.step, n.order))
-    if after is not None:
-        shown = [name for name in shown if name.step > after]
-    if not shown:
+    stays: dict[str, tuple[str, ...]] = {
+        n.node: (f"not after step {after}",) for n in shown if after is not None and n.step <= after
+    }
+    if len(stays) == len(shown):
         raise NotFoundError(f"run {latest.run} of {backend.url} has no state after step {after}")
-    kept = [name for name in shown if name.node in index.marks.pinned]
+    stays |= {n.node: ("pinned",) for n in shown if n.node in index.marks.pinned}
     why = reason or f"run {latest.run} was let go of"
-    going = [Retired(n.step, n.node, WHOLE_STATE, why, dry_run) for n in shown if n not in kept]
+    going = [Retired(n.step, n.node, WHOLE_STATE, why, dry_run) for n in shown if n.node not in stays]
     _check_others(backend, index, latest, {one.node for one in going})
     notes = [*tags_that_go(index, going)]
     if not run_is_dead:
@@ -71,11 +72,11 @@ def retire_run(
         # Before the run goes: an interruption leaves too much kept, not too little.
         backend.delete_many([mark.key() for mark in own])
         superseded = Retired(latest.step, latest.node, SUPERSEDED, why)
-        put_retired(backend, executor, [superseded] * (latest in shown and latest not in kept))
+        put_retired(backend, executor, [superseded] * (latest in shown and latest.node not in stays))
         put_retired(backend, executor, going)
         index.refresh(full=True)
-    kept_by: dict[str, tuple[str, ...]] = {name.node: ("pinned",) for name in kept}
-    steps = tuple(name.step for name in kept)
+    kept = [name for name in shown if name.node in stays]
+    steps, kept_by = tuple(name.step for name in kept), {name.node: stays[name.node] for name in kept}
     return RetireReport(backend.url, dry_run, steps, kept_by, tuple(going), tuple(notes))
 
 

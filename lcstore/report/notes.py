@@ -111,20 +111,19 @@ def _until(kinds: Array) -> int | None:
 
 
 def _note(course: Course, row: int, usual: _Usual) -> str:
-    last, moves = _until(course.weights[row]), _moves(course, row, usual)
+    last, rest, grown = _until(course.weights[row]), _rest(course, row, usual), _grown(course, row)
+    moves = rest or _moves(course, row, usual)
     if last is None:
-        rest, grown = _rest(course, row), _grown(course, row)
-        if grown and not rest:
-            return f"{grown}, and may have grown on"
-        return "; ".join(filter(None, [rest, grown])) or moves
+        more = ", and may have grown on" if grown and not rest else ""
+        return "; ".join(filter(None, [moves, grown + more]))
     since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
     said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
     grew = _outgrown(course, row)
     before = f"before that its largest weight came to {grew.times}" if grew.octaves >= GROWTH else ""
-    return "; ".join(filter(None, [_rest(course, row) or moves, said, before]))
+    return "; ".join(filter(None, [moves, said, before]))
 
 
-def _rest(course: Course, row: int) -> str:
+def _rest(course: Course, row: int, usual: _Usual) -> str:
     """Return that a tensor does not move in the end of what is known of its movement; "" where it does."""
     known = np.flatnonzero(np.isfinite(course.movement[row]) | course.jumped[row])
     rest = _at_rest((course.movement[row] > 0) | course.jumped[row], known)
@@ -133,18 +132,26 @@ def _rest(course: Course, row: int) -> str:
     if rest == len(known):
         return "has never moved"
     since = f"since step {course.steps[int(known[-rest - 1])]}"
-    asleep = _asleep(course, row, 2)
+    asleep = _asleep(course, row, usual, 2)
     return f"{asleep}, and is not seen to {since}" if asleep else f"is not seen to move {since}"
 
 
-def _asleep(course: Course, row: int, least: int) -> str:
+def _asleep(course: Course, row: int, usual: _Usual, least: int) -> str:
     """Return that a tensor moved by next to nothing the last `least` times; "" where it did not."""
-    beside = _beside(course, row, np.ones(len(course.steps)))
-    little = beside.moved <= _NOTHING * beside.moved.max(initial=0)
+    alone = _beside(course, row, np.ones(len(course.steps)))
+    little = alone.moved <= _NOTHING * alone.moved.max(initial=0)
     if (~little).sum() < _LEAST or not little[-least:].all():  # one burst makes nothing of all else
         return ""
-    change = beside.since(little)
-    return "" if change.of_first > _NOTHING else _hardly(change)
+    change = alone.since(little)
+    if change.of_first > _NOTHING:
+        return ""
+    # Where most others go on, it began to sleep when it first stayed behind them.
+    beside = _beside(course, row, usual.least)
+    parts = beside.moved / beside.others
+    behind = parts <= _LITTLE * np.quantile(parts[beside.steps < change.step], 1 - _USED_TO)
+    if behind[-1] and (earlier := beside.since(behind)).step < change.step:
+        return f"{_hardly(earlier)}{usual.beside}"
+    return _hardly(change)
 
 
 def _grown(course: Course, row: int) -> str:
@@ -232,7 +239,7 @@ def _than(growth: float, before: str) -> str:
 
 def _moves(course: Course, row: int, usual: _Usual) -> str:
     """Return that a tensor moves further or less than it used to, beside the others; "" where it does not."""
-    if asleep := _asleep(course, row, _AT_REST):
+    if asleep := _asleep(course, row, usual, _AT_REST):
         return asleep
     known = course.movement[row][np.isfinite(course.movement[row])]
     if not known.size or not known[-1]:
@@ -280,7 +287,7 @@ def _at_rest(moves: Array, known: Array) -> int:
 
 
 class _Growth(NamedTuple):
-    """By how much a grid grew since the middle of the line.
+    """By how much a grid grew since the middle of the line, or since before it leapt.
 
     Attributes
     ----------
@@ -289,7 +296,7 @@ class _Growth(NamedTuple):
     step
         Where it shows. A grid has room for some growth, so that begins before.
     before
-        Where the grid was chosen that it had in the middle.
+        Where the grid was chosen that it had then.
     """
 
     octaves: int
@@ -306,7 +313,9 @@ class _Growth(NamedTuple):
 def _outgrown(course: Course, row: int) -> _Growth:
     grid, steps = course.grid[row], course.steps
     known = np.flatnonzero(np.isfinite(grid))
-    later = known[known >= len(grid) // 2]
+    # So much at once is no growth from small beginnings, which is over by the middle.
+    leaps = known[:-1][(np.diff(grid[known]) >= GROWTH) & (known[:-1] >= max(_LEAST, len(grid) // 8))]
+    later = known[known >= min([len(grid) // 2, *leaps[:1]])]
     if not len(later):
         return _Growth(0, steps[-1], steps[0])
     grown = grid[known] - grid[later[0]]

@@ -149,6 +149,40 @@ def test_growth_counts_from_where_the_grid_was_chosen():
     assert "at step 60 at the latest: its largest weight came to 8 to 32 times what it was at step 20" in said
 
 
+def test_weights_that_became_larger_at_once_early_in_the_run_are_told():
+    leapt = [0.0] * 6 + [5.0] * 34
+    said = notes_of(course([[1.0] * 40] * 2, grid=[leapt, [0.0] * 40]))
+    assert said == {
+        0: "has grown, at step 60 at the latest: its largest weight came to 16 to 64 times what it was "
+        "at step 0, and may have grown on"
+    }
+    for small_at_first in (
+        [-5.0] + [0.0] * 39,
+        [-5.0] * 4 + [0.0] * 36,
+        [*np.linspace(-9, 0, 20), *[0] * 20],
+    ):
+        assert notes_of(course([[1.0] * 40] * 2, grid=[small_at_first, [0.0] * 40])) == {}
+
+
+def test_a_layer_that_moves_further_and_has_grown_is_told_for_both():
+    further = [np.nan, *[1.0] * 7, *[40.0] * 4]
+    said = notes_of(
+        course([further, *[STEADY + STEADY[1:5]] * 3], grid=[[0] * 9 + [1, 2, 3], *[[0] * 12] * 3])
+    )
+    moves, grown = said[0].split("; ")
+    assert moves == "moves 40 times as far as it used to, beside the others, and further since step 80"
+    assert grown.startswith("has grown, at step 90 at the latest")
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_the_step_at_which_a_layer_died_stays_as_the_run_goes_on(others):
+    fading = [1.0] * 24 + [0.6**n for n in range(1, 60)]
+    steady = [[1.0, 1.1, 0.9, 1.0] * 30] * others
+    for end in range(34, 80):
+        (said,) = notes_of(course([fading[:end], *(row[:end] for row in steady)])).values()
+        assert said.startswith("hardly moves any more since step 310: "), end
+
+
 def test_a_network_that_dies_is_told_though_all_of_it_does():
     dead = [np.nan, 1, 1.1, 0.9, 1e-3, 1e-7, 1e-7, 1e-8]
     assert notes_of(course([[*[1e-7] * 4, 0.5, *[1e-7] * 5]] * 4)) == {}  # a burst, and all is as before
@@ -221,8 +255,8 @@ def test_what_is_said_of_growth_is_true(per_save, saves):
             largest.append(float(np.abs(weights["1.weight"]).max()))
         (one,) = gather(store).tensors.notable
     step, least, most, chosen = re.match(
-        r"has grown, at step (\d+) at the latest: its largest weight came to (\d+) to (\d+) times "
-        r"what it was at step (\d+)",
+        r"(?:moves .*; )?has grown, at step (\d+) at the latest: its largest weight came to (\d+) to (\d+) "
+        r"times what it was at step (\d+)",
         one.note,
     ).groups()
     before = largest[int(chosen)]
@@ -249,6 +283,26 @@ def test_rest_is_told_from_rows_that_are_touched_now_and_then():
     movement = np.array([moves, rows, [0.0] * 10])
     found = at_rest(movement, np.maximum(movement, 4))
     assert found.tolist() == [[False] * 6 + [True] * 4, [False] * 10, [False] * 10]
+
+
+@pytest.mark.parametrize("policy", ["balanced", "high", "small"])
+def test_a_layer_that_flips_between_two_values_is_not_at_rest(policy):
+    rng = np.random.default_rng(0)
+    layers = {f"l{i}.weight": 0.1 * rng.standard_normal((64, 64), np.float32) for i in range(3)}
+    table = rng.standard_normal((4096, 8), np.float32)
+    with lcstore.open(MemoryBackend.fresh(), policy=policy) as store:
+        for step in range(24):
+            for weight in (layers["l0.weight"], layers["l2.weight"]):
+                weight += np.float32(1e-3) * rng.standard_normal((64, 64), np.float32)
+            sign = np.float32((-1) ** step)
+            layers["l1.weight"] += np.float32(0.02) * sign * np.sign(layers["l0.weight"])
+            table[::16] += np.float32(0.5) * sign
+            store.save(step, {"model": {**layers, "embed.weight": table}})
+        seen = gather(store).tensors
+    assert seen.notable == []
+    moved = {one.name: one.movement for one in seen.tensors}
+    for name, most in (("model/l1.weight", 2.0**-1), ("model/embed.weight", 2.0**3)):
+        assert min(moved[name][4:]) > 0.01 / most
 
 
 @pytest.mark.parametrize("policy", ["balanced", "high"])

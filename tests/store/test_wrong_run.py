@@ -115,6 +115,8 @@ def test_only_the_end_of_a_run_that_went_wrong_goes():
             store.retire_run(1, after=5, run_is_dead=True)
         report = store.retire_run(1, after=2, run_is_dead=True)
         assert [one.node for one in report.retired] == bad
+        assert report.kept == (0, 1, 2)
+        assert {*report.kept_by.values()} == {("not after step 2",)}
         for _ in range(2):
             store.collect()
         assert store.steps() == [0, 1, 2, 3, 4]
