@@ -28,6 +28,9 @@ _SHORTLY: Final = 8
 _COMPANY: Final = 3
 #: Octaves that a grid grew by since the middle of the line that are worth a note.
 GROWTH: Final = 3
+#: Octaves between grids from one state to the next that no slow growth makes: that uses a grid up, and the
+#: next one is four octaves above.
+_LEAP: Final = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,7 +317,7 @@ def _outgrown(course: Course, row: int) -> _Growth:
     grid, steps = course.grid[row], course.steps
     known = np.flatnonzero(np.isfinite(grid))
     # So much at once is no growth from small beginnings, which is over by the middle.
-    leaps = known[:-1][(np.diff(grid[known]) >= GROWTH) & (known[:-1] >= max(_LEAST, len(grid) // 8))]
+    leaps = known[:-1][(np.diff(grid[known]) >= _LEAP) & (known[:-1] >= max(_LEAST, len(grid) // 8))]
     later = known[known >= min([len(grid) // 2, *leaps[:1]])]
     if not len(later):
         return _Growth(0, steps[-1], steps[0])

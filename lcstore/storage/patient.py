@@ -150,7 +150,7 @@ class PatientBackend:
         with deadline(self.patience.timeout):
             if _left() <= 0:
                 raise _gave_up(f"could not {verb}: the time for the whole is over", what)
-            undecided = False
+            undecided, cause = False, ""
             for number in itertools.count(1):
                 last = number > self.patience.retries
                 try:
@@ -159,12 +159,15 @@ class PatientBackend:
                     undecided |= error.outcome_unknown
                     pause = _pause(number)
                     helps = _may_help(error)
+                    silent = isinstance(error.__cause__, TimeoutError)
                     if last or not helps or pause >= _left():
                         error.gave_up = helps
                         error.message += f" (tried {number} times)" if number > 1 else ""
+                        error.message += f"; before that: {cause}" if silent and cause else ""
                         if undecided and not error.outcome_unknown:
                             raise _undecided(error) from error
                         raise
+                    cause = cause if silent else error.message[:200]
                     _log.warning(
                         "%s: could not %s %s (%s): retry %d of %d in %.1f s",
                         *(self.url, verb, what, error.message[:200], number, self.patience.retries, pause),

@@ -102,6 +102,19 @@ def test_no_answer_is_an_error_in_time(silent):
     assert backend.get("a") == b"a"
 
 
+def test_silence_after_an_error_tells_that_error(silent, monkeypatch):
+    def fails_once(key, start, end):
+        monkeypatch.undo()
+        raise StorageError("cannot connect to the endpoint", key=key)
+
+    silent.quiet.set()
+    monkeypatch.setattr(silent, "_get", fails_once)
+    with pytest.raises(StorageError) as caught:
+        PatientBackend(silent, Patience(1.5, 2)).get("a")
+    assert "no answer within" in caught.value.message
+    assert "before that: cannot connect to the endpoint" in caught.value.message
+
+
 def test_a_refusal_after_a_lost_reply_leaves_the_outcome_open():
     class Refusing(MemoryBackend):
         asked = 0
