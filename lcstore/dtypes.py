@@ -48,7 +48,9 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     InvalidInputError
         The dtype has no exact form in a store: object, string, structured, date and extended precision.
     """
-    name = _NAMES.get(dtype) or _NAMES.get(dtype.newbyteorder("="))
+    name = _NAMES.get(dtype)
+    if name is None and dtype.kind != "T":  # numpy refuses to give strings of any length another byte order
+        name = _NAMES.get(dtype.newbyteorder("="))
     if name is None:
         raise InvalidInputError(f"dtype {dtype} cannot be stored ({_hint(dtype)})")
     return name

@@ -105,6 +105,7 @@ def test_generators_go_on_from_the_states_that_the_messages_name():
     [
         np.array(["a", "bc"]),
         np.array([b"a"]),
+        np.array(["a", "bc"], np.dtypes.StringDType()),
         np.array([1, "a", None], object),
         np.array(["2026-11-23"], "datetime64[D]"),
         np.array([(1, 2.0)], [("a", "i4"), ("b", "f4")]),
