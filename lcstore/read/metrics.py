@@ -30,7 +30,7 @@ def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -
     Raises
     ------
     NotFoundError
-        No state has the metric, or all are NaN; there is no such run.
+        No state has the metric, or it is finite at none; there is no such run.
     """
     check_choice("mode", mode, ("min", "max"))
     while True:
@@ -53,17 +53,20 @@ def best(reader: Reader, metric: str, mode: str, run: int | str | None = None) -
 
 
 def _best_of(records: Sequence[NodeRecord], metric: str, mode: str) -> int:
-    """Return the place of the best record. NaN never wins; of equals the later commit does."""
+    """Return the place of the best record. Only finite values win; of equals the later commit does.
+
+    An infinite loss is one that overflowed, or the logarithm of zero, and no measure of a state.
+    """
     sign = -1 if mode == "min" else 1
     ranked = [
         ((sign * record.metrics[metric], record.seq, record.run), place)
         for place, record in enumerate(records)
-        if metric in record.metrics and not math.isnan(record.metrics[metric])
+        if metric in record.metrics and math.isfinite(record.metrics[metric])
     ]
     if not ranked:
         known = sorted({name for record in records for name in record.metrics})
         why = (
-            f"metric {metric!r} is NaN at every step"
+            f"metric {metric!r} is NaN or infinite at every step"
             if metric in known
             else f"no step has a metric {metric!r}"
         )

@@ -101,7 +101,7 @@ class BestN(Keep):
     """Keep the `n` states with the least (``"min"``) or greatest (``"max"``) value of a metric.
 
     Of equal values the later commit is the better one. States without the metric are not named, nor are
-    those where it is NaN.
+    those where it is NaN or infinite.
     """
 
     n: int
@@ -120,7 +120,7 @@ class BestN(Keep):
         ranked = [
             (sign * item.metrics[self.metric], item.order)
             for item in candidates
-            if self.metric in item.metrics and not math.isnan(item.metrics[self.metric])
+            if self.metric in item.metrics and math.isfinite(item.metrics[self.metric])
         ]
         return {order[-1] for _, order in heapq.nlargest(self.n, ranked)}
 
@@ -128,8 +128,9 @@ class BestN(Keep):
         """Return that no state has the metric, and which metrics there are."""
         values = [item.metrics[self.metric] for item in candidates if self.metric in item.metrics]
         if values:
-            nan = all(map(math.isnan, values))
-            return f"the metric {self.metric!r} is NaN wherever it was saved" if nan else None
+            finite = any(map(math.isfinite, values))
+            said = f"the metric {self.metric!r} is NaN or infinite wherever it was saved"
+            return None if finite else said
         known = sorted({name for item in candidates for name in item.metrics})
         shown = ", ".join(map(repr, known[:_SHOWN])) + (", ..." if len(known) > _SHOWN else "")
         return f"no state has the metric {self.metric!r}; the metrics there are: {shown or 'none'}"

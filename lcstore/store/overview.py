@@ -38,8 +38,9 @@ class Overview(Handle):
     def best_step(self, metric: str, mode: Literal["min", "max"] | None = None, *, run: Run = None) -> int:
         """Return the step of the state that has the best value of a metric.
 
-        All states are looked at. NaN never wins; of equals the later commit does. Where the step was saved
-        more than once, ``restore("best:loss")`` takes the best of these, and the step alone the newest.
+        All states are looked at. NaN and infinity never win; of equals the later commit does. Where the step
+        was saved more than once, ``restore("best:loss")`` takes the best of these, and the step alone the
+        newest.
 
         Parameters
         ----------
@@ -55,7 +56,7 @@ class Overview(Handle):
         InvalidInputError
             No mode is given for a metric of which, by its name, more is better.
         NotFoundError
-            No step has the metric as a number; the message says which metrics there are.
+            No step has the metric as a finite number; the message says which metrics there are.
 
         Warns
         -----

@@ -68,12 +68,13 @@ def test_a_clock_that_goes_backwards_takes_nothing_back():
     assert kept_steps(EveryNSeconds(100), items) == [0, 1, 2, 4]
 
 
-def test_best_takes_the_later_of_equals_and_never_nan():
-    nan = float("nan")
+def test_best_takes_the_later_of_equals_and_only_finite_values():
+    nan, inf = float("nan"), float("inf")
     assert kept_steps(BestN(2, "loss"), with_loss(3.0, 1.0, nan, 1.0, 1.0, None, 9.0, None)) == [3, 4, 7]
     assert kept_steps(BestN(1, "loss", "max"), with_loss(3.0, 9.0, nan, 9, 1.0)) == [3, 4]
     assert kept_steps(BestN(5, "loss"), with_loss(nan, 2.0, None, 1.0, None)) == [1, 3, 4]
-    assert kept_steps(BestN(1, "loss"), with_loss(float("inf"), float("-inf"), 0.0)) == [1, 2]
+    assert kept_steps(BestN(1, "loss"), with_loss(inf, 2.0, -inf, 3.0, 4.0)) == [1, 4]
+    assert kept_steps(BestN(2, "loss", "max"), with_loss(inf, 2.0, -inf, 3.0, nan)) == [1, 3, 4]
 
 
 @pytest.mark.parametrize("rule", [BestN(2, "los"), BestN(1, "los") | Tagged("gold") | ExactOnly(LatestN(1))])
@@ -82,9 +83,9 @@ def test_a_metric_that_nobody_has_is_an_error_that_lists_those_there_are(rule):
         decide(rule, with_loss(1.0, 2.0))
 
 
-def test_a_metric_that_is_always_nan_is_an_error():
-    with pytest.raises(InvalidInputError, match="NaN wherever"):
-        decide(BestN(2, "loss"), with_loss(float("nan"), None))
+def test_a_metric_that_is_never_finite_is_an_error():
+    with pytest.raises(InvalidInputError, match="NaN or infinite wherever"):
+        decide(BestN(2, "loss"), with_loss(float("nan"), None, float("-inf")))
 
 
 @pytest.mark.parametrize("rule", [Strip("x/**", after=BestN(1, "los")), ExactOnly(BestN(1, "los"))])

@@ -259,12 +259,12 @@ def test_the_best_step():
     x = {"x": np.zeros(3)}
     with pytest.raises(NotFoundError, match="or any"):
         store.best_step("loss")
-    values = [(0, 3.0), (10, math.nan), (20, 1.0), (30, 1.0), (40, 5.0), (50, math.inf)]
+    values = [(0, 3.0), (10, math.nan), (20, 1.0), (30, 1.0), (40, 5.0), (50, math.inf), (55, -math.inf)]
     for step, loss in values:
         store.save(step, x, metrics={"loss": loss, "nan": math.nan} | ({"acc": 0.5} if step == 20 else {}))
     store.save(60, x)
     assert store.best_step("loss") == 30
-    assert store.best_step("loss", "max") == 50
+    assert store.best_step("loss", "max") == 40
     assert store.best_step("acc", "min") == store.best_step("acc", mode="max") == 20
     assert (store.best_step("acc:max"), store.best_step("loss:min")) == (20, 30)
     for ask in (lambda: store.best_step("acc"), lambda: store.info("best:acc")):
@@ -284,7 +284,7 @@ def test_the_best_step():
     assert store.best_step("loss") == 20
     with pytest.raises(NotFoundError, match="'acc', 'loss', 'nan'"):
         store.best_step("los")
-    with pytest.raises(NotFoundError, match="is NaN at every step"):
+    with pytest.raises(NotFoundError, match="is NaN or infinite at every step"):
         store.best_step("nan")
     with pytest.raises(InvalidInputError):
         store.best_step("loss", "least")
@@ -292,8 +292,8 @@ def test_the_best_step():
         with pytest.raises(NotFoundError, match="there is no run 7"):
             ask()
     store.save(70, x, metrics={"val": math.nan})
-    store.save(70, x)
-    with pytest.raises(NotFoundError, match="'val' is NaN at every step"):
+    store.save(70, x, metrics={"val": -math.inf})
+    with pytest.raises(NotFoundError, match="'val' is NaN or infinite at every step"):
         store.best_step("val")
 
 
