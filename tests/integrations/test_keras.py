@@ -249,8 +249,10 @@ OPTIMIZERS = {
     "lion": (lambda: keras.optimizers.Lion(), {"mu"}),
     "momentum": (lambda: keras.optimizers.SGD(momentum=0.9), {"trace"}),
     "rmsprop": (lambda: keras.optimizers.RMSprop(momentum=0.9), {"nu", "momentum"}),
+    "averaged": (lambda: keras.optimizers.RMSprop(momentum=0.9, use_ema=True), {"nu"}),
     "centered": (lambda: keras.optimizers.RMSprop(centered=True), set()),
     "nadam": (lambda: keras.optimizers.Nadam(), {"momentum", "velocity"}),
+    "lamb": (lambda: keras.optimizers.Lamb(use_ema=True), set()),
     "scaled": (lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), {"mu", "nu"}),
 }
 
@@ -272,6 +274,7 @@ def test_moments_are_lossy_where_their_optimizer_is_known(name):
         roles = {path: role for path, (_, _, role) in manager.store.paths().items()}
         moments = [path for path, role in roles.items() if role in ("first_moment", "second_moment")]
         parts = [path.split("/") for path in moments]
+        assert all(role == "plain" for path, role in roles.items() if path.endswith("_average"))
         # What has no name of its own here is under Keras's.
         assert {part[3] if part[2] != "other" else part[-1].rpartition("_")[2] for part in parts} == lossy
         for variable in model.optimizer.variables:
