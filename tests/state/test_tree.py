@@ -113,6 +113,37 @@ def test_selected_lists_become_dicts_by_place():
     assert type(back["odd"]) is collections.OrderedDict
 
 
+class Layers(list):
+    pass
+
+
+class Shape(tuple):
+    __slots__ = ()
+
+
+class Options(dict):
+    pass
+
+
+def test_subclasses_come_back_as_what_they_are_made_of():
+    state = {
+        "list": Layers([1, 2]),
+        "tuple": Shape((1, 2)),
+        "dict": Options(a=1),
+        "ordered": collections.OrderedDict(a=1),
+        "matrix": np.ones((2, 2)).view(np.matrix),
+        "big": np.array([1.5, 2.5], ">f4"),
+    }
+    flat = flatten(state)
+    hosts = [from_host(host.array, host.framework) for _, host in flat.tensors]
+    back = unflatten(flat.structure, hosts, flat.leaves)
+    kinds = [list, tuple, dict, collections.OrderedDict, np.ndarray, np.ndarray]
+    assert [type(value) for value in back.values()] == kinds
+    assert back["matrix"].shape == (2, 2)
+    assert back["big"].dtype == np.dtype("=f4")
+    assert back["big"].tolist() == [1.5, 2.5]
+
+
 def test_all_missing_gives_an_empty_dict():
     flat = flatten([np.ones(2)])
     assert unflatten(flat.structure, [MISSING], []) == {}
