@@ -310,7 +310,8 @@ class Looking(Overview):
         """Return how two states differ by tensor: norm, relative change, changed share, largest change.
 
         Beside them stands the error that the two states were saved with. Between neighbouring saves most of
-        a change may be that (`TensorDiff.is_mostly_error`).
+        a change may be that (`TensorDiff.is_mostly_error`). A tensor whose true change was all error restores
+        the same from both (`TensorDiff.may_differ`).
 
         Parameters
         ----------

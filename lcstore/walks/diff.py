@@ -39,8 +39,8 @@ class TensorDiff:
     path
         Its name.
     status
-        ``"same"`` bits; ``"changed"``; ``"retyped"``: another dtype, compared by value; ``"reshaped"``;
-        ``"added"``: only the second state has it; ``"removed"``: only the first.
+        ``"same"`` bits, as they restore; ``"changed"``; ``"retyped"``: another dtype, compared by value;
+        ``"reshaped"``; ``"added"``: only the second state has it; ``"removed"``: only the first.
     before, after
         Shape and dtype on either side; None where it is not there.
     size
@@ -79,6 +79,11 @@ class TensorDiff:
     def is_mostly_error(self) -> bool:
         """Whether half of the change, by its squares, or more is what `error` says."""
         return 0 < self.norm <= math.sqrt(2) * self.error
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether it restores the same from both states, though what was saved may differ by `error`."""
+        return self.status == "same" and self.error > 0
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,7 @@ class Diff:
         raise KeyError(path)
 
     def __bool__(self) -> bool:
-        """Return whether anything differs."""
+        """Return whether anything differs, as the states restore."""
         return bool(self.values) or any(one.status != "same" for one in self.tensors)
 
     def sorted(self, by: Literal["relative", "norm", "path"] = "relative") -> list[TensorDiff]:
@@ -130,6 +135,20 @@ class Diff:
         if by == "path":
             return sorted(self.tensors, key=lambda one: one.path)
         return sorted(self.tensors, key=lambda one: (*_rank(one), -_number(getattr(one, by)), one.path))
+
+    def said_of_same(self) -> list[str]:
+        """Return lines that say how many tensors are the same, and how many of these may truly differ."""
+        same = sum(one.status == "same" for one in self)
+        # A layer that comes and goes within its error is never sent, and is the same by nothing but that.
+        unsure = [one for one in self if one.may_differ]
+        said = [f"Same in both: {same} of {len(self)} tensors."] if same else []
+        if unsure:
+            error, most = max((one.error / one.scale if one.scale else math.inf, one.path) for one in unsure)
+            said.append(
+                f"{len(unsure)} of these may truly differ, by the errors of both saves: {most} the most, by "
+                f"about {error:.2g} of its norm."
+            )
+        return said
 
     def __str__(self) -> str:
         alike = self.a.step == self.b.step
@@ -144,9 +163,7 @@ class Diff:
             numbers = "  ".join(cell.rjust(width) for cell, width in zip(cells, widths[1:-1], strict=True))
             lines.append(f"{name.ljust(widths[0])}  {numbers}  {note}".rstrip())
         changed = (f"{path}: {before!r} to {after!r}" for path, (before, after) in self.values.items())
-        same = len(self.tensors) - len(differing)
-        ended = [f"Same in both: {same} of {len(self.tensors)} tensors."] if same else []
-        return "\n".join([head, *lines, *changed, *ended])
+        return "\n".join([head, *lines, *changed, *self.said_of_same()])
 
 
 def _named(side: Side, *, alike: bool) -> str:

@@ -75,6 +75,21 @@ def test_what_is_the_same_is_counted_and_not_listed(tmp_path):
     assert statuses == {"model/kept": "same", "model/still": "same", "model/moved": "changed"}
 
 
+def test_what_may_differ_by_its_error_is_told_beside_what_is_the_same(tmp_path):
+    comes = np.random.default_rng(0).standard_normal((64, 64), np.float32)
+    with lcstore.open(tmp_path / "run") as store:
+        for step in range(8):
+            moved = np.float32(0.1 * (-1) ** step) * np.sign(comes)
+            store.save(step, {"model": {"comes.weight": comes + moved}, "rests": np.ones(3)})
+    first = f"{tmp_path / 'run'}@5"
+    same, unsure = call(first, "@6").stdout.splitlines()[1:]
+    assert same == "Same in both: 2 of 2 tensors."
+    assert unsure.startswith("1 of these may truly differ")
+    assert "model/comes.weight the most" in unsure
+    told = {one["path"]: one["may_differ"] for one in document(first, "@6")["tensors"]}
+    assert told == {"model/comes.weight": True, "rests": False}
+
+
 def test_two_stores(saved, tmp_path):
     with lcstore.open(tmp_path / "other", policy="lossless") as store:
         store.save(7, {"model": {"a": np.full((4, 8), 3, np.float32)}})

@@ -56,7 +56,7 @@ def diff(
 ) -> None:
     """Compare two states, tensor by tensor; the most changed first, what optimizers keep last.
 
-    Those that are the same are counted.
+    Those that restore the same are counted, and how many of these may differ by their errors.
     """
     url, a = split_at(first)
     if a is None and glob is not None and second.isdecimal() and glob.isdecimal():
@@ -115,7 +115,7 @@ def _facts(found: Diff, shown: list[TensorDiff]) -> dict[str, Any]:
 
 def _numbers(one: TensorDiff) -> dict[str, Any]:
     """Return a difference as JSON; what could not be compared has no numbers."""
-    about = asdict(one) | {"is_mostly_error": one.is_mostly_error}
+    about = asdict(one) | {"is_mostly_error": one.is_mostly_error, "may_differ": one.may_differ}
     if not one.size:
         about |= dict.fromkeys(("norm", "relative", "changed", "largest", "scale"))
     if math.isnan(one.error):
@@ -137,9 +137,7 @@ def _tables(found: Diff, differing: list[TensorDiff], limit: int | None) -> Iter
         yield table
         if any(one.is_mostly_error for one in differing):
             yield _MOSTLY_ERROR
-    same = len(found) - len(differing)
-    if same:
-        yield f"Same in both: {same} of {len(found)} tensors."
+    yield from found.said_of_same()
     if found.values:
         values = Table("value", "before", "after")
         for path, (before, after) in found.values.items():
