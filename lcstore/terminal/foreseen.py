@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lcstore.errors import LcstoreError
 from lcstore.terminal.table import Table, size
 
 if TYPE_CHECKING:
-    from lcstore.maintain.retire import Retired
+    from lcstore.maintain.retire import Retired, RetireReport
     from lcstore.maintain.sizing import Forecast
+    from lcstore.retention.base import Retention
     from lcstore.store.store import Store
 
 
@@ -20,6 +22,22 @@ def foresee(store: Store, going: Iterable[Retired] = (), *, max_bytes: int | Non
         return store.forecast(going, max_bytes=max_bytes)
     except LcstoreError:
         return None
+
+
+def noted(report: RetireReport, rule: Retention, found: Forecast | None) -> RetireReport:
+    """Return a report that says, too, where the store stays above a budget of the rule."""
+    from lcstore.retention.keep import Budget
+
+    if found is None:
+        return report
+    left = min(found.bytes_collected, found.bytes_without)
+    over = [
+        f"{part} counts the data of the states that it keeps, and neither records nor what compaction adds: "
+        f"about {size(left)} will be stored"
+        for part in rule.parts
+        if isinstance(part, Budget) and left > part.nbytes
+    ]
+    return replace(report, notes=(*report.notes, *over))
 
 
 def foreseen(found: Forecast | None) -> Iterator[Table | str]:

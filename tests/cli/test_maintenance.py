@@ -147,6 +147,15 @@ def test_compact_says_what_it_did(run):
     assert "0 planned" in call("compact", run).stdout
 
 
+@pytest.mark.parametrize("command", ["retain", "maintain"])
+def test_a_store_that_stays_above_its_budget_is_noted(run, command):
+    shown = call(command, run, "--keep", "budget:20KB").stdout
+    assert "Note: Budget('20kB') counts the data of the states that it keeps" in " ".join(shown.split())
+    assert "Note: " not in call(command, run, "--keep", "budget:1GB").stdout
+    told = document(command, run, "--keep", "budget:20KB")
+    assert "Budget('20kB')" in (told.get("retained") or told)["notes"][-1]
+
+
 def test_compact_keeps_to_its_budget(run):
     everything_ = document("compact", run, "--dry-run")
     bounded = document("compact", run, "--max-bytes", "10kB", "--max-seconds", "1h", "--workers", "1")

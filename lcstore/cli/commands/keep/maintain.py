@@ -27,7 +27,7 @@ from lcstore.terminal.arguments import (
     understood,
 )
 from lcstore.terminal.decision import counts, decision, runs_of
-from lcstore.terminal.foreseen import foreseen
+from lcstore.terminal.foreseen import foreseen, noted
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
@@ -78,6 +78,8 @@ def maintain(
         ):
             runs = runs_of(store)
             report = store.maintain(retention, client=client, on_progress=on_progress, **how)
+        if report.retained is not None:
+            report.retained = noted(report.retained, retention, report.forecast)
         problems = {part: answer.named(str(error)) for part, error in report.problems.items()}
         shown = _shown(answer, report, bounds, again, runs)
         answer.give(report, shown, problems=problems, ok=report.ok)

@@ -7,7 +7,7 @@ import shlex
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import Apply, AsJson, Keep, Options, Pairs, Url, as_typed, retention_of
 from lcstore.terminal.decision import decided, runs_of
-from lcstore.terminal.foreseen import foresee
+from lcstore.terminal.foreseen import foresee, noted
 
 
 def retain(
@@ -29,5 +29,6 @@ def retain(
             runs = runs_of(store)
             report = store.retain(retention, dry_run=not apply, on_progress=on_progress)
             forecast = None if apply else foresee(store, report.retired)
+        report = noted(report, retention, forecast)
         command = f"lcstore retain {answer.quoted} --keep {shlex.quote(as_typed(keep))}"
         answer.give(report, decided(answer.quoted, report, command, forecast, runs=runs), forecast=forecast)
