@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from lcstore.state.names import parse_name
 from lcstore.state.roles import is_optimizer
+
+#: So small a part of a tensor is what its grid rounds off.
+_ROUNDED: Final = 1e-5
 
 Status: TypeAlias = Literal["same", "changed", "reshaped", "retyped", "added", "removed"]
 
@@ -82,8 +85,11 @@ class TensorDiff:
 
     @property
     def may_differ(self) -> bool:
-        """Whether it restores the same from both states, though what was saved may differ by `error`."""
-        return self.status == "same" and self.error > 0
+        """Whether it restores the same from both states, though what was saved may differ by `error`.
+
+        What rests on its grid may not, though that rounds.
+        """
+        return self.status == "same" and self.error > _ROUNDED * self.scale
 
 
 @dataclass(frozen=True)
