@@ -28,6 +28,7 @@ from lcstore.index.leftovers import Leavings, bytes_left, left_over, take_away, 
 from lcstore.index.marked import next_seq
 from lcstore.layout.layout import Layout
 from lcstore.limits import MAX_RECORD_BYTES
+from lcstore.maintain.afterwards import collected_from
 from lcstore.maintain.collected import CollectReport, together
 from lcstore.maintain.dead import Silence, check_dead, check_still
 from lcstore.maintain.full import nothing_goes
@@ -83,6 +84,7 @@ class Collector:
         self.untouched = untouched(self.grace, run_is_dead=run_is_dead)
         self.silence: Silence | None = None
         self.dry_run = False
+        self.leaves: Contents | None = None  # of a dry run: what there would be afterwards
         if self.is_cut_short and not run_is_dead:
             raise InvalidInputError(
                 f"the grace of this store is {self.least} s: collecting after {self.grace:g} s might take "
@@ -131,7 +133,9 @@ class Collector:
         new = self._new(contents, scopes)
         if self.dry_run:
             ripe, waiting = self._by_age(self._marked(contents, verdict), new)
-            marked = replace(contents, condemned=[*contents.condemned, *_condemnations(new)])
+            condemned, going = _condemnations(new), {*_objects(contents, ripe), *_records(contents, ripe)}
+            self.leaves = collected_from(contents, condemned, ripe, going)
+            marked = replace(contents, condemned=[*contents.condemned, *condemned])
             marks, left = loose_marks(marked, ripe), self._leftovers()
             return self._report(contents, ripe, waiting, new=new, marks=len(marks), left=left), None
         lack = None

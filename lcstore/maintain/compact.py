@@ -19,6 +19,7 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Plan as Planned
 from lcstore.graph.plan import Shortcut, plan, waits
 from lcstore.graph.refs import ROOT
+from lcstore.index.contents import Contents
 from lcstore.index.index import Index
 from lcstore.maintain.latest import latest_reads
 from lcstore.maintain.making import Made, Maker, known_of, make_there
@@ -104,6 +105,8 @@ class Compactor:
         (``"2h"``). What is done stays of use. A cluster goes by the bytes that were estimated.
     client
         Of the Dask cluster that is to merge; None: this process does.
+    contents
+        What a dry run plans for: what a collection before it would leave. None: what is there.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Compactor:
         max_seconds: float | str | None = None,
         on_progress: OnProgress | None = None,
         client: Client | None = None,
+        contents: Contents | None = None,
     ) -> None:
         self.backend = backend
         self.index = index
@@ -128,6 +132,7 @@ class Compactor:
         self.max_seconds = parse_seconds(max_seconds) if isinstance(max_seconds, str) else max_seconds
         self.on_progress = on_progress
         self.client = client
+        self.contents = contents
         self.maker = Maker(backend, index, reader, executor, durability)
         self.written = 0
         self.skipped: dict[int, str] = {}
@@ -219,15 +224,17 @@ class Compactor:
     def plan(
         self, without: frozenset[str] = frozenset(), graph: Graph | None = None, most: int | None = None
     ) -> Planned:
-        """Return what is to be added to a graph (else to what is there), as if some nodes were let go of.
+        """Return what is to be added to a graph (else to the contents), as if some nodes were let go of.
 
         It is estimated to take `most` bytes, or what is left of `max_bytes`.
         """
         most = self._room() if most is None else most
-        graph = self.index.refresh(full=True) if graph is None else graph
+        if graph is None:
+            graph = self.index.refresh(full=True) if self.contents is None else self.contents.graph
+        marks = self.index.marks if self.contents is None else self.contents.marks
         kept = set(graph.nodes) - graph.hidden - without
-        lacking = graph.hidden | self.index.marks.stripped.keys()
-        condemned = {(name.edge, name.scope) for name in self.index.marks.condemned}
+        lacking = graph.hidden | marks.stripped.keys()
+        condemned = {(name.edge, name.scope) for name in marks.condemned}
         partial: set[str] = set()
         while True:
             planned = plan(

@@ -26,6 +26,7 @@ from lcstore.index.contents import Contents, Stored, read_contents
 from lcstore.index.kinds import KINDS
 from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.layout.layout import Layout
+from lcstore.maintain.collected import CollectReport
 from lcstore.maintain.compact import ROUNDS, Compactor
 from lcstore.maintain.retire import Retired
 from lcstore.maintain.trials import measured_sizes
@@ -50,17 +51,20 @@ class Forecast:
         Once it is collected after that, all graces being over.
     bytes_without
         Once it is collected, and not compacted before.
+    bytes_deleted
+        Of those now: what a collection deletes at once that comes before all that, as in `Store.maintain`.
     """
 
     bytes_now: int
     bytes_compacted: int
     bytes_collected: int
     bytes_without: int
+    bytes_deleted: int = 0
 
     @property
     def compaction_writes(self) -> int:
         """Bytes that the compaction adds."""
-        return self.bytes_compacted - self.bytes_now
+        return self.bytes_compacted - (self.bytes_now - self.bytes_deleted)
 
     @property
     def compaction_frees(self) -> int:
@@ -80,6 +84,7 @@ def forecast(
     durability: Durability,
     going: Iterable[Retired] = (),
     on_progress: OnProgress | None = None,
+    collected: CollectReport | None = None,
 ) -> Forecast:
     """Say how many bytes maintenance will leave: by listings, records, and merges of a chunk.
 
@@ -88,26 +93,32 @@ def forecast(
     backend, layout, durability
         The store, its layouts by their digests, and which anchors stay.
     compactor
-        Plans what is to be added. What bounds its bytes bounds those of the forecast.
+        Plans what is to be added. What bounds its bytes bounds those of the forecast. Its contents, where it
+        has some, are changed.
     going
         What would be let go of before.
+    collected
+        What the collection would do that leaves the compactor's contents.
 
     Raises
     ------
     CorruptionError
         A record cannot be read, or a kept state not be restored: nothing can be said then.
     """
-    contents = read_contents(backend, on_progress=on_progress)
+    contents = compactor.contents or read_contents(backend, on_progress=on_progress)
     sizes = all_sizes(backend, contents)
-    now = sum(sizes.values()) + bytes_left(left_over(backend))
+    now, deleted = sum(sizes.values()) + bytes_left(left_over(backend)), 0
+    if collected is not None:
+        deleted = collected.deleted_bytes
+        now += deleted - collected.deleted_leftover_bytes  # these were counted
     _let_go(contents, going)
     without, _ = _kept(contents, layout, durability, sizes)
     made = _plan(contents, layout, compactor, _Usual(contents, sizes))
     if not made:
-        return Forecast(now, now, without, without)
+        return Forecast(now, now - deleted, without, without, deleted)
     kept, verdict = _kept(contents, layout, durability, sizes)
     kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
-    return Forecast(now, now + sum(made.values()), kept, without)
+    return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted)
 
 
 def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Compactor) -> int:

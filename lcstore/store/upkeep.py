@@ -23,7 +23,8 @@ from lcstore.store.soundness import Soundness
 from lcstore.units import parse_seconds
 
 if TYPE_CHECKING:
-    from lcstore.maintain.compact import CompactReport
+    from lcstore.index.contents import Contents
+    from lcstore.maintain.compact import Compactor, CompactReport
     from lcstore.maintain.sizing import Forecast
     from lcstore.retention.base import Retention
     from lcstore.store.nightly import MaintainReport
@@ -223,11 +224,20 @@ class Upkeep(Soundness, Labelling):
         CorruptionError
             A record cannot be read, or a kept state not be restored: nothing can be said then.
         """
+        self._check_open()
+        return self._forecast(self._compactor(max_bytes=max_bytes), going, on_progress)
+
+    def _forecast(
+        self,
+        compactor: Compactor,
+        going: Iterable[Retired],
+        on_progress: OnProgress | None,
+        collected: CollectReport | None = None,
+    ) -> Forecast:
         from lcstore.maintain.sizing import forecast
 
-        self._check_open()
-        compactor = self._compactor(max_bytes=max_bytes)
-        return forecast(self._backend, self._index.layout, compactor, self._durability, going, on_progress)
+        how = self._durability, going, on_progress, collected
+        return forecast(self._backend, self._index.layout, compactor, *how)
 
     def collect(
         self,
@@ -259,6 +269,18 @@ class Upkeep(Soundness, Labelling):
         ConflictError
             With `run_is_dead`: something shows that a run is alive. Nothing is deleted.
         """
+        how: dict[str, Any] = {"dry_run": dry_run, "on_progress": on_progress}
+        return self._collect(grace, run_is_dead=run_is_dead, **how)[0]
+
+    def _collect(
+        self,
+        grace: float | str | None = None,
+        *,
+        run_is_dead: bool,
+        dry_run: bool,
+        on_progress: OnProgress | None,
+    ) -> tuple[CollectReport, Contents | None]:
+        """Collect; return of a dry run also what there would be then."""
         self._check_open() if dry_run else self._check_writable()
         seconds = parse_seconds(grace) if isinstance(grace, str) else grace
         collector = Collector(
@@ -273,7 +295,7 @@ class Upkeep(Soundness, Labelling):
         report = collector.run(dry_run=dry_run)
         self._log_done(report, dry_run=dry_run)
         self._index.refresh(full=True)
-        return report
+        return report, collector.leaves
 
     def maintain(
         self,
@@ -330,20 +352,29 @@ class Upkeep(Soundness, Labelling):
         def going(retained: RetireReport) -> frozenset[str]:
             return frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)
 
+        leaves: Contents | None = None  # of a dry run, which plans for what its own collection would leave
+
+        def collect() -> CollectReport:
+            nonlocal leaves
+            report, leaves = self._collect(run_is_dead=False, dry_run=dry_run, on_progress=on_progress)
+            return report
+
         def compact(retained: RetireReport) -> CompactReport:
-            how = {"on_progress": on_progress, "client": client}
+            how = {"on_progress": on_progress, "client": client, "contents": leaves}
             return self._compact(going(retained), dry_run=dry_run, **bounds, **how)
 
         report = run_parts(
             self.url,
             dry_run=dry_run,
-            collect=lambda: self.collect(dry_run=dry_run, on_progress=on_progress),
+            collect=collect,
             retain=lambda: self.retain(rule, dry_run=dry_run, on_progress=on_progress),
             compact=compact,
             verify=lambda: self.verify(level, on_progress, client=client),
         )
         if report.compacted is not None and report.retained is not None and dry_run:
             with suppress(LcstoreError):
-                report.forecast = found = self.forecast(report.retained.retired, max_bytes=max_bytes)
+                compactor = self._compactor(max_bytes=max_bytes, contents=leaves)
+                how = report.retained.retired, on_progress, report.collected
+                report.forecast = found = self._forecast(compactor, *how)
                 report.compacted = replace(report.compacted, bytes_written=found.compaction_writes)
         return report

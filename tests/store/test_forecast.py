@@ -109,6 +109,37 @@ def test_smaller_and_smaller_moves_are_summed_on_the_smallest_step_size(keep):
         assert told.bytes_collected == pytest.approx(taken(backend), rel=0.1)
 
 
+def forked(grace: float) -> MemoryBackend:
+    """A run, one that took its place from step 10 on, and one that went on from step 5; each with a leap."""
+    backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    for run, (first, end) in enumerate([(0, 20), (11, 19), (6, 12)]):
+        with lcstore.open(backend, grace=grace, threads=1) as store:
+            (lambda step: None, store.rewind, store.resume)[run](first - 1)
+            weights = random.standard_normal((64, 64), np.float32) * np.float32(0.01)
+            for step in range(first, end):
+                weights = weights + random.standard_normal((64, 64), np.float32) * np.float32(0.001)
+                loss = 100 - step if run else abs(step - 17.6)
+                store.save(step, {"model": {"w.weight": weights}, "n": step}, metrics={"loss": loss})
+    return backend
+
+
+@pytest.mark.parametrize("grace", [0, 3600])
+def test_a_dry_run_of_a_night_plans_for_what_its_own_collection_leaves(grace):
+    backend, keep = forked(grace), "latest:3 | every:10 | best:2:loss"
+    with lcstore.open(backend, "r+", threads=1) as store:
+        store.maintain(keep)
+        before = store.forecast().bytes_now
+        told, done = store.maintain(keep, dry_run=True), store.maintain(keep)
+        assert told.compacted.planned == done.compacted.added == 1
+        assert told.compacted.bytes_written == pytest.approx(done.compacted.bytes_written, rel=0.35)
+        after = store.forecast()
+        assert told.forecast.bytes_now == before
+        assert told.forecast.bytes_deleted == done.collected.deleted_bytes
+        assert (done.collected.deleted_bytes > 0) == (grace == 0)
+        assert told.forecast.bytes_compacted == pytest.approx(after.bytes_now, rel=0.02)
+        assert told.forecast.bytes_collected == pytest.approx(after.bytes_collected, rel=0.05)
+
+
 def test_of_the_data_some_chunks_are_read():
     backend = FaultBackend(filled())
     with lcstore.open(backend, "r", threads=1) as store:

@@ -1,0 +1,48 @@
+"""What a store holds once a collection is through: a dry run plans for that."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Set
+from dataclasses import replace
+
+from lcstore.format import keys, markkeys
+from lcstore.graph.graph import Graph
+from lcstore.index.contents import Contents
+from lcstore.maintain.verdict import Scope
+
+
+def collected_from(
+    contents: Contents, condemned: Iterable[str], gone: Collection[Scope], deleted: Set[str]
+) -> Contents:
+    """Return contents as they are once some things are condemned, and others are deleted.
+
+    Parameters
+    ----------
+    contents
+        What is there before.
+    condemned
+        Keys of the condemnations that come.
+    gone, deleted
+        What goes; and the keys of its objects, layouts and records.
+    """
+    edges = {scope.edge for scope in gone if scope.scope == markkeys.WHOLE_EDGE}
+    nodes = {scope.node for scope in gone if scope.scope == markkeys.WHOLE_EDGE}
+    more = frozenset(map(markkeys.parse_condemned_key, condemned))
+    marks = replace(contents.marks, condemned=contents.marks.condemned | more)
+    graph = Graph(
+        (name for node, name in contents.graph.nodes.items() if node not in nodes),
+        (name for edge, name in contents.graph.edges.items() if edge not in edges),
+    )
+    marks.mark(graph)
+    data = {edge: [key for key in found if key not in deleted] for edge, found in contents.data.items()}
+    return replace(
+        contents,
+        graph=graph,
+        marks=marks,
+        stored={edge: stored for edge, stored in contents.stored.items() if edge not in edges},
+        own={node: edge for node, edge in contents.own.items() if node not in nodes},
+        parents={node: parent for node, parent in contents.parents.items() if node not in nodes},
+        data={edge: found for edge, found in data.items() if found},
+        layouts=[digest for digest in contents.layouts if keys.layout_key(digest) not in deleted],
+        lengths={key: nbytes for key, nbytes in contents.lengths.items() if key not in deleted},
+    )
