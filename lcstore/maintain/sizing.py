@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 import numpy as np
@@ -18,7 +19,9 @@ from lcstore.edges.algebra import sets, whole
 from lcstore.edges.columns import KEEP, OWN
 from lcstore.errors import NotFoundError
 from lcstore.format import keys, markkeys
-from lcstore.format.bodies import split_layouts
+from lcstore.format.bodies import EdgeBody, ObjectRef, PartBody, split_layouts
+from lcstore.format.parity import COVERED
+from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT, EdgeName
 from lcstore.graph.sizes import Sizes
@@ -113,7 +116,7 @@ def forecast(
         now += deleted - collected.deleted_leftover_bytes  # these were counted
     _let_go(contents, going)
     without, _ = _kept(contents, layout, durability, sizes)
-    made = _plan(contents, layout, compactor, _Usual(contents, sizes))
+    made = _plan(contents, layout, compactor)
     if not made:
         return Forecast(now, now - deleted, without, without, deleted)
     kept, verdict = _kept(contents, layout, durability, sizes)
@@ -134,8 +137,7 @@ def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Co
     CorruptionError
         A record cannot be read.
     """
-    contents = read_contents(backend)
-    return sum(_plan(contents, layout, compactor, _Usual(contents, all_sizes(backend, contents))).values())
+    return sum(_plan(read_contents(backend), layout, compactor).values())
 
 
 def _kept(
@@ -146,11 +148,10 @@ def _kept(
     return sum(map(sizes.__getitem__, _staying(contents, verdict, sizes))), verdict
 
 
-def _plan(
-    contents: Contents, layout: Callable[[str], Layout], compactor: Compactor, usual: _Usual
-) -> dict[str, int]:
+def _plan(contents: Contents, layout: Callable[[str], Layout], compactor: Compactor) -> dict[str, int]:
     """Put the edges that a compaction would add into contents; return how many bytes each takes."""
     compactor.index.refresh(full=True)
+    usual = _Usual(contents, compactor)
     nbytes: Callable[[Shortcut], int] | None = None
     made: dict[str, int] = {}
     wanted = 0
@@ -194,27 +195,57 @@ def _ops(contents: Contents, layout: Callable[[str], Layout], shortcut: Shortcut
 
 
 class _Usual:
-    """What edges of this store take besides what a path over them reads: parity, metadata, their records."""
+    """What edges to be made take besides what a path over them reads: parity, metadata, their records.
 
-    def __init__(self, contents: Contents, sizes: Mapping[str, int]) -> None:
-        # By whether it is an anchor: of bytes that a path reads, and all bytes of the same arrays.
-        read, arrays = Counter[bool](), Counter[bool]()
-        self.each = 0.0
+    Parity and copies are those of the compactor: what is there may have been stored with others, as before
+    it was copied.
+    """
+
+    def __init__(self, contents: Contents, compactor: Compactor) -> None:
+        self.durability = compactor.durability
+        # By whether it is an anchor: of bytes that a path reads, and of parity that these have or would have.
+        read, parity = Counter[bool](), Counter[bool]()
         for stored in contents.stored.values():
-            anchor = stored.base == ROOT
             for (_, op), refs in stored.arrays.items():
-                if op in keys.COMPOSED:
-                    arrays[anchor] += sum(ref.nbytes for ref in refs)
-                    read[anchor] += sum(ref.nbytes for ref in refs if not keys.is_parity(ref.key))
-            record = contents.key_of(stored.edge)
-            metadata = sum(ref.nbytes for ref in stored.besides if keys.is_metadata(ref.key))
-            self.each += metadata + sizes.get(record or "", 0) + sizes.get(_copy_of(record or "") or "", 0)
-        self.each /= max(1, len(contents.stored))
-        self.factor = {anchor: arrays[anchor] / max(1, read[anchor]) for anchor in (False, True)}
+                chunks = [ref for ref in refs if op in keys.COMPOSED and not keys.is_parity(ref.key)]
+                for _, part in groupby(chunks, lambda ref: ref.key.rpartition("/")[0]):
+                    lengths = [ref.nbytes for ref in part]
+                    covered = (lengths[at : at + COVERED] for at in range(0, len(lengths), COVERED))
+                    read[stored.base == ROOT] += sum(lengths)
+                    parity[stored.base == ROOT] += sum(map(max, covered)) * self._has_parity
+        self.factor = {anchor: 1 + parity[anchor] / max(1, read[anchor]) for anchor in (False, True)}
+        latest = contents.graph.latest()
+        self.each = 0
+        if latest is not None:
+            self.each = self._each(contents, compactor.index.record(latest.node))
+
+    @property
+    def _has_parity(self) -> bool:
+        return self.durability.parity != "none"
+
+    def _each(self, contents: Contents, record: NodeRecord) -> int:
+        """Return the bytes of metadata and record: those of an own edge, without what it sets."""
+        stored = contents.stored[record.edge.id]
+        metadata = sum(ref.nbytes for ref in stored.besides if keys.is_metadata(ref.key))
+        composed = sum(op in keys.COMPOSED for _, op in stored.arrays)
+        parts = tuple(
+            PartBody(part.name, tuple(filter(self._is_named, part.objects)), part.columns)
+            for part in record.edge.parts
+        )
+        edge = EdgeBody(stored.edge, stored.base, parts)
+        stats: dict[str, int | float] = {"span": 1, "record_copies": int(self.durability.copies)}
+        made = EdgeRecord(stored.target, edge, record.created, stats, record.software)
+        copies = 1 + self.durability.copies
+        return metadata * composed // max(1, len(stored.arrays)) + copies * len(made.to_bytes())
+
+    def _is_named(self, ref: ObjectRef) -> bool:
+        """Return whether the record of a merged edge would name such an object."""
+        composed = keys.parse_data_key(ref.key).op in keys.COMPOSED
+        return keys.is_metadata(ref.key) or (composed and (self._has_parity or not keys.is_parity(ref.key)))
 
     def nbytes(self, read: int, *, anchor: bool) -> int:
         """Return about how many bytes an edge takes of which a path reads so many."""
-        return round(max(1.0, self.factor[anchor]) * read + self.each)
+        return round(self.factor[anchor] * read + self.each)
 
 
 def sizes_of(backend: Backend, contents: Contents, wanted: Collection[str]) -> dict[str, int]:

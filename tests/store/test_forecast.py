@@ -60,6 +60,31 @@ def test_it_comes_close_to_what_happens(keep, durability, going_on):
         assert after.bytes_now == after.bytes_compacted == after.bytes_collected == after.bytes_without
 
 
+@pytest.mark.parametrize(("saved", "compacted"), [("default", "none"), ("none", "default")])
+def test_parity_and_copies_count_where_the_compaction_stores_them(saved, compacted):
+    """As after a copy from a disk to a bucket, and back."""
+    with lcstore.open(filled(saved), "r+", threads=1, durability=compacted) as store:
+        told = store.compact(dry_run=True)
+        assert told.bytes_written == pytest.approx(store.compact().bytes_written, rel=0.1)
+
+
+@pytest.mark.parametrize("durability", ["default", "none"])
+def test_of_a_small_model_the_record_of_a_save_is_not_that_of_a_merge(durability):
+    """A save's names moments, exact tensors and numbers besides."""
+    backend, random = MemoryBackend.fresh(), np.random.default_rng(0)
+    weights = random.standard_normal((32, 32), np.float32)
+    with lcstore.open(backend, grace=0, threads=1, durability=durability) as store:
+        for step in range(30):
+            weights = weights + random.standard_normal(weights.shape, np.float32) * np.float32(0.01)
+            moments = {"exp_avg": weights * np.float32(0.1), "exp_avg_sq": weights * weights}
+            model = {"w.weight": weights, "w.bias": weights[0], "norm.weight": weights[1] + 1}
+            seeds = {f"seed {at}": at for at in range(20)}
+            store.save(step, {"model": model, "optim": {"state": {0: moments}}, "step": step} | seeds)
+        store.retain("latest:3 | every:5")
+        told = store.compact(dry_run=True)
+        assert told.bytes_written == pytest.approx(store.compact().bytes_written, rel=0.1)
+
+
 @pytest.mark.parametrize("part", [0.3, 0.7])
 def test_a_bound_bounds_what_is_foretold_as_what_is_written(part):
     with lcstore.open(filled(), "r+", threads=1) as store:
