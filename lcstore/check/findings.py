@@ -21,6 +21,7 @@ Level: TypeAlias = Literal["structure", "checksum", "decode", "restore"]
 UPGRADE: Final = "pip install --upgrade lcstore"
 DOCTOR: Final = "lcstore doctor {url}"
 REPAIR: Final = "lcstore repair {url}"
+VERIFY: Final = "lcstore verify {url}"
 RETIRED: Final = "lcstore ls {url} --retired"
 #: The check that finds a store which had states, and has none.
 NONE_LEFT: Final = "none-left"
@@ -147,6 +148,11 @@ class VerifyReport:
             return self.none_left.message
         made = counted(self.can_be_mended, "object")
         return f"{made} to be made again, the first: {self.mendable[0].message}" if self.mendable else ""
+
+    @property
+    def next(self) -> str:
+        """The command, of `{url}`, that goes on where not all is sound: beside strays, no repair."""
+        return VERIFY if any(finding.is_stray for finding in self.findings) else REPAIR
 
     @property
     def none_left(self) -> Finding | None:

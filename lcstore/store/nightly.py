@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR
 from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.format.keyforms import STRAY
 from lcstore.units import size
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ class MaintainReport:
         """Whether every part ran, and found nothing wrong."""
         return not self.problems
 
+    @property
+    def next(self) -> str:
+        """The command, of `{url}`, that goes on where damage stood in the way of a part; else ""."""
+        if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
+            return ""
+        return REPAIR if self.verified is None else self.verified.next
+
     def __str__(self) -> str:
         """Return a line for each part, for a log."""
         done = self.collected, self.retained, self.compacted, self.verified
@@ -97,7 +105,8 @@ def run_parts(
             raise
         except LcstoreError as error:
             if isinstance(error, CorruptionError) and "`lcstore " not in error.message:
-                error.message += f": run `{_repair(url)}`"
+                # Of a stray the message says what to do, and no command can.
+                error.message += "" if error.message == STRAY else f": run `{_of(REPAIR, url)}`"
             report.problems[part] = error
             return None
 
@@ -120,8 +129,9 @@ def _wrong(found: VerifyReport) -> LcstoreError | None:
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
     first = next((one for one in found.findings if one.severity == "error"), None) or found.mendable[0]
-    return CorruptionError(f"{found.wrong}; run `{_repair(found.url)}`", key=first.key, step=first.step)
+    command = _of(found.next, found.url)
+    return CorruptionError(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)
 
 
-def _repair(url: str) -> str:
-    return REPAIR.replace("{url}", shlex.quote(url))
+def _of(command: str, url: str) -> str:
+    return command.replace("{url}", shlex.quote(url))

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from lcstore.errors import CorruptionError
 from lcstore.terminal.answer import Answer
 from lcstore.terminal.table import Table, counted, size
 
@@ -19,11 +18,6 @@ if TYPE_CHECKING:
     from lcstore.store.nightly import MaintainReport
 
 _MOST_SHOWN = 100
-
-
-def is_damaged(report: MaintainReport) -> bool:
-    """Return whether damage stood in the way of a maintenance."""
-    return any(isinstance(error, CorruptionError) for error in report.problems.values())
 
 
 def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], again: str) -> None:
@@ -55,7 +49,7 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
     columns = (*sizes, "retired", "edges")
 
     def then(report: MaintainReport | None) -> str:
-        return "lcstore repair" if report is not None and is_damaged(report) else ""
+        return "" if report is None else report.next.removesuffix(" {url}")
 
     _tell(answer, tended, columns, cells, why, then, again, more=[*_of_all(tended, bool(again))])
 

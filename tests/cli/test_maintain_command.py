@@ -279,3 +279,15 @@ def test_no_store(tmp_path):
     result = call("maintain", str(tmp_path / "none"), "--keep", "latest:1", "--apply")
     assert result.exit_code == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_foreign_file_is_for_no_repair(url, tmp_path):
+    Path(url, "nodes", "READ ME").write_text("not a record")
+    assert "no repair can mend" in call("repair", url).stdout
+    for of in (url, str(tmp_path)):
+        result = call("maintain", of, "--keep", KEEP)
+        assert result.exit_code == 1
+        assert "move this file out of the store" in result.output
+        assert f"Next: lcstore verify {shlex.quote(url)}" in result.output
+        assert "lcstore repair" not in result.output
+    assert "Move the files out of the store that are not its own" in call("verify", url).stdout

@@ -31,7 +31,7 @@ from lcstore.terminal.foreseen import foreseen, noted
 from lcstore.terminal.scheduler import Scheduler, cluster
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table
-from lcstore.terminal.tended import is_damaged, tell_maintained
+from lcstore.terminal.tended import tell_maintained
 from lcstore.terminal.ways import unseen
 from lcstore.units import parse_bytes, parse_seconds
 
@@ -85,8 +85,8 @@ def maintain(
         answer.give(report, shown, problems=problems, ok=report.ok)
         for part, problem in problems.items():
             answer.note(f"{part} failed: {problem}")
-        if is_damaged(report):
-            answer.note(f"Next: lcstore repair {answer.quoted}")
+        if report.next:
+            answer.note(f"Next: {report.next.replace('{url}', answer.quoted)}")
     if not report.ok:
         raise typer.Exit(1)
 
