@@ -16,6 +16,8 @@ _AT_REST: Final = 3
 #: So many times as far as before, beside the others, is too far; so small a part is next to nothing.
 _FAR: Final = 8.0
 _LITTLE: Final = 1 / 50
+#: So many times as far, once and beside the others, is no chance.
+_ONCE: Final = 30.0
 #: So small a part is nothing, whatever the others do: no learning rate falls so far, but a network dies so.
 _NOTHING: Final = 1e-6
 #: So many times as far is more than movement varies by.
@@ -248,7 +250,7 @@ def _moves(course: Course, row: int, usual: _Usual) -> str:
     if not known.size or not known[-1]:
         return ""
     further, less = _beside(course, row, usual.most), _beside(course, row, usual.least)
-    return _further(further, usual.beside) or _less(less, usual.beside)
+    return _further(further, usual.beside) or _less(less, usual.beside) or _leapt(course, row, usual)
 
 
 def _further(beside: _Beside, the_others: str) -> str:
@@ -277,6 +279,24 @@ def _less(beside: _Beside, the_others: str) -> str:
     if began.own > 1 / _MORE or began.others >= 1 / _LITTLE:
         return beside.it_is_others(began, "stays behind while most layers move further")
     return f"{_hardly(change)}{the_others}"
+
+
+def _leapt(course: Course, row: int, usual: _Usual) -> str:
+    """Return that a tensor moved far once, as one that is set anew does; "" where it did not."""
+    beside = _beside(course, row, usual.most)
+    parts = beside.moved / beside.others
+    if not usual.beside or len(parts) <= 2 * _LEAST:
+        return ""
+    place = _LEAST + int(np.argmax(parts[_LEAST:]))
+    before, after = parts[max(0, place - _SHORTLY) : place], parts[place + 1 :][:_SHORTLY]
+    times = float(parts[place] / np.median(before))
+    most = max(before.max(), after.max(initial=0))
+    if not after.size or times < _ONCE or most > parts[place] / _FAR:
+        return ""
+    state = course.steps.index(int(beside.steps[place]))
+    if not np.isfinite(course.movement[row][state - 2 : state + 3]).all():  # it may have moved so before
+        return ""
+    return f"moved {_than(times, 'shortly before')}{usual.beside}, at step {beside.steps[place]} alone"
 
 
 def _hardly(change: _Change) -> str:

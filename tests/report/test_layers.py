@@ -164,6 +164,34 @@ def test_weights_that_became_larger_at_once_early_in_the_run_are_told():
         assert notes_of(course([[1.0] * 40] * 2, grid=[small_at_first, [0.0] * 40])) == {}
 
 
+def test_a_layer_that_moved_far_once_is_told():
+    leapt = [np.nan, *[1.0, 1.1] * 6, 100, 3, 2, *[1.0, 0.9] * 6]
+    others = [[np.nan, *[1.1, 0.9, 1] * 9]] * 3
+    said = "moved 82.6 times as far as shortly before, beside the others, at step 130 alone"
+    assert notes_of(course([leapt, *others])) == {0: said}
+    assert notes_of(course([leapt, *others[:1]])) == {}  # beside nothing
+    assert notes_of(course([leapt] * 4)) == {}  # all of them did
+    assert notes_of(course([[*leapt[:14], 50, *leapt[15:]], *others])) == {}  # not once
+    assert notes_of(course([[*leapt[:13], 20, *leapt[14:]], *others])) == {}
+    assert notes_of(course([[np.nan, 1, 100, *[1] * 25], *others])) == {}  # as training begins
+
+
+@pytest.mark.parametrize("policy", ["balanced", "high", "small"])
+def test_a_layer_that_was_set_anew_is_told(policy):
+    rng = np.random.default_rng(0)
+    layers = {f"l{i}.weight": 0.1 * rng.standard_normal((64, 64), np.float32) for i in range(5)}
+    with lcstore.open(MemoryBackend.fresh(), policy=policy) as store:
+        for step in range(40):
+            for weight in layers.values():
+                weight += np.float32(1e-3) * rng.standard_normal((64, 64), np.float32)
+            if step == 20:
+                layers["l1.weight"] = 0.1 * rng.standard_normal((64, 64), np.float32)
+            store.save(step, layers)
+        (noted,) = gather(store).tensors.notable
+    assert noted.name == "l1.weight"
+    assert re.fullmatch(r"moved 1[2-6]\d times as far as shortly before.*, at step 20 alone", noted.note)
+
+
 def test_a_layer_that_moves_further_and_has_grown_is_told_for_both():
     further = [np.nan, *[1.0] * 7, *[40.0] * 4]
     said = notes_of(
