@@ -16,7 +16,7 @@ from lcstore.arrays import Array
 from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import Effect
 from lcstore.edges.columns import ADD, KEEP, NO_GRID, Columns
-from lcstore.edges.grid import GRID_BITS, working_dtype
+from lcstore.edges.grid import GRID_BITS, lowest, working_dtype
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.layout.layout import Layout
@@ -189,7 +189,9 @@ def _said(look: Look) -> tuple[Array, Array, Array, Array]:
     has the tensor as its base does.
     """
     columns, weights = look.columns, look.layout.weights
-    on_grid = weights & (columns.grid != NO_GRID)
+    # On the finest grid there are zeros, if with a sign: none of these is the largest weight.
+    zeros = columns.grid == np.array([lowest(spec.dtype) for spec in look.layout.tensors])
+    on_grid = weights & (columns.grid != NO_GRID) & ~zeros
     bits = np.array([GRID_BITS[working_dtype(spec.dtype).itemsize] for spec in look.layout.tensors])
     grid = np.where(on_grid, columns.grid.astype(np.float64), np.nan)
     adds, scale = on_grid & (columns.op == ADD), columns.scale.astype(np.float64)

@@ -192,6 +192,19 @@ def test_a_layer_that_was_set_anew_is_told(policy):
     assert re.fullmatch(r"moved 1[2-6]\d times as far as shortly before.*, at step 20 alone", noted.note)
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_layer_that_comes_as_zeros_has_not_grown(sign):
+    rng = np.random.default_rng(0)
+    layers = {f"l{i}.weight": 0.1 * rng.standard_normal((64, 64), np.float32) for i in range(4)}
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step in range(30):
+            for weight in layers.values():
+                weight += np.float32(1e-3) * rng.standard_normal((64, 64), np.float32)
+            new = layers["l1.weight"] if step >= 13 else np.float32(sign * 0.0) * np.ones((64, 64))
+            store.save(step, layers | ({"new.weight": new.astype(np.float32)} if step >= 10 else {}))
+        assert not any("grown" in one.note for one in gather(store).tensors.notable)
+
+
 def test_a_layer_that_moves_further_and_has_grown_is_told_for_both():
     further = [np.nan, *[1.0] * 7, *[40.0] * 4]
     said = notes_of(
