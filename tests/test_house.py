@@ -1,8 +1,11 @@
-"""How the library is laid out: no two files import each other, no room is too large, no name stands twice."""
+"""How the project is laid out: what lies at its top, who imports whom, how large files and rooms are."""
 
 import ast
+import subprocess
 from collections import Counter, defaultdict
 from pathlib import Path
+
+import pytest
 
 import lcstore
 
@@ -13,6 +16,9 @@ FILES = {
 }
 #: Of a file, of a room with all that is in it, and of files in one folder.
 MOST_LINES, MOST_LINES_OF_A_ROOM, MOST_FILES = 400, 3_300, 22
+
+#: What lies at the top, besides files whose names begin with a dot.
+TOP = {"CHANGELOG.md", "LICENSE", "README.md", "benchmarks", "docs", "lcstore", "pyproject.toml", "tests"}
 
 #: One idea at two levels: the first line of each file says so.
 AT_TWO_LEVELS = {"factored.py", "grid.py", "scales.py"}
@@ -52,6 +58,15 @@ def circles(uses: dict[str, set[str]]) -> set[frozenset[str]]:
 
 def lines(path: Path) -> int:
     return path.read_text().count("\n")
+
+
+def test_nothing_else_lies_at_the_top():
+    top = Path(__file__).parents[1]
+    if not (top / ".git").exists():
+        pytest.skip("this is no checkout")
+    kept = subprocess.run(["git", "ls-files"], cwd=top, capture_output=True, text=True, check=True).stdout
+    names = {line.partition("/")[0] for line in kept.splitlines()}
+    assert {name for name in names if not name.startswith(".")} == TOP
 
 
 def test_no_two_files_import_each_other():
