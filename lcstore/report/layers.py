@@ -189,10 +189,11 @@ def _said(look: Look) -> tuple[Array, Array, Array, Array]:
     has the tensor as its base does.
     """
     columns, weights = look.columns, look.layout.weights
+    dtypes = [spec.dtype for spec in look.layout.tensors]
+    of_dtype = {name: (GRID_BITS[working_dtype(name).itemsize], lowest(name)) for name in set(dtypes)}
+    bits, finest_grid = np.array([of_dtype[name] for name in dtypes]).reshape(-1, 2).T
     # On the finest grid there are zeros, if with a sign: none of these is the largest weight.
-    zeros = columns.grid == np.array([lowest(spec.dtype) for spec in look.layout.tensors])
-    on_grid = weights & (columns.grid != NO_GRID) & ~zeros
-    bits = np.array([GRID_BITS[working_dtype(spec.dtype).itemsize] for spec in look.layout.tensors])
+    on_grid = weights & (columns.grid != NO_GRID) & (columns.grid != finest_grid)
     grid = np.where(on_grid, columns.grid.astype(np.float64), np.nan)
     adds, scale = on_grid & (columns.op == ADD), columns.scale.astype(np.float64)
     known = np.where(adds, columns.movement, np.where(on_grid & (columns.op == KEEP), 0.0, np.nan))

@@ -116,9 +116,10 @@ def _until(kinds: Array) -> int | None:
 
 
 def _note(course: Course, row: int, usual: _Usual) -> str:
-    last, rest, grown = _until(course.weights[row]), _rest(course, row, usual), _grown(course, row)
+    last, rest = _until(course.weights[row]), _rest(course, row, usual)
     moves = rest or _moves(course, row, usual)
     if last is None:
+        grown = _grown(course, row)
         more = ", and may have grown on" if grown and not rest else ""
         return "; ".join(filter(None, [moves, grown + more]))
     since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
@@ -151,11 +152,10 @@ def _asleep(course: Course, row: int, usual: _Usual, least: int) -> str:
     if change.of_first > _NOTHING:
         return ""
     # Where most others go on, it began to sleep when it first stayed behind them.
-    beside = _beside(course, row, usual.least)
-    parts = beside.moved / beside.others
-    behind = parts <= _LITTLE * np.quantile(parts[beside.steps < change.step], 1 - _USED_TO)
-    if behind[-1] and (earlier := beside.since(behind)).step < change.step:
-        return f"{_hardly(earlier)}{usual.beside}"
+    beside, began = _beside(course, row, usual.least), alone.places[_begins(little)]
+    behind = beside.parts <= _LITTLE * np.quantile(beside.parts[beside.places < began], 1 - _USED_TO)
+    if behind[-1] and beside.places[_begins(behind)] < began:
+        return f"{_hardly(beside.since(behind))}{usual.beside}"
     return _hardly(change)
 
 
@@ -194,24 +194,30 @@ class _Beside(NamedTuple):
 
     Attributes
     ----------
-    steps
-        Of these states.
+    places, steps
+        Of these states: places on the line.
     moved, others
         How far it moved, and how many times as far as mostly the others did.
     """
 
+    places: Array
     steps: Array
     moved: Array
     others: Array
 
+    @property
+    def parts(self) -> Array:
+        """How far it moved, the others apart."""
+        return self.moved / self.others
+
     def parts_of(self, quantile: float) -> Array:
         """Return how many times as far as it used to it moves beside the others; none of few states."""
-        parts = self.moved / self.others
+        parts = self.parts
         return parts / np.quantile(parts[:-1], quantile) if len(parts) >= _LEAST else parts[:0]
 
     def since(self, alike: Array) -> _Change:
         """Return how it moves since the last of the states that are not alike; there has to be one."""
-        first, parts = int(np.flatnonzero(~alike)[-1]) + 1, self.moved / self.others
+        first, parts = _begins(alike), self.parts
         before = np.median(parts[:first]), np.quantile(parts[:first][:_LEAST], _USED_TO)
         times, of_first = (float(parts[-1] / base) for base in before)
         shortly = ((each[-1], np.median(each[:first][-_SHORTLY:])) for each in (self.moved, self.others))
@@ -231,7 +237,12 @@ class _Beside(NamedTuple):
 def _beside(course: Course, row: int, others: Array) -> _Beside:
     moved = course.movement[row]
     places = np.flatnonzero(np.isfinite(moved / others) & (moved > 0))
-    return _Beside(np.array(course.steps)[places], moved[places], others[places])
+    return _Beside(places, np.array(course.steps)[places], moved[places], others[places])
+
+
+def _begins(alike: Array) -> int:
+    """Return the place of the first of the last states that are alike."""
+    return int(np.flatnonzero(~alike)[-1]) + 1
 
 
 def _times(growth: float) -> str:
@@ -250,7 +261,8 @@ def _moves(course: Course, row: int, usual: _Usual) -> str:
     if not known.size or not known[-1]:
         return ""
     further, less = _beside(course, row, usual.most), _beside(course, row, usual.least)
-    return _further(further, usual.beside) or _less(less, usual.beside) or _leapt(course, row, usual)
+    said = _further(further, usual.beside) or _less(less, usual.beside)
+    return said or _leapt(further, course.movement[row], usual.beside)
 
 
 def _further(beside: _Beside, the_others: str) -> str:
@@ -281,11 +293,10 @@ def _less(beside: _Beside, the_others: str) -> str:
     return f"{_hardly(change)}{the_others}"
 
 
-def _leapt(course: Course, row: int, usual: _Usual) -> str:
+def _leapt(beside: _Beside, movement: Array, the_others: str) -> str:
     """Return that a tensor moved far once, as one that is set anew does; "" where it did not."""
-    beside = _beside(course, row, usual.most)
-    parts = beside.moved / beside.others
-    if not usual.beside or len(parts) <= 2 * _LEAST:
+    parts = beside.parts
+    if not the_others or len(parts) <= 2 * _LEAST:
         return ""
     place = _LEAST + int(np.argmax(parts[_LEAST:]))
     before, after = parts[max(0, place - _SHORTLY) : place], parts[place + 1 :][:_SHORTLY]
@@ -293,10 +304,10 @@ def _leapt(course: Course, row: int, usual: _Usual) -> str:
     most = max(before.max(), after.max(initial=0))
     if not after.size or times < _ONCE or most > parts[place] / _FAR:
         return ""
-    state = course.steps.index(int(beside.steps[place]))
-    if not np.isfinite(course.movement[row][state - 2 : state + 3]).all():  # it may have moved so before
+    state = int(beside.places[place])
+    if not np.isfinite(movement[state - 2 : state + 3]).all():  # it may have moved so before
         return ""
-    return f"moved {_than(times, 'shortly before')}{usual.beside}, at step {beside.steps[place]} alone"
+    return f"moved {_than(times, 'shortly before')}{the_others}, at step {beside.steps[place]} alone"
 
 
 def _hardly(change: _Change) -> str:

@@ -304,13 +304,14 @@ class _Deciding:
         That of few `rows` which are touched is larger, and one that cannot rise at once is far smaller. What
         rests, or has no touched row in the sample, keeps what was said of its rows.
         """
-        columns = self._columns
+        was, scale_was = float(self._columns.moved[before]), float(self._columns.scale[before])
+        if rows:
+            was = was or scale_was  # as `Columns.movement` has it
         if moved == 0:
-            was = float(columns.movement[before] if rows else columns.moved[before])
-            return was if was <= columns.scale[before] else 0.0
+            return was if was <= scale_was else 0.0
         moved = min(samples.rms(change), _LARGEST_SCALE)
         if rows:
-            return stepsizes.unlike(moved, float(columns.movement[before]))
+            return stepsizes.unlike(moved, was)
         return moved if moved > _LAGS * min(scale, _LARGEST_SCALE) else 0.0
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -222,6 +223,14 @@ def test_the_step_at_which_a_layer_died_stays_as_the_run_goes_on(others):
     for end in range(34, 80):
         (said,) = notes_of(course([fading[:end], *(row[:end] for row in steady)])).values()
         assert said.startswith("hardly moves any more since step 310: "), end
+
+
+def test_a_layer_died_on_a_line_whose_steps_began_anew():
+    fading, steady = [1.0] * 24 + [0.6**n for n in range(1, 50)], [1.0, 1.1, 0.9, 1.0] * 20
+    seen = course([fading, *[steady[: len(fading)]] * 3])
+    steps = tuple(1000 + step if place < 30 else step - 300 for place, step in enumerate(seen.steps))
+    (said,) = notes_of(replace(seen, steps=steps)).values()
+    assert said.startswith("hardly moves any more since step 10: ")
 
 
 def test_a_network_that_dies_is_told_though_all_of_it_does():
