@@ -40,7 +40,7 @@ class RemoveReport:
     objects, nbytes
         How many objects, records among them, and how many bytes.
     foreign
-        Names that are not lcstore's, which stay; that of a folder without files ends in ``/``.
+        Names that are not lcstore's: they are left where they are.
     """
 
     url: str
@@ -66,7 +66,6 @@ def remove_store(
         Something was stored meanwhile: a run is still writing. What was there before is deleted.
     """
     own, foreign = _listed(backend)
-    foreign += _bare_folders(backend, own + foreign)
     if not own:
         raise NotFoundError(f"there is no store at {backend.url}")
     steps = [keys.parse_node_key(key).step for key in own if key.startswith(f"{keys.NODES}/")]
@@ -91,14 +90,6 @@ def _listed(backend: Backend) -> tuple[list[str], list[str]]:
     found = backend.list("", foreign)
     own = [key for key in found if is_own(key)]
     return sorted(own), foreign + [key for key in found if not is_own(key)]
-
-
-def _bare_folders(backend: Backend, listed: Sequence[str]) -> list[str]:
-    """Return the folders that are neither of a store nor of anything listed: they stay, with the root."""
-    inner = getattr(backend, "inner", backend)  # a directory that is waited for is one
-    folders: Callable[[], Sequence[str]] | None = getattr(inner, "folders", None)
-    known = {*_ORDER, *(key.partition("/")[0] for key in listed)}
-    return [] if folders is None else [f"{name}/" for name in folders() if name not in known]
 
 
 def _bytes(backend: Backend, own: Sequence[str], on_progress: OnProgress | None) -> int:

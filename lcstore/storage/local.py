@@ -270,11 +270,6 @@ class LocalBackend(BaseBackend):
                 os.rmdir(folder)
         self._settled.clear()
 
-    def folders(self) -> Names:
-        """Return the directories right below the root, also empty ones, which no listing tells of."""
-        with _scan(self.root) as entries:
-            return [one.name for one in entries if one.name[0] != "." and one.is_dir(follow_symlinks=False)]
-
     def _walk(self, folders: Iterable[str]) -> Iterator[tuple[str, list[str], list[str]]]:
         """Yield each directory below some folders, from below, and last the root, with the names in it."""
         for folder in folders:

@@ -156,15 +156,6 @@ def test_rm_shows_first_and_then_deletes(url):
     assert call("rm", url).exit_code == 1
 
 
-def test_rm_names_folders_that_are_left_though_they_are_empty(url):
-    Path(url, "mine", "deep").mkdir(parents=True)
-    Path(url, "kept").mkdir()
-    Path(url, "kept", "notes.txt").write_text("mine")
-    for options in ((), ("--apply",)):
-        assert document("rm", url, *options)["foreign"] == ["kept/notes.txt", "mine/"]
-    assert sorted(path.name for path in Path(url).iterdir()) == ["kept", "mine"]
-
-
 def test_rm_takes_the_folder_along_where_nothing_is_left(url, tmp_path):
     assert call("rm", url, "--apply").exit_code == 0
     assert not list(tmp_path.iterdir())
