@@ -132,7 +132,8 @@ class LocalBackend(BaseBackend):
             except FileNotFoundError:
                 # Nobody removes the folders that lie in the root itself.
                 self._settled.difference_update([*self._up_from(folder)][:-2])
-                with contextlib.suppress(FileNotFoundError):
+                # `makedirs` says of a directory that goes while it looks that it is there, and is a file.
+                with contextlib.suppress(FileNotFoundError, FileExistsError):
                     self._make(folder)
         return os.open(temporary, _CREATE, 0o666)
 

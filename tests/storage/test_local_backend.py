@@ -347,3 +347,24 @@ def test_a_folder_that_a_collector_took_before_it_was_made_durable_is_no_failure
     shutil.rmtree(tmp_path / "store")
     with pytest.raises(FileNotFoundError):
         later.settle()
+
+
+def test_a_folder_that_goes_while_it_is_made_is_made_again(backend, monkeypatch):
+    mkdir, gone = os.mkdir, []
+
+    def there_and_gone(path, *args, **kwargs):
+        if str(path).endswith("er") and len(gone) < 3:
+            gone.append(path)
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        mkdir(path, *args, **kwargs)
+
+    monkeypatch.setattr(os, "mkdir", there_and_gone)
+    backend.put("deep/er/x", b"1")
+    assert len(gone) == 3
+    assert backend.get("deep/er/x") == b"1"
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(backend):
+    backend.put("deep", b"1")
+    with pytest.raises(StorageError, match="Not a directory"):
+        backend.put("deep/er/x", b"2")
