@@ -25,7 +25,7 @@ from lcstore.storage.masking import harmless, without_secrets
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.remote import FsspecBackend
 from lcstore.storage.sftp import SftpBackend
-from lcstore.storage.traits import OBJECT_STORES, READ_ONLY, S3, WEB
+from lcstore.storage.traits import ARCHIVES, OBJECT_STORES, READ_ONLY, S3, WEB
 from lcstore.storage.web import WebBackend
 
 #: A link of a chain that is a protocol alone, as fsspec tells it from a path.
@@ -179,6 +179,11 @@ def _open_fsspec(url: str, protocols: list[str], options: dict[str, Any]) -> Bac
     read_only = next((name for name in protocols if name in READ_ONLY), None)
     links = _options_by_link(protocols, options)
     bare = _without_login(url, protocols, links)
+    if protocols[0] in ARCHIVES and "::" not in bare and "fo" not in links.get(protocols[0], ()):
+        raise InvalidInputError(
+            f"{without_secrets(url)} names no archive: that comes after '::', as in "
+            f"{protocols[0]}://FOLDER::ARCHIVE, or {protocols[0]}::ARCHIVE"
+        )
     try:
         fs, root = fsspec.core.url_to_fs(bare, **links)
     except (ImportError, ValueError, TypeError) as error:

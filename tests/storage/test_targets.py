@@ -103,6 +103,18 @@ def test_chains_and_archives_are_only_read(tmp_path):
             backend.put("y", b"y")
 
 
+@pytest.mark.parametrize("url", ["zip:///data/runs.zip", "tar://runs.tar"])
+def test_an_archive_comes_after_two_colons(url):
+    with pytest.raises(InvalidInputError, match="names no archive.*FOLDER::ARCHIVE"):
+        open_backend(url)
+
+
+def test_an_archive_that_options_name(tmp_path):
+    with zipfile.ZipFile(tmp_path / "store.zip", "w") as archive:
+        archive.writestr("run/nodes/x", b"x")
+    assert open_backend("zip://run", {"fo": f"{tmp_path}/store.zip"}).get("nodes/x") == b"x"
+
+
 def test_a_capped_read_never_asks_for_more():
     backend = MemoryBackend.fresh({"x": b"12345"})
     assert read_capped(backend, "x", 5) == b"12345"
