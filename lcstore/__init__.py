@@ -71,7 +71,7 @@ if TYPE_CHECKING:
         Strip,
         Tagged,
     )
-    from lcstore.store.below import Tended, maintain_below, verify_below
+    from lcstore.store.below import Tended, copy_below, maintain_below, verify_below
     from lcstore.store.nightly import MaintainReport
     from lcstore.store.opening import open_store as open
     from lcstore.store.saver import SaveFuture
@@ -158,6 +158,7 @@ __all__ = [
     "Walk",
     "__version__",
     "copy",
+    "copy_below",
     "export",
     "import_files",
     "maintain_below",
@@ -213,6 +214,7 @@ _HOMES: Final = {
     "VerifyReport": "lcstore.check.findings",
     "Walk": "lcstore.walks.walk",
     "copy": "lcstore.store.whole",
+    "copy_below": "lcstore.store.below",
     "export": "lcstore.exchange.exporting",
     "import_files": "lcstore.exchange.importing",
     "maintain_below": "lcstore.store.below",

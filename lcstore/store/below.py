@@ -1,4 +1,4 @@
-"""All stores below a place, maintained or verified in one call: here, or on a Dask cluster."""
+"""All stores below a place in one call: maintained or verified, here or on a Dask cluster, or copied."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, Generic, TypeVar
 
 from lcstore.check.findings import Level, VerifyReport
 from lcstore.cluster.tasks import Client, Task, carried_out
+from lcstore.copying.copy import CopyReport
+from lcstore.copying.receiving import check_apart
 from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.retention.base import Retention
 from lcstore.retention.parse import as_rule
@@ -21,8 +23,9 @@ from lcstore.storage.survey import OnProgress
 from lcstore.storage.targets import open_backend
 from lcstore.store.nightly import MaintainReport
 from lcstore.store.opening import open_store
+from lcstore.store.whole import copy
 
-R = TypeVar("R", MaintainReport, VerifyReport)
+R = TypeVar("R", MaintainReport, VerifyReport, CopyReport)
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def maintain_below(
         max_seconds=max_seconds,
         level=level,
     )
-    return _each(url, storage_options, "maintain", call, client, on_progress)
+    return _each(url, storage_options, "maintain", lambda _: call, client, on_progress)
 
 
 def verify_below(
@@ -131,7 +134,53 @@ def verify_below(
         There is no store.
     """
     call = partial(_verify, level=level, sample=sample, max_seconds=max_seconds)
-    return _each(url, storage_options, "verify", call, client, on_progress)
+    return _each(url, storage_options, "verify", lambda _: call, client, on_progress)
+
+
+def copy_below(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    check: bool = False,
+    source_options: Mapping[str, Any] | None = None,
+    target_options: Mapping[str, Any] | None = None,
+    on_progress: OnProgress | None = None,
+) -> list[Tended[CopyReport]]:
+    """Copy every store below a place, as `lcstore.copy` does one, to the same name below another.
+
+    One that fails stops no other. Stores of the target that the source has not, or not any more, stay.
+
+    Parameters
+    ----------
+    source, source_options
+        A folder or prefix, and options, as for `lcstore.open`. Stores are looked for four folders deep.
+    target, target_options
+        Where the copies go: a place apart, as ``"s3://backup/runs"``.
+    check
+        As for `lcstore.copy`.
+    on_progress
+        Called with what is being done, how much of it is done, and how much there is.
+
+    Returns
+    -------
+    list of Tended
+        By URL, that of the source.
+
+    Raises
+    ------
+    NotFoundError
+        There is no store.
+    InvalidInputError
+        The one place lies in the other.
+    """
+    above, to = os.fspath(source).rstrip("/"), os.fspath(target)
+    check_apart(open_backend(source, source_options), open_backend(target, target_options))
+
+    def call(url: str) -> Callable[[Backend], CopyReport]:
+        place = to + "/" * (not to.endswith("/")) + url.removeprefix(above).strip("/")
+        return partial(copy, target=open_backend(place, target_options), check=check)
+
+    return _each(source, source_options, "copy", call, None, on_progress)
 
 
 def _maintain(backend: Backend, *, threads: int | None, dry_run: bool, **how: Any) -> MaintainReport:
@@ -149,15 +198,15 @@ def _each(
     url: str | os.PathLike[str],
     options: Mapping[str, Any] | None,
     what: str,
-    call: Callable[[Backend], R],
+    call: Callable[[str], Callable[[Backend], R]],
     client: Client | None,
     on_progress: OnProgress | None,
 ) -> list[Tended[R]]:
-    """Do the same to every store; return what came of each."""
+    """Do the same to every store, as `call` gives it for a URL; return what came of each."""
     found = stores_below(os.fspath(url), options, most=sys.maxsize, sealed=True)
     if not found:
         raise NotFoundError(f"there is no store at {url}, nor four folders below it")
-    tasks = [_task(what, one, open_backend(one, options), call) for one in found]
+    tasks = [_task(what, one, open_backend(one, options), call(one)) for one in found]
     tended = {}
     for done, (place, one) in enumerate(carried_out(tasks, client), 1):
         tended[place] = one

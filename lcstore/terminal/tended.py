@@ -1,4 +1,4 @@
-"""The stores below a place, as ``lcstore maintain`` and ``lcstore verify`` tell what came of each."""
+"""The stores below a place, as ``lcstore maintain``, ``verify`` and ``cp`` tell what came of each."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
+    from lcstore.copying.copy import CopyReport
     from lcstore.store.below import Tended
     from lcstore.store.nightly import MaintainReport
 
@@ -87,6 +88,23 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
     empty = sum(one.report is not None and not one.report.states for one in tended)
     more = [f"{empty} {'has' if empty == 1 else 'have'} no states."] if empty else []
     _tell(answer, tended, ("states", "objects", "read"), cells, lambda report: report.wrong, then, more=more)
+
+
+def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: str) -> None:
+    """Tell what was copied to below `target`, which is quoted; exit with status 1 where a store was not."""
+
+    def cells(report: CopyReport) -> tuple[object, ...]:
+        return report.states, size(report.nbytes), report.objects, report.passed_over
+
+    def why(report: CopyReport) -> str:
+        return "" if report.ok else f"all states are let go of in {report.target}, by marks of its own"
+
+    def then(report: CopyReport | None) -> str:
+        return "lcstore verify --level checksum" if report is None else ""
+
+    nbytes = sum(one.report.nbytes for one in tended if one.report is not None)
+    more = [f"Copied: {size(nbytes)}. To look at them: lcstore ls {target}"]
+    _tell(answer, tended, ("states", "copied", "objects", "there already"), cells, why, then, more=more)
 
 
 def _tell(

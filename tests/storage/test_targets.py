@@ -105,7 +105,7 @@ def test_chains_and_archives_are_only_read(tmp_path):
 
 @pytest.mark.parametrize("url", ["zip:///data/runs.zip", "tar://runs.tar"])
 def test_an_archive_comes_after_two_colons(url):
-    with pytest.raises(InvalidInputError, match="names no archive.*FOLDER::ARCHIVE"):
+    with pytest.raises(InvalidInputError, match=r"names no archive.*FOLDER::ARCHIVE"):
         open_backend(url)
 
 

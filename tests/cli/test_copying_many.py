@@ -1,0 +1,119 @@
+"""`lcstore cp` of a folder of stores."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+import lcstore
+from lcstore.cli.app import app
+
+NAMES = ("a", "sweep/b 1", "sweep/b 2")
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    for number, name in enumerate(NAMES):
+        save(tmp_path / "runs" / name, number, 0, 1)
+    return tmp_path / "runs"
+
+
+def save(place: Path, *values: int) -> None:
+    with lcstore.open(place, threads=1) as store:
+        start = store.latest_step() or 0
+        for step, value in enumerate(values, start + 1):
+            store.save(step, {"w": np.full((8, 8), value, np.float32)})
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def document(*arguments: str, status: int = 0) -> dict[str, Any]:
+    result = call(*arguments, "--json")
+    assert result.exit_code == status, result.output
+    return json.loads(result.stdout)
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def test_each_goes_to_its_name_below_the_other_place(runs, tmp_path):
+    result = call("cp", f"{runs}/", str(tmp_path / "backup"))
+    assert result.exit_code == 0, result.output
+    assert contents(tmp_path / "backup") == contents(runs)
+    assert f"3 stores below {runs}/: 3 good, 0 not." in result.stdout
+    assert call(*shlex.split(result.stdout.rpartition("lcstore ")[2])).exit_code == 0
+
+
+def test_the_next_copy_brings_what_is_new_and_leaves_the_rest(runs, tmp_path):
+    backup = tmp_path / "backup"
+    assert call("cp", str(runs), str(backup)).exit_code == 0
+    before = contents(backup)
+    save(runs / "a", 5)
+    save(runs / "new", 6)
+    shutil.rmtree(runs / "sweep/b 1")
+    stores = document("cp", str(runs), str(backup))["stores"]
+    assert [Path(one["url"]).name for one in stores] == ["a", "new", "b 2"]
+    assert [one["report"]["objects"] > 0 for one in stores] == [True, True, False]
+    after = contents(backup)
+    assert before.items() <= after.items()
+    assert {name: data for name, data in after.items() if "b 1" not in name} == contents(runs)
+
+
+def test_one_that_fails_stops_no_other_and_is_told(runs, tmp_path):
+    (chunk, *_) = [one for one in (runs / "a/data").rglob("*") if one.is_file()]
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    save(tmp_path / "backup" / "sweep/b 1", 7)  # another store in its place
+    result = call("cp", str(runs), str(tmp_path / "backup"))
+    assert result.exit_code == 1
+    assert "1 good, 2 not." in result.stdout
+    assert f"Next: lcstore verify --level checksum {runs}/a" in result.stdout
+    stores = document("cp", str(runs), str(tmp_path / "backup"), status=1)["stores"]
+    assert [one["ok"] for one in stores] == [False, False, True]
+    assert "another store" in stores[1]["problem"]
+    assert contents(tmp_path / "backup/sweep/b 2") == contents(runs / "sweep/b 2")
+
+
+def test_damage_to_copies_is_mended(runs, tmp_path):
+    backup = tmp_path / "backup"
+    assert call("cp", str(runs), str(backup)).exit_code == 0
+    before = contents(backup)
+    (chunk, *_) = [one for one in (backup / "sweep/b 2/data").rglob("*") if one.is_file()]
+    chunk.write_bytes(bytes(chunk.stat().st_size))
+    assert [one["report"]["replaced"] for one in document("cp", str(runs), str(backup))["stores"]] == [
+        0,
+        0,
+        0,
+    ]
+    stores = document("cp", str(runs), str(backup), "--check")["stores"]
+    assert [one["report"]["replaced"] for one in stores] == [0, 0, 1]
+    after = contents(backup)
+    assert {name: data for name, data in after.items() if "quarantine" not in name} == before
+
+
+def test_places_that_lie_in_each_other_and_places_without_stores(runs, tmp_path):
+    for target in (runs, runs / "backup", tmp_path):
+        result = call("cp", str(runs), str(target))
+        assert result.exit_code == 1
+        assert "lie in each other" in result.stderr
+    with pytest.raises(lcstore.NotFoundError, match="no store"):
+        lcstore.copy_below(tmp_path / "nothing", tmp_path / "backup")
+    assert call("cp", str(tmp_path / "nothing"), str(tmp_path / "backup")).exit_code == 1
+    assert not (tmp_path / "backup").exists()
+
+
+def test_between_a_folder_and_memory(runs, tmp_path):
+    there = lcstore.copy_below(runs, "memory://copied/many")
+    back = lcstore.copy_below("memory://copied/many/", tmp_path / "back")
+    assert [one.ok for one in (*there, *back)] == [True] * 6
+    assert [one.url for one in back] == [f"memory://copied/many/{name}" for name in NAMES]
+    assert contents(tmp_path / "back") == contents(runs)
