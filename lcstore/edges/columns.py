@@ -63,7 +63,7 @@ class Columns:
     moved
         ``float32``: the root mean square of the last change over all elements where `scale` does not say it:
         where rows are touched one by one, it is that of the rows which were; after a jump it is far less, as
-        it rises slowly. 0 elsewhere.
+        it rises slowly; of what is set on a new grid it is 0. 0 elsewhere.
     """
 
     op: Array

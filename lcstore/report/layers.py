@@ -15,7 +15,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import Effect
-from lcstore.edges.columns import ADD, KEEP, NO_GRID, Columns
+from lcstore.edges.columns import ADD, EXACT, KEEP, NO_GRID, Columns
 from lcstore.edges.grid import GRID_BITS, lowest, working_dtype
 from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
@@ -185,8 +185,8 @@ def _known(values: Sequence[float]) -> tuple[float | None, ...]:
 def _said(look: Look) -> tuple[Array, Array, Array, Array]:
     """Return per tensor: how far it moved, update scale, step size by that, log2 of its largest weight.
 
-    NaN where that is not said: of what is no weight, is set, or has no grid. It has not moved where the state
-    has the tensor as its base does.
+    NaN where that is not said: of what is no weight, has no grid, or begins anew, as all does at an anchor.
+    It has not moved where the state has the tensor as its base does.
     """
     columns, weights = look.columns, look.layout.weights
     dtypes = [spec.dtype for spec in look.layout.tensors]
@@ -196,7 +196,8 @@ def _said(look: Look) -> tuple[Array, Array, Array, Array]:
     on_grid = weights & (columns.grid != NO_GRID) & (columns.grid != finest_grid)
     grid = np.where(on_grid, columns.grid.astype(np.float64), np.nan)
     adds, scale = on_grid & (columns.op == ADD), columns.scale.astype(np.float64)
-    known = np.where(adds, columns.movement, np.where(on_grid & (columns.op == KEEP), 0.0, np.nan))
+    moves = adds | (on_grid & (columns.op == EXACT) & (columns.moved > 0))
+    known = np.where(moves, columns.movement, np.where(on_grid & (columns.op == KEEP), 0.0, np.nan))
     finest = _LOG2[columns.shift] + grid
     ratio = np.where(adds & (scale > 0), np.exp2(finest) / np.where(scale > 0, scale, 1), np.nan)
     return known, np.where(adds, scale, np.nan), ratio, grid + bits

@@ -51,8 +51,8 @@ class Course:
         ``int8[tensors, states]``: 1 where it is coded as weights, -1 where it is kept bit for bit, 0 where it
         is not there.
     jumped
-        ``bool[tensors, states]``: whether it moved so far that it was set anew, on another grid. How far is
-        not known then.
+        ``bool[tensors, states]``: whether it moved so far that it was set anew, on another grid. At an anchor
+        it is not known how far.
     """
 
     steps: tuple[int, ...]
@@ -230,7 +230,7 @@ class _Beside(NamedTuple):
         if not alike[-1]:
             return ""
         step, *_, own, others = self.since(alike)
-        these = f"these move {_than(others, 'shortly before')}, it {_times(own)}"
+        these = f"by the end these move {_than(others, 'shortly before')}, it {_times(own)}"
         return f"{said} since about step {step}: {these}"
 
 
@@ -274,8 +274,7 @@ def _further(beside: _Beside, the_others: str) -> str:
     if change.times < _FAR:  # as before a lull
         return ""
     if change.own < _MORE or change.others <= _LITTLE:
-        slow = "nearly stopped" if change.others <= _LITTLE else "slowed down"
-        return beside.it_is_others(change, f"goes on while most layers have {slow}")
+        return beside.it_is_others(change, "goes on while most layers have slowed down")
     times = _than(change.times, "it used to")
     return f"moves {times}{the_others}, and further since step {change.step}"
 

@@ -96,8 +96,8 @@ def test_a_layer_that_goes_on_in_a_network_that_stops_moves_no_further():
     said = notes_of(course([stops, dead, stops, goes_on]))
     assert said == {
         1: "is not seen to move since step 120",
-        3: "goes on while most layers have nearly stopped since about step 130: "
-        "these move 1.43e+04 times less than shortly before, it 4 times less",
+        3: "goes on while most layers have slowed down since about step 130: "
+        "by the end these move 1.43e+04 times less than shortly before, it 4 times less",
     }
     steady = [*stops[:13], *[1.2] * 23]
     slows = [*stops[:13], *[0.1] * 23]
@@ -112,7 +112,7 @@ def test_a_layer_that_stays_as_it_was_while_the_others_rise_has_not_slowed_down(
     said = notes_of(course([rise, rise, rise, [*STEADY, *[1] * 4]]))
     assert said == {
         3: "stays behind while most layers move further since about step 80: "
-        "these move 60 times as far as shortly before, it 1 times as far"
+        "by the end these move 60 times as far as shortly before, it 1 times as far"
     }
 
 
@@ -469,3 +469,19 @@ def test_the_line_goes_through_resumed_runs_of_which_much_was_collected():
         assert len(kept) < 10
         assert [step for step in report.tensors.steps if step in kept] == kept
         assert [step for step, _ in store.history("epoch", line="latest")] == kept
+
+
+@pytest.mark.parametrize("size", [0.05, 1.0, 10.0, 20.0, 100.0])
+def test_a_layer_that_is_drawn_anew_is_named_however_large_it_is_then(tmp_path, size):
+    layers, rng = Layers(), np.random.default_rng(1)
+    with lcstore.open(tmp_path / "run") as store:
+        for step in range(0, 300, 10):
+            state = layers.step()
+            if step == 150:
+                weight = state["model"]["layers.2.weight"]
+                weight[:] = size * rng.standard_normal(weight.shape)
+            store.save(step, state)
+    with lcstore.open(tmp_path / "run", "r") as store:
+        (one,) = gather(store).tensors.notable
+    assert one.name == "model/layers.2.weight"
+    assert "at step 150 alone" in one.note
