@@ -74,7 +74,24 @@ def read_dcp(path: str, where: str) -> Held:
         said = str(met).strip().split("\n", 1)[0]
         message = f"{where} is no whole folder of {_DCP}: {type(met).__name__}: {said:.200}"
         raise CorruptionError(message) from error
-    return Held(state)
+    return Held(_numbered(state))
+
+
+def _numbered(state: Any) -> Any:
+    """Return a state in which optimizers have their parameters by number, as they were saved.
+
+    Keys are texts in such a folder. What torch's `load_state_dict` finds under ``"0"`` it takes for none of
+    its parameters, and says nothing.
+    """
+    if not isinstance(state, dict):
+        return state
+    state = {key: _numbered(value) for key, value in state.items()}
+    groups, moments = state.get("param_groups"), state.get("state")
+    if isinstance(groups, list) and isinstance(moments, dict):
+        lists = [group.get("params") for group in groups if isinstance(group, dict)]
+        numbers = {str(one): one for some in lists if isinstance(some, list) for one in some}
+        state["state"] = {numbers.get(key, key): value for key, value in moments.items()}
+    return state
 
 
 class _Metadata(pickle.Unpickler):

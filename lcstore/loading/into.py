@@ -82,8 +82,8 @@ def load_into(
         _load_into(state, targets, updated or {}, assign=assign)
     except InvalidInputError as error:
         error.message += (
-            f". It was step {name.step} of run {name.run}, node {name.node}, that was to be loaded: to take "
-            "another state, name its step, as `lcstore ls` lists them"
+            f". It was step {name.step} of run {name.run}, node {name.node}, that was to be loaded; `lcstore "
+            "ls` lists the others"
         )
         raise
 

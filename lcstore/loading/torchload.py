@@ -136,12 +136,18 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
         for name in wrong[:_SHOWN]
     ]
     if said:
-        if not wrong and len(surplus) < len(found):
+        if len(surplus) + len(wrong) < len(found):
             part = "".join(f"[{one!r}]" for one in where)
+            state = f"store.restore(step, to='torch'){part}"
+            fits = (
+                f"saved, here = {state}, model.state_dict(); model.load_state_dict({{name: saved[name] for "
+                "name in saved if name in here and saved[name].shape == here[name].shape}, strict=False)"
+                if wrong
+                else f"model.load_state_dict({state}, strict=False)"
+            )
             said.append(
-                "to load what has a place here, and no more: "
-                f"model.load_state_dict(store.restore(step, to='torch'){part}, strict=False), or of "
-                "store.resume(step, to='torch') where the next save goes on from it"
+                f"to load what has a place here, and no more: {fits}, or of store.resume(step, to='torch') "
+                "where the next save goes on from it"
             )
         raise InvalidInputError("; ".join(said))
     return {
@@ -192,8 +198,13 @@ def _check_optimizer(optimizer: Any, saved: Any) -> None:
     for number, values in saved["state"].items():
         parameter = parameters.get(number)
         for name, value in values.items() if isinstance(values, Mapping) else ():
-            if parameter is None or name not in _LIKE_PARAMETER or _shape(value) is None:
+            if name not in _LIKE_PARAMETER or _shape(value) is None:
                 continue
+            if parameter is None:
+                raise InvalidInputError(
+                    f"{name!r} is saved of a parameter {number!r}, and there is none in its groups, so "
+                    f"nothing would be done with it: {_LEAVE_OUT}"
+                )
             if _shape(value) != _shape(parameter):
                 raise InvalidInputError(
                     f"{name!r} of parameter {number} is {_shape(value)} in the store, and the parameter "

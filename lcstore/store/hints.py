@@ -24,6 +24,8 @@ UNKNOWN: Final = {
     ),
     "names": "targets say what is loaded: {{'model': {{'head.weight': model.head.weight}}}}; "
     "restore takes names=",
+    "strict": "all has to fit; to load what does: model.load_state_dict(store.restore(step)['model'], "
+    "strict=False)",
     "quality": "it is policy='high', or another policy",
     "policy": "a handle has one: lcstore.open(url, policy='high'), or store.policy = 'high' between saves",
     "run": "runs get numbers, not names: each that does not resume begins one. `lcstore ls URL --runs` lists "

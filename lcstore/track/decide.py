@@ -347,9 +347,7 @@ def _worth_it(tensors: Sequence[TensorSpec], choices: list[_Choice]) -> list[_Ch
     ]
 
 
-def _anew(
-    spec: TensorSpec, flat: Array, now: Array, last: Known, change: Array | None = None
-) -> _Choice:
+def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known, change: Array | None = None) -> _Choice:
     """Decide about a tensor of weights that is set: exactly, and on which grid; or as all zeros.
 
     `change` is that of its sample; None where there is nothing that it changed from.
