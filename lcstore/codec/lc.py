@@ -150,8 +150,10 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
         Raises
         ------
         InvalidInputError
-            The dtype cannot be stored, or is not in the machine's byte order.
+            The dtype cannot be stored, or is not in the machine's byte order; the array is masked.
         """
+        if isinstance(buf, np.ma.MaskedArray):
+            raise InvalidInputError("it would lose its mask: give array.filled(value), and keep array.mask")
         array = np.asarray(memoryview(buf) if isinstance(buf, bytes | bytearray) else buf)
         dtype_name(array.dtype)
         if not array.dtype.isnative:
@@ -350,16 +352,22 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 def _bits(quantizer: str, bits: int | None) -> int:
     default, low, high = _BITS[quantizer]
-    value = default if bits is None else int(bits)
-    if not low <= value <= high:
-        raise InvalidInputError(f"bits is {bits}; quantizer {quantizer!r} takes {low} to {high}")
-    return value
+    value = default if bits is None else bits
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidInputError(
+            f"bits is {bits!r}; quantizer {quantizer!r} takes whole ones, {low} to {high}"
+        )
+    return int(value)
 
 
 def _positive(name: str, value: object) -> float | None:
     if value is None:
         return None
-    if not isinstance(value, int | float | np.number) or not (math.isfinite(value) and value > 0):
+    if (
+        not isinstance(value, int | float | np.number)
+        or isinstance(value, bool)
+        or not (math.isfinite(value) and value > 0)
+    ):
         raise InvalidInputError(f"{name} is {value!r}; it must be a positive and finite number")
     return float(value)
 

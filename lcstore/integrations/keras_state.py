@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
+
+import keras
 
 from lcstore.errors import InvalidInputError
 
@@ -57,9 +59,8 @@ class ModelState:
             The model is not built or not compiled.
         """
         self._build_optimizer()
-        tree = self._model.get_state_tree(value_format="numpy_array")
-        state: Tree = {name: tree[name] for name in WEIGHTS}
-        return state | {"optimizer": _by_kind(self._model.optimizer, tree["optimizer_variables"])}
+        state = {name: _tree(getattr(self._model, name)) for name in WEIGHTS}
+        return state | {"optimizer": _by_kind(self._model.optimizer, _tree(self._model.optimizer.variables))}
 
     def load_state_dict(self, state: Tree) -> None:
         """Set all variables to what was saved.
@@ -72,9 +73,9 @@ class ModelState:
         """
         self._build_optimizer()
         optimizer = _together(state["optimizer"])
-        _check("optimizer", _saved(optimizer), _shapes(self._model.optimizer.variables))
+        _check("optimizer", optimizer, self._model.optimizer.variables)
         self.load_weights(state)
-        self._model.set_state_tree({"optimizer_variables": optimizer})
+        _assign(self._model.optimizer.variables, optimizer)
 
     def _build_optimizer(self) -> None:
         """Make the optimizer's moments, which Keras itself does at the first batch only."""
@@ -96,8 +97,9 @@ class ModelState:
         """
         weights = {name: state.get(name, {}) for name in WEIGHTS}
         for name, saved in weights.items():
-            _check(name, _saved(saved), _shapes(getattr(self._model, name)))
-        self._model.set_state_tree(weights)
+            _check(name, saved, getattr(self._model, name))
+        for name, saved in weights.items():
+            _assign(getattr(self._model, name), saved)
 
 
 def _by_kind(optimizer: Any, variables: Tree) -> Tree:
@@ -138,21 +140,52 @@ def _together(kinds: Tree) -> Tree:
     return found
 
 
-def _saved(tree: Tree, above: str = "") -> Shapes:
-    """Return the shapes in a tree by the paths that Keras gives its variables."""
-    found: Shapes = {}
-    for name, value in tree.items():
-        path = f"{above}{name}"
-        found |= _saved(value, f"{path}/") if isinstance(value, dict) else {path: tuple(value.shape)}
+def _by_path(variables: Iterable[Any]) -> dict[str, Any]:
+    """Return variables by their paths. Those that Keras calls alike, as Adafactor's factors, are numbered."""
+    found: dict[str, Any] = {}
+    for variable in variables:
+        path, count = variable.path, 1
+        while path in found:
+            count += 1
+            path = f"{variable.path}:{count}"
+        found[path] = variable
     return found
 
 
-def _shapes(variables: Iterable[Any]) -> Shapes:
-    return {variable.path: tuple(variable.shape) for variable in variables}
+def _tree(variables: Iterable[Any]) -> Tree:
+    """Return the values of variables, as numpy arrays, by the parts of their paths."""
+    found: Tree = {}
+    for path, variable in _by_path(variables).items():
+        *above, name = path.split("/")
+        place = found
+        for one in above:
+            place = place.setdefault(one, {})
+        place[name] = keras.ops.convert_to_numpy(variable)
+    return found
 
 
-def _check(what: str, saved: Shapes, here: Shapes) -> None:
-    """Refuse what does not fit; `set_state_tree` itself would pass over it in silence."""
+def _flat(tree: Tree, above: str = "") -> dict[str, Any]:
+    """Return the values in a tree by their paths."""
+    found: dict[str, Any] = {}
+    for name, value in tree.items():
+        path = f"{above}{name}"
+        found |= _flat(value, f"{path}/") if isinstance(value, dict) else {path: value}
+    return found
+
+
+def _assign(variables: Iterable[Any], saved: Tree) -> None:
+    values = _flat(saved)
+    for path, variable in _by_path(variables).items():
+        variable.assign(values[path])
+
+
+def _shapes(values: Mapping[str, Any]) -> Shapes:
+    return {path: tuple(value.shape) for path, value in values.items()}
+
+
+def _check(what: str, tree: Tree, variables: Iterable[Any]) -> None:
+    """Refuse what does not fit."""
+    saved, here = _shapes(_flat(tree)), _shapes(_by_path(variables))
     said = [f"nothing is saved for {_listed(here.keys() - saved)}"] * bool(here.keys() - saved)
     said += [f"it has no {_listed(saved.keys() - here)}, which is saved"] * bool(saved.keys() - here)
     said += [

@@ -232,7 +232,7 @@ class CheckpointManager:
         exact = labels.pop("exact", False) or self._has_time()
         info = self.store.save(step, state, metrics=metrics, exact=exact, **labels)
         self._take_in(info)
-        _log.info("saved before the machine goes, %.1f s after notice: %s", self._notice.seconds, info)
+        self._notice.saved(info)
 
     def _has_time(self) -> bool:
         """Return whether every bit of a state can be saved before the machine goes, by what was measured."""

@@ -31,6 +31,7 @@ class Notice:
         self._asks = asks
         self._since: float | None = None
         self._signalled = False
+        self._saves = 0
         self._before: Any = None
         self._process = os.getpid()
         self._watches = asks is None and threading.current_thread() is threading.main_thread()
@@ -61,6 +62,16 @@ class Notice:
     def seconds(self) -> float:
         """Seconds since notice was given; 0 before."""
         return 0.0 if self._since is None else time.monotonic() - self._since
+
+    def saved(self, info: object) -> None:
+        """Log that a step was saved since notice was given; warn once of a loop that goes on after that."""
+        self._saves += 1
+        _log.info("saved before the machine goes, %.1f s after notice: %s", self.seconds, info)
+        if self._saves == 2:
+            _log.warning(
+                "the loop was told to end, and goes on: each step is saved until it does. "
+                "`if manager.reached_preemption(): break` behind save() ends it"
+            )
 
     def stop(self) -> None:
         """Wait for no signal any more, and have the one that came do what it would have done.

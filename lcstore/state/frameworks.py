@@ -306,8 +306,11 @@ def _keys_like(array: Array, shape: tuple[int, ...], kind: str) -> Any:
 
 
 def _placed(array: Any, like_leaf: Any) -> Any:
-    """Return an array of JAX where `like_leaf` lies, if it says where."""
-    sharding = getattr(like_leaf, "sharding", None)
+    """Return an array of JAX where `like_leaf` lies, if it says where.
+
+    What was never put anywhere goes along with arrays on any devices, and does so after a restart.
+    """
+    sharding = getattr(like_leaf, "sharding", None) if getattr(like_leaf, "committed", True) else None
     return array if sharding is None else sys.modules["jax"].device_put(array, sharding)
 
 

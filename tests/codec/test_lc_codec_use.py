@@ -251,7 +251,18 @@ def test_nothing_of_a_damaged_frame_goes_into_memory_that_is_given():
     assert (out == 7).all()
 
 
-@pytest.mark.parametrize("wrong", ["0.1", 0, -1.0, float("nan"), float("inf"), [0.1]])
+@pytest.mark.parametrize("wrong", ["0.1", True, 0, -1.0, float("nan"), float("inf"), [0.1]])
 def test_a_bound_that_is_no_positive_number_is_refused(wrong):
     with pytest.raises(InvalidInputError, match="positive and finite number"):
         LCCodec(max_error=wrong)
+
+
+@pytest.mark.parametrize("bits", [2.5, True, "4", 0, 99])
+def test_bits_are_a_whole_number(bits):
+    with pytest.raises(InvalidInputError, match="takes whole ones"):
+        LCCodec(bits=bits)
+
+
+def test_a_masked_array_is_refused():
+    with pytest.raises(InvalidInputError, match="lose its mask"):
+        LCCodec().encode(np.ma.array([1.0, 2.0], mask=[True, False]))

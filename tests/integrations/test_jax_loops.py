@@ -140,6 +140,23 @@ for like in (state(spread(4), 5), state(spread(2), 5), state(jax.devices()[3], 5
         if one.dtype != jax.numpy.bfloat16:
             one, other = map(jax.random.key_data, (one, other))
         assert np.array_equal(one, other)
+
+@jax.jit
+def update(tree):
+    key, drawn = jax.random.split(tree["key"])
+    kernel = tree["kernel"] + jax.random.normal(drawn, (64, 64))
+    return {"kernel": kernel, "key": key, "count": tree["count"] + 1, "mean": tree["mean"] + kernel}
+
+# What was put nowhere goes along with what is on any devices.
+fresh = {"key": jax.random.key(0), "count": jax.numpy.zeros((), int), "mean": jax.numpy.ones((64, 64))}
+fresh["kernel"] = jax.device_put(jax.numpy.ones((64, 64)), spread(4))
+store.save(2, fresh)
+for devices in (4, 2, 1):
+    like = {**fresh, "kernel": jax.device_put(fresh["kernel"], spread(devices))}
+    back = update(store.restore(2, like=like))
+    for one, wanted in zip(*map(jax.tree.leaves, (back, update(like))), strict=True):
+        assert one.sharding == wanted.sharding
+        assert one.size > 1 or one == wanted
 print(len(jax.devices()), "devices")
 """
 

@@ -312,6 +312,16 @@ def test_a_loop_that_hears_of_it_after_a_save_leaves_with_its_last_step_saved():
         assert store.steps() == [0, 10, 20, 28]
 
 
+def test_a_loop_that_goes_on_after_it_was_told_to_end_is_told_once(caplog):
+    told = [True]
+    with CheckpointManager(MemoryBackend.fresh(), every=100, preempted=lambda: bool(told)) as manager:
+        assert manager.save(0, state(0))
+        assert not caplog.records
+        assert train(manager, range(1, 4)) == [1, 2, 3]
+    (one,) = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "the loop was told to end, and goes on" in one.getMessage()
+
+
 def test_notice_is_answered_by_a_step_that_is_there_already():
     told = []
     with CheckpointManager(MemoryBackend.fresh(), every=1, preempted=lambda: bool(told)) as manager:
