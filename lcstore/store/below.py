@@ -13,7 +13,8 @@ from lcstore.check.findings import Level, VerifyReport
 from lcstore.cluster.tasks import Client, Task, carried_out
 from lcstore.copying.copy import CopyReport
 from lcstore.copying.receiving import check_apart
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
+from lcstore.index.kinds import is_store
 from lcstore.retention.base import Retention
 from lcstore.retention.parse import as_rule
 from lcstore.storage.backend import Backend
@@ -171,10 +172,15 @@ def copy_below(
     NotFoundError
         There is no store.
     InvalidInputError
-        The one place lies in the other.
+        The one place lies in the other, or the target is a store.
+    StorageError
+        The target does not answer.
     """
     above, to = os.fspath(source).rstrip("/"), os.fspath(target)
-    check_apart(open_backend(source, source_options), open_backend(target, target_options))
+    there = patient(open_backend(target, target_options), None, None)
+    check_apart(open_backend(source, source_options), there)
+    if is_store(there):  # where it does not answer, no store waits for it again
+        raise InvalidInputError(f"{there.url} is a store, and no store lies in another: name another place")
 
     def call(url: str) -> Callable[[Backend], CopyReport]:
         place = to + "/" * (not to.endswith("/")) + url.removeprefix(above).strip("/")

@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.storage.memory import MemoryBackend
+from lcstore.store import below
 
 NAMES = ("a", "sweep/b 1", "sweep/b 2")
 
@@ -109,6 +111,27 @@ def test_places_that_lie_in_each_other_and_places_without_stores(runs, tmp_path)
         lcstore.copy_below(tmp_path / "nothing", tmp_path / "backup")
     assert call("cp", str(tmp_path / "nothing"), str(tmp_path / "backup")).exit_code == 1
     assert not (tmp_path / "backup").exists()
+
+
+def test_a_store_is_no_place_for_others(runs, tmp_path):
+    save(tmp_path / "other", 1)
+    result = call("cp", str(runs), str(tmp_path / "other"))
+    assert result.exit_code == 1
+    assert "other is a store, and no store lies in another" in result.stderr
+
+
+def test_a_target_that_does_not_answer_is_waited_for_once(runs, tmp_path, monkeypatch):
+    asked = []
+
+    class Silent(MemoryBackend):
+        def _get(self, key, start, end):
+            asked.append(key)
+            raise PermissionError("closed")
+
+    monkeypatch.setattr(below, "open_backend", lambda url, options: Silent(str(url)))
+    with pytest.raises(lcstore.StorageError, match="closed"):
+        lcstore.copy_below(runs, "memory://silent")
+    assert asked == ["lcstore.json"]
 
 
 def test_between_a_folder_and_memory(runs, tmp_path):
