@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -231,10 +232,8 @@ class _Deciding:
         last = self.held.known.get(spec.name, Known(now))
         fixed = before is not None and spec.name not in self.asked.reset
         unit = int(self._columns.grid[before]) if fixed else NO_GRID
-        if before is None:
-            return _anew(spec, flat, now, last)
-        if unit == NO_GRID:
-            return _anew(spec, flat, now, last, now - last.sample)
+        if before is None or unit == NO_GRID:
+            return _anew(spec, flat, now, last, begins=before is None)
         if not np.isfinite(now).all():
             return _Choice(KEEP, off_grid=True)
         return self._delta(index, spec, flat, before, last, now)
@@ -258,7 +257,7 @@ class _Deciding:
         )
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
         if leaps and _has_fallen(spec, flat, now, kept.grid, _FALLEN_FAR):
-            return _anew(spec, flat, now, last, change)
+            return _anew(spec, flat, now, last)
         if ranges is not None:
             _check_touched(spec, ranges, change)
             nothing = not ranges.size
@@ -272,7 +271,7 @@ class _Deciding:
         error = self._error(index, spec)
         chosen = usual = _step_size(spec, kept, error if touched is None else error * IN_ROWS, trend)
         if chosen.units == 1 and _has_fallen(spec, flat, now, kept.grid, _FALLEN):
-            return _anew(spec, flat, now, last, change)
+            return _anew(spec, flat, now, last)
         if ranges is None and moved == 0:
             usual = chosen.at_rest()
             finer, known = known.rest(spec.size, flushed=self._is_there(spec, flat, kept.grid, sampled=True))
@@ -347,10 +346,10 @@ def _worth_it(tensors: Sequence[TensorSpec], choices: list[_Choice]) -> list[_Ch
     ]
 
 
-def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known, change: Array | None = None) -> _Choice:
+def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known, *, begins: bool = False) -> _Choice:
     """Decide about a tensor of weights that is set: exactly, and on which grid; or as all zeros.
 
-    `change` is that of its sample; None where there is nothing that it changed from.
+    Where it `begins`, there is nothing that it moved from.
     """
     known = last._replace(sample=now, norms=None)
     magnitude = grid.largest(flat, spec.dtype)
@@ -359,8 +358,9 @@ def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known, change: Array 
         unit = grid.lowest(spec.dtype)
     if unit is None:
         return _Choice(SET, known=known, off_grid=magnitude != 0)
-    moved = 0.0 if change is None else min(samples.rms(change), _LARGEST_SCALE)
-    return _Choice(EXACT, unit, known=known, moved=moved)
+    moved = 0.0 if begins else samples.rms(now - last.sample)
+    known_to_move = math.isfinite(moved)  # it may have been infinite before
+    return _Choice(EXACT, unit, known=known, moved=min(moved, _LARGEST_SCALE) if known_to_move else 0.0)
 
 
 def _has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: int) -> bool:

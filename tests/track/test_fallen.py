@@ -5,6 +5,7 @@ import pytest
 
 import lcstore
 from lcstore.edges import grid
+from lcstore.report.gather import gather
 from lcstore.storage.memory import MemoryBackend
 
 NAME = "model/fc.weight"
@@ -112,3 +113,21 @@ def test_weights_that_did_not_explode_are_seldom_set(kind, anew):
             info = store.save(step, {"model": {"fc.weight": given}})
             whole += info.bytes_stored > 0.5 * info.bytes_raw
     assert whole == 1 + anew  # the first save is an anchor
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+def test_how_far_weights_moved_is_told_where_they_are_set_anew(odd):
+    first, *_ = walk(1)
+    infinite = first.copy()
+    infinite[5] = odd
+    drawn = 20 * np.random.default_rng(2).standard_normal(first.shape, dtype=np.float32)
+    states = [first, first + np.float32(1e-3), drawn, infinite, drawn, drawn]
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        for step, weight in enumerate(states):
+            store.save(step, {"model": {"fc.weight": weight}})
+        facts = gather(store).tensors.tensors[0]
+    scale = 2.0 ** (np.ceil(np.log2(np.abs(first).max())))
+    far = float(np.sqrt(np.mean((drawn - states[1]) ** 2.0))) / scale
+    assert facts.movement[2] == pytest.approx(far, rel=0.1)
+    # From what is no number nothing can be said to have moved.
+    assert facts.movement[:1] + facts.movement[3:5] == (None,) * 3
