@@ -169,7 +169,7 @@ def test_what_collected_states_leave_does_not_read_like_damage(tmp_path):
         assert not [found for found in store.verify().findings if found.check == "orphan"]
 
 
-def test_a_resume_that_does_not_fit_names_the_state_and_how_to_take_another(url):
+def test_a_resume_that_does_not_fit_names_the_state_and_where_others_are(url):
     with lcstore.open(url) as store:
         store.save(1000, {"weight": np.zeros(3), "bias": np.zeros(3)})
         node = store.info(1000).node
@@ -179,7 +179,7 @@ def test_a_resume_that_does_not_fit_names_the_state_and_how_to_take_another(url)
             with pytest.raises(lcstore.InvalidInputError, match="nothing is saved under 'model'") as caught:
                 load(None, targets)
             assert f"step 1000 of run 2, node {node}" in str(caught.value)
-            assert "to take another state" in str(caught.value)
+            assert "`lcstore ls` lists the others" in str(caught.value)
         store.resume_into(50, targets)
         assert targets["model"]["fc.weight"].any()
 
