@@ -184,7 +184,7 @@ def copy_below(
 
     def call(url: str) -> Callable[[Backend], CopyReport]:
         place = to + "/" * (not to.endswith("/")) + url.removeprefix(above).strip("/")
-        return partial(copy, target=open_backend(place, target_options), check=check)
+        return partial(_copy, place=place, options=target_options, check=check)
 
     return _each(source, source_options, "copy", call, None, on_progress)
 
@@ -198,6 +198,10 @@ def _verify(backend: Backend, *, level: Level, **how: Any) -> VerifyReport:
     from lcstore.check.verify import verify
 
     return verify(patient(backend, None, None), level, **how)
+
+
+def _copy(source: Backend, *, place: str, options: Mapping[str, Any] | None, check: bool) -> CopyReport:
+    return copy(source, open_backend(place, options), check=check)
 
 
 def _each(

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from lcstore.errors import CorruptionError
 from lcstore.terminal.answer import Answer
+from lcstore.terminal.decision import states_let_go
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
         return (
             *(bytes_ if again else ()),
             "" if collected is None else size(collected.deleted_bytes),
-            "" if retained is None else len(retained.retired),
+            "" if retained is None else states_let_go(retained),
             "" if compacted is None else compacted.planned if report.dry_run else compacted.added,
         )
 
@@ -49,8 +51,8 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
     sizes = ("now", "then, about", "to be freed") if again else ("freed",)
     columns = (*sizes, "retired", "edges")
 
-    def then(report: MaintainReport | None) -> str:
-        return "" if report is None else report.next.removesuffix(" {url}")
+    def then(one: Tended[MaintainReport]) -> str:
+        return "" if one.report is None else one.report.next.removesuffix(" {url}")
 
     _tell(answer, tended, columns, cells, why, then, again, more=[*_of_all(tended, bool(again))])
 
@@ -81,8 +83,8 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
     def cells(report: VerifyReport) -> tuple[object, ...]:
         return report.states, report.objects, size(report.bytes_read)
 
-    def then(report: VerifyReport | None) -> str:
-        level = "structure" if report is None else report.level  # less would not find the same again
+    def then(one: Tended[VerifyReport]) -> str:
+        level = "structure" if one.report is None else one.report.level  # less would not find the same again
         return "lcstore verify" if level == "structure" else f"lcstore verify --level {level}"
 
     empty = sum(one.report is not None and not one.report.states for one in tended)
@@ -99,11 +101,12 @@ def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: st
     def why(report: CopyReport) -> str:
         return "" if report.ok else f"all states are let go of in {report.target}, by marks of its own"
 
-    def then(report: CopyReport | None) -> str:
-        return "lcstore verify --level checksum" if report is None else ""
+    def then(one: Tended[CopyReport]) -> str:
+        # What else stands in the way is told by the error, and is mostly of the target.
+        return "lcstore verify --level checksum" if isinstance(one.problem, CorruptionError) else ""
 
-    nbytes = sum(one.report.nbytes for one in tended if one.report is not None)
-    more = [f"Copied: {size(nbytes)}. To look at them: lcstore ls {target}"]
+    copied = [one.report.nbytes for one in tended if one.report is not None]
+    more = [f"Copied: {size(sum(copied))}. To look at them: lcstore ls {target}"] if copied else []
     _tell(answer, tended, ("states", "copied", "objects", "there already"), cells, why, then, more=more)
 
 
@@ -120,7 +123,8 @@ def _tell(
 ) -> None:
     """Print a row for each store, those with a problem first; exit with status 1 if there is one.
 
-    `then` returns the command that goes on with such a store, of its report; `more` is said of all besides.
+    `then` returns the command that goes on with such a store; `more` is said of all besides. What is done
+    `again` is told where it can be done to any.
     """
     problems = {one.url: str(one.problem) if one.report is None else why(one.report) for one in tended}
     failed = [one for one in tended if problems[one.url]]
@@ -137,10 +141,10 @@ def _tell(
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
         yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
         yield from filter(None, more)
-        steps = (f"{then(one.report)} {shlex.quote(one.url)}" for one in failed if then(one.report))
+        steps = (f"{then(one)} {shlex.quote(one.url)}" for one in failed if then(one))
         yield from (f"Next: {step}" for step in islice(steps, 1))
         if again:
-            yield f"Nothing was changed. To do it: {again}"
+            yield f"Nothing was changed. To do it: {again}" if good else "Nothing was changed."
 
     stores = [
         {"url": one.url, "ok": not problems[one.url], "problem": problems[one.url], "report": one.report}

@@ -113,6 +113,17 @@ def test_places_that_lie_in_each_other_and_places_without_stores(runs, tmp_path)
     assert not (tmp_path / "backup").exists()
 
 
+def test_a_target_that_takes_nothing_is_not_laid_to_the_source(runs, tmp_path):
+    (tmp_path / "backup").mkdir()
+    for name in ("a", "sweep"):
+        (tmp_path / "backup" / name).write_text("in the way")
+    result = call("cp", str(runs), str(tmp_path / "backup"))
+    assert result.exit_code == 1
+    assert "0 good, 3 not." in result.stdout
+    assert "Next:" not in result.stdout
+    assert "To look at them" not in result.stdout
+
+
 def test_a_store_is_no_place_for_others(runs, tmp_path):
     save(tmp_path / "other", 1)
     result = call("cp", str(runs), str(tmp_path / "other"))

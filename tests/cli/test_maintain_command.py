@@ -252,6 +252,15 @@ def test_bytes_that_flipped_are_told_with_what_mends_them(url, below):
     assert re.search(r"hash differs .*: run `lcstore repair [^`]*` \[step \d+, object 'data/", why)
 
 
+def test_parts_that_go_of_states_are_not_counted_as_states(url):
+    keep = ("--keep", f"{KEEP} | strip:model/**:latest:1")
+    retained = document("maintain", url, *keep)["retained"]["retired"]
+    states, parts = (sum((one["what"] == "state") is whole for one in retained) for whole in (True, False))
+    assert (states, parts) == (6, 3)
+    row = call("maintain", str(Path(url).parent), *keep).stdout.splitlines()[1].split()
+    assert row[-2] == str(states)
+
+
 def test_a_store_without_the_metric_keeps_all_and_says_so_while_others_are_tended(tmp_path):
     for name, metrics in (("acc", {"acc": 0.5}), ("loss", {"loss": 1.0}), ("none", None)):
         with lcstore.open(tmp_path / name, threads=1) as store:
