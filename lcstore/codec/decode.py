@@ -156,18 +156,19 @@ def _wide_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
 def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Decoder, _Adder]:
     segment = 1 << frame.segment
     tokens, per = frame.coder == f.RUNS, max(frame.per, 1)
-    values_of_symbols = np.arange(256, dtype=np.uint8) if tokens else _pack_values(frame.bits, per)
-    table, sizes = codes.lookup(values_of_symbols)
+    if tokens:
+        tables = codes.lookup(np.arange(256, dtype=np.uint8))
+    else:
+        tables = codes.joined(_pack_values(frame.bits, per), per)
     least = runs.LEAST if tokens else 1 << (frame.bits - 1)
     narrow, (places, values), words = memory.levels, memory.escapes, _words(frame.payload)
 
     def decode(start: int, count: int, directory: Array, at: int) -> Span:
         levels = narrow[:count]
         if tokens:
-            _check(runs.decode_runs(words, at, directory, table, sizes, levels, segment), start)
+            _check(runs.decode_runs(words, at, directory, *tables, levels, segment), start)
         else:
-            packed = narrow[: -(-count // per) * per].view(table.dtype)
-            _check(pack.decode_pack(words, at, directory, table, sizes, packed, segment // per), start)
+            _check(pack.decode_pack(words, at, directory, *tables, levels, segment), start)
         found = decode_escapes(words, at, directory, levels, segment, least, places, values)
         _check(found, start)
         return Span(start, levels, places[:found], values[:found])
@@ -175,17 +176,20 @@ def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Deco
     def add(directory: Array, at: int, *onto: Any) -> int:
         onto_track = adding.add_runs if tokens else adding.add_pack
         room = narrow, segment, least, places, values
-        return int(onto_track(words, at, directory, table, sizes, *(*room, *onto)))
+        return int(onto_track(words, at, directory, *tables, *(*room, *onto)))
 
     return decode, add
 
 
 def _pack_values(width: int, per: int) -> Array:
-    """Return the levels that each symbol stands for, as one value per symbol; -128 where one is escaped."""
+    """Return the levels that each symbol stands for, as the bytes of a word, the first one lowest.
+
+    A level is -128 where it is escaped.
+    """
     half = 1 << (width - 1)
     fields = (np.arange(256)[:, None] >> width * np.arange(per)) & (2 * half - 1)
     levels = np.where(fields == half, -128, (fields ^ half) - half).astype(np.int8)
-    values: Array = levels.view(f"u{per}").reshape(-1)
+    values: Array = levels.view(f"u{per}").reshape(-1).astype(np.uint64)
     return values
 
 

@@ -60,10 +60,17 @@ class CodeTable:
 
     def lookup(self, values: Array) -> tuple[Array, Array]:
         """Expand to look-up tables: what each window decodes to, and how many bits it takes."""
-        table = np.zeros(huffman.TABLE_SIZE, values.dtype)
-        sizes = np.zeros(huffman.TABLE_SIZE, np.uint8)
+        table = np.empty(huffman.TABLE_SIZE, values.dtype)
+        sizes = np.empty(huffman.TABLE_SIZE, np.uint8)
         huffman.fill_table(self.codes, values, table, sizes)
         return table, sizes
+
+    def joined(self, values: Array, per: int) -> tuple[Array, Array]:
+        """Expand to the tables of `join_codes`; a symbol stands for the `per` low bytes of its value."""
+        joined = np.empty(huffman.TABLE_SIZE, np.uint64)
+        moves = np.empty(huffman.TABLE_SIZE, np.uint16)
+        huffman.join_codes(*self.lookup(values), per, joined, moves)
+        return joined, moves
 
     def to_bytes(self) -> bytes:
         """Write the lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one."""

@@ -44,8 +44,8 @@ def add_pack(
     words: Array,
     start: int,
     directory: Array,
-    table: Array,
-    sizes: Array,
+    joined: Array,
+    moves: Array,
     levels: Array,
     segment: int,
     least: int,
@@ -60,7 +60,7 @@ def add_pack(
 
     Parameters
     ----------
-    words, start, directory, table, sizes
+    words, start, directory, joined, moves
         As for :func:`lcstore.kernels.pack.decode_pack`.
     levels
         ``int8``: room for the levels of a segment.
@@ -78,15 +78,13 @@ def add_pack(
     int
         `OK`, or the status of what does not decode: all before its segment is added then.
     """
-    packed = levels.view(table.dtype)
-    per = levels.size // packed.size
     for s in range(directory.shape[0]):
         low, row = s * segment, directory[s : s + 1]
         part = track[low : low + segment]
-        symbols = packed[: (part.size + per - 1) // per]
-        status = decode_pack(words, start, row, table, sizes, symbols, segment // per)
+        some = levels[: part.size]
+        status = decode_pack(words, start, row, joined, moves, some, segment)
         if status == OK:
-            here, some = scales[low // block :], levels[: part.size]
+            here = scales[low // block :]
             status = _add(words, start, row, some, segment, least, places, values, here, block, sign, part)
         if status != OK:
             return status
@@ -112,9 +110,10 @@ def add_runs(
     sign: int,
     track: Array,
 ) -> int:
-    """Decode some segments of tokens and add them to the track; parameters and result as of `add_pack`.
+    """Decode some segments of tokens and add them to the track; the rest is as of `add_pack`.
 
-    There is room for the levels and escapes of `SIDE` segments.
+    `table` and `sizes` are as for :func:`lcstore.kernels.runs.decode_runs`. There is room for the levels and
+    escapes of `SIDE` segments.
     """
     for s in range(0, directory.shape[0], SIDE):
         low, rows = s * segment, directory[s : s + SIDE]

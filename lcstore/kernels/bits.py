@@ -16,13 +16,7 @@ from lcstore.compiling.ints import leading_zeros
 from lcstore.compiling.jit import kernel
 from lcstore.kernels.status import SPACE
 
-_1 = np.uint64(1)
-_3 = np.uint64(3)
-_6 = np.uint64(6)
-_7 = np.uint64(7)
-_16 = np.uint64(16)
-_56 = np.uint64(56)
-_63 = np.uint64(63)
+_1, _3, _6, _7, _16, _56, _63 = map(np.uint64, (1, 3, 6, 7, 16, 56, 63))
 _LOW = np.uint64(0xFFFF)
 #: What brings the lowest bits of all bytes together in the top one.
 _GATHER = np.uint64(0x0102040810204080)

@@ -186,6 +186,34 @@ def fill_table(codes: Array, values: Array, table: Array, sizes: Array) -> int:
 
 
 @kernel
+def join_codes(table: Array, sizes: Array, per: int, joined: Array, moves: Array) -> int:
+    """Join the codes that lie whole in each window of `MAX_BITS` bits, of eight bytes at most.
+
+    Parameters
+    ----------
+    table, sizes
+        As from `fill_table`, ``uint64`` and ``uint8``: a symbol stands for `per` bytes (1, 2 or 4), the first
+        one lowest.
+    joined
+        ``uint64[TABLE_SIZE]``, filled: the bytes of all symbols whose codes lie whole in the window.
+    moves
+        ``uint16[TABLE_SIZE]``, filled. From the lowest on, four bits each: bits of these codes, their bytes,
+        bits of the first code, its bytes.
+    """
+    for at in range(TABLE_SIZE):
+        word, used, count = np.uint64(0), np.int64(0), 0
+        size = np.int64(sizes[at])
+        while used + size <= MAX_BITS and (count + 1) * per <= 8:
+            word |= table[at >> used] << np.uint64(8 * per * count)
+            used += size
+            count += 1
+            size = np.int64(sizes[at >> used])
+        joined[at] = word
+        moves[at] = np.uint16(used | (per * count << 4) | (np.int64(sizes[at]) << 8) | (per << 12))
+    return OK
+
+
+@kernel
 def histogram(symbols: Array, counts: Array) -> int:
     """Add how often each symbol of ``uint8`` `symbols` occurs to ``int64[256]`` `counts`."""
     part = np.zeros((4, 256), np.uint32)  # four tables: equal neighbours do not wait for each other

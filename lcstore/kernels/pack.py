@@ -14,17 +14,22 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
+from lcstore.compiling.unaligned import store_eight
 from lcstore.kernels.bits import at_end, finish, lay, put, window
 from lcstore.kernels.escapes import any_past, encode_escapes
-from lcstore.kernels.huffman import MAX_BITS, histogram
-from lcstore.kernels.status import LENGTH, OK, SPACE
+from lcstore.kernels.huffman import MAX_BITS, TABLE_SIZE, histogram
+from lcstore.kernels.status import LENGTH, OK, SPACE, TABLE
 
-_3 = np.uint64(3)
-_16 = np.uint64(16)
+_1, _3, _4, _8, _12, _15, _16 = map(np.uint64, (1, 3, 4, 8, 12, 15, 16))
+_BYTE = np.uint64(0xFF)
 _LOW = np.uint64(0xFFFF)
 _MASK = np.uint64((1 << MAX_BITS) - 1)
 #: Levels that are searched for one that is not zero, or counted, at a time.
 _SPAN = 1 << 16
+#: Times that a window of 64 bits is looked at, and the levels that must be missing then: each look writes
+#: eight, whatever it finds.
+_LOOKS = 4
+_AHEAD = np.uint64(8 * (_LOOKS + 1))
 
 
 @kernel(inline=True)
@@ -177,56 +182,66 @@ def encode_pack(
 
 
 @kernel(inline=True, checked=True)
-def _decode1(words: Array, position: np.uint64, table: Array, sizes: Array, out: Array) -> np.uint64:
-    for i in range(out.size):
+def _decode1(
+    words: Array,
+    position: np.uint64,
+    joined: Array,
+    moves: Array,
+    levels: Array,
+    at: np.uint64,
+    end: np.uint64,
+) -> np.uint64:
+    """Follow a stream to the levels ``at:end``; return where it ends."""
+    while at + _AHEAD <= end:
+        look = window(words, position)
+        for _ in range(_LOOKS):
+            code = look & _MASK
+            move = np.uint64(moves[code])
+            store_eight(levels, at, joined[code])
+            look >>= move & _15
+            position += move & _15
+            at += (move >> _4) & _15
+    while at < end:
         code = window(words, position) & _MASK
-        out[i] = table[code]
-        position += np.uint64(sizes[code])
+        move, word = np.uint64(moves[code]), joined[code]
+        for _ in range(move >> _12):
+            if at < end:  # what a symbol has behind the last level is left out
+                levels[at] = np.int8(word & _BYTE)
+            word >>= _8
+            at += _1
+        position += (move >> _8) & _15
     return position
 
 
 @kernel(inline=True, checked=True)
 def _decode4(
-    words: Array,
-    p0: np.uint64,
-    p1: np.uint64,
-    p2: np.uint64,
-    p3: np.uint64,
-    table: Array,
-    sizes: Array,
-    out: Array,
-    each: int,
-) -> tuple[np.uint64, np.uint64, np.uint64, np.uint64]:
-    """Follow four streams side by side, four codes to a window."""
-    last = out.size - 3 * each
-    common = max(last, 0) & ~3
-    a = out[:each]
-    b = out[each : 2 * each]
-    c = out[2 * each : 3 * each]
-    d = out[3 * each :]
-    for i in range(0, common, 4):
+    words: Array, joined: Array, moves: Array, levels: Array, positions: Array, places: Array
+) -> None:
+    """Follow four streams side by side, until one of them nears its end.
+
+    Stream ``j`` is read from bit ``positions[j]``, to the levels from ``places[j]`` to ``places[j + 1]``; it
+    stands at the positions and places that are in these arrays then.
+    """
+    p0, p1, p2, p3 = positions[0], positions[1], positions[2], positions[3]
+    a0, a1, a2, a3, end = places[0], places[1], places[2], places[3], places[4]
+    e0, e1, e2 = a1, a2, a3
+    while a0 + _AHEAD <= e0 and a1 + _AHEAD <= e1 and a2 + _AHEAD <= e2 and a3 + _AHEAD <= end:
         w0, w1, w2, w3 = window(words, p0), window(words, p1), window(words, p2), window(words, p3)
-        for j in range(4):
+        for _ in range(_LOOKS):
             c0, c1, c2, c3 = w0 & _MASK, w1 & _MASK, w2 & _MASK, w3 & _MASK
-            n0, n1 = np.uint64(sizes[c0]), np.uint64(sizes[c1])
-            n2, n3 = np.uint64(sizes[c2]), np.uint64(sizes[c3])
-            a[i + j] = table[c0]
-            b[i + j] = table[c1]
-            c[i + j] = table[c2]
-            d[i + j] = table[c3]
-            w0 >>= n0
-            w1 >>= n1
-            w2 >>= n2
-            w3 >>= n3
-            p0 += n0
-            p1 += n1
-            p2 += n2
-            p3 += n3
-    p0 = _decode1(words, p0, table, sizes, a[common:])
-    p1 = _decode1(words, p1, table, sizes, b[common:])
-    p2 = _decode1(words, p2, table, sizes, c[common:])
-    p3 = _decode1(words, p3, table, sizes, d[common:])
-    return p0, p1, p2, p3
+            m0, m1 = np.uint64(moves[c0]), np.uint64(moves[c1])
+            m2, m3 = np.uint64(moves[c2]), np.uint64(moves[c3])
+            store_eight(levels, a0, joined[c0])
+            store_eight(levels, a1, joined[c1])
+            store_eight(levels, a2, joined[c2])
+            store_eight(levels, a3, joined[c3])
+            n0, n1, n2, n3 = m0 & _15, m1 & _15, m2 & _15, m3 & _15
+            w0, w1, w2, w3 = w0 >> n0, w1 >> n1, w2 >> n2, w3 >> n3
+            p0, p1, p2, p3 = p0 + n0, p1 + n1, p2 + n2, p3 + n3
+            a0, a1 = a0 + ((m0 >> _4) & _15), a1 + ((m1 >> _4) & _15)
+            a2, a3 = a2 + ((m2 >> _4) & _15), a3 + ((m3 >> _4) & _15)
+    positions[0], positions[1], positions[2], positions[3] = p0, p1, p2, p3
+    places[0], places[1], places[2], places[3] = a0, a1, a2, a3
 
 
 @kernel(checked=True)
@@ -234,12 +249,12 @@ def decode_pack(
     words: Array,
     start: int,
     directory: Array,
-    table: Array,
-    sizes: Array,
-    packed: Array,
-    per_segment: int,
+    joined: Array,
+    moves: Array,
+    levels: Array,
+    segment: int,
 ) -> int:
-    """Decode the symbols of some segments, each to the levels that it stands for.
+    """Decode some segments.
 
     Parameters
     ----------
@@ -249,35 +264,37 @@ def decode_pack(
         Byte at which the first segment begins.
     directory
         ``uint16[segments, streams + 1]`` of these segments; 1 or 4 streams.
-    table, sizes
-        As from `fill_table`; a value of `table` holds all levels of one symbol.
-    packed
-        The levels, viewed as one value per symbol; filled.
-    per_segment
-        Symbols per segment; the last one of a frame may hold fewer.
+    joined, moves
+        As from `join_codes`; the bytes of a symbol are its levels.
+    levels
+        ``int8``, filled; -128 where one is escaped.
+    segment
+        Elements per segment; the last one of a frame may have fewer.
 
     Returns
     -------
     int
-        `OK` or `LENGTH`.
+        `OK` or `LENGTH`; `TABLE` unless the tables are whole.
     """
-    streams = directory.shape[1] - 1
+    if joined.size != TABLE_SIZE or moves.size != TABLE_SIZE:
+        return TABLE
+    streams, per = directory.shape[1] - 1, np.int64(moves[0] >> _12)
+    positions, stops = np.empty(4, np.uint64), np.empty(4, np.int64)
+    places, ends = np.empty(5, np.uint64), np.empty(4, np.uint64)
+    at = np.int64(start)
     for s in range(directory.shape[0]):
-        out = packed[s * per_segment : (s + 1) * per_segment]
-        e0 = start + directory[s, 0]
-        first = np.uint64(start) << _3
+        low = s * segment
+        high = min(low + segment, levels.size)
+        each = ((high - low + per - 1) // per + streams - 1) // streams * per
+        places[0] = np.uint64(low)
+        for j in range(streams):
+            ends[j] = places[j + 1] = np.uint64(min(low + (j + 1) * each, high))
+            positions[j] = np.uint64(at) << _3
+            stops[j] = at = at + np.int64(directory[s, j])
         if streams == 4:
-            e1 = e0 + directory[s, 1]
-            e2 = e1 + directory[s, 2]
-            e3 = e2 + directory[s, 3]
-            each = (out.size + 3) // 4
-            p1, p2, p3 = np.uint64(e0) << _3, np.uint64(e1) << _3, np.uint64(e2) << _3
-            p0, p1, p2, p3 = _decode4(words, first, p1, p2, p3, table, sizes, out, each)
-            if not (at_end(p0, e0) and at_end(p1, e1) and at_end(p2, e2) and at_end(p3, e3)):
+            _decode4(words, joined, moves, levels, positions, places)
+        for j in range(streams):
+            if not at_end(_decode1(words, positions[j], joined, moves, levels, places[j], ends[j]), stops[j]):
                 return LENGTH
-            start = e3 + directory[s, 4]
-        else:
-            if not at_end(_decode1(words, first, table, sizes, out), e0):
-                return LENGTH
-            start = e0 + directory[s, 1]
+        at += np.int64(directory[s, streams])
     return OK

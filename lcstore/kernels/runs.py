@@ -250,8 +250,10 @@ def decode_runs(
 
     Parameters
     ----------
-    words, start, directory, table, sizes
-        As for :func:`lcstore.kernels.pack.decode_pack`; `table` holds symbols.
+    words, start, directory
+        As for :func:`lcstore.kernels.pack.decode_pack`.
+    table, sizes
+        As from `fill_table`; `table` holds symbols.
     levels
         ``int8``, filled; -128 where a level is escaped.
     segment

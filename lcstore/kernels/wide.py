@@ -23,10 +23,7 @@ SYMBOLS = 252
 SEGMENT = 1 << 12
 
 _MASK = np.uint64((1 << MAX_BITS) - 1)
-_1 = np.uint64(1)
-_3 = np.uint64(3)
-_16 = np.uint64(16)
-_64 = np.uint64(64)
+_1, _3, _16, _64 = map(np.uint64, (1, 3, 16, 64))
 #: Segments that are decoded side by side: where a level begins is known only once the one before is decoded.
 _SIDE = 4
 

@@ -44,6 +44,13 @@ def tables(codes, values):
     return table, code_sizes
 
 
+def joined(codes, bits, per):
+    """Give the tables that `decode_pack` takes."""
+    found = np.zeros(4096, np.uint64), np.zeros(4096, np.uint16)
+    huffman.join_codes(*tables(codes, pack_values(bits, per).astype(np.uint64)), per, *found)
+    return found
+
+
 def restored(levels, places, values, found):
     out = levels.astype(np.int64)
     out[places[:found]] = values[:found]
@@ -110,16 +117,14 @@ def test_pack_streams_are_their_twin_and_come_back(seed, size, spread, zeros, pa
     np.testing.assert_array_equal(directory, wanted_directory)
     assert payload[:used].tobytes() == wanted
     words = twins.words_of(wanted)
-    table, code_sizes = tables(codes, pack_values(bits, per))
-    room = np.zeros(-(-size // per) * per, np.int8)
-    assert (
-        pack.decode_pack(words, 0, directory, table, code_sizes, room.view(table.dtype), segment // per) == 0
-    )
+    coded = joined(codes, bits, per)
+    room = np.full(size + 8, 99, np.int8)
     back, places, values = room[:size], np.zeros(size, np.int64), np.zeros(size, np.int64)
+    assert pack.decode_pack(words, 0, directory, *coded, back, segment) == 0
+    assert (room[size:] == 99).all()
     found = escapes_of.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
     assert found == np.count_nonzero(np.abs(levels) >= 1 << (bits - 1))
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
-    coded = table, code_sizes
     comes_onto_a_track(adding.add_pack, words, directory, coded, segment, 1 << (bits - 1), levels, 1)
 
 
@@ -137,29 +142,28 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     codes, _ = code_for(twins.pack(narrow, 4, 2))
     payload, directory = np.zeros(4000, np.uint8), np.zeros((2, 5), np.uint16)
     used = pack.encode_pack(narrow, escapes, 4, 2, 4, 256, codes, payload, directory)
-    words, (table, code_sizes) = twins.words_of(payload[:used]), tables(codes, pack_values(4, 2))
+    words, coded = twins.words_of(payload[:used]), joined(codes, 4, 2)
     for j in range(4):
         wrong = directory.copy()
         wrong[0, j] += 1
-        packed = np.zeros(300, np.int8).view(np.uint16)
-        assert pack.decode_pack(words, 0, wrong, table, code_sizes, packed, 128) == LENGTH
+        assert pack.decode_pack(words, 0, wrong, *coded, np.zeros(300, np.int8), 256) == LENGTH
     wrong = directory.copy()
     wrong[0, 4] += 1
     packed = np.zeros(300, np.int8)
-    assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
+    assert pack.decode_pack(words, 0, directory, *coded, packed, 256) == 0
     room = np.zeros(300, np.int64)
     assert escapes_of.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
     whole = np.zeros(256, np.int8), 256, 8, room, room.copy(), np.zeros(10, np.int16), 32, 1
-    assert adding.add_pack(words, 0, directory, table, code_sizes, *whole, np.zeros(300, np.int32)) == 0
+    assert adding.add_pack(words, 0, directory, *coded, *whole, np.zeros(300, np.int32)) == 0
     for j in range(5):
         wrong = directory.copy()
         wrong[0, j] += 1
         track = np.zeros(300, np.int32)
-        assert adding.add_pack(words, 0, wrong, table, code_sizes, *whole, track) in (LENGTH, SYMBOL)
+        assert adding.add_pack(words, 0, wrong, *coded, *whole, track) in (LENGTH, SYMBOL)
         assert not track.any()
     wrong = directory.copy()
     wrong[0, 4] += 1
-    assert pack.decode_pack(words, 0, directory, table, code_sizes, packed.view(np.uint16), 128) == 0
+    assert pack.decode_pack(words, 0, directory, *coded, packed, 256) == 0
     assert escapes_of.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
 
 

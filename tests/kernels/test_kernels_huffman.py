@@ -103,6 +103,20 @@ def test_codes_and_tables_are_their_twins(counts):
     assert sizes.min() >= 1
 
 
+@given(counts_of.filter(any), st.sampled_from([1, 2, 4]), st.integers(0, 2**32))
+def test_joined_codes_are_their_twin(counts, per, seed):
+    lengths = lengths_of(counts)[1]
+    codes, book = book_of(lengths), twins.codes(lengths)
+    values = np.random.default_rng(seed).integers(0, 256**per, len(counts)).astype(np.uint64)
+    table, sizes = np.zeros(4096, np.uint64), np.zeros(4096, np.uint8)
+    huffman.fill_table(codes, values, table, sizes)
+    joined, moves = np.zeros(4096, np.uint64), np.zeros(4096, np.uint16)
+    assert huffman.join_codes(table, sizes, per, joined, moves) == 0
+    wanted = twins.join_codes(book, values, per)
+    np.testing.assert_array_equal(joined, wanted[0])
+    np.testing.assert_array_equal((moves[:, None] >> np.array([0, 4, 8, 12])) & 15, wanted[1])
+
+
 @given(st.lists(st.integers(0, 255), min_size=2, max_size=12))
 def test_lengths_that_do_not_fill_the_space_are_refused(lengths):
     complete = max(lengths) <= 12 and kraft(lengths) == 4096

@@ -13,6 +13,7 @@ import pytest
 
 import lcstore.kernels
 from lcstore.compiling import ahead, jit
+from lcstore.compiling.unaligned import store_eight
 
 ROOM = Path(lcstore.kernels.__file__).parent
 FILES = sorted(ROOM.glob("*.py"))
@@ -108,6 +109,22 @@ def test_a_checked_kernel_notices_an_index_outside():
     assert helper(np.arange(3), 1) == 2
     with pytest.raises(IndexError):
         read(np.arange(3), 3)
+
+
+@pytest.mark.parametrize("at", [0, 3, 4, 5, 11, 12, 2**63, 2**64 - 4])
+@pytest.mark.parametrize("size", [0, 7, 8, 12])
+def test_a_word_is_stored_where_it_fits_and_nowhere_else(size, at):
+    @jit.kernel(checked=True)
+    def store(values, at, word):
+        store_eight(values, at, word)
+        return 0
+
+    memory = np.zeros(40, np.int8)
+    assert store(memory[:size], np.uint64(at), np.uint64(0x0807060504030201)) == 0
+    wanted = np.zeros(40, np.int8)
+    if at + 8 <= size:
+        wanted[at : at + 8] = np.arange(1, 9)
+    np.testing.assert_array_equal(memory, wanted)
 
 
 SCRIPT = """

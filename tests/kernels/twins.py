@@ -254,6 +254,26 @@ def lookup(book, values):
     return table, sizes
 
 
+def join_codes(book, values, per):
+    """Give for each window of 12 bits the bytes of all symbols that lie whole in it, and how to move on.
+
+    That is how many bits and bytes these are, and how many those of the first symbol.
+    """
+    by_code = inverse(book)
+    joined, moves = np.zeros(4096, np.uint64), np.zeros((4096, 4), np.int64)
+    for window in range(4096):
+        at, found = 0, []
+        for end in range(1, 13):
+            symbol = by_code.get(((window >> at) & ((1 << (end - at)) - 1), end - at))
+            if symbol is not None and len(found) < 8 // per:
+                found.append((symbol, end))
+                at = end
+        told = b"".join(int(values[symbol]).to_bytes(8, "little")[:per] for symbol, _ in found)
+        joined[window] = int.from_bytes(told, "little")
+        moves[window] = at, len(told), found[0][1], per
+    return joined, moves
+
+
 def take_symbol(reader, by_code):
     code = n = 0
     while (code, n) not in by_code:
