@@ -130,7 +130,7 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was committed is there."""
+        """Whether everything that was committed is there, or can be made again: see `is_sound`."""
         return not any(finding.severity == "error" for finding in self.findings)
 
     @property

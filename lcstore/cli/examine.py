@@ -23,6 +23,7 @@ _PACKAGES: Final = (
     "s3fs", "torch", "jax", "scikit-learn",
 )  # fmt: skip
 _ELEMENTS: Final = 1 << 21
+_NONE: Final = "none yet"
 
 
 def versions() -> dict[str, str | None]:
@@ -96,6 +97,7 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     LcstoreError
         It cannot be opened or reached at all.
     """
+    from lcstore.index.resolve import HEADLESS, has_states
     from lcstore.storage.patient import patient
     from lcstore.storage.targets import open_backend
     from lcstore.testing import run
@@ -103,6 +105,8 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     backend = open_backend(url, options)
     traits: Traits | None = getattr(backend, "traits", None)  # not of folders and memory of this machine
     store, problem, reachable = _store(url, options)
+    if reachable and not problem and store == _NONE and has_states(backend):
+        store, problem = HEADLESS, True
     checks: list[dict[str, Any]] = []
     if backend.writable and reachable:
         scratch = f"{url.rstrip('/')}/lcstore-doctor-{secrets.token_hex(8)}"
@@ -140,7 +144,7 @@ def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
         missing = error.__cause__
         if isinstance(missing, StorageError):  # the bucket: every promise would fail for the same reason
             return missing.message, True, False
-        return "none yet", False, True
+        return _NONE, False, True
     except LcstoreError as error:
         if isinstance(error, StorageError) and lacks_credentials(error):  # every promise would fail for it
             return f"{error.message}: give them by -o, or as the target's own tools take them", True, False

@@ -160,7 +160,8 @@ class LCCodec(Codec, metaclass=Placed):  # type: ignore[misc]
             # Zarr v2 takes the bytes that come back for the array's own; a frame does not say their order.
             raise InvalidInputError(
                 f"dtype {array.dtype} has its bytes in the other order: "
-                "array.astype(array.dtype.newbyteorder('=')) has them in this machine's"
+                "array.astype(array.dtype.newbyteorder('=')) has them in this machine's. An array of Zarr v2 "
+                f"is made with dtype={array.dtype.newbyteorder('=').str!r}"
             )
         flat = np.ascontiguousarray(array.reshape(-1, order="A"))
         if self._logical is not None and flat.dtype == _bits_of(self._logical):

@@ -61,8 +61,8 @@ class CopyReport:
     passed_over
         How many were there already, as long as they should be.
     older
-        States that an earlier copy brought, let go of or not, and the source has collected since: they stay
-        in the copy, until it is maintained itself.
+        States that an earlier copy brought, and of which a rule of the source has let go since, or that it
+        has collected: they stay in the copy, until it is maintained itself.
     checked
         Whether what was passed over was read, too, and is what it should be.
     replaced
@@ -184,6 +184,7 @@ class _Copy:
         marks = Listing.take(self.target, STATES).marks(nodes | self.older)
         shown = nodes - wanted.marks.hidden
         let_go = shown & marks.hidden
+        outlived = self.earlier.outlived if self.earlier else set()
         in_part = {node for node, _ in _parts(marks) - _parts(wanted.marks)} & (shown - let_go)
         return CopyReport(
             source=self.source.url,
@@ -193,7 +194,7 @@ class _Copy:
             objects=into.objects,
             nbytes=into.nbytes,
             passed_over=into.passed_over,
-            older=len(self.older - marks.hidden),
+            older=len((self.older | outlived) - marks.hidden),
             checked=into.check,
             replaced=into.replaced,
             let_go=len(let_go),

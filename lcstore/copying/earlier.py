@@ -16,6 +16,7 @@ from lcstore.index.index import Index
 from lcstore.index.marked import bearers
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
+from lcstore.retention.choice import BY_RULE
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import REQUESTS, shared_workers
 
@@ -29,7 +30,7 @@ class Earlier:
 
     A repair of the source says of states that they are lost, and of objects that they are not to be used. An
     earlier copy may have them whole: there neither is said, or the next collect would delete what it was kept
-    for.
+    for. A rule of the source says what is kept there: what a copy keeps is for its own rule to say.
 
     Attributes
     ----------
@@ -41,6 +42,8 @@ class Earlier:
         By pin, who bore it.
     kept
         The states that were let go of in the source as damaged, as a whole or in part, and stay.
+    outlived
+        Those of which a rule of the source let go as a whole, and that stay.
     marks
         The keys of the retirements that said so.
     """
@@ -50,6 +53,7 @@ class Earlier:
     there: Collection[str] = ()
     pinned: dict[str, set[str]] = field(default_factory=dict)
     kept: set[str] = field(default_factory=set)
+    outlived: set[str] = field(default_factory=set)
     marks: set[str] = field(default_factory=set)
 
     @classmethod
@@ -65,7 +69,9 @@ class Earlier:
         return cls(nodes, edges, there, pinned)
 
     def keep(self, target: Backend, found: dict[str, RetiredRecord]) -> None:
-        """Take note of the states that retirements of the source call damaged, and the target has whole.
+        """Take note of the states that the source lets go of, by a repair or by a rule, and the target keeps.
+
+        As damaged, it lets go of those only that the target has whole.
 
         Parameters
         ----------
@@ -74,19 +80,22 @@ class Earlier:
         found
             The retirements that the target has not, by key.
         """
-        lost = {
-            key: mark.node
+        going = {
+            key: mark
             for key, mark in found.items()
-            if mark.node in self.nodes and mark.reason.startswith(DAMAGED)
+            if mark.node in self.nodes and mark.reason.startswith((DAMAGED, *BY_RULE))
         }
-        if not lost:
+        if not going:
             return
         requests = shared_workers(REQUESTS)
         reader = Reader(target, Index(target, requests), shared_workers(), requests)
         graph = reader.listed()
-        shown = {*lost.values()} & graph.nodes.keys() - graph.hidden
-        self.kept = {node for node in shown if _is_whole(reader, graph.nodes[node], self.there)}
-        self.marks = {key for key, node in lost.items() if node in self.kept}
+        shown = graph.nodes.keys() - graph.hidden
+        lost = {mark.node for mark in going.values() if mark.reason.startswith(DAMAGED)} & shown
+        by_rule = {key: going[key] for key in going if going[key].node in shown - lost}
+        self.kept = {node for node in lost if _is_whole(reader, graph.nodes[node], self.there)}
+        self.outlived = {mark.node for mark in by_rule.values() if mark.what == markkeys.WHOLE_STATE}
+        self.marks = {*by_rule} | {key for key, mark in going.items() if mark.node in self.kept}
 
     def leaves_out(self, key: str, lacking: Collection[str]) -> bool:
         """Return whether a mark of the source is left out, as the target has what it is about from before.

@@ -164,6 +164,8 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         step, self._ended = self._ended, None
         if step is None or not state.is_world_process_zero:
             return
+        if step > state.max_steps:  # Trainer takes a step more where a run that has ended is begun again
+            return
         metrics = metrics_of(state.log_history, self._saved)
         if self._open().save(step, lambda: state_of(state, **parts), metrics=metrics, force=force):
             self._saved = step

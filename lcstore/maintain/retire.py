@@ -29,7 +29,7 @@ from lcstore.maintain.full import not_all_let_go
 from lcstore.maintain.verdict import movable_in
 from lcstore.retention.base import Retention
 from lcstore.retention.candidates import Candidate, tips
-from lcstore.retention.choice import Decision, decide
+from lcstore.retention.choice import STRIPPED, Decision, decide
 from lcstore.state.names import matcher
 from lcstore.storage.backend import Backend, room_left
 from lcstore.storage.jobs import run_all
@@ -312,7 +312,7 @@ def _going(
         gone = index.marks.stripped.get(node, frozenset())
         for pool in _pools(index.layout(record.layout), globs, notes):
             if pool not in gone:
-                yield Retired(record.step, node, markkeys.pool_of(pool), f"stripped of {', '.join(globs)}")
+                yield Retired(record.step, node, markkeys.pool_of(pool), f"{STRIPPED}{', '.join(globs)}")
 
 
 def _pools(layout: Layout, globs: Sequence[str], notes: list[str]) -> list[str]:

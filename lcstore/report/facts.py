@@ -136,9 +136,9 @@ class TensorsSeen:
     Attributes
     ----------
     steps
-        Of the states that were looked at, along the line that leads to the latest one.
-    states
-        How many states that line has.
+        Of the states that are shown, along the line that leads to the latest one.
+    states, looked
+        How many states that line has, and at how many of them it was looked for what stands out.
     tensors
         The largest ones and those that stand out, in the order of the state.
     left_out, bytes_left_out
@@ -151,6 +151,7 @@ class TensorsSeen:
 
     steps: tuple[int, ...] = ()
     states: int = 0
+    looked: int = 0
     tensors: tuple[TensorFacts, ...] = field(default=(), repr=False)
     left_out: int = 0
     bytes_left_out: int = 0
@@ -161,6 +162,11 @@ class TensorsSeen:
     def count(self) -> int:
         """How many tensors there are."""
         return len(self.tensors) + self.left_out
+
+    @property
+    def late(self) -> int:
+        """How many saves a step may be late that is said of a tensor that stands out: 0 where it is exact."""
+        return -(-(self.states - 1) // max(1, self.looked - 1)) - 1 if self.looked < self.states else 0
 
     @property
     def notable(self) -> list[TensorFacts]:

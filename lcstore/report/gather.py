@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from lcstore.store.statistics import Stats
     from lcstore.store.store import Store
 
-#: States whose tensors are looked at: more than that are no wider picture.
-_MOST_LOOKS: Final = 200
+#: Tensors times states that are looked at, as what they did lies in memory; and so many states at least.
+_MOST_CELLS: Final = 1_000_000
+_LEAST_LOOKS: Final = 200
 
 
 def gather(store: Store, on_progress: OnProgress | None = None) -> StoreReport:
@@ -135,8 +136,17 @@ def line_of(states: Sequence[SavedState], graph: Graph) -> list[SavedState]:
 
 
 def _looks(index: Index, line: Sequence[SavedState]) -> Iterator[Look]:
-    """Yield what is recorded of the tensors of some states of a line, as far as that can be read."""
-    shown = [state for state in evenly(line, _MOST_LOOKS) if state.node in index.graph]
+    """Yield what is recorded of the tensors of the states of a line, as far as that can be read.
+
+    Of many states of many tensors they are some, spread evenly.
+    """
+    latest = [len(look.layout.tensors) for look in _looks_at(index, line[-1:])]
+    most = max(_LEAST_LOOKS, _MOST_CELLS // max(1, *latest, 1))
+    return _looks_at(index, evenly(line, most))
+
+
+def _looks_at(index: Index, line: Sequence[SavedState]) -> Iterator[Look]:
+    shown = [state for state in line if state.node in index.graph]
     listed = [keys.node_key(index.name(state.node)) for state in shown]
     for read in read_each(index.backend, NODE, listed):
         look = None if read.record is None else _look(read.record, index.layout, read.key)

@@ -29,6 +29,8 @@ from lcstore.track.stepsizes import error_of
 
 #: Tensors that a report lists.
 MOST_TENSORS: Final = 200
+#: States that it shows of each.
+MOST_STATES: Final = 200
 #: Deltas whose bytes are divided among tensors.
 _MOST_DIVIDED: Final = 24
 #: A tensor that rests more often than once in so many moves is touched in rows.
@@ -68,8 +70,9 @@ def tensors_seen(looks: Sequence[Look], states: int) -> TensorsSeen:
     delta_bytes = seen.delta_bytes()
     left = sorted(set(range(len(seen.names))) - set(chosen))
     return TensorsSeen(
-        steps=seen.course.steps,
+        steps=tuple(seen.course.steps[place] for place in seen.shown),
         states=states,
+        looked=len(looks),
         tensors=tuple(seen.facts(row, delta_bytes[row], notes.get(row, "")) for row in chosen),
         left_out=len(left),
         bytes_left_out=int(seen.nbytes[left].sum()),
@@ -94,13 +97,15 @@ class _Seen:
         By row: a tensor's name, and its bytes in the last look that has it.
     course
         What became of the weights among them.
+    shown
+        The places of the looks that are shown.
     movement
         Of the course, as it is shown: as a part of the largest weight early on. One weight for all looks, as
         a burst that was taken back leaves a grid that is too large.
     """
 
     def __init__(self, looks: Sequence[Look]) -> None:
-        self.looks = looks
+        self.looks, self.shown = looks, evenly(range(len(looks)), MOST_STATES)
         self.specs: dict[str, list[TensorSpec]] = {}
         self._rows: dict[int, Array] = {}
         for look in looks:
@@ -163,7 +168,8 @@ class _Seen:
     def facts(self, row: int, delta_bytes: float | None, note: str) -> TensorFacts:
         """Return what is told of one tensor."""
         spec = self.specs[self.names[row]][0]
-        errors = [error_of(float(ratio)) if ratio > 0 else ratio for ratio in self._step_sizes[row].tolist()]
+        ratios = self._step_sizes[row, self.shown].tolist()
+        errors = [error_of(float(ratio)) if ratio > 0 else ratio for ratio in ratios]
         of_weights = bool((self.course.weights[row] > 0).any())
         return TensorFacts(
             name=self.names[row],
@@ -172,7 +178,7 @@ class _Seen:
             dtype=spec.dtype,
             bytes_raw=int(self.nbytes[row]),
             bytes_delta=delta_bytes,
-            movement=_known(self.movement[row].tolist()) if of_weights else (),
+            movement=_known(self.movement[row, self.shown].tolist()) if of_weights else (),
             error=_known(errors) if of_weights else (),
             note=note,
         )

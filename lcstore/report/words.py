@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from lcstore.index.gone import all_gone
-from lcstore.report.facts import StoreReport
+from lcstore.report.facts import StoreReport, TensorsSeen
 from lcstore.report.series import metric, metric_names
 from lcstore.storage.masking import printable
 from lcstore.units import counted, size
@@ -65,7 +65,16 @@ def _standing_out(report: StoreReport) -> list[str]:
     notable = report.tensors.notable
     if not notable:
         return []
-    return [f"Layers that stand out: {_first([f'{middle(one.name, 60)} {one.note}' for one in notable])}."]
+    found = _first([f"{middle(one.name, 60)} {one.note}" for one in notable])
+    return [f"Layers that stand out: {found}.", *_sampled(report.tensors)]
+
+
+def _sampled(seen: TensorsSeen) -> list[str]:
+    """Return that steps of what stands out may be late, where not all states were looked at."""
+    if not seen.late:
+        return []
+    looked = f"{seen.looked:,} of {seen.states:,} states"
+    return [f"Layers were looked at in {looked}: steps may be up to {counted(seen.late, 'save')} late."]
 
 
 def _first(found: Sequence[str]) -> str:

@@ -22,11 +22,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from lcstore.errors import InvalidInputError
 from lcstore.retention.base import Keep, Retention, keeps_of
 from lcstore.retention.candidates import Candidate, in_order, tips
 from lcstore.retention.modify import ExactOnly, Strip
+
+#: What the reasons begin with for which a rule lets go: of states, of exact values, of tensors.
+NOT_KEPT: Final = "not kept by "
+EXACT_NOT_KEPT: Final = "exact value not kept by "
+STRIPPED: Final = "stripped of "
+BY_RULE: Final = (NOT_KEPT, EXACT_NOT_KEPT, STRIPPED)
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ def decide(rule: Retention, candidates: Iterable[Candidate]) -> Decision:
     # An exact value that goes anyway takes no room of a budget.
     left = [replace(item, exact_bytes=0) if item.node in let_go else item for item in items]
     kept_by = _kept_by(keeps_of(rule), left, notes)
-    reason = f"not kept by {' or '.join(map(str, keeps_of(rule)))}"
+    reason = f"{NOT_KEPT}{' or '.join(map(str, keeps_of(rule)))}"
     kept = [item for item in items if item.node in kept_by]
     return Decision(
         kept=frozenset(kept_by),
@@ -120,8 +127,9 @@ def _let_go(rule: Retention, items: Sequence[Candidate], notes: list[str]) -> di
     exacts = [part for part in rule.parts if isinstance(part, ExactOnly)]
     if not exacts:
         return {}
-    named = {node for part in exacts for node in _inner(part, part.inner, items, notes)}
-    reason = f"exact value not kept by {' or '.join(map(str, exacts))}"
+    exact = [item for item in items if item.exact]  # the last state may have none, and another has the last
+    named = {node for part in exacts for node in _inner(part, part.inner, exact, notes)}
+    reason = f"{EXACT_NOT_KEPT}{' or '.join(map(str, exacts))}"
     return {item.node: reason for item in items if item.exact and not item.pinned and item.node not in named}
 
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, cast
 from lcstore.errors import CorruptionError, InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH, check
 from lcstore.state.cures import key_cure
+from lcstore.state.frameworks import is_instance
 from lcstore.state.names import Component, Name, format_name, is_component
 
 #: A JSON value as in the table above. It may come from storage, so it is validated wherever it is walked.
@@ -58,7 +59,8 @@ def open_object(obj: Any, path: Name) -> Container | None:
         return Container("list" if cls is list else "tuple", range(len(obj)), obj)
     if isinstance(obj, str | bytes | type):
         return None
-    if callable(getattr(obj, "state_dict", None)):
+    # Keys of nnx have every attribute: to ask for this one draws from them.
+    if not is_instance(obj, "flax.nnx", "Rngs") and callable(getattr(obj, "state_dict", None)):
         obj = _state_dict(obj, path)
     if isinstance(obj, Mapping):
         return _mapping("odict" if isinstance(obj, OrderedDict) else "dict", obj, path)

@@ -64,6 +64,7 @@ _ELSEWHERE: Final[tuple[tuple[str, str, str], ...]] = (
     ("torch", "Generator", "store x.get_state(), and x.set_state(...) again"),
     ("torch", "dtype", "store str(x)"),
     ("torch", "device", "store str(x)"),
+    ("flax.nnx", "Rngs", "store nnx.state(x), and nnx.update(x, ...) again"),
     ("flax.nnx", "Pytree", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
     ("flax.nnx", "Object", "store nnx.state(x, nnx.Param), or more of it, and nnx.update(x, ...) again"),
 )

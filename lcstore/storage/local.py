@@ -12,6 +12,7 @@ import math
 import os
 import re
 import secrets
+import shlex
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -64,7 +65,7 @@ class LocalBackend(BaseBackend):
     def __init__(self, root: str | os.PathLike[str]) -> None:
         self.root = os.path.realpath(os.path.expanduser(os.fspath(root)))
         if os.path.isfile(self.root):
-            raise InvalidInputError(f"{self.root} is a file; a store is a folder: name one, or a new one")
+            raise InvalidInputError(f"{self.root} is a file; a store is a folder: {_instead(self.root)}")
         # As fsspec writes it: a path, not percent-encoded.
         super().__init__(f"file://{Path(self.root).as_posix()}", durable=True)
         self._settled: set[str] = set()
@@ -381,3 +382,21 @@ def _scan(path: str) -> Iterator[Iterator[os.DirEntry[str]]]:
         return
     with entries:
         yield entries
+
+
+def _instead(file: str) -> str:
+    """Return what to name in the place of a file. Checkpoints of torch are archives too, but of no store."""
+    import tarfile
+    import zipfile
+
+    kind = ""
+    with contextlib.suppress(OSError, zipfile.BadZipFile):
+        if zipfile.is_zipfile(file):
+            with zipfile.ZipFile(file) as archive:
+                kind = "zip" * any(name.endswith("lcstore.json") for name in archive.namelist())
+        elif tarfile.is_tarfile(file):
+            kind = "tar"
+    url = f"{kind}::{file}"
+    return (
+        f"to read one in this archive: `lcstore ls {shlex.quote(url)}`" if kind else "name one, or a new one"
+    )

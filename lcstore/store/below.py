@@ -49,8 +49,9 @@ class Tended(Generic[R]):
 
     @property
     def ok(self) -> bool:
-        """Whether there is a report, and nothing wrong in it."""
-        return self.report is not None and self.report.ok
+        """Whether there is a report, and nothing wrong in it: what the command of this name says."""
+        found = self.report
+        return found.is_sound if isinstance(found, VerifyReport) else found is not None and found.ok
 
 
 def maintain_below(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from lcstore.durability import NAMED, DurabilityLike, durability_from
-from lcstore.errors import ConflictError, InvalidInputError, NotFoundError
+from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
 from lcstore.format import keys
 from lcstore.format.policyfile import PolicyLike, policy_from
 from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, StoreRecord
@@ -125,6 +126,10 @@ def open_store(
         raise NotFoundError(f"no store can be at {backend.url}: {error.message}") from error
     except NotFoundError:
         found = None
+    except CorruptionError as error:
+        at = shlex.quote(backend.url)
+        cure = f"`lcstore verify {at}` says what else is, and `lcstore repair {at}` how it is made again"
+        raise CorruptionError(f"{error.message}; {cure}", key=error.key) from error
     exists = found is not None
     if not exists and mode in ("r", "r+"):
         raise no_store(backend, url, storage_options)

@@ -17,7 +17,7 @@ import typer
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError
 from lcstore.format.keyforms import STRAY
-from lcstore.terminal.arguments import storage_options
+from lcstore.terminal.arguments import split_at, storage_options
 from lcstore.terminal.packages import broken_numcodecs
 from lcstore.terminal.printing import console_of, plain, print_all, print_styled, until_unread
 from lcstore.terminal.table import Table
@@ -72,7 +72,10 @@ class Answer:
 
     def at(self, state: object) -> str:
         """Return the name of a state of the store as a shell takes it."""
-        return shlex.quote(f"{self.url}@{state}")
+        joined = f"{self.url}@{state}"
+        if split_at(joined) == (self.url, state):
+            return shlex.quote(joined)
+        return f"{self.quoted} --at {shlex.quote(str(state))}"
 
     @contextmanager
     def store(self, *, writable: bool = False, threads: int | None = None) -> Iterator[Store]:

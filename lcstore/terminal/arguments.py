@@ -13,6 +13,7 @@ import typer
 
 from lcstore.errors import InvalidInputError
 from lcstore.format.keyforms import RUN_ID_RE, is_id
+from lcstore.format.keys import STORE_KEY
 
 if TYPE_CHECKING:
     from lcstore.retention.base import Retention
@@ -117,9 +118,12 @@ def split_at(target: str) -> tuple[str, int | str | None]:
     a tag, or a node's id.
 
     An ``@`` that belongs to the URL is left in it: in a path that exists, before a slash
-    (``/data/me@home/run``), or between user and host (``sftp://me@host``).
+    (``/data/me@home/run``), or between user and host (``sftp://me@host``). Behind a store of this machine a
+    tag may have slashes.
     """
     url, found, at = target.rpartition("@")
+    if "/" in at and not os.path.exists(target) and os.path.exists(os.path.join(url, STORE_KEY)):
+        return url, at
     is_path = any(c in at for c in "/\\") or (":" in at and not os.path.exists(url))
     is_path = is_path and not at.startswith("best:")
     if not found or os.path.exists(target) or is_path or _is_host(url):

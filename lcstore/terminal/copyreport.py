@@ -22,7 +22,7 @@ def copied(source: str, target: str, report: CopyReport) -> Iterator[str]:
     yield f"Copied: {report.states} states{retired}, {copied}{checked}{replaced}{passed}."
     if report.older:
         yield (
-            f"{counted(report.older, 'state')} of an earlier copy stay there, which the store has collected "
+            f"{counted(report.older, 'state')} of an earlier copy stay there, which the store has let go of "
             f"since; to let go of them there too: lcstore maintain {target} --keep latest:3"
         )
     if report.let_go or report.let_go_in_part:

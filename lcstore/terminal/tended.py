@@ -96,7 +96,7 @@ def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: st
     """Tell what was copied to below `target`, which is quoted; exit with status 1 where a store was not."""
 
     def cells(report: CopyReport) -> tuple[object, ...]:
-        return report.states, size(report.nbytes), report.objects, report.passed_over
+        return report.states, report.older or "", size(report.nbytes), report.objects, report.passed_over
 
     def why(report: CopyReport) -> str:
         return "" if report.ok else f"all states are let go of in {report.target}, by marks of its own"
@@ -107,7 +107,8 @@ def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: st
 
     copied = [one.report.nbytes for one in tended if one.report is not None]
     more = [f"Copied: {size(sum(copied))}. To look at them: lcstore ls {target}"] if copied else []
-    _tell(answer, tended, ("states", "copied", "objects", "there already"), cells, why, then, more=more)
+    columns = ("states", "older", "copied", "objects", "there already")
+    _tell(answer, tended, columns, cells, why, then, more=more)
 
 
 def _tell(

@@ -278,6 +278,28 @@ def test_doctor(saved):
     assert sorted(Path(saved).rglob("*")) == before
 
 
+@pytest.mark.parametrize("how", ["damaged", "missing"])
+def test_a_store_without_its_own_record_is_led_to_what_mends_it(tmp_path, how):
+    url, file = str(tmp_path / "a run"), tmp_path / "a run" / "lcstore.json"
+    with lcstore.open(url, durability="none") as store:
+        store.save(3, {"step": 3})
+    file.write_bytes(file.read_bytes()[:50])
+    if how == "missing":
+        file.unlink()
+    for command in ("ls", "show") if how == "damaged" else ():
+        assert f"`lcstore verify '{url}'`" in call(command, url).stderr.replace("file://", "")
+    result = call("doctor", url)
+    assert result.exit_code == 1
+    assert "Good: this target keeps every promise" in result.stdout
+    said = result.stdout.rpartition("Next: lcstore ")[2]
+    assert said.strip() == f"verify '{url}'"
+    result = call(*shlex.split(said))
+    assert result.exit_code == 1
+    repair = result.stdout.rpartition("lcstore repair")[2]
+    assert call("repair", *shlex.split(repair), "--apply").exit_code == 0
+    assert document("ls", url)["states"][0]["step"] == 3
+
+
 class Bucketless(MemoryFileSystem):
     """What a server without the bucket answers."""
 

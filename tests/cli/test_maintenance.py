@@ -483,6 +483,23 @@ def test_tags(run):
     assert "there is no tag" in result.stderr
 
 
+def test_a_tag_with_a_slash_is_found_as_the_command_says(run):
+    remote = "memory://tags/with-a-slash"
+    with lcstore.open(remote) as store:
+        store.save(20, {"step": 20})
+    for url, said in ((run, shlex.quote(f"{run}@exp/one")), (remote, f"{remote} --at exp/one")):
+        found = call("tag", f"{url}@20", "exp/one").stdout.split("it is found by: lcstore ")[1]
+        assert found.strip() == f"show {said}"
+        assert document(*shlex.split(found))["step"] == 20
+    for command in (
+        ("diff", f"{run}@exp/one", "@50"),
+        ("pin", f"{run}@exp/one"),
+        ("unpin", f"{run}@exp/one"),
+    ):
+        assert call(*command).exit_code == 0
+    assert "there is no state 'exp/two'" in call("show", f"{run}@exp/two").stderr
+
+
 def test_pins_of_several(run):
     for who in ("alice", "bob"):
         assert document("pin", f"{run}@20", "--by", who)["by"] == who

@@ -8,6 +8,7 @@ import ml_dtypes
 import numcodecs
 import numpy as np
 import pytest
+import zarr
 from codec_settings import SETTINGS, assert_same_bits, there_and_back
 
 from lcstore.codec import LCCodec
@@ -69,6 +70,20 @@ def test_what_is_decoded_does_not_lie_in_the_frame(dtype):
 def test_dtypes_that_cannot_be_stored_are_refused(array):
     with pytest.raises(InvalidInputError, match=r"cannot be stored|order"):
         LCCodec().encode(array)
+
+
+def test_an_array_of_zarr_v2_is_made_with_the_dtype_that_its_refusal_names(tmp_path):
+    values, codec = np.linspace(0, 1, 100, dtype=">f4"), LCCodec("lossless")
+
+    def kept(dtype):
+        how = {"shape": 100, "compressors": codec, "zarr_format": 2, "overwrite": True}
+        array = zarr.create_array(tmp_path / "a", dtype=dtype, **how)
+        array[:] = values
+        return array[:]
+
+    with pytest.raises(InvalidInputError, match="made with dtype='<f4'"):
+        kept(">f4")
+    np.testing.assert_array_equal(kept("<f4"), values)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])

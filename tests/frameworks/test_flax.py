@@ -119,6 +119,17 @@ def test_modules_are_refused_with_the_cure():
             store.save(0, {"model": refused})
 
 
+def test_keys_of_nnx_are_refused_with_the_cure_and_nothing_is_drawn_from_them():
+    store, rngs = lcstore.open("memory://nnx-rngs"), nnx.Rngs(0)
+    with pytest.raises(lcstore.InvalidInputError, match=r"nnx\.state\(x\), and nnx\.update"):
+        store.save(0, {"rngs": rngs})
+    assert rngs.default.count[...] == 0
+    store.save(0, {"rngs": nnx.state(rngs)})
+    drawn, other = rngs(), nnx.Rngs(1)
+    nnx.update(other, store.restore(like={"rngs": nnx.state(other)})["rngs"])
+    assert other() == drawn
+
+
 def test_typed_keys_come_back_as_they_were():
     keys = {"one": jax.random.key(5), "some": jax.random.split(jax.random.key(1), 3)}
     dropout = nnx.Dropout(0.1, rngs=nnx.Rngs(1))

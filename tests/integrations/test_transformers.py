@@ -185,6 +185,18 @@ def test_the_end_is_saved_and_a_longer_run_goes_on_from_it(tmp_path):
     assert digest(trainer) == digest(plain)
 
 
+def test_the_step_that_trainer_takes_after_the_end_is_not_saved(tmp_path):
+    def train(most: int) -> list[int]:
+        callback = LcstoreCallback(tmp_path / "run", every=1, policy="lossless")
+        trainer = trainer_of(tmp_path, callback, max_steps=most, eval_strategy="no")
+        trainer.train(resume_from_checkpoint=callback.checkpoint(trainer.args.output_dir))
+        with lcstore.open(tmp_path / "run", "r") as store:
+            return store.steps()
+
+    assert train(5) == train(5) == train(5) == [1, 2, 3, 4, 5]
+    assert train(7) == [1, 2, 3, 4, 5, 6, 7]
+
+
 def test_metrics_are_those_since_the_save_before(tmp_path):
     callback = LcstoreCallback(tmp_path / "run", every=2)
     trainer_of(tmp_path, callback, num_train_epochs=1).train()

@@ -10,10 +10,13 @@ import pytest
 from reported import Layers, save_run
 
 import lcstore
+import lcstore.report.gather as gathering
 from lcstore.report import layers as looked
 from lcstore.report.gather import gather
 from lcstore.report.layers import at_rest
 from lcstore.report.notes import Course, notes_of
+from lcstore.report.page import page_of
+from lcstore.report.words import verdict
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -370,6 +373,45 @@ def test_a_layer_that_leaps_and_then_rests_does_so_from_the_leap_on(policy, fact
             store.save(step, {"model": layers})
         (noted,) = gather(store).tensors.notable
     assert (noted.name, noted.note) == ("model/l1.weight", "is not seen to move since step 50")
+
+
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory):
+    rng, url = np.random.default_rng(0), str(tmp_path_factory.mktemp("long") / "run")
+    layers = {f"l{place}.weight": rng.standard_normal((32, 32), np.float32) for place in range(4)}
+    with lcstore.open(url, threads=1) as store:
+        for step in range(230):
+            for name, weight in layers.items():
+                if name != "l1.weight" or step <= 117:
+                    weight += np.float32(1e-3) * rng.standard_normal((32, 32), np.float32)
+            if step == 123:
+                layers["l2.weight"][0, 0] = np.nan
+            store.save(step, {"model": layers})
+    return url
+
+
+def test_steps_are_those_of_saves_in_a_long_run(long_run):
+    with lcstore.open(long_run, "r") as store:
+        report = gather(store)
+    seen = report.tensors
+    assert {one.name: one.note.partition(":")[0] for one in seen.notable} == {
+        "model/l1.weight": "is not seen to move since step 117",
+        "model/l2.weight": "is kept bit for bit since step 123",
+    }
+    assert (seen.states, seen.looked, seen.late, len(seen.steps)) == (230, 230, 0, 200)
+    assert {len(one.movement) for one in seen.tensors} == {len(one.error) for one in seen.tensors} == {200}
+    assert "looked at" not in " ".join(verdict(report))
+
+
+def test_that_a_step_may_be_late_is_told_where_some_states_were_looked_at(long_run, monkeypatch):
+    monkeypatch.setattr(gathering, "_MOST_CELLS", 1)
+    with lcstore.open(long_run, "r") as store:
+        report = gather(store)
+    told = "Layers were looked at in 200 of 230 states: steps may be up to 1 save late."
+    assert told in verdict(report)
+    assert told in page_of(report)
+    since = [int(re.search(r"since step (\d+)", one.note)[1]) for one in report.tensors.notable]
+    assert sorted(since) in ([116, 123], [117, 123], [116, 124], [117, 124])
 
 
 def test_movement_and_error_are_those_of_the_run(tmp_path):

@@ -328,9 +328,20 @@ def test_a_killed_writer_leaves_whole_objects_only(backend, root):
 @pytest.mark.parametrize("mode", ["a", "w-", "r"])
 def test_a_file_is_no_place_for_a_store(tmp_path, mode):
     (tmp_path / "model.pt").write_bytes(b"weights")
-    with pytest.raises(InvalidInputError, match="is a file; a store is a folder"):
+    with pytest.raises(InvalidInputError, match="is a file; a store is a folder: name one, or a new one"):
         lcstore.open(tmp_path / "model.pt", mode)
     assert (tmp_path / "model.pt").read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize(("kind", "of"), [("zip", "zip"), ("tar", "tar"), ("gztar", "tar")])
+def test_an_archive_is_answered_with_the_url_of_its_store(tmp_path, kind, of):
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(7, {"step": 7})
+    file = shutil.make_archive(str(tmp_path / "a copy"), kind, tmp_path, "run")
+    with pytest.raises(InvalidInputError, match="to read one in this archive: `lcstore ls '") as caught:
+        lcstore.open(file, "r")
+    with lcstore.open(str(caught.value).split("'")[1], "r") as store:
+        assert (store.steps(), store.url.partition(":")[0]) == ([7], of)
 
 
 def test_a_folder_that_a_collector_took_before_it_was_made_durable_is_no_failure(tmp_path):

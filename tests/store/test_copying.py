@@ -218,6 +218,47 @@ def test_what_the_source_has_collected_stays_shown_in_a_copy():
     assert [*values(fresh)] == [*values(source)]
 
 
+@pytest.mark.parametrize("turns", ["copy", "collect copy", "copy collect copy collect copy"])
+def test_what_a_rule_of_the_source_lets_go_of_stays_in_a_copy_by_the_rule_of_the_copy(turns):
+    source, target = MemoryBackend.fresh(), MemoryBackend.fresh()
+    with lcstore.open(source, threads=1, grace=0) as store:
+        for step in range(12):
+            moments = {"state": {0: {"exp_avg": weights_of(step), "exp_avg_sq": weights_of(step) ** 2}}}
+            store.save(step, {**state(step), "optim": moments}, exact=step == 10)
+    lcstore.copy(source, target)
+    wanted = values(target)
+    with lcstore.open(source, "r+", threads=1) as store:
+        store.retain("latest:3 | strip:optim/**:latest:1 | exact-only:tagged:never")
+        assert store.steps() == [9, 10, 11]
+        assert [bool(one.without) for one in store.states()] == [True, True, False]
+        for turn in turns.split():
+            if turn == "copy":
+                report = lcstore.copy(source, target)
+            else:
+                store.compact()
+                store.collect()
+    assert (report.states, report.older, report.kept, report.let_go) == (3, 9, 0, 0)
+    for _ in range(3):
+        with lcstore.open(target, "r+", threads=1) as store:
+            store.maintain("latest:100")
+        assert same(values(target), wanted)
+    with lcstore.open(target, "r+", threads=1) as store:
+        store.retain("latest:5")
+    assert lcstore.copy(source, target).older == 2
+    assert [*values(target)] == [7, 8, 9, 10, 11]
+
+
+def test_what_was_let_go_of_by_its_name_is_let_go_of_in_a_copy(source):
+    target = MemoryBackend.fresh()
+    lcstore.copy(source, target)
+    with lcstore.open(source, "r+", threads=1) as store:
+        store.retire(6, reason="diverged")
+        wanted = store.steps()
+    report = lcstore.copy(source, target)
+    assert (report.states, report.older) == (len(wanted), 0)
+    assert [*values(target)] == wanted
+
+
 def test_a_store_of_runs_that_the_source_has_no_more_is_refused(source):
     other = MemoryBackend.fresh()
     fill(other, range(2))
@@ -465,7 +506,7 @@ def test_what_the_copy_let_go_of_by_itself_a_pin_brings_back(source):
         report = lcstore.copy(source, target)
         assert (report.states, report.let_go, report.let_go_in_part) == (first.states - 1, 1, 0)
         store.pin(6)
-        parts = store.retain("exact-only:latest:1").retired
+        parts = store.retain("exact-only:tagged:never").retired
     report = lcstore.copy(source, target)
     assert (report.states, report.let_go) == (first.states, 0)
     assert report.let_go_in_part == len(parts) > 0

@@ -30,20 +30,20 @@ def doctor(
         if url is not None:
             with answer.progress("trying the target"):
                 about["target"] = target(url, answer.storage_options)
-        answer.give(about, _tables(about))
+        answer.give(about, _tables(about, answer.quoted))
         failed = not about["machine"]["codec"]["ok"] or not about.get("target", {}).get("ok", True)
     if failed:
         raise typer.Exit(1)
 
 
-def _tables(about: dict[str, Any]) -> Iterator[Table | str]:
+def _tables(about: dict[str, Any], quoted: str) -> Iterator[Table | str]:
     shown = Table("package", "version")
     for name, version in about["versions"].items():
         shown.row(name, version or "not installed", style=None if version else "dim")
     yield shown
     yield _machine(about["machine"])
     if "target" in about:
-        yield from _target(about["target"])
+        yield from _target(about["target"], quoted)
 
 
 def _machine(here: dict[str, Any]) -> Table:
@@ -63,7 +63,7 @@ def _machine(here: dict[str, Any]) -> Table:
     return facts
 
 
-def _target(target: dict[str, Any]) -> Iterator[Table | str]:
+def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
     facts = Table("target", target["url"])
     facts.row("store", target["store"], style="red" if target["problem"] else None)
     if target["problem"] and not target["checks"]:
@@ -80,6 +80,9 @@ def _target(target: dict[str, Any]) -> Iterator[Table | str]:
             style = "red" if check["problem"] else None
             checks.row(check["name"], check["problem"] or "yes", f"{check['seconds']:.2f}", style=style)
         yield checks
-    good = "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
-    bad = "Not good: do not keep a store there, or ask its maintainers about what is red above."
-    yield good if target["ok"] else bad
+    if any(check["problem"] for check in target["checks"]):
+        yield "Not good: do not keep a store there, or ask its maintainers about what is red above."
+        return
+    yield "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
+    if target["problem"]:
+        yield f"But the store that lies there is damaged. Next: lcstore verify {quoted}"
