@@ -396,7 +396,5 @@ def _instead(file: str) -> str:
                 kind = "zip" * any(name.endswith("lcstore.json") for name in archive.namelist())
         elif tarfile.is_tarfile(file):
             kind = "tar"
-    url = f"{kind}::{file}"
-    return (
-        f"to read one in this archive: `lcstore ls {shlex.quote(url)}`" if kind else "name one, or a new one"
-    )
+    at = shlex.quote(f"{kind}::{file}")
+    return f"to read one in this archive: `lcstore ls {at}`" if kind else "name one, or a new one"
