@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
 from lcstore.storage.masking import without_secrets
 
+_WRONG_USAGE: Final = 2
 #: Where the nearest name would mislead.
 _COMMANDS: Final = {
     **dict.fromkeys(("restore", "load", "resume", "checkout"), "lcstore.open('URL').restore(STEP) in Python"),
@@ -64,6 +68,15 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse what was typed."""
+        with _as_json("--json" in args, ctx.info_name):
+            return self._parsed(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command."""
+        with _as_json(ctx.params.get("as_json", False), ctx.info_name):
+            return super().invoke(ctx)
+
+    def _parsed(self, ctx: Any, args: list[str]) -> list[str]:
         typed, name = [*args], ctx.info_name
         takes_state = self.params[0].metavar in ("URL@STEP", "URL[@STEP]")
         if takes_state and len(args) > 1 and args[1].isdecimal() and not re.search("^-|@", args[0]):
@@ -82,6 +95,18 @@ class Command(TyperCommand):
                 about = getattr(getattr(error, "param", None), "help", None) or ""
                 error.message = f"{error.message.removeprefix('Value error, ')} {about}"  # type: ignore[attr-defined]
             raise
+
+
+@contextmanager
+def _as_json(wanted: bool, name: str) -> Iterator[None]:
+    """Have wrong usage told as the JSON document, too, where one is wanted."""
+    try:
+        yield
+    except Exception as error:
+        if wanted and getattr(error, "exit_code", 0) == _WRONG_USAGE and hasattr(error, "format_message"):
+            about = {"kind": "usage", "message": error.format_message(), "key": None, "step": None}
+            print(json.dumps({"error": about | {"next": f"lcstore {name} --help"}}, indent=2))
+        raise
 
 
 def _with_url(hint: str, typed: list[str]) -> str:

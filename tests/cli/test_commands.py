@@ -437,6 +437,20 @@ def test_wrong_usage(arguments):
     assert result.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["ls"], "Missing"), (["ls", "x", "--limit", "0"], "--limit"), (["ls", "x", "--lim"], "No such"),
+     (["retain", "x", "--keep", "lates:3"], "latest:3"), (["verify", "x", "--sample", "31/30"], "N/T")],
+)  # fmt: skip
+def test_wrong_usage_is_told_as_json_too(arguments, said):
+    result = call(*arguments, "--json")
+    assert result.exit_code == 2
+    error = json.loads(result.stdout)["error"]
+    assert error["kind"] == "usage"
+    assert said in error["message"]
+    assert call(*shlex.split(error["next"])[1:]).exit_code == 0
+
+
 def test_what_a_store_says_does_not_steer_the_terminal(tmp_path):
     with lcstore.open(tmp_path) as store:
         state = {"\x1b[31mred\n[bold]": np.zeros(2), "text": "\x1b]0;title\x07"}

@@ -165,6 +165,25 @@ def test_a_wider_model_is_loaded_in_part_by_the_line_that_the_refusal_gives(save
         assert torch.equal(value, (old if name in fits else new)[name])
 
 
+def test_a_model_whose_layers_have_other_names_is_loaded_by_the_line_that_the_refusal_gives():
+    def made(*names):
+        layers = [torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 2)]
+        return torch.nn.ModuleDict(dict(zip(names, layers, strict=True)))
+
+    store, step = lcstore.open(MemoryBackend.fresh(), policy="lossless"), 3
+    first, model = made("a", "b", "c"), made("one", "two", "three")
+    store.save(step, {"nets": {"gen": first}})
+    with pytest.raises(lcstore.InvalidInputError, match="all shapes agree") as caught:
+        store.restore_into(step, {"nets": {"gen": model}})
+    (line,) = re.search(r"(saved = .*saved\.values\(\)\)\)\))", str(caught.value)).groups()
+    exec(line, {"store": store, "step": step, "model": model})
+    for saved, loaded in zip(first.state_dict().values(), model.state_dict().values(), strict=True):
+        assert torch.equal(saved, loaded)
+    with pytest.raises(lcstore.InvalidInputError) as caught:
+        store.restore_into(step, {"nets": {"gen": made("one", "b", "three")}})
+    assert "all shapes agree" not in str(caught.value)
+
+
 def test_moments_of_what_is_no_parameter_are_refused(saved):
     store, state = saved
     optim = state["optim"].state_dict()
