@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -181,6 +181,7 @@ def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Deco
     return decode, add
 
 
+@lru_cache(maxsize=8)
 def _pack_values(width: int, per: int) -> Array:
     """Return the levels that each symbol stands for, as the bytes of a word, the first one lowest.
 

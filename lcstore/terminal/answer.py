@@ -127,7 +127,9 @@ class Answer:
         from lcstore.storage.targets import open_backend
 
         self.next = f"lcstore doctor {self.quoted}"
-        return open_backend(self.url, self.storage_options)
+        backend = open_backend(self.url, self.storage_options)
+        self.told = backend.url
+        return backend
 
     @contextmanager
     def progress(self, words: str | None = None) -> Iterator[OnProgress]:
@@ -158,13 +160,17 @@ class Answer:
         Parameters
         ----------
         facts, more
-            What ``--json`` prints as one document: a dict or a dataclass, and further entries.
+            What ``--json`` prints as one document: a dict or a dataclass, and further entries. Its ``url`` is
+            what was typed.
         shown
             Tables and lines for people. It is not gone through where the answer is JSON.
         """
         with until_unread():
             if self.as_json:
-                print(json.dumps(plain(facts) | plain(more), indent=2))
+                document = plain(facts) | plain(more)
+                if self.told and document.get("url") in (self.told, self.told.removeprefix("file://")):
+                    document["url"] = self.url
+                print(json.dumps(document, indent=2))
             else:
                 print_all(shown)
 

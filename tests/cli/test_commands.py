@@ -438,6 +438,18 @@ def test_wrong_usage(arguments):
 
 
 @pytest.mark.parametrize(
+    "command",
+    ["ls", "show", "stats", "verify", "repair", "collect", "retain --keep latest:1", "compact --dry-run",
+     "maintain --keep latest:1", "tag", "pin", "report", "rm"],
+)  # fmt: skip
+def test_the_url_of_a_document_is_what_was_typed(saved, monkeypatch, command):
+    monkeypatch.chdir(Path(saved).parent)
+    name, *options = command.split()
+    for url in (Path(saved).name, saved, f"file://{saved}"):
+        assert document(name, url, *options)["url"] == url
+
+
+@pytest.mark.parametrize(
     ("arguments", "said"),
     [(["ls"], "Missing"), (["ls", "x", "--limit", "0"], "--limit"), (["ls", "x", "--lim"], "No such"),
      (["retain", "x", "--keep", "lates:3"], "latest:3"), (["verify", "x", "--sample", "31/30"], "N/T")],

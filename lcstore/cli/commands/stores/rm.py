@@ -36,6 +36,7 @@ def rm(
             report = remove(
                 url, dry_run=not apply, storage_options=answer.storage_options, on_progress=on_progress
             )
+        answer.told = report.url
         answer.give(report, _shown(answer, report))
 
 
