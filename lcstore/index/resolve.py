@@ -112,7 +112,7 @@ def check_run(graph: Graph, url: str, run: str | int | None) -> None:
         there = sorted({(n.run, n.run_id) for n in graph.nodes.values() if n.node not in graph.hidden})
         shown = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
         shown += ", ..." * (len(there) > _RUNS_SHOWN)
-        about = f"; `lcstore ls {quote(url)} --runs` tells of them" if shown else ""
+        about = f"; `lcstore ls {quote(url)} --runs` tells of them" * bool(shown)
         raise NotFoundError(
             f"there is no run {run!r:.100} in {url}; its runs are {shown or 'none yet'}{about}"
         )

@@ -127,8 +127,7 @@ def _let_go(rule: Retention, items: Sequence[Candidate], notes: list[str]) -> di
     exacts = [part for part in rule.parts if isinstance(part, ExactOnly)]
     if not exacts:
         return {}
-    exact = [item for item in items if item.exact]  # the last state may have none, and another has the last
-    named = {node for part in exacts for node in _inner(part, part.inner, exact, notes)}
+    named = {node for part in exacts for node in _inner(part, part.inner, items, notes)}
     reason = f"{EXACT_NOT_KEPT}{' or '.join(map(str, exacts))}"
     return {item.node: reason for item in items if item.exact and not item.pinned and item.node not in named}
 

@@ -38,8 +38,8 @@ class Strip(Retention):
 class ExactOnly(Retention):
     """Let go of the exact values of all states but those that `inner` names and those that are pinned.
 
-    It names them among the states that come back bit for bit. ``ExactOnly(LatestN(1))``: of these, the newest
-    goes on to; the others come back at the store's quality.
+    ``ExactOnly(LatestN(1))``: the newest state comes back bit for bit if it was saved so, the others at the
+    store's quality.
     """
 
     inner: Retention

@@ -61,7 +61,9 @@ def test_a_run_is_named_by_number_or_id():
         assert store.diff(10, 20, run=1).values == {"n": (1, 2)}
         assert [one.step for one in store.states(run=1)] == [10, 20]
         for ask in (store.restore, store.latest_step, store.info, store.states):
-            with pytest.raises(NotFoundError, match=rf"no run 9.* are 1 \({run_id}\), 2 \(\w+\), 3 \(\w+\)$"):
+            with pytest.raises(
+                NotFoundError, match=rf"no run 9.* are 1 \({run_id}\), 2 \(\w+\), 3 \(\w+\); `lcstore ls"
+            ):
                 ask(run=9)
         with pytest.raises(NotFoundError, match=r"no state 20 "):
             store.restore(20, run=2)
