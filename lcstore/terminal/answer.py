@@ -169,7 +169,7 @@ class Answer:
             if self.as_json:
                 document = plain(facts) | plain(more)
                 if self.told and document.get("url") in (self.told, self.told.removeprefix("file://")):
-                    document["url"] = self.url
+                    document["url"] = plain(self.url)  # without what is secret in it
                 print(json.dumps(document, indent=2))
             else:
                 print_all(shown)

@@ -88,7 +88,8 @@ def test_a_url_with_a_password(packed, caplog):
         told.fails(lambda: lcstore.open(f"{url}/none", "r"))
         wrong = url.replace("me:", "you:")
         told.fails(lambda: lcstore.open(wrong, "r", retries=1, timeout=5))
-        for arguments in (["ls"], ["show", "--json"], ["doctor"]):
+        wrongly = ["ls", "--lim", "--json"]
+        for arguments in (["ls"], ["show", "--json"], ["doctor"], ["verify", "--json"], wrongly):
             told.command(*arguments, url)
             told.command(*arguments, f"{url}/none")
     told.fails(lambda: lcstore.open(url, "r", retries=1, timeout=5))
