@@ -136,17 +136,14 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
         for name in wrong[:_SHOWN]
     ]
     if said:
+        state = f"store.restore(step, to='torch'){''.join(f'[{one!r}]' for one in where)}"
         shapes = [_shape(value) for value in here.values()]
         if not found.keys() & here.keys() and shapes == [_shape(value) for value in found.values()]:
-            part = "".join(f"[{one!r}]" for one in where)
             said.append(
                 "all shapes agree, one by one; if these are the same layers by other names: saved = "
-                f"store.restore(step, to='torch'){part}; "
-                "model.load_state_dict(dict(zip(model.state_dict(), saved.values())))"
+                f"{state}; model.load_state_dict(dict(zip(model.state_dict(), saved.values())))"
             )
         elif len(surplus) + len(wrong) < len(found):
-            part = "".join(f"[{one!r}]" for one in where)
-            state = f"store.restore(step, to='torch'){part}"
             fits = (
                 f"saved, here = {state}, model.state_dict(); model.load_state_dict({{name: saved[name] for "
                 "name in saved if name in here and saved[name].shape == here[name].shape}, strict=False)"

@@ -100,9 +100,14 @@ class RetireReport:
     notes: tuple[str, ...] = ()
     none_left: str = ""
 
+    @property
+    def states_let_go(self) -> int:
+        """Of how many states all goes, and not a part alone."""
+        return sum(one.what == markkeys.WHOLE_STATE for one in self.retired)
+
     def __str__(self) -> str:
         """Return one line for a log."""
-        whole = sum(one.what == markkeys.WHOLE_STATE for one in self.retired)
+        whole = self.states_let_go
         parts = len(self.retired) - whole
         told = f", and {counted(parts, 'part')} of states" * (parts > 0)
         would = "would be " * self.dry_run

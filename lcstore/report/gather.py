@@ -141,7 +141,7 @@ def _looks(index: Index, line: Sequence[SavedState]) -> Iterator[Look]:
     Of many states of many tensors they are some, spread evenly.
     """
     latest = [len(look.layout.tensors) for look in _looks_at(index, line[-1:])]
-    most = max(_LEAST_LOOKS, _MOST_CELLS // max(1, *latest, 1))
+    most = max(_LEAST_LOOKS, _MOST_CELLS // max([1, *latest]))
     return _looks_at(index, evenly(line, most))
 
 

@@ -128,8 +128,10 @@ def open_store(
         found = None
     except CorruptionError as error:
         at = shlex.quote(backend.url)
-        cure = f"`lcstore verify {at}` says what else is, and `lcstore repair {at}` how it is made again"
-        raise CorruptionError(f"{error.message}; {cure}", key=error.key) from error
+        error.message += (
+            f"; `lcstore verify {at}` says what else is, `lcstore repair {at}` how it is made again"
+        )
+        raise
     exists = found is not None
     if not exists and mode in ("r", "r+"):
         raise no_store(backend, url, storage_options)

@@ -45,14 +45,9 @@ def decided(
         yield f"{back}, such as step {last.step}: lcstore pin {url}@{last.node}"
 
 
-def states_let_go(report: RetireReport) -> int:
-    """Return of how many states all goes, not a part alone."""
-    return sum(one.what == _STATE for one in report.retired)
-
-
 def counts(report: RetireReport, of: str = "") -> str:
     """Return how many states stay and go, as text."""
-    whole = states_let_go(report)
+    whole = report.states_let_go
     exact = sum(one.what == _EXACT for one in report.retired)
     pools = len(report.retired) - whole - exact
     parts = [f"{len(report.kept)} states{of} kept", f"{whole} retired"]

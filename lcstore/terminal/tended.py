@@ -11,7 +11,6 @@ import typer
 
 from lcstore.errors import CorruptionError
 from lcstore.terminal.answer import Answer
-from lcstore.terminal.decision import states_let_go
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
         return (
             *(bytes_ if again else ()),
             "" if collected is None else size(collected.deleted_bytes),
-            "" if retained is None else states_let_go(retained),
+            "" if retained is None else retained.states_let_go,
             "" if compacted is None else compacted.planned if report.dry_run else compacted.added,
         )
 
