@@ -156,6 +156,9 @@ def _wide_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
 def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Decoder, _Adder]:
     segment = 1 << frame.segment
     tokens, per = frame.coder == f.RUNS, max(frame.per, 1)
+    into: Any = runs.decode_runs if tokens else pack.decode_pack
+    onto: Any = adding.add_runs if tokens else adding.add_pack
+    tables: tuple[Any, ...]
     if tokens:
         tables = codes.lookup(np.arange(256, dtype=np.uint8))
     else:
@@ -165,18 +168,14 @@ def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Deco
 
     def decode(start: int, count: int, directory: Array, at: int) -> Span:
         levels = narrow[:count]
-        if tokens:
-            _check(runs.decode_runs(words, at, directory, *tables, levels, segment), start)
-        else:
-            _check(pack.decode_pack(words, at, directory, *tables, levels, segment), start)
+        _check(into(words, at, directory, *tables, levels, segment), start)
         found = decode_escapes(words, at, directory, levels, segment, least, places, values)
         _check(found, start)
         return Span(start, levels, places[:found], values[:found])
 
-    def add(directory: Array, at: int, *onto: Any) -> int:
-        onto_track = adding.add_runs if tokens else adding.add_pack
+    def add(directory: Array, at: int, *track: Any) -> int:
         room = narrow, segment, least, places, values
-        return int(onto_track(words, at, directory, *tables, *(*room, *onto)))
+        return int(onto(words, at, directory, *tables, *room, *track))
 
     return decode, add
 

@@ -65,12 +65,12 @@ class CodeTable:
         huffman.fill_table(self.codes, values, table, sizes)
         return table, sizes
 
-    def joined(self, values: Array, per: int) -> tuple[Array, Array]:
-        """Expand to the tables of `join_codes`; a symbol stands for the `per` low bytes of its value."""
-        joined = np.empty(huffman.TABLE_SIZE, np.uint64)
+    def joined(self, values: Array, per: int) -> tuple[Array, Array, int]:
+        """Expand to the tables of `join_codes`, and `per`: how many low bytes of its value a symbol has."""
+        joined = np.empty((huffman.TABLE_SIZE, 2), np.uint64)
         moves = np.empty(huffman.TABLE_SIZE, np.uint16)
         huffman.join_codes(*self.lookup(values), per, joined, moves)
-        return joined, moves
+        return joined, moves, per
 
     def to_bytes(self) -> bytes:
         """Write the lengths in nibbles: 0 to 12 a length, 13 a run of zeros, 14 a repeat of the last one."""

@@ -78,8 +78,11 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("huffman.fill_table", "uint32[::1], uint64[::1], uint64[::1], uint8[::1]"),
     ("huffman.fill_table", "uint32[::1], uint8[::1], uint8[::1], uint8[::1]"),
     ("planes.join_four", "uint8[::1]!, uint8[::1]!, uint8[::1]!, uint8[::1]!, uint32[::1]"),
-    ("huffman.join_codes", "uint64[::1], uint8[::1], int64, uint64[::1], uint16[::1]"),
-    ("pack.decode_pack", "uint64[::1], int64, uint16[:, ::1], uint64[::1], uint16[::1], int8[::1], int64"),
+    ("huffman.join_codes", "uint64[::1], uint8[::1], int64, uint64[:, ::1], uint16[::1]"),
+    (
+        "pack.decode_pack",
+        "uint64[::1], int64, uint16[:, ::1], uint64[:, ::1], uint16[::1], int64, int8[::1], int64",
+    ),
     (
         "escapes.decode_escapes",
         "uint64[::1], int64, uint16[:, ::1], int8[::1], int64, int64, int64[::1], int64[::1]",
@@ -87,7 +90,7 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ("factored.factored_values", "int64[::1], int64, int64[::1], int16[::1], int64, int32[::1]"),
     (
         "adding.add_pack",
-        "uint64[::1], int64, uint16[:, ::1], uint64[::1], uint16[::1], int8[::1], int64, int64, "
+        "uint64[::1], int64, uint16[:, ::1], uint64[:, ::1], uint16[::1], int64, int8[::1], int64, int64, "
         "int64[::1], int64[::1], int16[::1], int64, int64, int32[::1]",
     ),
     (

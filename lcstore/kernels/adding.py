@@ -46,6 +46,7 @@ def add_pack(
     directory: Array,
     joined: Array,
     moves: Array,
+    per: int,
     levels: Array,
     segment: int,
     least: int,
@@ -60,7 +61,7 @@ def add_pack(
 
     Parameters
     ----------
-    words, start, directory, joined, moves
+    words, start, directory, joined, moves, per
         As for :func:`lcstore.kernels.pack.decode_pack`.
     levels
         ``int8``: room for the levels of a segment.
@@ -82,7 +83,7 @@ def add_pack(
         low, row = s * segment, directory[s : s + 1]
         part = track[low : low + segment]
         some = levels[: part.size]
-        status = decode_pack(words, start, row, joined, moves, some, segment)
+        status = decode_pack(words, start, row, joined, moves, per, some, segment)
         if status == OK:
             here = scales[low // block :]
             status = _add(words, start, row, some, segment, least, places, values, here, block, sign, part)

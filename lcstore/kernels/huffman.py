@@ -187,7 +187,7 @@ def fill_table(codes: Array, values: Array, table: Array, sizes: Array) -> int:
 
 @kernel
 def join_codes(table: Array, sizes: Array, per: int, joined: Array, moves: Array) -> int:
-    """Join the codes that lie whole in each window of `MAX_BITS` bits, of eight bytes at most.
+    """Join the codes that lie whole in each window of `MAX_BITS` bits, of sixteen bytes at most.
 
     Parameters
     ----------
@@ -195,21 +195,20 @@ def join_codes(table: Array, sizes: Array, per: int, joined: Array, moves: Array
         As from `fill_table`, ``uint64`` and ``uint8``: a symbol stands for `per` bytes (1, 2 or 4), the first
         one lowest.
     joined
-        ``uint64[TABLE_SIZE]``, filled: the bytes of all symbols whose codes lie whole in the window.
+        ``uint64[TABLE_SIZE, 2]``, filled: the bytes of all symbols whose codes lie whole in the window.
     moves
-        ``uint16[TABLE_SIZE]``, filled. From the lowest on, four bits each: bits of these codes, their bytes,
-        bits of the first code, its bytes.
+        ``uint16[TABLE_SIZE]``, filled: bits of these codes in the low six, bits of the first one in four
+        above, their bytes in the high five.
     """
     for at in range(TABLE_SIZE):
-        word, used, count = np.uint64(0), np.int64(0), 0
-        size = np.int64(sizes[at])
-        while used + size <= MAX_BITS and (count + 1) * per <= 8:
-            word |= table[at >> used] << np.uint64(8 * per * count)
+        joined[at, 0] = joined[at, 1] = 0
+        used, nbytes, size = np.int64(0), 0, np.int64(sizes[at])
+        while used + size <= MAX_BITS and nbytes + per <= 16:
+            joined[at, nbytes // 8] |= table[at >> used] << np.uint64(nbytes % 8 * 8)
             used += size
-            count += 1
+            nbytes += per
             size = np.int64(sizes[at >> used])
-        joined[at] = word
-        moves[at] = np.uint16(used | (per * count << 4) | (np.int64(sizes[at]) << 8) | (per << 12))
+        moves[at] = np.uint16(used | (np.int64(sizes[at]) << 6) | (nbytes << 11))
     return OK
 
 

@@ -13,23 +13,22 @@ from typing import Any
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.compiling.ints import leading_zeros
 from lcstore.compiling.jit import kernel
-from lcstore.compiling.unaligned import store_eight
+from lcstore.compiling.unaligned import copy_row, item
 from lcstore.kernels.bits import at_end, finish, lay, put, window
 from lcstore.kernels.escapes import any_past, encode_escapes
 from lcstore.kernels.huffman import MAX_BITS, TABLE_SIZE, histogram
 from lcstore.kernels.status import LENGTH, OK, SPACE, TABLE
 
-_1, _3, _4, _8, _12, _15, _16 = map(np.uint64, (1, 3, 4, 8, 12, 15, 16))
-_BYTE = np.uint64(0xFF)
-_LOW = np.uint64(0xFFFF)
-_MASK = np.uint64((1 << MAX_BITS) - 1)
+_1, _3, _6, _8, _11, _15, _16, _63 = map(np.uint64, (1, 3, 6, 8, 11, 15, 16, 63))
+_BYTE, _LOW, _MASK = np.uint64(0xFF), np.uint64(0xFFFF), np.uint64((1 << MAX_BITS) - 1)
 #: Levels that are searched for one that is not zero, or counted, at a time.
 _SPAN = 1 << 16
-#: Times that a window of 64 bits is looked at, and the levels that must be missing then: each look writes
-#: eight, whatever it finds.
-_LOOKS = 4
-_AHEAD = np.uint64(8 * (_LOOKS + 1))
+#: Looks at a window of 64 bits. Its top bit is set: zeros above that say later how far the window was moved.
+_LOOKS, _TOP = 5, np.uint64(1 << 63)
+#: Levels that must be missing then, as a look is not checked: it writes 16, and moves on by 31 at most.
+_AHEAD = np.uint64(31 * _LOOKS)
 
 
 @kernel(inline=True)
@@ -181,35 +180,41 @@ def encode_pack(
     return int(at)
 
 
+@kernel(inline=True)
+def _look(joined: Array, moves: Array, levels: Array, look: np.uint64, at: np.uint64) -> Any:
+    """Write what a window begins with, unchecked; give the rest of the window, and the next place."""
+    code = look & _MASK
+    copy_row(joined, code, levels, at)
+    move = np.uint64(item(moves, code))
+    return look >> (move & _63), at + (move >> _11)
+
+
 @kernel(inline=True, checked=True)
 def _decode1(
     words: Array,
     position: np.uint64,
     joined: Array,
     moves: Array,
+    per: int,
     levels: Array,
     at: np.uint64,
     end: np.uint64,
 ) -> np.uint64:
     """Follow a stream to the levels ``at:end``; return where it ends."""
     while at + _AHEAD <= end:
-        look = window(words, position)
+        look = window(words, position) | _TOP
         for _ in range(_LOOKS):
-            code = look & _MASK
-            move = np.uint64(moves[code])
-            store_eight(levels, at, joined[code])
-            look >>= move & _15
-            position += move & _15
-            at += (move >> _4) & _15
+            look, at = _look(joined, moves, levels, look, at)
+        position += leading_zeros(look)
     while at < end:
         code = window(words, position) & _MASK
-        move, word = np.uint64(moves[code]), joined[code]
-        for _ in range(move >> _12):
+        word = joined[code, 0]
+        for _ in range(per):
             if at < end:  # what a symbol has behind the last level is left out
                 levels[at] = np.int8(word & _BYTE)
             word >>= _8
             at += _1
-        position += (move >> _8) & _15
+        position += (np.uint64(moves[code]) >> _6) & _15
     return position
 
 
@@ -226,20 +231,15 @@ def _decode4(
     a0, a1, a2, a3, end = places[0], places[1], places[2], places[3], places[4]
     e0, e1, e2 = a1, a2, a3
     while a0 + _AHEAD <= e0 and a1 + _AHEAD <= e1 and a2 + _AHEAD <= e2 and a3 + _AHEAD <= end:
-        w0, w1, w2, w3 = window(words, p0), window(words, p1), window(words, p2), window(words, p3)
+        w0, w1 = window(words, p0) | _TOP, window(words, p1) | _TOP
+        w2, w3 = window(words, p2) | _TOP, window(words, p3) | _TOP
         for _ in range(_LOOKS):
-            c0, c1, c2, c3 = w0 & _MASK, w1 & _MASK, w2 & _MASK, w3 & _MASK
-            m0, m1 = np.uint64(moves[c0]), np.uint64(moves[c1])
-            m2, m3 = np.uint64(moves[c2]), np.uint64(moves[c3])
-            store_eight(levels, a0, joined[c0])
-            store_eight(levels, a1, joined[c1])
-            store_eight(levels, a2, joined[c2])
-            store_eight(levels, a3, joined[c3])
-            n0, n1, n2, n3 = m0 & _15, m1 & _15, m2 & _15, m3 & _15
-            w0, w1, w2, w3 = w0 >> n0, w1 >> n1, w2 >> n2, w3 >> n3
-            p0, p1, p2, p3 = p0 + n0, p1 + n1, p2 + n2, p3 + n3
-            a0, a1 = a0 + ((m0 >> _4) & _15), a1 + ((m1 >> _4) & _15)
-            a2, a3 = a2 + ((m2 >> _4) & _15), a3 + ((m3 >> _4) & _15)
+            w0, a0 = _look(joined, moves, levels, w0, a0)
+            w1, a1 = _look(joined, moves, levels, w1, a1)
+            w2, a2 = _look(joined, moves, levels, w2, a2)
+            w3, a3 = _look(joined, moves, levels, w3, a3)
+        p0, p1 = p0 + leading_zeros(w0), p1 + leading_zeros(w1)
+        p2, p3 = p2 + leading_zeros(w2), p3 + leading_zeros(w3)
     positions[0], positions[1], positions[2], positions[3] = p0, p1, p2, p3
     places[0], places[1], places[2], places[3] = a0, a1, a2, a3
 
@@ -251,6 +251,7 @@ def decode_pack(
     directory: Array,
     joined: Array,
     moves: Array,
+    per: int,
     levels: Array,
     segment: int,
 ) -> int:
@@ -264,8 +265,8 @@ def decode_pack(
         Byte at which the first segment begins.
     directory
         ``uint16[segments, streams + 1]`` of these segments; 1 or 4 streams.
-    joined, moves
-        As from `join_codes`; the bytes of a symbol are its levels.
+    joined, moves, per
+        As from `join_codes`; the bytes of a symbol are its levels, and `per` is how many.
     levels
         ``int8``, filled; -128 where one is escaped.
     segment
@@ -274,11 +275,13 @@ def decode_pack(
     Returns
     -------
     int
-        `OK` or `LENGTH`; `TABLE` unless the tables are whole.
+        `OK`; `LENGTH`, also where there are more segments than levels; `TABLE` unless the tables are whole.
     """
-    if joined.size != TABLE_SIZE or moves.size != TABLE_SIZE:
+    if joined.shape != (TABLE_SIZE, 2) or moves.size != TABLE_SIZE:
         return TABLE
-    streams, per = directory.shape[1] - 1, np.int64(moves[0] >> _12)
+    if (directory.shape[0] - 1) * segment > levels.size:
+        return LENGTH
+    streams = directory.shape[1] - 1
     positions, stops = np.empty(4, np.uint64), np.empty(4, np.int64)
     places, ends = np.empty(5, np.uint64), np.empty(4, np.uint64)
     at = np.int64(start)
@@ -294,7 +297,8 @@ def decode_pack(
         if streams == 4:
             _decode4(words, joined, moves, levels, positions, places)
         for j in range(streams):
-            if not at_end(_decode1(words, positions[j], joined, moves, levels, places[j], ends[j]), stops[j]):
+            end = _decode1(words, positions[j], joined, moves, per, levels, places[j], ends[j])
+            if not at_end(end, stops[j]):
                 return LENGTH
         at += np.int64(directory[s, streams])
     return OK

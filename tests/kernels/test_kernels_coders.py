@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from lcstore.kernels import adding, huffman, pack, runs, wide
 from lcstore.kernels import escapes as escapes_of
-from lcstore.kernels.status import LENGTH, SPACE, SYMBOL
+from lcstore.kernels.status import LENGTH, SPACE, SYMBOL, TABLE
 
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
 seeds = st.integers(0, 1 << 30)
@@ -46,9 +46,9 @@ def tables(codes, values):
 
 def joined(codes, bits, per):
     """Give the tables that `decode_pack` takes."""
-    found = np.zeros(4096, np.uint64), np.zeros(4096, np.uint16)
+    found = np.zeros((4096, 2), np.uint64), np.zeros(4096, np.uint16)
     huffman.join_codes(*tables(codes, pack_values(bits, per).astype(np.uint64)), per, *found)
-    return found
+    return *found, per
 
 
 def restored(levels, places, values, found):
@@ -165,6 +165,23 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     wrong[0, 4] += 1
     assert pack.decode_pack(words, 0, directory, *coded, packed, 256) == 0
     assert escapes_of.decode_escapes(words, 0, directory, packed, 256, 8, room[:1], room[:1].copy()) == SPACE
+
+
+@pytest.mark.parametrize("streams", [1, 4])
+@pytest.mark.parametrize("size", [0, 100, 4 * 155, 4 * 156 + 3, 3000])
+def test_pack_decoders_stay_within_the_levels_whatever_tables_say(size, streams):
+    """Looks are not checked one by one: those that move on as far as can be must be within, too."""
+    tables = np.full((4096, 2), 2**64 - 1, np.uint64), np.full(4096, 0xFC41, np.uint16)
+    words, directory = np.zeros(size + 8, np.uint64), np.full((1, streams + 1), size, np.uint16)
+    room = np.full(size + 40, 99, np.int8)
+    assert pack.decode_pack(words, 0, directory, *tables, 1, room[:size], 4096) in (0, LENGTH)
+    assert (room[size:] == 99).all()
+    if size:
+        assert (room[:size] == -1).any()
+        segments = np.zeros((size // 8 + 2, streams + 1), np.uint16)
+        assert pack.decode_pack(words, 0, segments, *tables, 1, room[:size], 8) == LENGTH
+    few = tables[0][:4095], tables[1]
+    assert pack.decode_pack(words, 0, directory, *few, 1, room[:size], 4096) == TABLE
 
 
 @given(

@@ -257,20 +257,20 @@ def lookup(book, values):
 def join_codes(book, values, per):
     """Give for each window of 12 bits the bytes of all symbols that lie whole in it, and how to move on.
 
-    That is how many bits and bytes these are, and how many those of the first symbol.
+    That is how many bits these are, how many bits of the first symbol, and how many bytes.
     """
     by_code = inverse(book)
-    joined, moves = np.zeros(4096, np.uint64), np.zeros((4096, 4), np.int64)
+    joined, moves = np.zeros((4096, 2), np.uint64), np.zeros((4096, 3), np.int64)
     for window in range(4096):
         at, found = 0, []
         for end in range(1, 13):
             symbol = by_code.get(((window >> at) & ((1 << (end - at)) - 1), end - at))
-            if symbol is not None and len(found) < 8 // per:
+            if symbol is not None and len(found) < 16 // per:
                 found.append((symbol, end))
                 at = end
         told = b"".join(int(values[symbol]).to_bytes(8, "little")[:per] for symbol, _ in found)
-        joined[window] = int.from_bytes(told, "little")
-        moves[window] = at, len(told), found[0][1], per
+        joined[window] = np.frombuffer(told.ljust(16, b"\0"), "<u8")
+        moves[window] = at, found[0][1], len(told)
     return joined, moves
 
 
