@@ -58,11 +58,15 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def _hint(dtype: np.dtype[Any]) -> str:
     if dtype.kind in "mM":
-        return "store .view('int64'), and the unit beside it"
+        return "store [x.astype('int64'), str(x.dtype)]"
     if dtype.kind in "fc":
         return "its layout differs between machines: convert it to float64 or complex128"
+    if not dtype.itemsize:
+        return "it holds no values: leave it out"
     if dtype.names is not None:
-        return "store a dict of its fields"
+        return "store {name: x[name] for name in x.dtype.names}"
+    if dtype.name in ("int2", "uint2"):
+        return f"convert it to {dtype.name.replace('2', '8')}"
     return "arrays hold booleans, integers, floats or complex numbers"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
@@ -13,6 +13,9 @@ from zarr.registry import register_codec
 from lcstore.codec.lc import LCCodec
 from lcstore.codec.placed import Placed
 from lcstore.errors import CorruptionError
+
+#: What the arrays of a store have in their configuration, if anything.
+_OF_STORES: Final = frozenset({"quantizer", "logical"})
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,16 @@ class LCZarrCodec(ArrayBytesCodec, metaclass=Placed):  # type: ignore[misc,unuse
     def _decode_sync(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         data = memoryview(chunk_bytes.as_numpy_array()).cast("B")
         count = int(np.prod(chunk_spec.shape, dtype=object)) if chunk_spec.shape else 1
-        values = LCCodec(**self.configuration).decode_frame(data, count, shorter=True)
+        values = LCCodec(**self.configuration).decode_frame(data, count, shorter=self._may_end(chunk_spec))
         native = chunk_spec.dtype.to_native_dtype()
         if values.dtype != native.newbyteorder("="):
             raise CorruptionError(f"the chunk holds {values.dtype}, its array {native}")
         values = values.astype(native, copy=False).reshape(chunk_spec.shape)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(values)
+
+    def _may_end(self, chunk_spec: Any) -> bool:
+        """Return whether a chunk may be the last one of an array that a store wrote, which is not padded."""
+        return len(chunk_spec.shape) == 1 and self.configuration.keys() <= _OF_STORES
 
     async def _encode_single(self, chunk_array: Any, chunk_spec: Any) -> Any:
         return await asyncio.to_thread(self._encode_sync, chunk_array, chunk_spec)

@@ -36,3 +36,17 @@ def copy_row(typingctx: Any, table: Any, row: Any, array: Any, at: Any) -> Any:
 
     contiguous = table.layout == array.layout == "C"
     return (types.void(table, types.uint64, array, types.uint64), generate) if contiguous else None
+
+
+@intrinsic
+def put_eight(typingctx: Any, array: Any, at: Any, word: Any) -> Any:
+    """Write a ``uint64``, lowest byte first, to the bytes of an array from `at` on, unchecked."""
+    from numba import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        target = context.make_array(signature.args[0])(context, builder, args[0])
+        place = builder.bitcast(builder.gep(target.data, [args[1]]), args[2].type.as_pointer())
+        builder.store(args[2], place, align=1)
+        return context.get_dummy_value()
+
+    return (types.void(array, types.uint64, types.uint64), generate) if array.layout == "C" else None

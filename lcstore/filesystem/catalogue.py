@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import os
+import re
 from collections.abc import Mapping
 from threading import RLock
 from typing import Any, Final
 
 import fsspec
 
-from lcstore.errors import NotFoundError
+from lcstore.errors import LcstoreError, NotFoundError
 from lcstore.filesystem.decoded import Where
 from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted, unquoted
@@ -26,6 +27,8 @@ from lcstore.storage.backend import Backend
 from lcstore.storage.patient import patient
 from lcstore.storage.targets import backend_at, open_backend
 
+#: A name with a slash, as messages quote it.
+_SLASHED: Final = re.compile(r"'[^' ]*/[^' ]*'")
 #: Of a step, with zeros before it.
 _MOST_DIGITS: Final = 18
 
@@ -140,7 +143,12 @@ class States:
         if isinstance(at, str):
             tags = {quoted((tag,))[0]: tag for tag in self._reader.index.tagged()}
             at = tags.get(at, unquoted(at) if at.startswith("best:") else at)
-        return find(self._reader, at, _loaded, listed=True)
+        try:
+            return find(self._reader, at, _loaded, listed=True)
+        except LcstoreError as error:
+            if _SLASHED.search(error.message):
+                error.message += "; in a path the / of a name is written ~1"
+            raise
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:  # neither locks nor threads nor connections came along

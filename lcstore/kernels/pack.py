@@ -15,13 +15,13 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.compiling.ints import leading_zeros
 from lcstore.compiling.jit import kernel
-from lcstore.compiling.unaligned import copy_row, item
-from lcstore.kernels.bits import at_end, finish, lay, put, window
+from lcstore.compiling.unaligned import copy_row, item, put_eight
+from lcstore.kernels.bits import MAX_STREAM, at_end, lay, window
 from lcstore.kernels.escapes import any_past, encode_escapes
 from lcstore.kernels.huffman import MAX_BITS, TABLE_SIZE, histogram
 from lcstore.kernels.status import LENGTH, OK, SPACE, TABLE
 
-_1, _3, _6, _8, _11, _15, _16, _63 = map(np.uint64, (1, 3, 6, 8, 11, 15, 16, 63))
+_1, _3, _6, _7, _8, _11, _15, _16, _56, _63 = map(np.uint64, (1, 3, 6, 7, 8, 11, 15, 16, 56, 63))
 _BYTE, _LOW, _MASK = np.uint64(0xFF), np.uint64(0xFFFF), np.uint64((1 << MAX_BITS) - 1)
 #: Levels that are searched for one that is not zero, or counted, at a time.
 _SPAN = 1 << 16
@@ -106,9 +106,18 @@ def any_level(levels: Array) -> int:
 
 
 @kernel(inline=True)
-def _emit(symbols: Array, codes: Array, words: Array) -> Any:
-    """Write the codes of `symbols`; give the number of bytes."""
-    acc, used, at = np.uint64(0), np.uint64(0), np.uint64(0)
+def _put(payload: Array, acc: np.uint64, used: np.uint64, at: np.uint64, value: Any, bits: Any) -> Any:
+    """Append bits to a stream, unchecked: eight bytes are written, of which the last ones are not full."""
+    acc |= value << used
+    used += bits
+    put_eight(payload, at, acc)
+    return acc >> (used & _56), used & _7, at + (used >> _3)
+
+
+@kernel(inline=True)
+def _emit(symbols: Array, codes: Array, payload: Array, at: np.uint64) -> np.int64:
+    """Write the codes of `symbols` from byte `at` on, unchecked, and up to 8 bytes more; give their end."""
+    acc, used = np.uint64(0), np.uint64(0)
     fours = symbols.size // 4
     for i in range(fours):
         a, b = np.uint64(codes[symbols[4 * i]]), np.uint64(codes[symbols[4 * i + 1]])
@@ -117,11 +126,11 @@ def _emit(symbols: Array, codes: Array, words: Array) -> Any:
         half = first + (b >> _16)
         low = (a & _LOW) | ((b & _LOW) << first)
         high = (c & _LOW) | ((d & _LOW) << third)
-        acc, used, at = put(words, acc, used, at, low | (high << half), half + third + (d >> _16))
+        acc, used, at = _put(payload, acc, used, at, low | (high << half), half + third + (d >> _16))
     for i in range(4 * fours, symbols.size):
         a = np.uint64(codes[symbols[i]])
-        acc, used, at = put(words, acc, used, at, a & _LOW, a >> _16)
-    return finish(words, acc, used, at)
+        acc, used, at = _put(payload, acc, used, at, a & _LOW, a >> _16)
+    return np.int64(at + ((used + _7) >> _3))
 
 
 @kernel
@@ -144,10 +153,8 @@ def encode_pack(
         ``int8[n]``; -128 where the level is the next of `escapes`.
     escapes
         ``int64[m]``, in the order of the elements.
-    bits, per
-        Bits per level, levels per symbol.
-    streams, segment
-        Streams per segment, elements per segment.
+    bits, per, streams, segment
+        Bits per level, levels per symbol, streams per segment, elements per segment.
     codes
         ``uint32[256]`` as from `assign_codes`, for every symbol that occurs.
     payload
@@ -169,14 +176,17 @@ def encode_pack(
         pack(part, bits, per, symbols[:count])
         each = (count + streams - 1) // streams
         for j in range(streams + 1):
-            if j < streams:
-                size = _emit(symbols[min(j * each, count) : min((j + 1) * each, count)], codes, words)
-            else:
+            start, some = at, symbols[min(j * each, count) : min((j + 1) * each, count)]
+            if j == streams:
                 size, taken = encode_escapes(part, escapes, taken, (1 << (bits - 1)) - 1, words)
-            at = lay(words, size, payload, at)
-            if at < 0:
+                at = lay(words, size, payload, at)
+            elif at + some.size * MAX_BITS // 8 + 9 <= payload.size:
+                at = _emit(some, codes, payload, np.uint64(at))
+            else:
+                at = np.int64(SPACE)
+            if at < 0 or at - start > MAX_STREAM:
                 return SPACE
-            directory[s, j] = size
+            directory[s, j] = at - start
     return int(at)
 
 
@@ -191,15 +201,8 @@ def _look(joined: Array, moves: Array, levels: Array, look: np.uint64, at: np.ui
 
 @kernel(inline=True, checked=True)
 def _decode1(
-    words: Array,
-    position: np.uint64,
-    joined: Array,
-    moves: Array,
-    per: int,
-    levels: Array,
-    at: np.uint64,
-    end: np.uint64,
-) -> np.uint64:
+    words: Array, position: Any, joined: Array, moves: Array, per: int, levels: Array, at: Any, end: Any
+) -> Any:
     """Follow a stream to the levels ``at:end``; return where it ends."""
     while at + _AHEAD <= end:
         look = window(words, position) | _TOP
@@ -259,10 +262,8 @@ def decode_pack(
 
     Parameters
     ----------
-    words
-        ``uint64``: the payload and its padding.
-    start
-        Byte at which the first segment begins.
+    words, start
+        ``uint64``: the payload and its padding; and the byte at which the first segment begins.
     directory
         ``uint16[segments, streams + 1]`` of these segments; 1 or 4 streams.
     joined, moves, per

@@ -58,7 +58,7 @@ class Tending:
         try:
             self._tend()
         except LcstoreError as error:
-            _log.warning("letting go of states beside the training failed, and is tried again: %s", error)
+            _log.warning("letting go of states beside the training waits, and is tried again: %s", error)
         except Exception:
             _log.exception("letting go of states beside the training failed, and is tried again")
         now = time.monotonic()

@@ -178,13 +178,16 @@ class _Change(NamedTuple):
         How many times as far it moves as it mostly did before, beside the others.
     of_first
         The same, as it did at first: what comes back to that has not slowed down, however long a burst lasts.
+    at_once
+        How many times as far as shortly before it moves itself at the first of these states.
     own, others
-        How many times as far as shortly before it moves itself, and most others do.
+        The same, at the last of them; and how many times as far most others move then.
     """
 
     step: int
     times: float
     of_first: float
+    at_once: float
     own: float
     others: float
 
@@ -220,8 +223,9 @@ class _Beside(NamedTuple):
         first, parts = _begins(alike), self.parts
         before = np.median(parts[:first]), np.quantile(parts[:first][:_LEAST], _USED_TO)
         times, of_first = (float(parts[-1] / base) for base in before)
-        shortly = ((each[-1], np.median(each[:first][-_SHORTLY:])) for each in (self.moved, self.others))
-        return _Change(int(self.steps[first]), times, of_first, *(float(now / base) for now, base in shortly))
+        moved, others = (np.median(each[:first][-_SHORTLY:]) for each in (self.moved, self.others))
+        own = float(np.median(self.moved[first:][:_SHORTLY]) / moved), float(self.moved[-1] / moved)
+        return _Change(int(self.steps[first]), times, of_first, *own, float(self.others[-1] / others))
 
     def it_is_others(self, change: _Change, said: str) -> str:
         """Return what the others do, where a tensor stands out by that alone; "" where they do nothing."""
@@ -273,7 +277,7 @@ def _further(beside: _Beside, the_others: str) -> str:
     change = beside.since(parts > _MORE)
     if change.times < _FAR:  # as before a lull
         return ""
-    if change.own < _MORE or change.others <= _LITTLE:
+    if change.at_once < _MORE and (change.own < _MORE or change.others <= _LITTLE):
         return beside.it_is_others(change, "goes on while most layers have slowed down")
     times = _than(change.times, "it used to")
     return f"moves {times}{the_others}, and further since step {change.step}"
@@ -287,7 +291,7 @@ def _less(beside: _Beside, the_others: str) -> str:
     change, began = beside.since(parts <= _LITTLE), beside.since(parts <= 1 / _MORE)
     if max(change.times, change.of_first) > _LITTLE:  # as before a burst
         return ""
-    if began.own > 1 / _MORE or began.others >= 1 / _LITTLE:
+    if began.at_once > 1 / _MORE and (began.own > 1 / _MORE or began.others >= 1 / _LITTLE):
         return beside.it_is_others(began, "stays behind while most layers move further")
     return f"{_hardly(change)}{the_others}"
 

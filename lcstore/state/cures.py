@@ -94,22 +94,19 @@ def _name(obj: object) -> str:
     return str(obj).removeprefix("torch.")
 
 
-#: What to do about arrays of numpy that hold no numbers, by the kind of their dtype.
+#: What to do about arrays of numpy that hold no numbers, by kind of dtype; others say so themselves.
 _KINDS: Final = {
     "U": "store x.tolist()",
     "S": "store x.tolist()",
     "T": "store x.tolist()",
     "O": "store x.tolist()",
-    "M": "store x.astype('int64')",
-    "m": "store x.astype('int64')",
-    "V": "store {name: x[name] for name in x.dtype.names}",
 }
 
 
 def tensor_cure(obj: Any) -> str:
     """Return what to do about a tensor without values to store, to be put behind why it has none."""
     if isinstance(obj, np.ndarray | np.generic):
-        said = _KINDS.get(obj.dtype.kind) if obj.dtype.kind != "V" or obj.dtype.names else None
+        said = _KINDS.get(obj.dtype.kind)
         return f" ({said})" if said else ""
     if not is_instance(obj, "torch", "Tensor"):
         return ""

@@ -7,14 +7,15 @@ such a tree at hand, real or abstract, gets its own types back here.
 from __future__ import annotations
 
 import dataclasses
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from lcstore.errors import InvalidInputError
 from lcstore.limits import MAX_TREE_DEPTH, check
 from lcstore.state.containers import dynamic_fields, open_object, to_object, where
-from lcstore.state.frameworks import is_array, is_variable, value_of
+from lcstore.state.cures import cure
+from lcstore.state.frameworks import is_array, is_instance, is_variable, value_of
 from lcstore.state.leaves import is_leaf
 from lcstore.state.names import Name
 from lcstore.state.torchsays import is_made, made_like, parts_of
@@ -53,18 +54,24 @@ def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
     if is_leaf(obj) or is_array(obj):
         return fill(path, obj)
     check(len(path), MAX_TREE_DEPTH - 1, "nesting of the like tree")
+    if is_instance(obj, "flax.nnx", "State"):
+        # What it gives of itself are states, too; what it has are dicts, which are another tree for JAX.
+        return type(obj)(_fill(dict(obj.raw_mapping), path, fill))
     found = open_object(obj, path)
     if found is None:
         if is_abstract(obj):
             return fill(path, obj)
-        raise InvalidInputError(f"a {type(obj).__qualname__} at {where(path)} of the like tree is no tensor")
+        raise InvalidInputError(
+            f"a {type(obj).__qualname__} at {where(path)} of the like tree is no tensor: "
+            f"{cure(obj).replace('store ', 'give ', 1)}"
+        )
     items = zip(found.keys, found.children, strict=True)
     children = [_fill(child, (*path, key), fill) for key, child in items]
     plain = to_object(found.kind, found.keys, children)
     if type(obj) in (dict, OrderedDict, list, tuple) or callable(getattr(obj, "state_dict", None)):
         return plain
     if isinstance(obj, Mapping):
-        return _rebuild_mapping(type(obj), plain)
+        return _rebuild_mapping(obj, plain)
     if isinstance(obj, tuple) and hasattr(type(obj), "_fields"):
         return cast(Any, type(obj))._make(children)
     return _rebuild_dataclass(obj, children, path) if dataclasses.is_dataclass(obj) else plain
@@ -78,10 +85,11 @@ def _rebuild_dataclass(obj: Any, children: list[Any], path: Name) -> Any:
         raise InvalidInputError(f"no {kind} can be made for {where(path)} of the like tree: {exc}") from exc
 
 
-def _rebuild_mapping(cls: Any, items: dict[Any, Any]) -> Any:
-    # A mapping type need not be constructible from a dict (defaultdict is not): then a dict has to do.
+def _rebuild_mapping(obj: Any, items: dict[Any, Any]) -> Any:
+    # A mapping type need not be constructible from a dict: then a dict has to do.
     try:
-        rebuilt = cls(items)
+        is_default = isinstance(obj, defaultdict)
+        rebuilt = type(obj)(*([obj.default_factory] if is_default else []), items)
     except Exception:
         return items
     return rebuilt if isinstance(rebuilt, Mapping) and rebuilt.keys() == items.keys() else items

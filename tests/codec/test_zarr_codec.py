@@ -217,7 +217,7 @@ def chunk_key(array):
     return next(k for k in array.store._store_dict if k.startswith("c"))
 
 
-@pytest.mark.parametrize("damage", ["flip", "cut", "other dtype", "too many"])
+@pytest.mark.parametrize("damage", ["flip", "cut", "other dtype", "too many", "too few", "one"])
 def test_damage_to_a_chunk_is_an_error(values, damage):
     array = create(dtype="float32", serializer=LCZarrCodec(step_size=0.01), compressors=None)
     array[:] = values
@@ -228,7 +228,8 @@ def test_damage_to_a_chunk_is_an_error(values, damage):
     elif damage == "cut":
         del data[-5:]
     else:
-        wrong = np.ones(CHUNKS, np.float64) if damage == "other dtype" else np.ones((33, 20), np.float32)
+        shapes = {"too many": (33, 20), "too few": (31, 20), "one": (1,)}
+        wrong = np.ones(shapes.get(damage, CHUNKS), np.float64 if damage == "other dtype" else np.float32)
         data = bytearray(LCCodec().encode(wrong))
     array.store._store_dict[key] = zarr.core.buffer.default_buffer_prototype().buffer.from_bytes(bytes(data))
     with pytest.raises(CorruptionError):

@@ -94,6 +94,9 @@ def test_the_best_of_a_metric_whose_name_no_path_has(tmp_path):
     found = fsspec.filesystem("lcstore", url=str(tmp_path))
     for name, step in (("best:val~1loss", 2), ("best:top~x3a1", 2), ("best:top:1", 2)):
         assert json.loads(found.cat_file(f"{name}/metadata.json"))["step"] == step
+    for path in ("best:val/loss", "best:val/loss:min"):
+        with pytest.raises(FileNotFoundError, match="the / of a name is written ~1"):
+            found.cat_file(f"{path}/metadata.json")
 
 
 def test_times_and_keys_are_those_of_the_state(fs):

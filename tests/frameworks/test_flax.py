@@ -98,6 +98,26 @@ def test_variables_are_stored_as_what_they_hold():
     assert isinstance(store.restore(like={"params": abstract})["params"]["kernel"], nnx.Param)
 
 
+def test_a_state_of_nested_modules_comes_back_as_the_same_tree():
+    class Deep(nnx.Module):
+        def __init__(self, seed):
+            self.inner = nnx.Sequential(*(nnx.Linear(4, 4, rngs=nnx.Rngs(seed)) for _ in range(2)))
+
+    params = nnx.state(Deep(0), nnx.Param)
+    optimizer = optax.adam(1e-3)
+    state = {"params": params, "opt": optimizer.init(params), "ema": params}
+    store = lcstore.open("memory://nnx-nested", policy="lossless")
+    store.save(0, state)
+    for back in (store.restore(like=state), store.resume(like=state)):
+        assert jax.tree.structure(back) == jax.tree.structure(state)
+        assert _same(back, state)
+        optax.incremental_update(nnx.state(Deep(1), nnx.Param), back["ema"], 0.1)
+    with pytest.raises(
+        lcstore.InvalidInputError, match=r"Deep at 'params' .* give nnx\.state\(x, nnx\.Param\)"
+    ):
+        store.restore(like={"params": Deep(0)})
+
+
 def test_an_optimizer_of_nnx_is_saved_with_its_state():
     model = nnx.Linear(64, 64, rngs=nnx.Rngs(0))
     optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)

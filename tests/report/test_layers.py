@@ -110,6 +110,25 @@ def test_a_layer_that_goes_on_in_a_network_that_stops_moves_no_further():
     assert said[3].endswith("10 times less than shortly before, it 1.2 times as far")
 
 
+@pytest.mark.parametrize("factor", [10, 20, 100])
+@pytest.mark.parametrize("shape", ["cosine", "linear"])
+def test_a_layer_that_moves_further_at_once_is_told_so_though_the_rate_comes_to_nothing(factor, shape):
+    falls = (
+        np.linspace(1, 0.002, 50)
+        if shape == "linear"
+        else (0.5005 + 0.4995 * np.cos(np.linspace(0, 3.1, 50)))
+    )
+    moves = np.tile(falls, (6, 1))
+    moves[2, 30:] *= factor
+    note = f"moves {factor} times as far as it used to, beside the others, and further since step 300"
+    assert notes_of(course(moves)) == {2: note}
+    moves[2, 30:] /= factor**3
+    note = (
+        f"hardly moves any more since step 300: {factor**2:.3g} times less than it used to, beside the others"
+    )
+    assert notes_of(course(moves)) == {2: note}
+
+
 def test_a_layer_that_stays_as_it_was_while_the_others_rise_has_not_slowed_down():
     rise = [*STEADY, *[60] * 4]
     said = notes_of(course([rise, rise, rise, [*STEADY, *[1] * 4]]))

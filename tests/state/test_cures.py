@@ -11,6 +11,7 @@ import types
 from collections import deque
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -115,6 +116,15 @@ def test_arrays_of_no_numbers(x):
     with pytest.raises(InvalidInputError, match=r"\(store .*\)$") as caught:
         flatten({"here": x})
     flatten({"here": eval(caught.value.message.rpartition("(store ")[2][:-1], {"x": x})})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "said"),
+    [([("float0", "V")], "leave it out"), (ml_dtypes.int2, "to int8"), (ml_dtypes.uint2, "to uint8")],
+)
+def test_arrays_of_numbers_that_none_can_hold(dtype, said):
+    with pytest.raises(InvalidInputError, match=rf"cannot be stored \([^()]*{said}\)$"):
+        flatten({"here": np.zeros(2, dtype)})
 
 
 def test_of_torch():

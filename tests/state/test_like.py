@@ -53,6 +53,7 @@ def test_containers_keep_their_types():
     assert type(filled["frozen"]) is types.MappingProxyType
     assert type(filled["ordered"]) is collections.OrderedDict
     assert filled["default"] == {"c": ("default", "c")}
+    assert filled["default"].default_factory is list
 
 
 def test_the_leaf_is_given_to_the_filler():
