@@ -263,7 +263,7 @@ def test_what_is_not_kept_is_let_go_of_beside_the_loop():
 
 @pytest.mark.filterwarnings("ignore::lcstore.DamageWarning")  # as above
 @pytest.mark.parametrize(
-    ("metrics", "said"), [({"loss": 1.0}, "failed.* there are: 'loss'"), (None, "no state has the metric")]
+    ("metrics", "said"), [({"loss": 1.0}, "waits.* there are: 'loss'"), (None, "no state has the metric")]
 )
 def test_a_metric_that_no_state_has_is_told_in_the_log(metrics, said, caplog):
     backend = MemoryBackend.fresh()
