@@ -130,6 +130,12 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         if self._is_told:  # there may be no time for an evaluation
             control.should_training_stop, control.should_evaluate = True, False
 
+    def on_evaluate(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
+        """Look again: an evaluation may take long."""
+        if self._ended is not None and not self._is_told:  # it is one of the training
+            self._is_told = any_of_all(self._open().has_notice, args.device)
+            control.should_training_stop = control.should_training_stop or self._is_told
+
     # A step is over when the next one, or the next epoch, begins: logging and evaluation are done then. These
     # are also the places where Trainer sets the random numbers of a run that it resumes, once it has skipped
     # what was trained on: right before the first step, or before the data of an epoch that begins.

@@ -123,7 +123,8 @@ def spared(layout: Layout, gone: Collection[str]) -> str:
     """Return what of a state does not need some pools, as ``names='model'``; "" where all does."""
     lost, tensors = layout.within(gone), layout.tensors
     hurt = {leading(tensors[t].name)[1] for t in np.flatnonzero(lost).tolist() if tensors[t].name}
-    tops = dict.fromkeys(leading(name)[1] for name in layout.named if name)
+    names = [*layout.named, *layout.names.leaves]
+    tops = dict.fromkeys(leading(name)[1] for name in names if name)
     left = [top for top in tops if top not in hurt]
     return called(left) if left and hurt else ""
 

@@ -38,11 +38,15 @@ def decided(
     if report.dry_run and report.retired:
         yield f"Nothing was changed. To do it: {command} --apply"
     elif report.retired:
-        yield f"What is retired is hidden now. To delete it: lcstore collect {url} --apply"
-        # By its id: another run may have a state of that step, which is not hidden.
-        last = report.retired[-1]
-        back = "To bring one back before that, for as long as it stays pinned"
-        yield f"{back}, such as step {last.step}: lcstore pin {url}@{last.node}"
+        whole = [one for one in report.retired if one.what == _STATE]
+        hidden = "What is retired is hidden now" if whole else "What is let go of is not read any more"
+        yield f"{hidden}. To delete it: lcstore collect {url} --apply"
+        if whole:
+            # By its id: another run may have a state of that step, which is not hidden.
+            back = "To bring one back before that, for as long as it stays pinned"
+            yield f"{back}, such as step {whole[-1].step}: lcstore pin {url}@{whole[-1].node}"
+        if len(whole) < len(report.retired):
+            yield "Pools that are stripped, and exact values that are let go of, do not come back."
 
 
 def counts(report: RetireReport, of: str = "") -> str:
@@ -63,7 +67,7 @@ def runs_of(store: Store) -> dict[str, int]:
 
 def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Table | str:
     """Return every state by step: what keeps it, or why it goes; and its run, where `runs` tells."""
-    let_go = defaultdict(list)
+    let_go: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     rows: list[tuple[int, str, str, str]] = []
     # One rule lets go of all of them: it was just typed, and is not said in each line.
     alike = len({one.reason for one in report.retired if one.what == _STATE}) == 1
@@ -72,9 +76,10 @@ def decision(report: RetireReport, runs: Mapping[str, int] | None = None) -> Tab
             rows.append((one.step, one.node, "goes", "" if alike else one.reason))
         else:
             what = "exact value" if one.what == _EXACT else one.what.removeprefix("pool.")
-            let_go[one.node].append(f"without {what} ({one.reason})")
+            let_go[one.node][one.reason].append(what)
     for step, (node, by) in zip(report.kept, report.kept_by.items(), strict=True):
-        rows.append((step, node, "kept", "; ".join([*by, *let_go[node]])))
+        less = [f"without {', '.join(parts)} ({reason})" for reason, parts in let_go[node].items()]
+        rows.append((step, node, "kept", "; ".join([*by, *less])))
     if not rows:
         return f"{report.none_left or 'The store has no state yet'}."
     shown = Table("step", "run", "", "why", "node", right=("step", "run"))

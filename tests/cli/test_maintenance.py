@@ -461,6 +461,29 @@ def test_retain_says_what_keeps_each(run):
     assert len(document("retain", run, "--keep", keep)["retired"]) == 0
 
 
+@pytest.mark.parametrize("kept", [3, 30])
+def test_only_whole_states_are_said_to_come_back_and_those_do(slow, kept):
+    with lcstore.open(slow, "r") as store:
+        whole = {step: store.restore(step) for step in store.steps()}
+    said = call("retain", slow, "--keep", f"latest:{kept} | strip:optim/**:latest:1", "--apply").stdout
+    assert "Pools that are stripped, and exact values that are let go of, do not come back." in said
+    assert ("What is retired is hidden now" in said) == ("To bring one back" in said) == (kept == 3)
+    if kept == 3:
+        named = said.split("To bring one back")[1].partition(": lcstore ")[2].splitlines()[0]
+        assert "such as step 260:" in said
+        assert call(*shlex.split(named)).exit_code == 0
+        with lcstore.open(slow, "r") as store:
+            back = store.restore(260)
+        np.testing.assert_array_equal(back["model"]["w.weight"], whole[260]["model"]["w.weight"])
+        moment = back["optim"]["state"][0]["exp_avg"]
+        np.testing.assert_array_equal(moment, whole[260]["optim"]["state"][0]["exp_avg"])
+    with (
+        lcstore.open(slow, "r") as store,
+        pytest.raises(lcstore.NotFoundError, match=r"the rest with names=\['model', 'epoch'\]"),
+    ):
+        store.restore(280)
+
+
 def test_a_policy_for_a_metric_that_no_state_has(run):
     result = call("retain", run, "--keep", "best:1:accuracy:max", "--apply")
     assert result.exit_code == 1

@@ -294,6 +294,29 @@ def test_notice_by_a_function_ends_the_training(tmp_path, whole):
     assert digest(trainer) == digest(whole)
 
 
+def test_notice_during_an_evaluation_ends_the_training_without_another_step(tmp_path, whole):
+    told = []
+    callback = LcstoreCallback(tmp_path / "run", every=100, policy="lossless", preempted=lambda: bool(told))
+
+    class Tells(TrainerCallback):
+        def on_prediction_step(self, args, state, control, **parts):
+            if state.global_step == 6:
+                told.append(True)
+
+    trainer = trainer_of(tmp_path, callback, Tells())
+    trainer.train()
+    assert trainer.state.global_step == 6
+    told.clear()
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert store.latest_step() == 6
+    trainer = trainer_of(tmp_path, callback)
+    trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path))
+    assert logged(trainer) == logged(whole)
+    assert digest(trainer) == digest(whole)
+    trainer.evaluate()  # with no training under way, nobody is asked
+    assert callback._manager is None
+
+
 @pytest.mark.parametrize("strategy", ["steps", "epoch"])
 def test_there_is_no_time_for_an_evaluation(tmp_path, strategy):
     callback = LcstoreCallback(tmp_path / "run", every=100, preempted=lambda: True)
