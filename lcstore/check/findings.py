@@ -237,10 +237,11 @@ class Findings:
         step: int | None = None,
         severity: Severity = "error",
         why: str = "",
+        next: str | None = None,
     ) -> None:
         """Note that an object could not be read, or is not what it should be."""
         message = "it is missing" if isinstance(error, NotFoundError) else error.message
-        command = UPGRADE if isinstance(error, UnsupportedFormatError) else None
+        command = UPGRADE if isinstance(error, UnsupportedFormatError) else next
         if isinstance(error, StorageError):
             command = DOCTOR
         self.add(severity, check, error.key or key, message + why, step=step, next=command)

@@ -47,6 +47,7 @@ R = TypeVar("R")
 _SCRATCH: Final = ("clock/", "conformance/", "lcstore-doctor-")
 #: What findings about records of each folder are called.
 _CHECKS: Final = {keys.NODES: "record", keys.EDGES: "record"}
+_MARKS: Final[tuple[Kind[Any, Any], ...]] = (TAG, RETIRED, CONDEMNED)
 
 
 class Readable:
@@ -233,7 +234,8 @@ class Readable:
 
         def problem(key: str, error: LcstoreError) -> None:
             step = keys.parse_node_key(key).step if kind.folder == keys.NODES else None
-            self._lost_record(check, key, error, step=step)
+            # A mark is written again from its name.
+            self._lost_record(check, key, error, step=step, next=REPAIR if kind in _MARKS else None)
 
         found = self.below(kind.folder)
         there = read_all(self.backend, kind, found, take, problem, self.on_progress, self._mended)
@@ -346,17 +348,18 @@ class Readable:
         step = keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None
         self.findings.mended(key, error, step=step)
 
-    def _lost_record(self, check: str, key: str, error: LcstoreError, *, step: int | None = None) -> None:
+    def _lost_record(
+        self, check: str, key: str, error: LcstoreError, *, step: int | None = None, next: str | None = None
+    ) -> None:
         self.unreadable[key] = error
-        self.findings.unreadable(check, key, error, step=step)
+        self.findings.unreadable(check, key, error, step=step, next=next)
 
     def _marks(self) -> None:
         def seen(key: str, record: object) -> None:
             if isinstance(record, RetiredRecord) and record.reason.startswith(DAMAGED):
                 self.lost |= {record.node} if record.what == markkeys.WHOLE_STATE else set()
 
-        kinds: tuple[Kind[Any, Any], ...] = (TAG, RETIRED, CONDEMNED)
-        for kind in kinds:
+        for kind in _MARKS:
             there = self._read(kind, seen)
             self.listed.difference_update(set(self.below(kind.folder)).difference(there))
             self.listing.by_folder[kind.folder] = there

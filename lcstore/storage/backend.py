@@ -276,7 +276,10 @@ def mapped(verb: str, key: str, *, absent: bool = False) -> Iterator[None]:
 
 def storage_error(verb: str, key: str, error: Exception) -> StorageError:
     """Return the `StorageError` for a foreign error."""
-    return StorageError(f"could not {verb}: {type(error).__name__}: {without_secrets(str(error))}", key=key)
+    said = f"{type(error).__name__}: {without_secrets(str(error))}"
+    if isinstance(error, OSError) and error.errno == errno.EROFS:
+        said = "the file system is read-only: what only reads goes on working, all else once that is mended"
+    return StorageError(f"could not {verb}: {said}", key=key)
 
 
 def as_view(data: Buffer) -> memoryview:

@@ -23,7 +23,8 @@ def copied(source: str, target: str, report: CopyReport) -> Iterator[str]:
     if report.older:
         yield (
             f"{counted(report.older, 'state')} of an earlier copy stay there, which the store has let go of "
-            f"since; to let go of them there too: lcstore maintain {target} --keep latest:3"
+            "since. They go by a rule of the copy's own, where RULE keeps all that it is to have: "
+            f"lcstore maintain {target} --keep RULE"
         )
     if report.let_go or report.let_go_in_part:
         part = f", and parts of {report.let_go_in_part}" if report.let_go_in_part else ""

@@ -151,3 +151,17 @@ def test_between_a_folder_and_memory(runs, tmp_path):
     assert [one.ok for one in (*there, *back)] == [True] * 6
     assert [one.url for one in back] == [f"memory://copied/many/{name}" for name in NAMES]
     assert contents(tmp_path / "back") == contents(runs)
+
+
+def test_what_the_source_let_go_of_is_told_without_a_rule_that_lets_go_of_more(tmp_path):
+    run, backup = tmp_path / "run", tmp_path / "backup"
+    with lcstore.open(run, durability="none") as store:
+        for step in range(4):
+            store.save(step, {"w": np.full(8, step, np.float32)})
+    call("cp", str(run), str(backup))
+    call("retain", str(run), "--keep", "every:2 | latest:1", "--apply")
+    said = " ".join(call("cp", str(run), str(backup)).stdout.split())
+    assert "1 state of an earlier copy stay there, which the store has let go of since" in said
+    assert f"lcstore maintain {backup} --keep RULE" in said
+    with lcstore.open(backup, "r") as store:
+        assert store.steps() == [0, 1, 2, 3]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -251,3 +252,21 @@ def test_a_local_filesystem_that_is_open_is_a_directory(tmp_path):
 def test_a_place_that_is_none_or_two(given):
     with pytest.raises(InvalidInputError):
         lcstore.open(**given)
+
+
+def test_a_disk_that_turns_read_only_is_said_to_be(tmp_path, monkeypatch):
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(0, small_state(0))
+
+        def refuse(*_args, **_how):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(tmp_path))
+
+        monkeypatch.setattr(LocalBackend, "_put", refuse)
+        with pytest.raises(
+            StorageError, match="the file system is read-only: what only reads goes on working"
+        ):
+            store.save(1, small_state(1))
+        monkeypatch.undo()
+        assert store.restore(0)["n"] == 0
+        store.save(2, small_state(2))
+    assert lcstore.open(tmp_path / "run", "r").latest_step() == 2

@@ -170,6 +170,26 @@ def test_foreign_names_are_told(objects):
 def test_a_foreign_name_among_records_is_an_error(objects, folder):
     report = look(objects | {f"{folder}/mine.json": b"{}"})
     assert [(f.severity, f.key) for f in report.findings] == [("error", f"{folder}/mine.json")]
+    assert "repair" not in (report.findings[0].next or "")
+
+
+@pytest.mark.parametrize("left", [0, -1])
+@pytest.mark.parametrize("what", [TagRecord, RetiredRecord, CondemnedRecord])
+def test_a_damaged_mark_is_told_with_the_repair_that_writes_it_again(objects, what, left):
+    node = keys.parse_node_key(node_at(objects, 10)).node
+    mark = {
+        TagRecord: TagRecord("good", node, 1, CREATED),
+        RetiredRecord: RetiredRecord(node, "old", CREATED),
+        CondemnedRecord: CondemnedRecord("3" * 32, None, "edge", CREATED),
+    }[what]
+    damaged = objects | {mark.key(): mark.to_bytes()[:left]}
+    (found,) = [one for one in look(damaged).findings if one.key == mark.key()]
+    assert (found.severity, str(found.next).partition(" mem")[0]) == ("error", "lcstore repair")
+    backend = MemoryBackend.fresh(damaged)
+    with lcstore.open(backend) as store:
+        store.repair()
+    assert verify(backend).ok
+    assert mark.key() not in {one.key for one in verify(backend).findings if one.severity == "error"}
 
 
 def test_what_an_interrupted_save_leaves_is_harmless(objects):
