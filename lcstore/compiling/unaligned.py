@@ -1,4 +1,4 @@
-"""Memory that is read and written without a look at each index: who does so has looked for many at once."""
+"""Memory that is read and written unchecked: whoever does so makes sure of many places at once."""
 
 from __future__ import annotations
 

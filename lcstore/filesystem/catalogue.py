@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import fsspec
 
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.filesystem.decoded import Where
 from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted, unquoted
@@ -145,7 +145,7 @@ class States:
             at = tags.get(at, unquoted(at) if at.startswith("best:") else at)
         try:
             return find(self._reader, at, _loaded, listed=True)
-        except LcstoreError as error:
+        except (InvalidInputError, NotFoundError) as error:
             if _SLASHED.search(error.message):
                 error.message += "; in a path the / of a name is written ~1"
             raise

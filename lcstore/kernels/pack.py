@@ -107,7 +107,7 @@ def any_level(levels: Array) -> int:
 
 @kernel(inline=True)
 def _put(payload: Array, acc: np.uint64, used: np.uint64, at: np.uint64, value: Any, bits: Any) -> Any:
-    """Append bits to a stream, unchecked: eight bytes are written, of which the last ones are not full."""
+    """Append bits to a stream, unchecked: eight bytes are written, however many of them are full."""
     acc |= value << used
     used += bits
     put_eight(payload, at, acc)

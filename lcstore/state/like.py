@@ -88,8 +88,8 @@ def _rebuild_dataclass(obj: Any, children: list[Any], path: Name) -> Any:
 def _rebuild_mapping(obj: Any, items: dict[Any, Any]) -> Any:
     # A mapping type need not be constructible from a dict: then a dict has to do.
     try:
-        is_default = isinstance(obj, defaultdict)
-        rebuilt = type(obj)(*([obj.default_factory] if is_default else []), items)
+        cls: Any = type(obj)
+        rebuilt = cls(obj.default_factory, items) if cls is defaultdict else cls(items)
     except Exception:
         return items
     return rebuilt if isinstance(rebuilt, Mapping) and rebuilt.keys() == items.keys() else items

@@ -15,10 +15,11 @@ import pytest
 from counting import Counting
 
 import lcstore
-from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError
+from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError, StorageError
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
+from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
 
 WEIGHT = "tensors/model/embed.weight.npy"
@@ -97,6 +98,21 @@ def test_the_best_of_a_metric_whose_name_no_path_has(tmp_path):
     for path in ("best:val/loss", "best:val/loss:min"):
         with pytest.raises(FileNotFoundError, match="the / of a name is written ~1"):
             found.cat_file(f"{path}/metadata.json")
+
+
+def test_a_disk_that_cannot_be_read_is_no_question_of_how_names_are_written(tmp_path, monkeypatch):
+    with lcstore.open(tmp_path) as store:
+        store.save(0, {"w": np.ones(4)})
+    found = fsspec.filesystem("lcstore", url=str(tmp_path), skip_instance_cache=True)
+
+    def refuse(*_args, **_how):
+        raise PermissionError(errno.EACCES, "Permission denied", f"{tmp_path}/nodes")
+
+    found.ls("")
+    monkeypatch.setattr(LocalBackend, "_get", refuse)
+    with pytest.raises(StorageError, match="Permission denied") as caught:
+        found.cat_file("best:loss/metadata.json")
+    assert "~1" not in str(caught.value)
 
 
 def test_times_and_keys_are_those_of_the_state(fs):

@@ -276,39 +276,24 @@ def test_adapters_are_saved_without_what_they_adapt(tmp_path):
         assert all("lora_" in name for name in store.restore()["model"])
 
 
-def test_notice_by_a_function_ends_the_training(tmp_path, whole):
+@pytest.mark.parametrize(("hook", "at", "last"), [("on_optimizer_step", 4, 5), ("on_prediction_step", 6, 6)])
+def test_notice_by_a_function_ends_the_training(tmp_path, whole, hook, at, last):
+    """Within a step it ends with that step, and during an evaluation without another one."""
     told = []
     callback = LcstoreCallback(tmp_path / "run", every=100, policy="lossless", preempted=lambda: bool(told))
 
-    class Tells(TrainerCallback):
-        def on_optimizer_step(self, args, state, control, **parts):
-            if state.global_step == 4:
-                told.append(True)
+    def tell(_args, state, _control, **_parts):
+        if state.global_step == at:
+            told.append(True)
 
-    trainer = trainer_of(tmp_path, callback, Tells())
+    tells = TrainerCallback()
+    setattr(tells, hook, tell)
+    trainer = trainer_of(tmp_path, callback, tells)
     trainer.train()
-    assert trainer.state.global_step == 5
-    told.clear()
-    trainer = trainer_of(tmp_path, callback)
-    trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path))
-    assert digest(trainer) == digest(whole)
-
-
-def test_notice_during_an_evaluation_ends_the_training_without_another_step(tmp_path, whole):
-    told = []
-    callback = LcstoreCallback(tmp_path / "run", every=100, policy="lossless", preempted=lambda: bool(told))
-
-    class Tells(TrainerCallback):
-        def on_prediction_step(self, args, state, control, **parts):
-            if state.global_step == 6:
-                told.append(True)
-
-    trainer = trainer_of(tmp_path, callback, Tells())
-    trainer.train()
-    assert trainer.state.global_step == 6
+    assert trainer.state.global_step == last
     told.clear()
     with lcstore.open(tmp_path / "run", "r") as store:
-        assert store.latest_step() == 6
+        assert store.latest_step() == last
     trainer = trainer_of(tmp_path, callback)
     trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path))
     assert logged(trainer) == logged(whole)
