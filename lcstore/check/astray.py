@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from lcstore.errors import LcstoreError
+from lcstore.format import keys
 from lcstore.units import counted
 
 #: Of a key behind its top folder: so many components at the most.
@@ -28,6 +30,16 @@ def likely(missing: Iterable[str], names: Iterable[str]) -> dict[str, str]:
         if key is not None:
             found.setdefault(key, name)
     return found
+
+
+def as_node(name: str) -> str | None:
+    """Return the key of the record of a node that a file is named like, wherever it lies; None of others."""
+    key = f"{keys.NODES}/{name.rpartition('/')[2]}"
+    try:
+        keys.parse_node_key(key)
+    except LcstoreError:
+        return None
+    return key
 
 
 def _ends(name: str) -> Iterator[str]:

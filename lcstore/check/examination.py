@@ -15,7 +15,16 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
-from lcstore.check.findings import NONE_LEFT, RETIRED, Findings, Level, Severity, VerifyReport, ranges_of
+from lcstore.check.findings import (
+    BRING_BACK,
+    NONE_LEFT,
+    RETIRED,
+    Findings,
+    Level,
+    Severity,
+    VerifyReport,
+    ranges_of,
+)
 from lcstore.check.looker import Need, check_leaves
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Objects, Sample
@@ -26,7 +35,7 @@ from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
-from lcstore.index.gone import none_left
+from lcstore.index.gone import none_left, unrecorded
 from lcstore.index.links import Link, own_link, shortcut_link
 from lcstore.index.listing import AGAIN, Listing
 from lcstore.layout.qualified import stem_of
@@ -102,6 +111,7 @@ class Examination:
         wrong = {edge: proof.wrong for edge, proof in self.looked.proofs.items()}
         self.judge = Judge(self.store, Damage.of(self.looked.problems, wrong))
         self._orphans()
+        self._none_left()
         self._objects()
         found = self.store.unreadable | self.store.mended | self.looked.problems | self.looked.mended
         gone = {key for key, error in found.items() if isinstance(error, NotFoundError)}
@@ -343,7 +353,6 @@ class Examination:
         """Return the report."""
         store, looked = self.store, self.looked
         self._unfinished()
-        self._none_left()
         kept = [store.graph.nodes[node] for node in store.kept]
         good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
         url = self.backend.url
@@ -392,3 +401,6 @@ class Examination:
         if left:
             severity: Severity = "warning" if self.store.lost else "info"
             self.findings.add(severity, NONE_LEFT, None, left, next=RETIRED)
+        lost = unrecorded(self.store.graph, self.store.below(keys.DATA))
+        if lost:
+            self.findings.add("warning", NONE_LEFT, keys.NODES, lost, next=BRING_BACK)

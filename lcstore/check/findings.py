@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal, TypeAlias
 
-from lcstore.check.astray import likely, way_back
+from lcstore.check.astray import as_node, likely, way_back
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
 from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import NodeName
@@ -23,6 +23,7 @@ DOCTOR: Final = "lcstore doctor {url}"
 REPAIR: Final = "lcstore repair {url}"
 VERIFY: Final = "lcstore verify {url}"
 RETIRED: Final = "lcstore ls {url} --retired"
+BRING_BACK: Final = "lcstore cp COPY {url} --check"
 #: The check that finds a store which had states, and has none.
 NONE_LEFT: Final = "none-left"
 
@@ -215,6 +216,8 @@ class Findings:
     def tell_astray(self, missing: Collection[str]) -> dict[str, str]:
         """Say of each stray file that may be a missing object that it may; return their names, by key."""
         strays = {one.key for one in self.made if one.message == STRAY and one.key is not None}
+        if any(one.check == NONE_LEFT for one in self.made):
+            missing = {*missing, *filter(None, map(as_node, strays))}
         found = likely(missing, strays) if missing and strays else {}
         told = {name: f"it may be {key}, which is missing: move it back there" for key, name in found.items()}
         self.made = [

@@ -13,11 +13,14 @@ from lcstore.codec.frame import Frame
 from lcstore.coders import format as f
 from lcstore.coders.tables import CodeTable
 from lcstore.errors import CorruptionError
-from lcstore.kernels import adding, bits, pack, runs, wide
+from lcstore.kernels import bits, pack, runs, wide
+from lcstore.kernels.adding import add_coded
 from lcstore.kernels.escapes import decode_escapes
 from lcstore.kernels.grid import add_levels
 
 _NONE: Final = np.empty(0, np.int64)
+#: What takes the place of the tables of the other coder.
+_NO_JOINED, _NO_MOVES, _NO_TABLE = np.empty((0, 2), np.uint64), np.empty(0, np.uint16), np.empty(0, np.uint8)
 #: Elements of a span: levels of this many stay in the second-level cache.
 SPAN: Final = 1 << 18
 
@@ -27,10 +30,16 @@ class Room:
 
     def __init__(self) -> None:
         self._values = np.empty(0, np.uint8)
+        self.waiting: TrackBlock | None = None
 
     @cached_property
     def levels(self) -> Array:
         """Narrow levels."""
+        return np.empty(SPAN, np.int8)
+
+    @cached_property
+    def sums(self) -> Array:
+        """Narrow levels of several frames, added up."""
         return np.empty(SPAN, np.int8)
 
     @cached_property
@@ -51,6 +60,52 @@ class Room:
         return self._values[:nbytes].view(dtype)
 
 
+class TrackBlock:
+    """A block of a track that deltas are added to.
+
+    Levels of equal step sizes wait, added to each other, until somebody looks at the track: to add bytes to
+    bytes takes a fraction of the time.
+
+    Parameters
+    ----------
+    track
+        ``int32[n]`` or ``int64[n]``, n at most `SPAN`; changed in place.
+    room
+        Where levels wait. Of several blocks one at a time has levels that do.
+    """
+
+    def __init__(self, track: Array, room: Room) -> None:
+        self.size = track.size
+        self._track, self._room = track, room
+        self._scales, self._how, self._left = np.empty(0, np.int16), (0, 0, 0), 0
+
+    @property
+    def track(self) -> Array:
+        """The track, with all that was added."""
+        self.settle()
+        return self._track
+
+    def settle(self) -> None:
+        """Add what waits to the track."""
+        (size, block, sign), self._how = self._how, (0, 0, 0)
+        if size:
+            self._room.waiting = None  # neither keeps the other from going
+            part = self._track[:size]
+            add_levels(self._room.sums[:size], _NONE, _NONE, self._scales, block, sign, part)
+
+    def take(self, size: int, scales: Array, block: int, sign: int, most: int) -> tuple[Array, bool, Array]:
+        """Give room for `size` levels up to `most`, whether they are the first, and the part of the track."""
+        how = size, block, sign
+        first = most > self._left or how != self._how or not np.array_equal(scales, self._scales)
+        if first:
+            if self._room.waiting is not None:
+                self._room.waiting.settle()
+            self._room.waiting = self
+            self._scales, self._how, self._left = scales, how, 127
+        self._left -= most
+        return self._room.sums[:size], first, self._track[:size]
+
+
 class Span(NamedTuple):
     """Levels of a run of elements. They are valid until the next span is asked for."""
 
@@ -63,8 +118,8 @@ class Span(NamedTuple):
 #: Decodes segments; is given their first element, how many they have, their rows of the directory, and the
 #: place of their first byte.
 _Decoder: TypeAlias = Callable[[int, int, Array, int], Span]
-#: Adds segments: rows and first byte as above, scales, block, sign and track as for `add_levels`.
-_Adder: TypeAlias = Callable[[Array, int, Array, int, int, Array], int]
+#: Adds segments: rows and first byte as above, and the rest as for `add_coded`.
+_Adder: TypeAlias = Callable[[Array, int, Array, int, int, Array, bool, Array], int]
 
 
 class Levels:
@@ -85,6 +140,7 @@ class Levels:
         self._step = SPAN // self._segment // (4 if frame.coder == f.WIDE else 1)
         self._decode: _Decoder | None = None
         self._add: _Adder | None = None
+        self._most = 0
         if frame.table is None:  # without codes every level is zero
             return
         self._directory = frame.directory.reshape(self._segments, -1).copy()  # the frame may go
@@ -92,7 +148,7 @@ class Levels:
         if frame.coder == f.WIDE:
             self._decode = _wide_decoder(frame, frame.table, room or Room())
         else:
-            self._decode, self._add = _narrow_decoder(frame, frame.table, room or Room())
+            self._decode, self._add, self._most = _narrow_decoder(frame, frame.table, room or Room())
 
     def spans(self, low: int, high: int) -> Iterator[Span]:
         """Decode elements ``low:high``; whole segments are given, so spans may begin before and end behind.
@@ -116,18 +172,20 @@ class Levels:
             count = min(end * segment, self._count) - start
             yield self._decode(start, count, self._directory[first:end], self._offsets[first])
 
-    def add(self, low: int, scales: Array, block: int, sign: int, track: Array) -> None:
-        """Add elements from `low` on, where a span begins, to part of a track: see `kernels.grid.add_levels`.
+    def add(self, low: int, scales: Array, block: int, sign: int, onto: TrackBlock) -> None:
+        """Add the span that begins with element `low` to a block: see `kernels.grid.add_levels`.
 
-        They end where a span does, or the frame. Errors as for `spans`; the part may then be changed already.
+        Errors as for `spans`; the block may then be changed already.
         """
-        if self._add is not None and track.size:
-            first, end = low // self._segment, -(-(low + track.size) // self._segment)
-            rows, here = self._directory[first:end], scales[low // block :]
-            _check(self._add(rows, self._offsets[first], here, block, sign, track), low)
+        size = min(SPAN, self._count - low)
+        if self._add is not None and size > 0:
+            first, end = low // self._segment, -(-(low + size) // self._segment)
+            here = scales[low // block : -(-(low + size) // block)]
+            sums = onto.take(size, here, block, sign, self._most)
+            _check(self._add(self._directory[first:end], self._offsets[first], here, block, sign, *sums), low)
             return
-        for at, levels, places, values in self.spans(low, low + track.size):
-            part = track[at - low : at - low + levels.size]
+        for at, levels, places, values in self.spans(low, low + size):
+            part = onto.track[at - low : at - low + levels.size]
             add_levels(levels, places, values, scales[at // block :], block, sign, part)
 
 
@@ -153,17 +211,19 @@ def _wide_decoder(frame: Frame, codes: CodeTable, memory: Room) -> _Decoder:
     return decode
 
 
-def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Decoder, _Adder]:
+def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Decoder, _Adder, int]:
+    """Return what decodes, what adds, and the largest level that is not escaped."""
     segment = 1 << frame.segment
-    tokens, per = frame.coder == f.RUNS, max(frame.per, 1)
-    into: Any = runs.decode_runs if tokens else pack.decode_pack
-    onto: Any = adding.add_runs if tokens else adding.add_pack
+    into: Any = pack.decode_pack
+    onto: Any = add_coded
+    dense, tokens = (_NO_JOINED, _NO_MOVES, 0), (_NO_TABLE, _NO_TABLE)
     tables: tuple[Any, ...]
-    if tokens:
-        tables = codes.lookup(np.arange(256, dtype=np.uint8))
+    if frame.coder == f.RUNS:
+        into, least = runs.decode_runs, runs.LEAST
+        tables = tokens = codes.lookup(np.arange(256, dtype=np.uint8))
     else:
-        tables = codes.joined(_pack_values(frame.bits, per), per)
-    least = runs.LEAST if tokens else 1 << (frame.bits - 1)
+        per, least = max(frame.per, 1), 1 << (frame.bits - 1)
+        tables = dense = codes.joined(_pack_values(frame.bits, per), per)
     narrow, (places, values), words = memory.levels, memory.escapes, _words(frame.payload)
 
     def decode(start: int, count: int, directory: Array, at: int) -> Span:
@@ -175,9 +235,9 @@ def _narrow_decoder(frame: Frame, codes: CodeTable, memory: Room) -> tuple[_Deco
 
     def add(directory: Array, at: int, *track: Any) -> int:
         room = narrow, segment, least, places, values
-        return int(onto(words, at, directory, *tables, *room, *track))
+        return int(onto(words, at, directory, *dense, *tokens, *room, *track))
 
-    return decode, add
+    return decode, add, least - 1
 
 
 @lru_cache(maxsize=8)

@@ -89,14 +89,14 @@ TYPICAL: Final[tuple[tuple[str, str], ...]] = (
     ),
     ("factored.factored_values", "int64[::1], int64, int64[::1], int16[::1], int64, int32[::1]"),
     (
-        "adding.add_pack",
-        "uint64[::1], int64, uint16[:, ::1], uint64[:, ::1], uint16[::1], int64, int8[::1], int64, int64, "
-        "int64[::1], int64[::1], int16[::1], int64, int64, int32[::1]",
+        "adding.add_coded",
+        "uint64[::1], int64, uint16[:, ::1], uint64[:, ::1], uint16[::1], int64, uint8[::1], uint8[::1], "
+        "int8[::1], int64, int64, int64[::1], int64[::1], int16[::1], int64, int64, int8[::1], bool, "
+        "int32[::1]",
     ),
     (
-        "adding.add_runs",
-        "uint64[::1], int64, uint16[:, ::1], uint8[::1], uint8[::1], int8[::1], int64, int64, "
-        "int64[::1], int64[::1], int16[::1], int64, int64, int32[::1]",
+        "grid.add_levels",
+        "int8[::1], int64[::1], int64[::1], int16[::1], int64, int64, int32[::1]",
     ),
     ("grid.to_grids", "float32[::1], int64[::1], int64[::1], float32[::1], float32, int32[::1]"),
     ("digest.digest_pieces", "uint32[::1], int64[::1], int64[::1], int64[::1], uint64[::1]"),

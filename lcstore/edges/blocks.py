@@ -19,8 +19,10 @@ from lcstore.errors import CorruptionError
 #: Elements of a block, but for the last one of a chunk.
 BLOCK: Final = decode.SPAN
 
+#: Takes the place of the first element of a block, and room for it, which it fills.
+Read: TypeAlias = Callable[[int, Array], None]
 #: Takes the place of the first element of a block, and the block: fills it, or adds to it.
-OnBlock: TypeAlias = Callable[[int, Array], None]
+OnBlock: TypeAlias = Callable[[int, decode.TrackBlock], None]
 
 
 class Step(NamedTuple):
@@ -36,7 +38,7 @@ def blocks(low: int, high: int, size: int) -> Iterator[tuple[int, int]]:
         yield at, min(at + BLOCK, size)
 
 
-def reader(data: Buffer, count: int, dtype: np.dtype[Any], room: decode.Room) -> OnBlock:
+def reader(data: Buffer, count: int, dtype: np.dtype[Any], room: decode.Room) -> Read:
     """Return what fills blocks with the values of a stored frame, proved by the hash of its object.
 
     Raises
@@ -82,22 +84,24 @@ class Delta:
         self._sign = sign
         self._count = count
 
-    def add(self, low: int, track: Array) -> None:
+    def add(self, low: int, block: decode.TrackBlock) -> None:
         """Add the levels from element `low` on to a block; `CorruptionError` where they do not decode.
 
         A block is shorter than `BLOCK` only where its chunk ends: a frame that goes on is not of that chunk.
         """
-        if track.size < BLOCK and low + track.size < self._count:
-            raise CorruptionError(f"the frame holds {self._count} elements instead of {low + track.size}")
-        self._levels.add(low, self._scales, self._block, self._sign, track[: max(self._count - low, 0)])
+        if block.size < BLOCK and low + block.size < self._count:
+            raise CorruptionError(f"the frame holds {self._count} elements instead of {low + block.size}")
+        self._levels.add(low, self._scales, self._block, self._sign, block)
 
 
-def sums(data: Buffer, count: int, dtype: np.dtype[Any], room: decode.Room) -> OnBlock:
+def sums(data: Buffer, count: int, dtype: np.dtype[Any], room: decode.Room) -> Read:
     """Return what fills blocks with the integers of a stored frame of a grid; errors as for `Delta`."""
     delta = Delta(data, count, dtype, 1, room)
 
     def read(low: int, out: Array) -> None:
         out[:] = 0
-        delta.add(low, out)
+        block = decode.TrackBlock(out, room)
+        delta.add(low, block)
+        block.settle()
 
     return read

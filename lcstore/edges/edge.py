@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
-from lcstore.codec.decode import Room
+from lcstore.codec.decode import Room, TrackBlock
 from lcstore.dtypes import dtype_from_name
 from lcstore.edges import grid
 from lcstore.edges.algebra import ArrayName, Effect, by_array
@@ -80,9 +80,9 @@ class Edge:
         with self.named(pool, "add", chunk):
             delta = Delta(data, self.size_of(pool, chunk), dtype, sign, room)
 
-        def run(low: int, out: Array) -> None:
+        def run(low: int, block: TrackBlock) -> None:
             with self.named(pool, "add", chunk):
-                delta.add(low, out)
+                delta.add(low, block)
 
         return Step(run, len(data))
 
@@ -93,7 +93,8 @@ class Edge:
         with self.named(pool, "add", chunk):
             read = reader(data, size, kind, room)
 
-        def run(low: int, out: Array) -> None:
+        def run(low: int, block: TrackBlock) -> None:
+            out = block.track
             words = patterns(out)[: max(0, size - low)]
             moves = room.values(words.size, kind)
             with self.named(pool, "add", chunk):
@@ -108,9 +109,9 @@ class Edge:
         """Get pieces of a chunk that the edge itself sets; return the step that fills them."""
         steps = [self._setting(pool, array, chunk, some, room) for array, some in self.by_array(pieces)]
 
-        def run(low: int, out: Array) -> None:
+        def run(low: int, block: TrackBlock) -> None:
             for step in steps:
-                step.run(low, out)
+                step.run(low, block)
 
         return Step(run, sum(step.nbytes for step in steps))
 
@@ -127,15 +128,15 @@ class Edge:
         with self.named(pool, array, chunk):
             read = sums(data, size, dtype, room) if grids else reader(data, size, dtype, room)
 
-        def run(low: int, out: Array) -> None:
-            high = min(low + out.size, size)
+        def run(low: int, block: TrackBlock) -> None:
+            high = min(low + block.size, size)
             here = pieces.within(low, high).moved(-low)
             if not len(here):
                 return
             values = room.values(high - low, dtype)
             with self.named(pool, array, chunk):
                 read(low, values)
-                to_track(self.layout, self.columns, here, values, out)
+                to_track(self.layout, self.columns, here, values, block.track)
 
         return Step(run, len(data))
 
@@ -149,7 +150,8 @@ class Edge:
             raise
 
 
-def _clear(pieces: PieceColumns, low: int, out: Array) -> None:
+def _clear(pieces: PieceColumns, low: int, block: TrackBlock) -> None:
+    out = block.track
     for first, behind in pieces.within(low, low + out.size).runs():
         out[first - low : behind - low] = 0
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Room
+from lcstore.codec.decode import Room, TrackBlock
 from lcstore.edges.algebra import LOST, START, ArrayName, Held, trace
 from lcstore.edges.blocks import BLOCK, Step
 from lcstore.edges.blocks import blocks as block_places
@@ -152,14 +152,14 @@ class Path:
                 # A long path: what its frames come to so far takes less memory than they do.
                 out = zeros(size, dtype) if out is None else out
                 for low, high in places:
-                    _run(steps, low, out[low:high])
+                    _run(steps, low, out[low:high], room)
                 steps.clear()
         memory = np.empty(min(BLOCK, size), dtype) if out is None else out
         for low, high in places:
             part = memory[: high - low] if out is None else out[low:high]
             if out is None:
                 part[:] = 0
-            _run(steps, low, part)
+            _run(steps, low, part, room)
             yield low, part
 
     def apply(
@@ -235,6 +235,8 @@ class Path:
         return found
 
 
-def _run(steps: Sequence[Step], low: int, part: Array) -> None:
+def _run(steps: Sequence[Step], low: int, part: Array, room: Room) -> None:
+    block = TrackBlock(part, room)
     for step in steps:
-        step.run(low, part)
+        step.run(low, block)
+    block.settle()

@@ -1,12 +1,13 @@
-"""Coded levels onto the track: segment by segment, so that levels are still in cache when they are added.
+"""Coded levels onto others, and what is escaped onto the track: segment by segment, so that all are in cache.
 
-Who decodes, takes escapes and adds by three calls goes to memory between them, and waits for Python's lock
-three times.
+Levels of equal step sizes are added to each other first, as a track is four or eight times as wide. Who
+decodes, takes escapes and adds by three calls goes to memory between them, and waits for Python's lock three
+times.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.compiling.jit import kernel
@@ -17,88 +18,14 @@ from lcstore.kernels.runs import SIDE, decode_runs
 from lcstore.kernels.status import OK
 
 
-@kernel(inline=True)
-def _add(
-    words: Array,
-    start: Any,
-    rows: Array,
-    levels: Array,
-    segment: int,
-    least: int,
-    places: Array,
-    values: Array,
-    scales: Array,
-    block: int,
-    sign: int,
-    track: Array,
-) -> int:
-    """Add the decoded levels of some segments, and what is escaped there; return a status."""
-    found = decode_escapes(words, start, rows, levels, segment, least, places, values)
-    if found < 0:
-        return found
-    return add_levels(levels, places[:found], values[:found], scales, block, sign, track)
-
-
 @kernel
-def add_pack(
+def add_coded(
     words: Array,
     start: int,
     directory: Array,
     joined: Array,
     moves: Array,
     per: int,
-    levels: Array,
-    segment: int,
-    least: int,
-    places: Array,
-    values: Array,
-    scales: Array,
-    block: int,
-    sign: int,
-    track: Array,
-) -> int:
-    """Decode some segments of the dense coder and add them to the track.
-
-    Parameters
-    ----------
-    words, start, directory, joined, moves, per
-        As for :func:`lcstore.kernels.pack.decode_pack`.
-    levels
-        ``int8``: room for the levels of a segment.
-    segment, least
-        Elements per segment, smallest magnitude of an escaped level.
-    places, values
-        ``int64``: room for the escapes of a segment.
-    scales, block, sign
-        As for :func:`lcstore.kernels.grid.add_levels`; blocks are powers of two, as segments are.
-    track
-        ``int32[n]`` or ``int64[n]``: the elements of these segments, changed in place.
-
-    Returns
-    -------
-    int
-        `OK`, or the status of what does not decode: all before its segment is added then.
-    """
-    for s in range(directory.shape[0]):
-        low, row = s * segment, directory[s : s + 1]
-        part = track[low : low + segment]
-        some = levels[: part.size]
-        status = decode_pack(words, start, row, joined, moves, per, some, segment)
-        if status == OK:
-            here = scales[low // block :]
-            status = _add(words, start, row, some, segment, least, places, values, here, block, sign, part)
-        if status != OK:
-            return status
-        for j in range(directory.shape[1]):
-            start += directory[s, j]
-    return OK
-
-
-@kernel
-def add_runs(
-    words: Array,
-    start: int,
-    directory: Array,
     table: Array,
     sizes: Array,
     levels: Array,
@@ -109,23 +36,56 @@ def add_runs(
     scales: Array,
     block: int,
     sign: int,
+    sums: Array,
+    first: bool,
     track: Array,
 ) -> int:
-    """Decode some segments of tokens and add them to the track; the rest is as of `add_pack`.
+    """Decode some segments and add them to levels that wait for their track.
 
-    `table` and `sizes` are as for :func:`lcstore.kernels.runs.decode_runs`. There is room for the levels and
-    escapes of `SIDE` segments.
+    Parameters
+    ----------
+    words, start, directory, joined, moves, per
+        As for :func:`lcstore.kernels.pack.decode_pack`; `per` is 0 where segments are of tokens.
+    table, sizes
+        As for :func:`lcstore.kernels.runs.decode_runs`; of tokens alone.
+    levels
+        ``int8``: room for the levels of `SIDE` segments.
+    segment, least
+        Elements per segment, smallest magnitude of an escaped level.
+    places, values
+        ``int64``: room for the escapes of `SIDE` segments.
+    scales, block, sign
+        As for :func:`lcstore.kernels.grid.add_levels`; blocks are powers of two, as segments are.
+    sums, first
+        ``int8[n]``: what levels are added to, in place; filled with them where they are the `first`.
+    track
+        ``int32[n]`` or ``int64[n]``: the elements of these segments. Escapes are added to it.
+
+    Returns
+    -------
+    int
+        `OK`, or the status of what does not decode: all before its segments is added then.
     """
-    for s in range(0, directory.shape[0], SIDE):
-        low, rows = s * segment, directory[s : s + SIDE]
-        part = track[low : low + SIDE * segment]
-        some = levels[: part.size]
-        status = decode_runs(words, start, rows, table, sizes, some, segment)
-        if status == OK:
-            here = scales[low // block :]
-            status = _add(words, start, rows, some, segment, least, places, values, here, block, sign, part)
+    side = 1 if per else SIDE
+    for s in range(0, directory.shape[0], side):
+        low, rows = s * segment, directory[s : s + side]
+        part, whole = track[low : low + side * segment], sums[low : low + side * segment]
+        some = whole if first else levels[: part.size]
+        if per:
+            status = decode_pack(words, start, rows, joined, moves, per, some, segment)
+        else:
+            status = decode_runs(words, start, rows, table, sizes, some, segment)
         if status != OK:
             return status
+        found = decode_escapes(words, start, rows, some, segment, least, places, values)
+        if found < 0:
+            return found
+        if not first:
+            for i in range(some.size):
+                whole[i] = np.int8(whole[i] + some[i])
+        here = scales[low // block :]
+        add_levels(some[:0], places[:found], values[:found], here, block, sign, part)
         for row in rows:
-            start += int(row[0]) + int(row[1])
+            for size in row:
+                start += int(size)
     return OK

@@ -13,7 +13,7 @@ import numpy as np
 from lcstore.arrays import Array
 from lcstore.compiling.ints import shift_right, wrap_add, wrap_mul, wrap_sub
 from lcstore.compiling.jit import kernel
-from lcstore.kernels.digest import weight
+from lcstore.kernels.digest import digest_from, weight
 from lcstore.kernels.grid import RUN
 from lcstore.kernels.status import RANGE, SPACE
 
@@ -75,11 +75,9 @@ def _quantize(
 @kernel(inline=True)
 def _move(track: Array, levels: Array, factor: Any, start: np.uint64, kind: Any) -> np.uint64:
     """Move one run of the track; give the digest of its levels."""
-    total = np.uint64(0)
     for i in range(track.size):
         track[i] = wrap_add(track[i], wrap_mul(kind(levels[i]), factor))
-        total += weight(start + np.uint64(i)) * np.uint64(np.int64(levels[i]))
-    return total
+    return digest_from(levels, 0, levels.size, start)
 
 
 @kernel(inline=True)

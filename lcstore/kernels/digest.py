@@ -7,6 +7,8 @@ digest. It guards against accidents; stored objects carry a hash against substit
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from lcstore.arrays import Array
@@ -24,6 +26,16 @@ def weight(j: np.uint64) -> np.uint64:
     return w ^ (w >> _FOLD)
 
 
+@kernel(inline=True)
+def digest_from(values: Array, low: Any, high: Any, start: np.uint64) -> np.uint64:
+    """Return the digest of ``values[low:high]``, of which the first has position `start`."""
+    total, mixed = np.uint64(0), (start + _ONE) * _MIX
+    for i in range(low, high):
+        total += (mixed ^ (mixed >> _FOLD)) * np.uint64(np.int64(values[i]))
+        mixed += _MIX  # a third of the time of a product
+    return total
+
+
 @kernel
 def digest(values: Array, start: int, out: Array) -> int:
     """Add the digest of `values`, whose first element has position `start`, to ``out[0]``.
@@ -37,11 +49,7 @@ def digest(values: Array, start: int, out: Array) -> int:
     out
         ``uint64[1]``, added to.
     """
-    total = np.uint64(0)
-    first = np.uint64(start)
-    for i in range(values.size):
-        total += weight(first + np.uint64(i)) * np.uint64(np.int64(values[i]))
-    out[0] += total
+    out[0] += digest_from(values, 0, values.size, np.uint64(start))
     return 0
 
 
@@ -60,12 +68,7 @@ def digest_pieces(values: Array, at: Array, size: Array, start: Array, out: Arra
         ``uint64[pieces]``, added to.
     """
     for p in range(at.size):
-        total = np.uint64(0)
-        first = np.uint64(start[p])
-        piece = values[at[p] : at[p] + size[p]]
-        for i in range(piece.size):
-            total += weight(first + np.uint64(i)) * np.uint64(np.int64(piece[i]))
-        out[p] += total
+        out[p] += digest_from(values, at[p], at[p] + size[p], np.uint64(start[p]))
     return 0
 
 
@@ -96,9 +99,7 @@ def digest_runs(
             left //= extents[d]
             stride *= whole[d]
         size = min(run - (first + done) % run, count - done) * words
-        at, from_ = np.uint64(position * words), done * words
-        for i in range(size):
-            total += weight(at + np.uint64(i)) * np.uint64(np.int64(values[from_ + i]))
+        total += digest_from(values, done * words, done * words + size, np.uint64(position * words))
         done += size // words
     out[0] += total
     return 0

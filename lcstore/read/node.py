@@ -16,7 +16,8 @@ from lcstore.errors import LcstoreError, LimitError, NotFoundError
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
 from lcstore.layout.layout import Layout
-from lcstore.state.names import Name, format_name, leading
+from lcstore.state.names import Component, Name, format_name, leading
+from lcstore.units import counted
 
 #: How many of the names at the top of a state a message gives.
 _TOP_SHOWN: Final = 8
@@ -114,19 +115,32 @@ class Node:
             first = format_name(self.layout.tensors[gone[0]].name)
             rest = spared(self.layout, self.stripped) or "names="
             raise NotFoundError(
-                f"{len(gone)} tensors of this state are not there any more, {first!r} among them: they were "
-                f"let go, or lost to damage. Restore the rest with {rest}"
+                f"the values of {counted(len(gone), 'tensor')} of this state, {first!r} among them, were let "
+                f"go, or lost to damage. Restore the rest with {rest}, or into these alone"
             )
 
 
 def spared(layout: Layout, gone: Collection[str]) -> str:
     """Return what of a state does not need some pools, as ``names='model'``; "" where all does."""
+    tops = _tops(layout, gone)
+    left = [top for top, is_hurt in tops.items() if not is_hurt]
+    return called(left) if left and len(left) < len(tops) else ""
+
+
+def loadable(node: Node, targets: Iterable[Component]) -> list[str] | None:
+    """Return the names that are read to load targets: of a stripped state, they and what is whole of it."""
+    if not node.stripped:
+        return None
+    asked = {format_name((target,)) for target in targets}
+    return [top for top, is_hurt in _tops(node.layout, node.stripped).items() if not is_hurt or top in asked]
+
+
+def _tops(layout: Layout, gone: Collection[str]) -> dict[str, bool]:
+    """Return the names at the top of a state, and whether something of each needs some pools."""
     lost, tensors = layout.within(gone), layout.tensors
     hurt = {leading(tensors[t].name)[1] for t in np.flatnonzero(lost).tolist() if tensors[t].name}
     names = [*layout.named, *layout.names.leaves]
-    tops = dict.fromkeys(leading(name)[1] for name in names if name)
-    left = [top for top in tops if top not in hurt]
-    return called(left) if left and hurt else ""
+    return {top: top in hurt for top in (leading(name)[1] for name in names if name)}
 
 
 def called(tops: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from threading import RLock
 from types import TracebackType
@@ -17,13 +17,14 @@ from lcstore.graph.refs import NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.read.convert import tree_of
 from lcstore.read.lookup import as_name, names_of, part_of
+from lcstore.read.node import loadable
 from lcstore.read.one import read_one
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
 from lcstore.read.rest import rest
 from lcstore.read.stream import Stream, choose, stream
 from lcstore.state.frameworks import TARGETS
-from lcstore.state.names import Name, format_name
+from lcstore.state.names import Component, Name, format_name
 from lcstore.storage.backend import Backend
 from lcstore.warned import warn
 
@@ -250,6 +251,10 @@ class Snapshot(Mapping[str, Any]):
             return tree_of(state.node, part, values, leaves, dtype=dtype, like=like, to=to)
 
         return self.using(use)
+
+    def into(self, targets: Iterable[Component]) -> tuple[Snapshot, Any]:
+        """Return itself and the state to load targets from; of a stripped one, they and what is whole."""
+        return self, self.tree(names=self.using(lambda state: loadable(state.node, targets)))
 
     def using(self, use: Callable[[Resolved], T]) -> T:
         """Return what `use` makes of the state.

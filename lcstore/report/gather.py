@@ -23,6 +23,8 @@ from lcstore.report.facts import SavedState, StoreReport
 from lcstore.report.layers import Look, tensors_seen
 from lcstore.report.thin import evenly
 from lcstore.storage.masking import without_secrets
+from lcstore.track.policy import Policy
+from lcstore.track.recorded import policy_of_numbers
 from lcstore.version import __version__
 
 if TYPE_CHECKING:
@@ -161,4 +163,6 @@ def _look(record: NodeRecord, layout_of: Callable[[str], Layout], key: str) -> L
         columns = Columns.from_bytes(record.edge.columns, len(layout.tensors), key=key)
     except LcstoreError:
         return None  # verifying says so
-    return Look(record.step, record.edge.base == ROOT, layout, columns, record.edge.objects)
+    policy, rules = policy_of_numbers(record.stats) or (Policy(), False)
+    exact = policy.error is None
+    return Look(record.step, record.edge.base == ROOT, layout, columns, record.edge.objects, exact, rules)

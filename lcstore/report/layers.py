@@ -49,6 +49,8 @@ class Look:
         Of the state.
     layout, columns, objects
         Of the edge that it was saved with.
+    exact, rules
+        Whether its policy keeps every bit of weights, and whether it has rules, as far as the record tells.
     """
 
     step: int
@@ -56,6 +58,8 @@ class Look:
     layout: Layout
     columns: Columns
     objects: tuple[ObjectRef, ...]
+    exact: bool = False
+    rules: bool = False
 
 
 def tensors_seen(looks: Sequence[Look], states: int) -> TensorsSeen:
@@ -121,10 +125,11 @@ class _Seen:
             rows = self._rows[id(look.layout)]
             for table, values in zip((moves, scale, self._step_sizes, grid), _said(look), strict=True):
                 np.fmax.at(table[:, column], rows, values)  # the most of the shards of a tensor
-            weights[rows, column] = np.where(look.layout.weights, 1, -1)
+            weights[rows, column] = np.where(look.layout.weights, 1, 0 if look.exact else -1)
         moves[at_rest(moves, scale)] = 0
         steps = tuple(look.step for look in looks)
-        self.course = Course(steps, moves, grid, weights, _jumped(grid))
+        rules = tuple(look.rules for look in looks)
+        self.course = Course(steps, moves, grid, weights, _jumped(grid), rules)
         self.movement = moves * np.exp2(-np.array([_early(row) for row in grid]))[:, None]
 
     def _take_in(self, layout: Layout) -> None:

@@ -49,10 +49,12 @@ class Course:
         is not told as a part of it.
     weights
         ``int8[tensors, states]``: 1 where it is coded as weights, -1 where it is kept bit for bit, 0 where it
-        is not there.
+        is not there, or all weights are kept so.
     jumped
         ``bool[tensors, states]``: whether it moved so far that it was set anew, on another grid. At an anchor
         it is not known how far.
+    rules
+        Of each state: whether its policy has rules for single tensors.
     """
 
     steps: tuple[int, ...]
@@ -60,6 +62,7 @@ class Course:
     grid: Array
     weights: Array
     jumped: Array
+    rules: tuple[bool, ...]
 
 
 def notes_of(course: Course) -> dict[int, str]:
@@ -122,8 +125,9 @@ def _note(course: Course, row: int, usual: _Usual) -> str:
         grown = _grown(course, row)
         more = ", and may have grown on" if grown and not rest else ""
         return "; ".join(filter(None, [moves, grown + more]))
-    since = course.steps[last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))]
-    said = f"is kept bit for bit since step {since}: values may be NaN, infinite or too large for a grid"
+    place = last + 1 + int(np.argmax(course.weights[row][last + 1 :] < 0))
+    said = f"is kept bit for bit since step {course.steps[place]}: values may be NaN, infinite or too large "
+    said += "for a grid" + ", or a rule of the policy says so" * course.rules[place]
     grew = _outgrown(course, row)
     before = f"before that its largest weight came to {grew.times}" if grew.octaves >= GROWTH else ""
     return "; ".join(filter(None, [moves, said, before]))

@@ -153,7 +153,7 @@ class Looking(Overview):
         at, on_corrupt
             As for `restore`.
         targets
-            By the names in the state.
+            By the names in the state. Of one that retention stripped, they are what is whole.
         run
             As for `restore`.
         assign
@@ -172,7 +172,7 @@ class Looking(Overview):
         """
         check_targets(targets)
         started = time.perf_counter()
-        found, state = find_whole(self._reader, self._of_run(at, run), lambda it: (it, it.tree()), on_corrupt)
+        found, state = find_whole(self._reader, self._of_run(at, run), lambda s: s.into(targets), on_corrupt)
         self._log_read("restored", found.name, started)
         updated = found.using(lambda it: it.node.layout.updated)
         load_into(state, targets, found.name, updated=updated, assign=assign)

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from lcstore.errors import FallbackWarning, StepWarning
+from lcstore.format import keys
 from lcstore.format.labels import At, Run, split_best
 from lcstore.format.records import NodeRecord
-from lcstore.index.gone import none_left
+from lcstore.graph.graph import Graph
+from lcstore.index.gone import none_left, unrecorded
 from lcstore.index.info import StepInfo
+from lcstore.index.listing import OBJECTS, Listing
 from lcstore.index.reading import ReadRecord
 from lcstore.index.resolve import check_run, resolved
 from lcstore.index.standing import comes_too_late
@@ -101,7 +104,7 @@ class Overview(Handle):
 
         It is what `restore` and `resume` give: of this handle's own run once it has saved, or of `run`;
         otherwise, of all. Each call looks anew, so what others saved meanwhile counts. None with a warning
-        (`FallbackWarning`) is of a store that had states: all of them were let go of, or lost.
+        (`FallbackWarning`) is of a store that had states: all of them, or their records, are gone.
 
         Raises
         ------
@@ -111,10 +114,19 @@ class Overview(Handle):
         graph = self._reader.listed()
         check_run(graph, self.url, run)
         latest = self._index.latest(run)
-        if latest is None and (left := none_left(graph)):
-            begins = "whoever goes on now begins anew"
-            warn(f"{self.url}: {left}; {begins}: `lcstore ls {quote(self.url)} --retired`", FallbackWarning)
+        if latest is None:
+            self._tell_of_lost(graph)
         return None if latest is None else latest.step
+
+    def _tell_of_lost(self, graph: Graph) -> None:
+        """Warn of a store that had states: whoever takes it for new begins anew."""
+        look = f"lcstore ls {quote(self.url)} --retired"
+        left = none_left(graph)
+        if not left and not graph.nodes:
+            look = f"lcstore verify {quote(self.url)}"
+            left = unrecorded(graph, Listing.take(self._backend, OBJECTS).below(keys.DATA))
+        if left:
+            warn(f"{self.url}: {left}; whoever goes on now begins anew: `{look}`", FallbackWarning)
 
     def info(self, at: At = None, *, run: Run = None) -> StepInfo:
         """Return what is recorded of a state, without reading any of its tensors."""

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from lcstore.arrays import Array
-from lcstore.codec.decode import Room
+from lcstore.codec.decode import Room, TrackBlock
 from lcstore.durability import Durability
 from lcstore.edges.algebra import whole
 from lcstore.edges.blocks import Step
@@ -34,7 +34,8 @@ class HeldEdge(Edge):
         size = self.layout.pools[pool].chunk
         held = self.pools[pool][chunk * size : (chunk + 1) * size]
 
-        def run(low: int, out: Array) -> None:
+        def run(low: int, block: TrackBlock) -> None:
+            out = block.track
             for first, behind in pieces.within(low, low + out.size).runs():
                 out[first - low : behind - low] = held[first:behind]
 

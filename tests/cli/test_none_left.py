@@ -112,3 +112,40 @@ def test_of_what_its_owner_let_go_of_the_same_is_said_and_it_is_no_error(store: 
     assert "damaged" not in words
     with lcstore.open(store, "r") as opened, pytest.warns(lcstore.FallbackWarning, match=_SAID):
         assert opened.latest_step() is None
+
+
+def test_records_that_were_lost_are_told_and_nothing_is_collected_without_them(store: Path) -> None:
+    with lcstore.open(store, "r") as opened:
+        saved = {step: opened.restore(step)["model"]["w"] for step in (0, 10, 20)}
+    assert call("cp", store, store.parent / "copy")[0] == 0
+    (store / "nodes").rename(store / "nodes.bak")
+    said = "no state is recorded, though objects of 3 saves are here: nodes/ was lost or moved"
+    for command in (["verify", store], ["maintain", store, "--keep", "latest:1"]):
+        status, words = call(*command)
+        assert (status, said in words, "Good" in words) == (1, True, False)
+    words = call("verify", store)[1]
+    assert "3 missing objects may be there under another name: move nodes.bak/" in words
+    assert f"Or: Next: lcstore cp COPY {store} --check" in words
+    for _ in range(2):
+        status, words = call("maintain", store, "--keep", "latest:1", "--apply")
+        assert (status, said in words) == (1, True)
+        call("collect", store, "--grace", "1s", "--apply")
+    with lcstore.open(store, "r") as opened, pytest.warns(lcstore.FallbackWarning, match=said):
+        assert opened.latest_step() is None
+    assert call("cp", store.parent / "copy", store, "--check")[0] == 0
+    assert call("verify", store, "--level", "restore")[0] == 0
+    with lcstore.open(store, "r") as opened:
+        for step, w in saved.items():
+            np.testing.assert_array_equal(opened.restore(step)["model"]["w"], w)
+
+
+def test_a_first_save_that_was_killed_is_no_sign_of_a_state(tmp_path: Path) -> None:
+    with lcstore.open(tmp_path / "run", durability="none") as store:
+        store.save(0, {"model": {"w": np.ones((8, 8), np.float32)}})
+    for path in (tmp_path / "run/nodes").iterdir():
+        path.unlink()
+    status, words = call("verify", tmp_path / "run")
+    assert (status, "no state is recorded" in words) == (0, False)
+    with warnings.catch_warnings(), lcstore.open(tmp_path / "run") as store:
+        warnings.simplefilter("error")
+        assert store.latest_step() is None

@@ -8,8 +8,9 @@ import twins
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lcstore.kernels import adding, huffman, pack, runs, wide
 from lcstore.kernels import escapes as escapes_of
+from lcstore.kernels import grid, huffman, pack, runs, wide
+from lcstore.kernels.adding import add_coded
 from lcstore.kernels.status import LENGTH, SPACE, SYMBOL, TABLE
 
 PACKINGS = [(2, 4), (3, 2), (4, 2), (8, 1)]
@@ -65,17 +66,31 @@ def pack_values(bits, per):
     return levels.astype(np.int8).view(f"u{per}").reshape(-1)
 
 
-def comes_onto_a_track(add, words, directory, coded, segment, least, levels, sign):
-    """Check that adding coded segments to a track is what adding their levels is."""
+def both(coded):
+    """Give the tables of either coder as `add_coded` takes them."""
+    if len(coded) == 3:
+        return *coded, np.empty(0, np.uint8), np.empty(0, np.uint8)
+    return np.empty((0, 2), np.uint64), np.empty(0, np.uint16), 0, *coded
+
+
+def comes_onto_a_track(words, directory, coded, segment, least, levels, sign):
+    """Check that adding coded segments to a track is what adding their levels is, once and as they wait."""
     rng = np.random.default_rng(levels.size)
     track = rng.integers(-(1 << 31), 1 << 31, levels.size).astype(np.int32)
     scales = rng.integers(0, 30, -(-levels.size // 32)).astype(np.int16)
     none = np.empty(0, np.int64)
     wanted = twins.add_levels(levels, none, none, scales, 32, sign, track)
     room, places, values = (np.zeros(runs.SIDE * segment, kind) for kind in (np.int8, np.int64, np.int64))
-    decoded = room, segment, least, places, values
-    assert add(words, 0, directory, *coded, *decoded, scales, 32, sign, track) == 0
-    np.testing.assert_array_equal(track, wanted)
+    coded = *both(coded), room, segment, least, places, values, scales, 32, sign
+    sums = np.full(levels.size + 8, 99, np.int8)
+    for times in range(1, 127 // max(least - 1, 1) + 1)[:5]:
+        assert add_coded(words, 0, directory, *coded, sums[: levels.size], times == 1, track) == 0
+        assert np.abs(sums[: levels.size]).max(initial=0) <= times * (least - 1) <= 127
+        settled = track.copy()
+        grid.add_levels(sums[: levels.size], none, none, scales, 32, sign, settled)
+        np.testing.assert_array_equal(settled, wanted)
+        wanted = twins.add_levels(levels, none, none, scales, 32, sign, wanted)
+    assert (sums[levels.size :] == 99).all()
 
 
 @given(st.lists(st.integers(-128, 127), max_size=70), st.sampled_from(PACKINGS))
@@ -125,7 +140,7 @@ def test_pack_streams_are_their_twin_and_come_back(seed, size, spread, zeros, pa
     found = escapes_of.decode_escapes(words, 0, directory, back, segment, 1 << (bits - 1), places, values)
     assert found == np.count_nonzero(np.abs(levels) >= 1 << (bits - 1))
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
-    comes_onto_a_track(adding.add_pack, words, directory, coded, segment, 1 << (bits - 1), levels, 1)
+    comes_onto_a_track(words, directory, coded, segment, 1 << (bits - 1), levels, 1)
 
 
 @pytest.mark.parametrize("room", [0, 1, 5])
@@ -154,13 +169,15 @@ def test_pack_decoders_find_streams_that_do_not_end_where_they_should():
     room = np.zeros(300, np.int64)
     assert escapes_of.decode_escapes(words, 0, wrong, packed, 256, 8, room, room.copy()) in (LENGTH, SYMBOL)
     whole = np.zeros(256, np.int8), 256, 8, room, room.copy(), np.zeros(10, np.int16), 32, 1
-    assert adding.add_pack(words, 0, directory, *coded, *whole, np.zeros(300, np.int32)) == 0
+    whole, sums = (*both(coded), *whole), np.zeros(300, np.int8)
+    assert add_coded(words, 0, directory, *whole, sums, False, np.zeros(300, np.int32)) == 0
     for j in range(5):
         wrong = directory.copy()
         wrong[0, j] += 1
-        track = np.zeros(300, np.int32)
-        assert adding.add_pack(words, 0, wrong, *coded, *whole, track) in (LENGTH, SYMBOL)
+        track, sums[:] = np.zeros(300, np.int32), 0
+        assert add_coded(words, 0, wrong, *whole, sums, False, track) in (LENGTH, SYMBOL)
         assert not track.any()
+        assert not sums.any()
     wrong = directory.copy()
     wrong[0, 4] += 1
     assert pack.decode_pack(words, 0, directory, *coded, packed, 256) == 0
@@ -239,7 +256,7 @@ def test_run_streams_are_their_twin_and_come_back(seed, size, spread, zeros, seg
     found = escapes_of.decode_escapes(words, 0, directory, back, segment, runs.LEAST, places, values)
     np.testing.assert_array_equal(restored(back, places, values, found), levels)
     coded = table, code_sizes
-    comes_onto_a_track(adding.add_runs, words, directory, coded, segment, runs.LEAST, levels, -1)
+    comes_onto_a_track(words, directory, coded, segment, runs.LEAST, levels, -1)
     for row in np.flatnonzero(directory[:6, 0]):  # of segments side by side, and of those after them
         wrong = directory.copy()
         wrong[row, 0] += 1

@@ -25,7 +25,8 @@ def course(movement, grid=None, weights=None, jumped=None) -> Course:
     grid = np.zeros(movement.shape) if grid is None else np.asarray(grid, float)
     weights = np.ones(movement.shape, np.int8) if weights is None else np.asarray(weights, np.int8)
     jumped = np.zeros(movement.shape, bool) if jumped is None else np.asarray(jumped, bool)
-    return Course(tuple(range(0, 10 * movement.shape[1], 10)), movement, grid, weights, jumped)
+    steps = tuple(range(0, 10 * movement.shape[1], 10))
+    return Course(steps, movement, grid, weights, jumped, (False,) * len(steps))
 
 
 STEADY = [np.nan, 1, 1.1, 0.9, 1, 1.1, 0.9, 1]
@@ -347,6 +348,32 @@ def test_what_died_or_burst_and_left_the_grid_later_is_told_for_both():
     further, left = notes_of(course([burst, STEADY], weights=kinds))[0].split("; ")
     assert further == "moves 10 times as far as it used to, and further since step 40"
     assert left.startswith("is kept bit for bit since step 60")
+
+
+@pytest.mark.parametrize(
+    ("policies", "broken", "said"),
+    [
+        ({6: "lossless"}, None, None),
+        ({6: "lossless"}, 9, None),
+        ({3: "lossless", 6: "balanced"}, 6, "is kept bit for bit since step 60: values may be NaN"),
+        ({3: "lossless", 5: "balanced"}, 8, "is kept bit for bit since step 80: values may be NaN"),
+        ({6: {"rules": {"model/layers.1.weight": "plain"}}}, None, "or a rule of the policy says so"),
+    ],
+)
+def test_what_a_policy_keeps_exact_is_not_taken_for_broken(tmp_path, policies, broken, said):
+    layers = Layers()
+    with lcstore.open(tmp_path / "run", policy="balanced") as store:
+        for count in range(12):
+            policy = policies.get(count, store.policy)
+            store.policy = lcstore.Policy(**policy) if isinstance(policy, dict) else policy
+            state = layers.step()
+            if broken is not None and count >= broken:
+                state["model"]["layers.1.weight"] = np.full((64, 64), np.nan, np.float32)
+            store.save(10 * count, state)
+    with lcstore.open(tmp_path / "run", "r") as store:
+        notes = {one.name: one.note for one in gather(store).tensors.tensors if "bit for bit" in one.note}
+    assert list(notes) == ([] if said is None else ["model/layers.1.weight"])
+    assert said is None or said in notes["model/layers.1.weight"]
 
 
 def test_rest_is_told_from_rows_that_are_touched_now_and_then():

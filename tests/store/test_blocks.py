@@ -10,7 +10,7 @@ import pytest
 from states import same
 
 import lcstore
-from lcstore.codec.decode import Room
+from lcstore.codec.decode import Room, TrackBlock
 from lcstore.coders.tables import TableCache
 from lcstore.edges import path
 from lcstore.edges.blocks import BLOCK, Delta
@@ -101,7 +101,9 @@ def test_a_frame_that_is_longer_than_its_chunk_is_not_added():
     assert data is not None
     delta = Delta(data, levels.size, np.dtype(np.int32), 1, Room())
     whole = np.zeros(levels.size, np.int32)
-    delta.add(0, whole)
-    assert (whole == 1).all()
+    block = TrackBlock(whole, Room())
+    delta.add(0, block)
+    assert (block.track == 1).all()
+    assert block.track is whole
     with pytest.raises(CorruptionError, match="instead of 900"):
-        delta.add(0, whole[:900])
+        delta.add(0, TrackBlock(whole[:900], Room()))

@@ -392,3 +392,23 @@ def test_bytes_stored_mean_one_thing(tmp_path, durability):
 
 def file_bytes(folder) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_what_is_whole_of_a_stripped_state_is_restored_into_targets(tmp_path):
+    rng = np.random.default_rng(0)
+    with lcstore.open(tmp_path / "run", grace=0) as store:
+        for step in (0, 10):
+            state = {"model": {"w": rng.standard_normal((64, 64), np.float32)}}
+            state["optim"] = {"exp_avg": {"w": 1e-3 * rng.standard_normal((64, 64), np.float32)}}
+            store.save(step, {**state, "epoch": step, "optim/": {"lr": 0.1}})
+        wanted = store.restore(0, names="model")["model"]["w"]
+        store.retain("latest:9 | strip:optim/**:latest:1")
+        target = {"w": np.zeros((64, 64), np.float32)}
+        assert store.restore_into(0, {"model": target}) == {"epoch": 0, "optim/": {"lr": 0.1}}
+        np.testing.assert_array_equal(target["w"], wanted)
+        moments = {"exp_avg": {"w": np.zeros((64, 64), np.float32)}}
+        with pytest.raises(lcstore.NotFoundError, match=r"Restore the rest with .*'model'.* these alone"):
+            store.restore_into(0, {"model": target, "optim": moments})
+        with pytest.raises(lcstore.InvalidInputError, match="absent"):
+            store.restore_into(0, {"absent": target})
+        assert store.restore_into(10, {"optim": moments})["model"]["w"].shape == (64, 64)

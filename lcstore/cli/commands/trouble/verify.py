@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -156,7 +157,9 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         looked += f"; {report.skipped} objects not looked at"
     deeper = unseen(url, report)
     if report.ok and report.none_left:
-        return [f"Lost: no state is left to restore: {looked}.", f"Next: lcstore ls {url} --retired"]
+        back = [f"{report.way_back}. Or:"] if report.way_back else []
+        command = (report.none_left.next or "").replace(quote(report.url), url)
+        return [f"Lost: no state is left to restore: {looked}.", *back, f"Next: {command}"]
     if report.ok and report.can_be_mended:
         said = "As far as was looked at, everything" if deeper or report.skipped else "Everything"
         damaged = f"{report.can_be_mended} {'object is' if report.can_be_mended == 1 else 'objects are'}"
