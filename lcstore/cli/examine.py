@@ -107,6 +107,8 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
     store, problem, reachable = _store(url, options)
     if reachable and not problem and store == _NONE and has_states(backend):
         store, problem = HEADLESS, True
+    elif reachable and store == _NONE and not backend.writable:
+        store, problem = "none, and no save can make one here: check the URL", True
     checks: list[dict[str, Any]] = []
     if backend.writable and reachable:
         scratch = f"{url.rstrip('/')}/lcstore-doctor-{secrets.token_hex(8)}"

@@ -352,7 +352,8 @@ class _Copy:
             what = (
                 f"{error.message}; a damaged store is not copied. What a copy has whole comes back by "
                 f"`lcstore cp {whole} {source} --check`, before any repair, where the copy knows the latest "
-                f"run; `lcstore repair {source}` says what is lost"
+                f"run; `lcstore repair {source}` says what is lost. What no state needs, as `lcstore verify "
+                f"{source} --level checksum` says, is passed over after `lcstore collect {source} --apply`"
             )
             raise type(error)(what, key=error.key or key or None, step=error.step) from error
         raise error

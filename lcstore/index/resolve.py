@@ -155,7 +155,8 @@ def no_store(
         said = f"{HEADLESS}; `lcstore verify {quote(backend.url)}` says what is there"
         return NotFoundError(f"no store can be read at {backend.url}: {said}")
     meant = _meant(os.fspath(url), storage_options) if isinstance(url, str | os.PathLike) else ""
-    return NotFoundError(f"there is no store at {backend.url}; the first save in mode 'a' creates one{meant}")
+    begins = "the first save in mode 'a' creates one" if backend.writable else "check the URL"
+    return NotFoundError(f"there is no store at {backend.url}; {begins}{meant}")
 
 
 def _meant(url: str, storage_options: Mapping[str, Any] | None) -> str:

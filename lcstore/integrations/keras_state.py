@@ -197,7 +197,8 @@ def _check(what: str, tree: Tree, variables: Iterable[Any]) -> None:
         raise InvalidInputError(
             f"the {what} of the model cannot be loaded: {'; '.join(said)}. Keras numbers names that it makes "
             "up: give model, layers and optimizer names of their own, or call keras.utils.clear_session() "
-            "before they are made again in one process"
+            "before they are made again in one process. Another optimizer begins anew: take a callback with "
+            "another store, and load_best(model) of this one for the weights"
         )
 
 

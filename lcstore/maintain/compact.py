@@ -164,6 +164,8 @@ class Compactor:
                 break
         if added:
             _, reads_after = latest_reads(self.reader, last)
+        elif not dry_run:
+            reads_after = reads_before
         return CompactReport(
             url=self.backend.url,
             dry_run=dry_run,

@@ -61,7 +61,7 @@ class MemoryBackend(BaseBackend):
     def __reduce__(self) -> tuple[object, ...]:
         if _spaces.get(self.name) is not self._space:
             raise InvalidInputError("an unnamed memory store cannot be sent to another process")
-        return (type(self), (self.name,))
+        return (_sent, (type(self), self.name))
 
     def _put(self, key: str, data: memoryview) -> None:
         # Copied (unless it cannot change) before the lock is taken: others need not wait for it.
@@ -95,3 +95,13 @@ class MemoryBackend(BaseBackend):
         if found is None:
             raise FileNotFoundError(key)
         return found
+
+
+def _sent(kind: type[MemoryBackend], name: str) -> MemoryBackend:
+    """Return a backend that was sent: in its own process alone what it held is there."""
+    if name not in _spaces:
+        raise InvalidInputError(
+            f"memory://{name} was sent from another process, whose memory this one does not see: use a store "
+            "in a directory or a bucket"
+        )
+    return kind(name)

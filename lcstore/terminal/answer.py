@@ -124,10 +124,11 @@ class Answer:
 
     def backend(self) -> Backend:
         """Open the target alone, as `verify` and `repair` do: a damaged store cannot always be opened."""
+        from lcstore.storage.patient import patient
         from lcstore.storage.targets import open_backend
 
         self.next = f"lcstore doctor {self.quoted}"
-        backend = open_backend(self.url, self.storage_options)
+        backend = patient(open_backend(self.url, self.storage_options), None, None)
         self.told = backend.url
         return backend
 
@@ -229,7 +230,8 @@ class Answer:
 
         meant = near(self.url, self.storage_options)
         if not meant:
-            return "there is no store here: check the URL (the first save of a training run makes one)"
+            begins = " (the first save of a training run makes one)" * self.backend().writable
+            return f"there is no store here: check the URL{begins}"
         self.next = f"lcstore ls {shlex.quote(meant[0])}"
         return f"there is no store here, but beside it is {', '.join(meant)}"
 

@@ -694,3 +694,34 @@ def test_of_many_states_neighbours_that_go_alike_are_one_row(tmp_path):
     assert re.search(r"^ *40 +kept +EveryNSteps\(40\) +[0-9a-f]{32}$", shown, re.MULTILINE)
     assert len(shown.splitlines()) < 25
     assert len(document("retain", url, "--keep", "latest:3 | every:40")["retired"]) == 65
+
+
+def test_a_compaction_without_time_reports_what_restores_cost_as_before(slow: str) -> None:
+    with lcstore.open(slow) as store:
+        planned = store.compact(dry_run=True)
+        assert planned.planned > 0
+        assert planned.latest_after is not None
+        assert planned.latest_before is not None
+        assert planned.latest_after < planned.latest_before
+        done = store.compact(max_seconds=0)
+        assert (done.added, done.latest_after) == (0, planned.latest_before)
+        done = store.compact()
+        assert (done.added > 0, done.latest_after) == (True, store.compact(dry_run=True).latest_before)
+
+
+def test_damage_that_no_state_needs_stops_a_copy_until_it_is_condemned_as_the_message_says(
+    slow: str, tmp_path: Path
+) -> None:
+    with lcstore.open(slow) as store:
+        store.retain("latest:3")
+        store.compact()
+    for victim in sorted(Path(slow, "data").rglob("c.*")):
+        whole = victim.read_bytes()
+        victim.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+        if call("verify", slow, "--level", "checksum").exit_code == 0:
+            break
+        victim.write_bytes(whole)
+    refused = " ".join(call("cp", slow, str(tmp_path / "copy")).output.split())
+    assert f"is passed over after `lcstore collect {slow} --apply`" in refused
+    assert call("collect", slow, "--apply").exit_code == 0
+    assert call("cp", slow, str(tmp_path / "copy")).exit_code == 0

@@ -131,8 +131,17 @@ def test_nothing_to_repair(saved):
     before = contents(saved)
     result = call("repair", str(saved), "--apply")
     assert result.exit_code == 0
-    assert "Nothing to repair: 3 states" in result.stdout
+    assert "Nothing to repair at level checksum: 3 states" in result.stdout
+    assert "Nothing to repair: 3 states" in call("repair", str(saved), "--level", "restore").stdout
     assert contents(saved) == before
+
+
+def test_what_a_deeper_look_would_repair_is_repaired_by_the_command_it_names(broken):
+    said = " ".join(call("repair", str(broken), "--level", "restore").stdout.split())
+    assert f"To do it: lcstore repair {broken} --level restore --apply" in said
+    assert f"To do it: lcstore repair {broken} --apply" in " ".join(
+        call("repair", str(broken)).stdout.split()
+    )
 
 
 def test_it_shows_what_becomes_of_the_bytes_where_that_is_known(saved, broken, tmp_path):

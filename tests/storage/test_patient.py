@@ -238,3 +238,13 @@ def test_a_record_that_may_not_outlive_a_power_cut_is_open():
 
     with pytest.raises(UnknownOutcomeError, match="power cut"):
         put_record(Volatile("volatile"), "nodes/a", b"a")
+
+
+def test_commands_wait_with_patience_from_their_first_look_on(monkeypatch):
+    from lcstore.storage import targets
+    from lcstore.terminal.answer import Answer
+
+    far = MemoryBackend.fresh()
+    far.remote = True
+    monkeypatch.setattr(targets, "open_backend", lambda url, options: far)
+    assert isinstance(Answer("s3://bucket/run", False, {}).backend(), PatientBackend)

@@ -71,6 +71,16 @@ def test_several_stores_in_an_archive_are_told_apart(packed, tmp_path):
         lcstore.open(f"tar::{tmp_path}/a.tar", "r")
 
 
+def test_a_store_that_is_not_in_an_archive_is_made_by_no_save(packed, tmp_path):
+    url = f"zip://none::file://{zipped(packed / 'runs/run1', tmp_path / 'a.zip', 'run1/')}"
+    with pytest.raises(NotFoundError, match=r"there is no store at .*; check the URL"):
+        lcstore.open(url, "r")
+    listed = CliRunner().invoke(app, ["ls", url])
+    assert (listed.exit_code, "first save" in listed.output) == (1, False)
+    found = CliRunner().invoke(app, ["doctor", url])
+    assert (found.exit_code, "no save can make one here" in " ".join(found.output.split())) == (1, True)
+
+
 def test_what_is_no_archive(tmp_path):
     (tmp_path / "a.zip").write_bytes(b"no")
     for url in (f"zip::{tmp_path}/a.zip", f"tar::{tmp_path}/a.zip", f"zip::{tmp_path}/none.zip"):

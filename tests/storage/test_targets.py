@@ -9,6 +9,7 @@ import zipfile
 import pytest
 
 from lcstore.errors import InvalidInputError
+from lcstore.storage import memory
 from lcstore.storage.backend import Backend, read_capped, storage_clock
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
@@ -168,3 +169,11 @@ def test_a_colon_in_a_path_is_fine():
 def test_options_that_are_no_dict(tmp_path, options):
     with pytest.raises(InvalidInputError, match="storage_options is a dict"):
         open_backend(str(tmp_path), options)
+
+
+def test_a_store_in_memory_that_was_sent_elsewhere_says_so(monkeypatch):
+    sent = pickle.dumps(MemoryBackend("sent-elsewhere"))
+    assert pickle.loads(sent).url == "memory://sent-elsewhere"
+    monkeypatch.setattr(memory, "_spaces", {})
+    with pytest.raises(InvalidInputError, match=r"sent-elsewhere .* whose memory this one does not"):
+        pickle.loads(sent)

@@ -46,7 +46,8 @@ def repair(
         with answer.finding(), answer.progress() as on_progress:
             report = repair_store(backend, dry_run=not apply, level=level.value, on_progress=on_progress)
         forecast = None if apply else _foreseen(answer, report)
-        answer.give(report, _shown(answer.quoted, report, forecast), ok=report.ok, forecast=forecast)
+        deeper = "" if level is Level.checksum else f" --level {level.value}"
+        answer.give(report, _shown(answer.quoted, report, forecast, deeper), ok=report.ok, forecast=forecast)
     if report.remaining or report.lost or (report.dry_run and report.actions):
         raise typer.Exit(1)
 
@@ -63,7 +64,7 @@ def _foreseen(answer: Answer, report: RepairReport) -> Forecast | None:
         return None
 
 
-def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterator[Table | str]:
+def _shown(url: str, report: RepairReport, forecast: Forecast | None, deeper: str) -> Iterator[Table | str]:
     if report.way_back:
         yield _before(url, report)
     if report.lost:
@@ -80,7 +81,7 @@ def _shown(url: str, report: RepairReport, forecast: Forecast | None) -> Iterato
         yield deeds
     yield from findings(report.remaining)
     yield from foreseen(forecast)
-    yield from _summary(url, report)
+    yield from _summary(url, report, deeper)
 
 
 def _before(url: str, report: RepairReport) -> str:
@@ -101,11 +102,12 @@ def _what_to_save(url: str, report: RepairReport) -> Iterator[str]:
     )
 
 
-def _summary(url: str, report: RepairReport) -> list[str]:
+def _summary(url: str, report: RepairReport, deeper: str) -> list[str]:
     latest = "none can be restored" if report.latest is None else f"the latest of step {report.latest}"
     left = f"{report.states} states, {latest}"
     if report.ok:
-        return [f"Nothing to repair: {left}."]
+        seen = f" at level {report.level}" * (report.level != "restore")
+        return [f"Nothing to repair{seen}: {left}."]
     lines = list(_what_to_save(url, report))
     if report.lost and report.dry_run:
         none = "No state would be left. " if report.latest is None else ""
@@ -113,7 +115,9 @@ def _summary(url: str, report: RepairReport) -> list[str]:
     if report.way_back:
         lines.append(f"Nothing was changed. It would leave {left}. {_before(url, report)}")
     elif report.actions and report.dry_run:
-        lines.append(f"Nothing was changed. It would leave {left}. To do it: lcstore repair {url} --apply")
+        lines.append(
+            f"Nothing was changed. It would leave {left}. To do it: lcstore repair {url}{deeper} --apply"
+        )
     elif report.actions:
         lines.append(
             f"Repaired: {left}. To delete what is not needed any more: lcstore collect {url} --apply"
