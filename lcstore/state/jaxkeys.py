@@ -38,9 +38,10 @@ def key_data(keys: Any) -> Any:
 def wrapped(data: Any, kind: str) -> Any:
     """Return typed keys, of their integers as an array of JAX."""
     impl = kind.removeprefix(_PREFIX)
-    if data.shape[-1:] != (WIDTHS[kind],) or data.dtype != "uint32":
+    width = WIDTHS[kind]
+    if data.shape[-1:] != (width,) or data.dtype != "uint32":
         raise InvalidInputError(
-            f"{data.dtype}{list(data.shape)} is stored, and keys of {impl!r} are uint32[..., {WIDTHS[kind]}]: "
+            f"{data.dtype}{list(data.shape)} is stored, and keys of {impl!r} are uint32[..., {width}]: "
             "give keys of the implementation that was saved: jax.random.key(seed, impl=...)"
         )
     return sys.modules["jax"].random.wrap_key_data(data, impl=impl)

@@ -7,6 +7,7 @@ import collections
 import numpy as np
 import pytest
 
+import lcstore
 from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import convert_like, from_host, given_as, is_array, to_host
 from lcstore.state.like import fill_like
@@ -98,10 +99,18 @@ def test_integers_and_keys_are_given_like_each_other_where_they_fit():
         2,
     ]
     for wrong in (np.zeros(4, np.uint32), np.zeros(2, np.int32)):
-        with pytest.raises(InvalidInputError, match="no keys"):
+        with pytest.raises(InvalidInputError, match="keys of 'threefry2x32' are"):
             convert_like(wrong, jax.random.key(0))
     with pytest.raises(InvalidInputError, match="keys of shape"):
         convert_like(np.zeros((3, 2), np.uint32), jax.random.key(0))
+
+
+def test_keys_of_another_implementation_are_told_from_those_that_were_saved():
+    with lcstore.open("memory://other-keys") as store:
+        store.save(0, {"key": jax.random.key(0)})
+        said = r"uint32\[2\] is stored, and keys of 'rbg' are uint32\[..., 4\]"
+        with pytest.raises(InvalidInputError, match=said):
+            store.restore(0, like={"key": jax.random.key(0, impl="rbg")})
 
 
 def test_keys_of_somebody_elses_are_refused_with_the_cure():

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from states import same
 
 import lcstore
@@ -16,6 +18,7 @@ from lcstore.edges import path
 from lcstore.edges.blocks import BLOCK, Delta
 from lcstore.edges.frames import frame_of_levels
 from lcstore.errors import CorruptionError
+from lcstore.kernels import wide
 from lcstore.storage.memory import MemoryBackend
 
 ROWS, COLUMNS = 700, 1000
@@ -107,3 +110,50 @@ def test_a_frame_that_is_longer_than_its_chunk_is_not_added():
     assert block.track is whole
     with pytest.raises(CorruptionError, match="instead of 900"):
         delta.add(0, TrackBlock(whole[:900], Room()))
+
+
+def delta_of(levels, scale, sign, room):
+    """Make a delta of levels of any size, on one step size."""
+    narrow, escapes = np.zeros(levels.size, np.int8), np.zeros(levels.size, np.int64)
+    found = wide.narrow_levels(levels, narrow, escapes)
+    scales = np.full(-(-levels.size // 64), scale, np.int16)
+    data = frame_of_levels(narrow, escapes[:found], scales, 64, np.dtype(np.int32), TableCache())
+    return None if data is None else Delta(data, levels.size, np.dtype(np.int32), sign, room)
+
+
+@given(
+    seed=st.integers(0, 1 << 32),
+    runs=st.lists(
+        st.tuples(
+            st.sampled_from([1, 9, 127, 128, 150]),  # deltas one after another ...
+            st.sampled_from([3, 9]),  # ... of this step size, sign and largest level, and so often zero
+            st.sampled_from([1, -1]),
+            st.sampled_from([1, 2, 3, 7, 127, 3000]),
+            st.sampled_from([0.0, 0.8]),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    looks=st.booleans(),
+)
+@settings(max_examples=60)
+def test_deltas_together_are_what_they_are_one_by_one(seed, runs, looks):
+    rng, room, other = np.random.default_rng(seed), Room(), Room()
+    size, track = 200, np.zeros((2, 200), np.int32)
+    blocks, wanted = [TrackBlock(one, room) for one in track], np.zeros((2, size), np.int32)
+    for count, scale, sign, top, zeros in runs:
+        levels = rng.integers(-top, top + 1, size) * (rng.random(size) >= zeros)
+        alone, delta = np.zeros(size, np.int32), delta_of(levels, scale, sign, room)
+        if delta is None:
+            continue
+        once = TrackBlock(alone, other)
+        delta_of(levels, scale, sign, other).add(0, once)
+        once.settle()
+        for turn in range(count):
+            which = (turn // 40) % 2 if looks else 0
+            delta.add(0, blocks[which])
+            wanted[which] += alone
+            if looks and turn % 17 == 0:
+                np.testing.assert_array_equal(blocks[which].track, wanted[which])
+    for block, sums in zip(blocks, wanted, strict=True):
+        np.testing.assert_array_equal(block.track, sums)
