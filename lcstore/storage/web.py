@@ -25,12 +25,21 @@ class WebBackend(FsspecBackend):
         if not found and not self._lists_folders:
             # A server that does not list answers with some page, with an empty one, or not at all.
             if f"{self._root}/{MARKER}" not in self._links(self._root):
+                if not self._has_marker():
+                    return found
                 raise StorageError(
                     f"{self._url} does not list what is in its folders: have the server do so (nginx by "
                     "`autoindex on`, Python's http.server always does), or read a copy of the store"
                 )
             self._lists_folders = True
         return found
+
+    def _has_marker(self) -> bool:
+        try:
+            self._ask("info", f"{self._root}/{MARKER}")
+        except FileNotFoundError:
+            return False
+        return True
 
     def _links(self, folder: str) -> list[str]:
         """Return what lies in a folder; folders end with a slash."""

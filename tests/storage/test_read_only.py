@@ -191,6 +191,15 @@ def test_a_server_that_lists_nothing_does_not_look_like_an_empty_store(packed):
         store.steps()
 
 
+def test_a_place_that_is_not_on_the_web_is_not_asked_again_for_its_lists(packed, caplog):
+    with servers.web(packed) as site:
+        with pytest.raises(NotFoundError, match=r"there is no store at .*/runs/nun; check the URL"):
+            lcstore.open(f"{site.url}/runs/nun", "r")
+        assert "does not list" not in caplog.text
+    with servers.web(packed, lists=False) as site, pytest.raises(NotFoundError, match="there is no store at"):
+        lcstore.open(f"{site.url}/runs/nun", "r")
+
+
 def test_a_url_with_a_query_names_no_folder():
     pytest.importorskip("aiohttp")
     with pytest.raises(InvalidInputError, match="query") as caught:

@@ -169,7 +169,7 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
             f"Next: lcstore repair {url}",
         ]
     if report.ok:
-        return [f"Good: {looked}.{deeper}"]
+        return [f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}"]
     lines = [f"Damaged: {counted(report.count('error'), 'error')} in {looked}."]
     if report.way_back:
         lines.append(f"{report.way_back}, before any repair. Then: lcstore verify {url}")
