@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
+from lcstore.graph.refs import NodeName
 from lcstore.units import counted
 
 #: Of a key behind its top folder: so many components at the most.
@@ -32,14 +34,22 @@ def likely(missing: Iterable[str], names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def as_node(name: str) -> str | None:
-    """Return the key of the record of a node that a file is named like, wherever it lies; None of others."""
-    key = f"{keys.NODES}/{name.rpartition('/')[2]}"
-    try:
-        keys.parse_node_key(key)
-    except LcstoreError:
-        return None
-    return key
+def as_nodes(names: Iterable[str], nodes: Collection[str] | None) -> set[str]:
+    """Return the keys of the records of nodes (None: of any) that files are named like, wherever they lie.
+
+    Those that such a node stands on are among them.
+    """
+    found: dict[str, NodeName] = {}
+    for name in names:
+        key = f"{keys.NODES}/{name.rpartition('/')[2]}"
+        with suppress(LcstoreError):
+            found[key] = keys.parse_node_key(key)
+    if nodes is None:
+        return {*found}
+    wanted = {*nodes}
+    for one in sorted(found.values(), key=lambda one: one.order, reverse=True):
+        wanted |= {one.base} if one.node in wanted else set()
+    return {key for key, one in found.items() if one.node in wanted}
 
 
 def _ends(name: str) -> Iterator[str]:
@@ -57,6 +67,11 @@ def _parts(component: str) -> Iterator[str]:
     for word in _WORD.finditer(component):
         yield component[: word.end()]
         yield component[word.start() :]
+
+
+def stops_a_repair(astray: Iterable[str], *, lost: bool) -> bool:
+    """Return whether a repair would let go of something that is astray: of states, or of a state's record."""
+    return any(lost or key.startswith(f"{keys.NODES}/") for key in astray)
 
 
 def way_back(astray: Mapping[str, str]) -> str:

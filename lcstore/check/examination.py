@@ -15,16 +15,7 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
-from lcstore.check.findings import (
-    BRING_BACK,
-    NONE_LEFT,
-    RETIRED,
-    Findings,
-    Level,
-    Severity,
-    VerifyReport,
-    ranges_of,
-)
+from lcstore.check.findings import Findings, Level, Severity, VerifyReport, ranges_of
 from lcstore.check.looker import Need, check_leaves
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Objects, Sample
@@ -115,7 +106,8 @@ class Examination:
         self._objects()
         found = self.store.unreadable | self.store.mended | self.looked.problems | self.looked.mended
         gone = {key for key, error in found.items() if isinstance(error, NotFoundError)}
-        self.astray = self.findings.tell_astray({k for k in gone if self.severities.get(k) != "info"})
+        lost = {key for key in gone if self.severities.get(key) != "info"}
+        self.astray = self.findings.tell_astray(lost, self.store.unknown)
         self._digests()
         self._states()
 
@@ -397,10 +389,6 @@ class Examination:
 
     def _none_left(self) -> None:
         """Tell of a store that had states and has none: as it should be only if its owner let go of all."""
-        left = none_left(self.store.graph)
-        if left:
-            severity: Severity = "warning" if self.store.lost else "info"
-            self.findings.add(severity, NONE_LEFT, None, left, next=RETIRED)
-        lost = unrecorded(self.store.graph, self.store.below(keys.DATA))
-        if lost:
-            self.findings.add("warning", NONE_LEFT, keys.NODES, lost, next=BRING_BACK)
+        graph = self.store.graph
+        lost = "" if graph.nodes else unrecorded(*map(self.store.below, (keys.DATA, keys.RETIRED)))
+        self.findings.none_left(lost, none_left(graph), damaged=bool(self.store.lost))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final, Literal, TypeAlias
 
-from lcstore.check.astray import as_node, likely, way_back
+from lcstore.check.astray import as_nodes, likely, way_back
 from lcstore.errors import LcstoreError, NotFoundError, StorageError, UnsupportedFormatError
+from lcstore.format import keys
 from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import NodeName
 from lcstore.units import counted
@@ -24,8 +25,9 @@ REPAIR: Final = "lcstore repair {url}"
 VERIFY: Final = "lcstore verify {url}"
 RETIRED: Final = "lcstore ls {url} --retired"
 BRING_BACK: Final = "lcstore cp COPY {url} --check"
-#: The check that finds a store which had states, and has none.
+#: The checks that find a store which had states, and has none; and one that may have lost their records.
 NONE_LEFT: Final = "none-left"
+UNRECORDED: Final = "unrecorded"
 
 _ORDER: Final[dict[Severity, int]] = {"error": 0, "warning": 1, "info": 2}
 
@@ -124,9 +126,11 @@ class VerifyReport:
     def __str__(self) -> str:
         """Return one line for a log."""
         wrong = f"{self.count('error')} errors, {len(self.lost)} states lost"
+        if self.ok and self.none_left is not None:
+            wrong = self.none_left.message
         return (
             f"verified ({self.level}): {self.states} states and {self.objects} objects, "
-            f"{'all is well' if self.ok else wrong}, in {self.seconds:.2f} s"
+            f"{'all is well' if self.ok and self.none_left is None else wrong}, in {self.seconds:.2f} s"
         )
 
     @property
@@ -157,9 +161,9 @@ class VerifyReport:
 
     @property
     def none_left(self) -> Finding | None:
-        """What says that no state is left, as a repair let go of those that were lost: it does no more."""
-        found = (one for one in self.findings if (one.check, one.severity) == (NONE_LEFT, "warning"))
-        return next(found, None)
+        """What says that no state is left, as a repair let go of those that were lost, or as records are."""
+        found = (one for one in self.findings if one.check in (NONE_LEFT, UNRECORDED))
+        return next((one for one in found if one.severity == "warning"), None)
 
     @property
     def way_back(self) -> str:
@@ -213,11 +217,20 @@ class Findings:
         """Note something."""
         self.made.append(Finding(severity, check, key, step, message, next))
 
-    def tell_astray(self, missing: Collection[str]) -> dict[str, str]:
-        """Say of each stray file that may be a missing object that it may; return their names, by key."""
+    def none_left(self, lost: str, left: str, *, damaged: bool) -> None:
+        """Note that records may be lost, or that all was let go of, as it should be unless `damaged`."""
+        if lost:
+            self.add("warning", UNRECORDED, keys.NODES, lost, next=BRING_BACK)
+        elif left:
+            self.add("warning" if damaged else "info", NONE_LEFT, None, left, next=RETIRED)
+
+    def tell_astray(self, missing: Collection[str], nodes: Collection[str] | None) -> dict[str, str]:
+        """Say of each stray file that may be a missing object that it may; return their names, by key.
+
+        `nodes` are those whose records are missing, None where it may be those of any.
+        """
         strays = {one.key for one in self.made if one.message == STRAY and one.key is not None}
-        if any(one.check == NONE_LEFT for one in self.made):
-            missing = {*missing, *filter(None, map(as_node, strays))}
+        missing = {*missing, *as_nodes(strays, nodes)}
         found = likely(missing, strays) if missing and strays else {}
         told = {name: f"it may be {key}, which is missing: move it back there" for key, name in found.items()}
         self.made = [

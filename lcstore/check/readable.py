@@ -16,7 +16,7 @@ from lcstore.format.keyforms import OTHER, STRAY
 from lcstore.format.marks import RetiredRecord, TagRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.graph.graph import Graph
-from lcstore.graph.refs import EdgeRef
+from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.gone import DAMAGED
 from lcstore.index.kinds import (
     CONDEMNED,
@@ -100,6 +100,15 @@ class Readable:
     def kept(self) -> list[str]:
         """Nodes that are not let go of: the states that there are to judge."""
         return kept_in(self.graph)
+
+    @property
+    def unknown(self) -> set[str] | None:
+        """Nodes of which others tell, and whose records are missing; None where it may be those of any."""
+        if not self.graph.nodes:
+            return None
+        told = {record.parent for record in self.records.values()} - {None}
+        bases = {name.base for name in self.graph.nodes.values()} - {ROOT}
+        return {node for node in told | bases if node} - {*self.graph.nodes} - self.marks.retired
 
     def take(self) -> None:
         """List and read everything.

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from lcstore.check.astray import way_back
+from lcstore.check.astray import stops_a_repair, way_back
 from lcstore.check.damage import NOWHERE, Harm, State
 from lcstore.check.examination import Examination
 from lcstore.check.findings import Finding, Level
@@ -94,7 +94,7 @@ def repair(
     plan = _settled_plan(backend, level, on_progress)
     remaining = tuple(sorted(_errors(plan.after), key=lambda finding: finding.order))
     latest = plan.after.store.graph.latest()
-    if not dry_run and plan.lost and plan.astray:
+    if not dry_run and stops_a_repair(plan.astray, lost=bool(plan.lost)):
         raise CorruptionError(
             f"nothing was repaired, as that lets go of what is missing: {way_back(plan.astray)}; or out of "
             f"the store if it is not that. Then: `lcstore verify {shlex.quote(backend.url)}`"
@@ -147,7 +147,7 @@ def _settled_plan(backend: Backend, level: Level, on_progress: OnProgress | None
 
 def _plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Plan:
     overlay = Overlay(backend)
-    salvage = _salvage(overlay, on_progress)
+    salvage, records = _salvage(overlay, on_progress)
     examination = Examination(overlay, level, on_progress)
     examination.look()
     refuse(examination.store.unreadable | examination.looked.problems)
@@ -158,18 +158,19 @@ def _plan(backend: Backend, level: Level, on_progress: OnProgress | None) -> _Pl
     after = Examination(overlay, level, on_progress)
     after.look(known=examination.looked)
     refuse(after.store.unreadable)
-    astray = {key: name for key, name in examination.astray.items() if key in examination.looked.problems}
+    missing = examination.looked.problems
+    astray = records | {key: name for key, name in examination.astray.items() if key in missing}
     return _Plan(overlay, after, actions, lost, astray)
 
 
-def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> Salvage:
-    """Set aside the records that cannot be read."""
+def _salvage(overlay: Overlay, on_progress: OnProgress | None) -> tuple[Salvage, dict[str, str]]:
+    """Set aside the records that cannot be read; return also which of those that are missing are astray."""
     first = Examination(overlay, "structure", on_progress)
     first.store.take()
     refuse(first.store.unreadable)
     salvage = Salvage(overlay, first.store)
     salvage.run()
-    return salvage
+    return salvage, first.findings.tell_astray((), first.store.unknown)
 
 
 def _put_back(salvage: Salvage, examination: Examination) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from lcstore.check.astray import way_back
+from lcstore.check.astray import stops_a_repair, way_back
 from lcstore.check.findings import Finding, Level
 
 #: ``quarantine``: what cannot be read was set aside. ``rebuild``: what was lost or damaged was put back.
@@ -115,7 +115,7 @@ class RepairReport:
     @property
     def way_back(self) -> str:
         """What brings back what a repair would let go of, and may be there; "" where nothing is."""
-        return way_back(self.astray) if self.lost else ""
+        return way_back(self.astray) if stops_a_repair(self.astray, lost=bool(self.lost)) else ""
 
     @property
     def ok(self) -> bool:

@@ -21,6 +21,7 @@ from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
+from lcstore.index.gone import unrecorded
 from lcstore.index.kinds import (
     EDGE,
     KINDS,
@@ -208,8 +209,10 @@ class _Copy:
         """List the source, and read all records that name objects."""
         listing = Listing.take(self.source, CHECKING)
         listing.check_names()
-        refs: dict[str, ObjectRef] = {}
-        layouts: set[str] = set()
+        below = listing.below
+        if not listing.nodes and (unknown := unrecorded(below(keys.DATA), below(keys.RETIRED))):
+            self._refuse("", CorruptionError(unknown, key=keys.NODES))
+        refs, layouts = dict[str, ObjectRef](), set[str]()
 
         def node(key: str, record: NodeRecord) -> None:
             refs.update({ref.key: ref for ref in record.objects})
@@ -218,15 +221,14 @@ class _Copy:
         def edge(key: str, record: EdgeRecord) -> None:
             refs.update({ref.key: ref for ref in record.edge.objects})
 
-        self._read(NODE, listing.below(keys.NODES), node)
-        self._read(EDGE, listing.below(keys.EDGES), edge)
+        self._read(NODE, below(keys.NODES), node)
+        self._read(EDGE, below(keys.EDGES), edge)
         records = {
             keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
             **{folder: listing.below(folder) for folder in _MARKS},
-            keys.EDGES: listing.below(keys.EDGES),
-            keys.NODES: listing.below(keys.NODES),
+            **{folder: below(folder) for folder in (keys.EDGES, keys.NODES)},
         }
-        aside, there = {*listing.below(keys.COPIES)}, {*listing.below(keys.LAYOUTS)}
+        aside, there = {*below(keys.COPIES)}, {*below(keys.LAYOUTS)}
         lost = [key for key in records[keys.LAYOUTS] if key not in there and LAYOUT.copy_key(key) in aside]
         condemned = _condemned(listing, refs)
         return _Wanted(

@@ -14,6 +14,7 @@ from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
 from lcstore.format.parity import beyond_repair
 from lcstore.format.records import EdgeRecord, NodeRecord
 from lcstore.graph.graph import Graph
+from lcstore.index.gone import unrecorded
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
@@ -193,19 +194,28 @@ def judged_contents(
     Raises
     ------
     CorruptionError
-        A record cannot be read, contradicts its name, or has a parent of which nothing is known; or a name
-        among the records is none of theirs. Nothing may be collected then: run ``lcstore repair``.
+        A record cannot be read, contradicts its name, or has a parent of which nothing is known; a name among
+        the records is none of theirs; or no state is recorded that several saves left objects of. Nothing may
+        be collected then: run ``lcstore verify``.
     """
     for left in reversed(range(_TRIES)):
         listing = Listing.take(backend, COLLECTING)
         listing.check_names()
         try:
             contents = _Reading(backend, listing, before, on_progress).run()
+            _check_recorded(contents)
             return contents, judge(contents)
         except CorruptionError:
             if not left or not listing.is_overtaken(backend):
                 raise
     raise AssertionError("the last try returns or raises")
+
+
+def _check_recorded(contents: Contents) -> None:
+    """Refuse objects of several saves where no state is recorded: they may be all that is left of states."""
+    some = (found[0] for found in contents.data.values() if found)
+    if not contents.graph.nodes and (lost := unrecorded(some, contents.retired)):
+        raise CorruptionError(lost, key=keys.NODES)
 
 
 class _Reading:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Final
 
-from lcstore.format import keys
+from lcstore.errors import LcstoreError
+from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
 
 #: What the reason begins with for which a repair lets go of a state.
@@ -26,11 +28,19 @@ def none_left(graph: Graph) -> str:
     return all_gone(len(graph.nodes)) if gone else ""
 
 
-def unrecorded(graph: Graph, data: Iterable[str]) -> str:
-    """Return what is said of a store that has objects of several saves, and a record of none; "" of others.
+def unrecorded(data: Iterable[str], retired: Iterable[str]) -> str:
+    """Return what is said of keys of objects and retirements where no state is recorded; "" of a new store.
 
-    One save may have been killed before its record was stored: that is no sign of a state.
+    One save may have been killed before its record was stored, and a repair sets records aside that it could
+    not read: neither is a sign of states that are not let go of.
     """
-    saves = 0 if graph.nodes or graph.hidden else len({keys.parse_data_key(key).edge for key in data})
-    what = f"no state is recorded, though objects of {saves} saves are here"
-    return f"{what}: nodes/ was lost or moved, unless no save has ever ended" if saves > 1 else ""
+    edges, nodes = set[str](), set[str]()
+    with suppress(LcstoreError):  # somebody else's names
+        nodes.update(markkeys.parse_retired_key(key).node for key in retired)
+    for key in data:
+        with suppress(LcstoreError):
+            edges.add(keys.parse_data_key(key).edge)
+    saves = len(edges) - len(nodes)
+    what = f"No state is recorded, though objects of {saves} saves are here"
+    cause = "nodes/ was lost or moved, or a copy, a removal or each save was cut off"
+    return f"{what}: {cause}" if saves > 1 else ""

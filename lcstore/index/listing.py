@@ -32,6 +32,8 @@ TAGS: Final[Order] = ((keys.NAMES,),)
 COPIES: Final[Order] = ((keys.COPIES,),)
 #: Who asks whether what listed records need is there.
 OBJECTS: Final[Order] = ((keys.DATA,),)
+#: Who finds no record of a state, and asks whether there were some.
+SAVED: Final[Order] = ((keys.DATA, keys.RETIRED),)
 #: Who shows the states; the marks of what is listed are listed after it.
 STATES: Final[Order] = ((keys.NODES, keys.COPIES), (keys.NAMES, keys.RETIRED, keys.CONDEMNED))
 #: Readers see what is there whatever the order: what goes is condemned a grace before.

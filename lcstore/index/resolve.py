@@ -18,10 +18,10 @@ from lcstore.format.keyforms import is_beginning
 from lcstore.format.markkeys import TagName
 from lcstore.graph.graph import Graph
 from lcstore.graph.refs import NodeName
-from lcstore.index.gone import none_left
-from lcstore.index.listing import LATEST, Listing
+from lcstore.index.gone import none_left, unrecorded
+from lcstore.index.listing import LATEST, SAVED, Listing
 from lcstore.index.marked import bearers, bearers_of_tags
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, exists
 from lcstore.storage.finding import near, stores_below
 from lcstore.storage.masking import without_secrets
 
@@ -179,6 +179,14 @@ def has_states(backend: Backend) -> bool:
         return False
 
 
+def lost_records(backend: Backend) -> str:
+    """Return what is said of a store without a record of a state, if records may be lost; "" of a new one."""
+    if not exists(backend, keys.STORE_KEY):
+        return ""
+    listing = Listing.take(backend, SAVED)
+    return unrecorded(listing.below(keys.DATA), listing.below(keys.RETIRED))
+
+
 def holds(
     graph: Graph, url: str, tags: Iterable[str] = (), at: object = None, run: str | int | None = None
 ) -> str:
@@ -186,7 +194,8 @@ def holds(
     steps = graph.steps(run)
     if not steps:
         left = none_left(graph)
-        return "it holds none" + (f". {left}: `lcstore ls {quote(url)} --retired`" if left else "")
+        look = f". {left}: `lcstore ls {quote(url)} --retired`" if left else ""
+        return "it holds none" + (look or f": `lcstore verify {quote(url)}` says whether any was lost")
     near = ""
     shown = sorted(tags)
     if isinstance(at, int):

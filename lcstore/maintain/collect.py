@@ -122,9 +122,6 @@ class Collector:
     def _once(self) -> tuple[CollectReport, StorageError | None]:
         """Collect as far as there is room for the records that condemn; return the lack of it too."""
         contents, verdict = self._judged(None)
-        if not contents.graph.nodes:  # what is here may be of states whose records were lost, or moved
-            self.leaves = contents
-            return self._report(contents, (), {}, new=(), marks=0, left=self._leftovers()), None
         if self.is_cut_short:
             writing = [one.stored for one in left_over(self.backend)]
             self.silence = check_dead(self.backend, contents, self.least, writing, dry_run=self.dry_run)

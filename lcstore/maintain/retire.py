@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Final
 
-from lcstore.errors import InvalidInputError, StorageError
+from lcstore.errors import CorruptionError, InvalidInputError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import NodeRecord, utc_now
@@ -22,6 +22,7 @@ from lcstore.index.contents import read_contents
 from lcstore.index.gone import none_left
 from lcstore.index.index import Index
 from lcstore.index.listing import OBJECTS, Listing
+from lcstore.index.resolve import lost_records
 from lcstore.layout.layout import Layout
 from lcstore.layout.qualified import stem_of
 from lcstore.maintain.broken import broken_states
@@ -130,10 +131,13 @@ def retire_by(
     InvalidInputError
         The rule names no state to keep.
     CorruptionError
-        A record cannot be read: nothing is decided about states of which not all is known.
+        A record cannot be read, or none is there of what was saved: nothing is decided about states of
+        which not all is known.
     """
     index.refresh(full=True)
     records, gone = index.shown(on_progress), none_left(index.graph)
+    if not index.graph.nodes and (lost := lost_records(backend)):
+        raise CorruptionError(lost, key=keys.NODES)
     broken = known_broken(backend, index, records)
     whole = {node: record for node, record in records.items() if node not in broken}
     decision = decide(rule, _candidates(index, whole))

@@ -8,8 +8,8 @@ from shlex import quote
 from typing import Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
-from lcstore.read.node import Node
-from lcstore.state.names import Name, format_name, is_glob, leading, matcher, parse_name
+from lcstore.read.node import Node, hurt_by
+from lcstore.state.names import Component, Name, format_name, is_glob, leading, matcher, parse_name
 from lcstore.state.tree import Selection, names_in, select
 
 #: Names that are looked through for those nearest to one that is not there.
@@ -98,6 +98,14 @@ def part_of(node: Node, names: str | Sequence[str] | None, url: str) -> Selectio
     part = wanted.part(node)
     wanted.check([node], url)
     return part
+
+
+def part_for(node: Node, targets: Iterable[Component]) -> Selection:
+    """Return the part of a state that is read for targets: all; of a stripped one, they and what is whole."""
+    if not node.stripped:
+        return part_of(node, None, "")
+    hurt = hurt_by(node.layout, node.stripped).difference(targets)
+    return select(node.layout.structure, lambda name: not name or name[0] not in hurt)
 
 
 def names_of(node: Node, names: str | Sequence[str] | None = None, url: str = "") -> list[Name]:

@@ -122,25 +122,17 @@ class Node:
 
 def spared(layout: Layout, gone: Collection[str]) -> str:
     """Return what of a state does not need some pools, as ``names='model'``; "" where all does."""
-    tops = _tops(layout, gone)
-    left = [top for top, is_hurt in tops.items() if not is_hurt]
-    return called(left) if left and len(left) < len(tops) else ""
-
-
-def loadable(node: Node, targets: Iterable[Component]) -> list[str] | None:
-    """Return the names that are read to load targets: of a stripped state, they and what is whole of it."""
-    if not node.stripped:
-        return None
-    asked = {format_name((target,)) for target in targets}
-    return [top for top, is_hurt in _tops(node.layout, node.stripped).items() if not is_hurt or top in asked]
-
-
-def _tops(layout: Layout, gone: Collection[str]) -> dict[str, bool]:
-    """Return the names at the top of a state, and whether something of each needs some pools."""
-    lost, tensors = layout.within(gone), layout.tensors
-    hurt = {leading(tensors[t].name)[1] for t in np.flatnonzero(lost).tolist() if tensors[t].name}
+    hurt = {format_name((top,)) for top in hurt_by(layout, gone)}
     names = [*layout.named, *layout.names.leaves]
-    return {top: top in hurt for top in (leading(name)[1] for name in names if name)}
+    tops = dict.fromkeys(leading(name)[1] for name in names if name)
+    left = [top for top in tops if top not in hurt]
+    return called(left) if left and hurt else ""
+
+
+def hurt_by(layout: Layout, gone: Collection[str]) -> set[Component]:
+    """Return the keys at the top of a state of which something needs some pools."""
+    tensors = layout.tensors
+    return {tensors[t].name[0] for t in np.flatnonzero(layout.within(gone)).tolist() if tensors[t].name}
 
 
 def called(tops: Sequence[str]) -> str:

@@ -16,8 +16,8 @@ from lcstore.format.labels import check_choice
 from lcstore.graph.refs import NodeName
 from lcstore.index.info import StepInfo, step_info
 from lcstore.read.convert import tree_of
-from lcstore.read.lookup import as_name, names_of, part_of
-from lcstore.read.node import loadable
+from lcstore.read.lookup import as_name, names_of, part_for, part_of
+from lcstore.read.node import Node
 from lcstore.read.one import read_one
 from lcstore.read.reader import Reader
 from lcstore.read.resolved import Resolved
@@ -25,6 +25,7 @@ from lcstore.read.rest import rest
 from lcstore.read.stream import Stream, choose, stream
 from lcstore.state.frameworks import TARGETS
 from lcstore.state.names import Component, Name, format_name
+from lcstore.state.tree import Selection
 from lcstore.storage.backend import Backend
 from lcstore.warned import warn
 
@@ -244,17 +245,20 @@ class Snapshot(Mapping[str, Any]):
     ) -> Any:
         """Return the state or a part of it, as it was saved; parameters and errors as for `Store.restore`."""
 
-        def use(state: Resolved) -> Any:
-            part = part_of(state.node, names, self.url)
-            values = state.values(part.tensors)
-            leaves = state.leaves if part.leaves else ()  # they may be an object of their own
-            return tree_of(state.node, part, values, leaves, dtype=dtype, like=like, to=to)
-
-        return self.using(use)
+        return self._tree(lambda node: part_of(node, names, self.url), dtype=dtype, like=like, to=to)
 
     def into(self, targets: Iterable[Component]) -> tuple[Snapshot, Any]:
         """Return itself and the state to load targets from; of a stripped one, they and what is whole."""
-        return self, self.tree(names=self.using(lambda state: loadable(state.node, targets)))
+        return self, self._tree(lambda node: part_for(node, targets))
+
+    def _tree(self, choose: Callable[[Node], Selection], **how: Any) -> Any:
+        def use(state: Resolved) -> Any:
+            part = choose(state.node)
+            values = state.values(part.tensors)
+            leaves = state.leaves if part.leaves else ()  # they may be an object of their own
+            return tree_of(state.node, part, values, leaves, **how)
+
+        return self.using(use)
 
     def using(self, use: Callable[[Resolved], T]) -> T:
         """Return what `use` makes of the state.

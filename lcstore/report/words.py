@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from lcstore.check.findings import UNRECORDED
 from lcstore.index.gone import all_gone
 from lcstore.report.facts import StoreReport, TensorsSeen
 from lcstore.report.series import metric, metric_names
@@ -21,8 +22,10 @@ def middle(text: str, most: int) -> str:
 
 def verdict(report: StoreReport) -> list[str]:
     """Return what matters most, in sentences: how much there is, how small, and whether it is whole."""
-    stats = report.stats
-    if not stats.states:
+    stats, lost = report.stats, report.verified.none_left
+    if lost is not None and lost.check == UNRECORDED:
+        first = f"{lost.message}."
+    elif not stats.states:
         new = "The store has no state yet: a training run has still to save into it."
         first = f"{all_gone(stats.retired)}." if stats.retired or report.verified.none_left else new
     else:
@@ -46,6 +49,8 @@ def whole(report: StoreReport) -> str:
         return (
             f"The store is damaged: {counted(verified.count('error'), 'error')}; {lost} cannot be restored."
         )
+    if verified.none_left and verified.none_left.check == UNRECORDED:
+        return "Which states there were, no record tells: none is left to restore."
     if verified.none_left:
         return "A repair let go of states that were lost to damage, and none is left to restore."
     if verified.can_be_mended:
@@ -85,7 +90,10 @@ def _first(found: Sequence[str]) -> str:
 def next_commands(report: StoreReport) -> list[tuple[str, str]]:
     """Return what to run next, and why."""
     url, found = shlex.quote(report.url), []
-    if report.verified.none_left:
+    lost = report.verified.none_left
+    if lost is not None and lost.check == UNRECORDED:
+        found.append((lost.next or "", "brings back the records that a copy has"))
+    elif lost is not None:
         found.append((f"lcstore ls {url} --retired", "lists the states that are not deleted yet"))
     if not report.verified.ok or report.verified.can_be_mended:
         found.append((f"lcstore repair {url}", "shows what a repair would do, and save"))

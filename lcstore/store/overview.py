@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from lcstore.errors import FallbackWarning, StepWarning
-from lcstore.format import keys
 from lcstore.format.labels import At, Run, split_best
 from lcstore.format.records import NodeRecord
 from lcstore.graph.graph import Graph
-from lcstore.index.gone import none_left, unrecorded
+from lcstore.index.gone import none_left
 from lcstore.index.info import StepInfo
-from lcstore.index.listing import OBJECTS, Listing
 from lcstore.index.reading import ReadRecord
-from lcstore.index.resolve import check_run, resolved
+from lcstore.index.resolve import check_run, lost_records, resolved
 from lcstore.index.standing import comes_too_late
 from lcstore.index.states import Listed, list_states
 from lcstore.read.find import find, named
@@ -120,13 +118,10 @@ class Overview(Handle):
 
     def _tell_of_lost(self, graph: Graph) -> None:
         """Warn of a store that had states: whoever takes it for new begins anew."""
-        look = f"lcstore ls {quote(self.url)} --retired"
-        left = none_left(graph)
-        if not left and not graph.nodes:
-            look = f"lcstore verify {quote(self.url)}"
-            left = unrecorded(graph, Listing.take(self._backend, OBJECTS).below(keys.DATA))
-        if left:
-            warn(f"{self.url}: {left}; whoever goes on now begins anew: `{look}`", FallbackWarning)
+        lost = "" if graph.nodes else lost_records(self._backend)
+        look = f"verify {quote(self.url)}" if lost else f"ls {quote(self.url)} --retired"
+        if left := lost or none_left(graph):
+            warn(f"{self.url}: {left}; whoever goes on now begins anew: `lcstore {look}`", FallbackWarning)
 
     def info(self, at: At = None, *, run: Run = None) -> StepInfo:
         """Return what is recorded of a state, without reading any of its tensors."""

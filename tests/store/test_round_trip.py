@@ -400,11 +400,14 @@ def test_what_is_whole_of_a_stripped_state_is_restored_into_targets(tmp_path):
         for step in (0, 10):
             state = {"model": {"w": rng.standard_normal((64, 64), np.float32)}}
             state["optim"] = {"exp_avg": {"w": 1e-3 * rng.standard_normal((64, 64), np.float32)}}
-            store.save(step, {**state, "epoch": step, "optim/": {"lr": 0.1}})
+            store.save(step, {**state, "epoch": step, "optim/": {"lr": 0.1}, "e": {}, "l": [], "**": None})
         wanted = store.restore(0, names="model")["model"]["w"]
         store.retain("latest:9 | strip:optim/**:latest:1")
         target = {"w": np.zeros((64, 64), np.float32)}
-        assert store.restore_into(0, {"model": target}) == {"epoch": 0, "optim/": {"lr": 0.1}}
+        assert store.restore_into(0, {"model": target}) == {
+            "epoch": 0, "optim/": {"lr": 0.1}, "e": {}, "l": [], "**": None,
+        }  # fmt: skip
+        store.restore_into(0, {"model": target, "e": {}})
         np.testing.assert_array_equal(target["w"], wanted)
         moments = {"exp_avg": {"w": np.zeros((64, 64), np.float32)}}
         with pytest.raises(lcstore.NotFoundError, match=r"Restore the rest with .*'model'.* these alone"):

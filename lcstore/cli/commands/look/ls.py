@@ -10,6 +10,7 @@ import typer
 
 from lcstore.graph.lines import backwards
 from lcstore.index.gone import all_gone
+from lcstore.index.resolve import lost_records
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
 from lcstore.terminal.stores import below_of, list_stores, metrics_text
@@ -72,8 +73,9 @@ def ls(
             )
             every = [] if found and not runs else store.states(records=False, retired=True)
             hidden = 0 if found else len(every)
+            lost = "" if found or every else lost_records(store.backend)
         columns = _FAST if fast else _COLUMNS
-        shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden)]
+        shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden, lost)]
         if runs:
             rows = _runs(found, every)
             answer.give({"url": url, "runs": rows}, [_run_table(rows)] if rows else shown)
@@ -87,7 +89,9 @@ def ls(
             raise typer.Exit(1)
 
 
-def _why_none(answer: Answer, hidden: int) -> str:
+def _why_none(answer: Answer, hidden: int, lost: str) -> str:
+    if lost:
+        return f"{lost}: lcstore verify {answer.quoted}"
     if hidden:
         return f"{all_gone(hidden)}: lcstore ls {answer.quoted} --retired"
     return f"{answer.url} is a store without a state yet: a training run has still to save into it"

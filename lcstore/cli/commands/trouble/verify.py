@@ -157,9 +157,9 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         looked += f"; {report.skipped} objects not looked at"
     deeper = unseen(url, report)
     if report.ok and report.none_left:
-        back = [f"{report.way_back}. Or:"] if report.way_back else []
         command = (report.none_left.next or "").replace(quote(report.url), url)
-        return [f"Lost: no state is left to restore: {looked}.", *back, f"Next: {command}"]
+        then = f"{report.way_back}. Then: lcstore verify {url}" if report.way_back else f"Next: {command}"
+        return [f"Lost: no state is left to restore: {looked}.", then]
     if report.ok and report.can_be_mended:
         said = "As far as was looked at, everything" if deeper or report.skipped else "Everything"
         damaged = f"{report.can_be_mended} {'object is' if report.can_be_mended == 1 else 'objects are'}"
