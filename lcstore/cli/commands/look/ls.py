@@ -10,7 +10,6 @@ import typer
 
 from lcstore.graph.lines import backwards
 from lcstore.index.gone import all_gone
-from lcstore.index.resolve import lost_records
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
 from lcstore.terminal.stores import below_of, list_stores, metrics_text
@@ -58,6 +57,8 @@ def ls(
     are looked for four folders deep. What has no room in the terminal is left out, and told: --json has all.
     """
     with answering(url, as_json, options, pairs) as answer:
+        from lcstore.index.resolve import lost_records
+
         below = below_of(answer)
         if below:
             list_stores(answer, below, fast=fast)
