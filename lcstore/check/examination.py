@@ -390,5 +390,5 @@ class Examination:
     def _none_left(self) -> None:
         """Tell of a store that had states and has none: as it should be only if its owner let go of all."""
         graph = self.store.graph
-        lost = "" if graph.nodes else unrecorded(*map(self.store.below, (keys.DATA, keys.RETIRED)))
+        lost = "" if graph.nodes else unrecorded(self.store.listing)
         self.findings.none_left(lost, none_left(graph), damaged=bool(self.store.lost))

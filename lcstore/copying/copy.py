@@ -209,8 +209,7 @@ class _Copy:
         """List the source, and read all records that name objects."""
         listing = Listing.take(self.source, CHECKING)
         listing.check_names()
-        below = listing.below
-        if not listing.nodes and (unknown := unrecorded(below(keys.DATA), below(keys.RETIRED))):
+        if not listing.nodes and (unknown := unrecorded(listing)):
             self._refuse("", CorruptionError(unknown, key=keys.NODES))
         refs, layouts = dict[str, ObjectRef](), set[str]()
 
@@ -221,14 +220,13 @@ class _Copy:
         def edge(key: str, record: EdgeRecord) -> None:
             refs.update({ref.key: ref for ref in record.edge.objects})
 
-        self._read(NODE, below(keys.NODES), node)
-        self._read(EDGE, below(keys.EDGES), edge)
+        self._read(NODE, listing.below(keys.NODES), node)
+        self._read(EDGE, listing.below(keys.EDGES), edge)
         records = {
             keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
-            **{folder: listing.below(folder) for folder in _MARKS},
-            **{folder: below(folder) for folder in (keys.EDGES, keys.NODES)},
+            **{folder: listing.below(folder) for folder in (*_MARKS, keys.EDGES, keys.NODES)},
         }
-        aside, there = {*below(keys.COPIES)}, {*below(keys.LAYOUTS)}
+        aside, there = {*listing.below(keys.COPIES)}, {*listing.below(keys.LAYOUTS)}
         lost = [key for key in records[keys.LAYOUTS] if key not in there and LAYOUT.copy_key(key) in aside]
         condemned = _condemned(listing, refs)
         return _Wanted(

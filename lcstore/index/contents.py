@@ -203,19 +203,13 @@ def judged_contents(
         listing.check_names()
         try:
             contents = _Reading(backend, listing, before, on_progress).run()
-            _check_recorded(contents)
+            if not contents.graph.nodes and (lost := unrecorded(listing)):
+                raise CorruptionError(lost, key=keys.NODES)
             return contents, judge(contents)
         except CorruptionError:
             if not left or not listing.is_overtaken(backend):
                 raise
     raise AssertionError("the last try returns or raises")
-
-
-def _check_recorded(contents: Contents) -> None:
-    """Refuse objects of several saves where no state is recorded: they may be all that is left of states."""
-    some = (found[0] for found in contents.data.values() if found)
-    if not contents.graph.nodes and (lost := unrecorded(some, contents.retired)):
-        raise CorruptionError(lost, key=keys.NODES)
 
 
 class _Reading:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
+from lcstore.index.listing import Listing
 
 #: What the reason begins with for which a repair lets go of a state.
 DAMAGED: Final = "damaged: "
@@ -28,18 +28,20 @@ def none_left(graph: Graph) -> str:
     return all_gone(len(graph.nodes)) if gone else ""
 
 
-def unrecorded(data: Iterable[str], retired: Iterable[str]) -> str:
-    """Return what is said of keys of objects and retirements where no state is recorded; "" of a new store.
+def unrecorded(listing: Listing) -> str:
+    """Return what is said of the objects and retirements where no state is recorded; "" of a new store.
 
     One save may have been killed before its record was stored, and a repair sets records aside that it could
     not read: neither is a sign of states that are not let go of.
     """
     edges, nodes = set[str](), set[str]()
-    with suppress(LcstoreError):  # somebody else's names
-        nodes.update(markkeys.parse_retired_key(key).node for key in retired)
-    for key in data:
-        with suppress(LcstoreError):
+    for key in listing.below(keys.DATA):
+        with suppress(LcstoreError):  # somebody else's name
             edges.add(keys.parse_data_key(key).edge)
+    for key in listing.below(keys.RETIRED):
+        with suppress(LcstoreError):
+            name = markkeys.parse_retired_key(key)
+            nodes |= {name.node} if name.what == markkeys.WHOLE_STATE else set()
     saves = len(edges) - len(nodes)
     what = f"No state is recorded, though objects of {saves} saves are here"
     cause = "nodes/ was lost or moved, or a copy, a removal or each save was cut off"

@@ -183,8 +183,7 @@ def lost_records(backend: Backend) -> str:
     """Return what is said of a store without a record of a state, if records may be lost; "" of a new one."""
     if not exists(backend, keys.STORE_KEY):
         return ""
-    listing = Listing.take(backend, SAVED)
-    return unrecorded(listing.below(keys.DATA), listing.below(keys.RETIRED))
+    return unrecorded(Listing.take(backend, SAVED))
 
 
 def holds(

@@ -114,19 +114,22 @@ def test_of_what_its_owner_let_go_of_the_same_is_said_and_it_is_no_error(store: 
         assert opened.latest_step() is None
 
 
-@pytest.mark.parametrize("tended", [False, True])
+@pytest.mark.parametrize("rule", [None, "latest:3", "latest:9 | exact-only:latest:1"])
 def test_records_that_were_lost_are_told_and_nothing_is_collected_without_them(
-    store: Path, *, tended: bool
+    store: Path, rule: str | None
 ) -> None:
-    if tended:  # as a store is that is maintained every night
+    if rule is not None:  # as a store is that is maintained every night
         with lcstore.open(store, grace=0) as opened:
-            opened.save(30, {"model": {"w": np.ones((8, 8), np.float32)}})
-            opened.retain("latest:3")
+            for step in (30, 40, 50):
+                opened.save(step, {"model": {"w": np.full((8, 8), step, np.float32)}}, exact=True)
+            assert opened.retain(rule).retired
     with lcstore.open(store, "r") as opened:
         saved = {step: opened.restore(step)["model"]["w"] for step in opened.steps()}
     assert call("cp", store, store.parent / "copy")[0] == 0
     (store / "nodes").rename(store / "nodes.bak")
-    said = re.compile("No state is recorded, though objects of [34] saves are here: nodes/ was lost or moved")
+    said = re.compile(
+        "No state is recorded, though objects of [346] saves are here: nodes/ was lost or moved"
+    )
     status, words = call("verify", store)
     assert (status, bool(said.search(words)), "Good" in words) == (1, True, False)
     assert "missing objects may be there under another name: move nodes.bak/" in words
