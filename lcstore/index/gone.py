@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from lcstore.errors import LcstoreError
 from lcstore.format import keys, markkeys
 from lcstore.graph.graph import Graph
-from lcstore.index.listing import Listing
+
+if TYPE_CHECKING:  # commands that look at no store import this
+    from lcstore.index.listing import Listing
 
 #: What the reason begins with for which a repair lets go of a state.
 DAMAGED: Final = "damaged: "
