@@ -79,9 +79,23 @@ def way_back(astray: Mapping[str, str]) -> str:
     if not astray:
         return ""
     moves = [*dict.fromkeys(_move(name, key) for key, name in sorted(astray.items()))]
-    told = ", ".join(f"{shlex.quote(name)} to {key}" for name, key in moves[:_MOST_TOLD])
-    told += ", ..." * (len(moves) > _MOST_TOLD)
-    return f"{counted(len(astray), 'missing object')} may be there under another name: move {told}"
+    told = _told(moves)
+    what = ", ".join(told[:_MOST_TOLD]) + ", ..." * (len(told) > _MOST_TOLD)
+    return f"{counted(len(astray), 'missing object')} may be there under another name: move {what}"
+
+
+def _told(moves: Iterable[tuple[str, str]]) -> list[str]:
+    """Return what is to be moved where; several files that go from one folder to another, as one."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, key in moves:
+        (source, _, last), (into, _, called) = name.rpartition("/"), key.rpartition("/")
+        alike.setdefault((source, into) if source and last == called else (name, key), []).append(
+            f"{shlex.quote(name)} to {key}"
+        )
+    return [
+        told[0] if len(told) == 1 else f"{len(told)} files of {shlex.quote(f'{source}/')} to {into}/"
+        for (source, into), told in alike.items()
+    ]
 
 
 def _move(name: str, key: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
@@ -347,21 +346,13 @@ class Examination:
         self._unfinished()
         kept = [store.graph.nodes[node] for node in store.kept]
         good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
-        url = self.backend.url
-        findings = []
-        stray = any(finding.is_stray for finding in self.findings.made)
-        for finding in sorted(self.findings.made, key=lambda finding: finding.order):
-            command = finding.next
-            if command is None and finding.severity == "error" and good is not None and not stray:
-                at = good.step if store.graph.at_step(good.step) is good else good.node
-                command = f"lcstore show {shlex.quote(f'{url}@{at}')}"
-            if command is not None:
-                command = command.replace("{url}", shlex.quote(url))
-            findings.append(replace(finding, next=command))
+        at: int | str | None = None if good is None else good.step
+        if good is not None and store.graph.at_step(good.step) is not good:
+            at = good.node
         return VerifyReport(
-            url=url,
+            url=self.backend.url,
             level=self.level,
-            findings=tuple(findings),
+            findings=self.findings.of(self.backend.url, at),
             states=len(kept),
             objects=looked.objects,
             bytes_read=looked.nbytes,

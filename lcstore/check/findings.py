@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from shlex import quote
 from typing import Final, Literal, TypeAlias
 
 from lcstore.check.astray import as_nodes, likely, way_back
@@ -64,6 +65,11 @@ class Finding:
     def is_stray(self) -> bool:
         """Whether it is a name among the records that none can have: nothing reads the store meanwhile."""
         return self.severity == "error" and self.check == "name"
+
+    @property
+    def is_unrecorded(self) -> bool:
+        """Whether it says that records of states are lost, or may be."""
+        return self.check == UNRECORDED
 
     @property
     def order(self) -> tuple[int, str, str, str]:
@@ -162,8 +168,13 @@ class VerifyReport:
     @property
     def none_left(self) -> Finding | None:
         """What says that no state is left, as a repair let go of those that were lost, or as records are."""
-        found = (one for one in self.findings if one.check in (NONE_LEFT, UNRECORDED))
-        return next((one for one in found if one.severity == "warning"), None)
+        found = (one for one in self.findings if one.check == NONE_LEFT and one.severity == "warning")
+        return self.unrecorded or next(found, None)
+
+    @property
+    def unrecorded(self) -> Finding | None:
+        """What says that no state is left as records of states are lost; None where they are not."""
+        return next((one for one in self.findings if one.is_unrecorded), None)
 
     @property
     def way_back(self) -> str:
@@ -216,6 +227,18 @@ class Findings:
     ) -> None:
         """Note something."""
         self.made.append(Finding(severity, check, key, step, message, next))
+
+    def of(self, url: str, good: int | str | None = None) -> tuple[Finding, ...]:
+        """Return what was noted of the store at `url`, the gravest first, and all commands as they are run.
+
+        An error that names none takes the one that shows the state `good`, the latest whole one.
+        """
+        found, shown = [], f"lcstore show {quote(f'{url}@{good}')}"
+        stray = good is None or any(one.is_stray for one in self.made)
+        for one in sorted(self.made, key=lambda one: one.order):
+            command = shown if one.next is None and one.severity == "error" and not stray else one.next
+            found.append(replace(one, next=command and command.replace("{url}", quote(url))))
+        return tuple(found)
 
     def none_left(self, lost: str, left: str, *, damaged: bool) -> None:
         """Note that records may be lost, or that all was let go of, as it should be unless `damaged`."""

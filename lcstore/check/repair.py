@@ -9,7 +9,6 @@ from __future__ import annotations
 import secrets
 import shlex
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -92,7 +91,7 @@ def repair(
         check_writable(backend)
     began = time.perf_counter()
     plan = _settled_plan(backend, level, on_progress)
-    remaining = tuple(sorted(_errors(plan.after), key=lambda finding: finding.order))
+    remaining = tuple(one for one in plan.after.findings.of(backend.url) if _is_left(one))
     latest = plan.after.store.graph.latest()
     if not dry_run and stops_a_repair(plan.astray, lost=bool(plan.lost)):
         raise CorruptionError(
@@ -180,8 +179,8 @@ def _put_back(salvage: Salvage, examination: Examination) -> None:
         salvage.put_back(key, examination.mending.was(examination.needs[key].ref), mended.pop(key))
 
 
-def _errors(examination: Examination) -> Iterable[Finding]:
-    return (finding for finding in examination.findings.made if finding.severity == "error")
+def _is_left(found: Finding) -> bool:
+    return found.severity == "error" or found.is_unrecorded
 
 
 class _Repair:

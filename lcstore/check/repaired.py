@@ -82,7 +82,7 @@ class RepairReport:
     actions
         What was done, or would be, in this order.
     remaining
-        Errors that a repair can do nothing about.
+        Errors that a repair can do nothing about, and records of states that are lost.
     states
         How many states are left.
     latest

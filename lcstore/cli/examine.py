@@ -138,10 +138,13 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
 def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
     """Return what store there is, whether that is a problem, and whether one could be there."""
     import lcstore
+    from lcstore.index.resolve import lost_records
 
     try:
         with lcstore.open(url, "r", storage_options=options) as store:
-            return f"{len(store.steps())} steps", False, True
+            steps = store.steps()
+            lost = "" if steps else lost_records(store.backend)
+            return lost or f"{len(steps)} steps", bool(lost), True
     except NotFoundError as error:
         missing = error.__cause__
         if isinstance(missing, StorageError):  # the bucket: every promise would fail for the same reason

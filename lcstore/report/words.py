@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from lcstore.check.findings import UNRECORDED
 from lcstore.index.gone import all_gone
 from lcstore.report.facts import StoreReport, TensorsSeen
 from lcstore.report.series import metric, metric_names
@@ -22,8 +21,8 @@ def middle(text: str, most: int) -> str:
 
 def verdict(report: StoreReport) -> list[str]:
     """Return what matters most, in sentences: how much there is, how small, and whether it is whole."""
-    stats, lost = report.stats, report.verified.none_left
-    if lost is not None and lost.check == UNRECORDED:
+    stats, lost = report.stats, report.verified.unrecorded
+    if lost is not None:
         first = f"{lost.message}."
     elif not stats.states:
         new = "The store has no state yet: a training run has still to save into it."
@@ -49,7 +48,7 @@ def whole(report: StoreReport) -> str:
         return (
             f"The store is damaged: {counted(verified.count('error'), 'error')}; {lost} cannot be restored."
         )
-    if verified.none_left and verified.none_left.check == UNRECORDED:
+    if verified.unrecorded:
         return "Which states there were, no record tells: none is left to restore."
     if verified.none_left:
         return "A repair let go of states that were lost to damage, and none is left to restore."
@@ -90,10 +89,9 @@ def _first(found: Sequence[str]) -> str:
 def next_commands(report: StoreReport) -> list[tuple[str, str]]:
     """Return what to run next, and why."""
     url, found = shlex.quote(report.url), []
-    lost = report.verified.none_left
-    if lost is not None and lost.check == UNRECORDED:
+    if lost := report.verified.unrecorded:
         found.append((lost.next or "", "brings back the records that a copy has"))
-    elif lost is not None:
+    elif report.verified.none_left:
         found.append((f"lcstore ls {url} --retired", "lists the states that are not deleted yet"))
     if not report.verified.ok or report.verified.can_be_mended:
         found.append((f"lcstore repair {url}", "shows what a repair would do, and save"))

@@ -132,7 +132,7 @@ def test_records_that_were_lost_are_told_and_nothing_is_collected_without_them(
     )
     status, words = call("verify", store)
     assert (status, bool(said.search(words)), "Good" in words) == (1, True, False)
-    assert "missing objects may be there under another name: move nodes.bak/" in words
+    assert re.search(r"under another name: move [36] files of nodes.bak/ to nodes/\.", words)
     for command in ("maintain", "retain", "collect"):
         keep = () if command == "collect" else ("--keep", "latest:1")
         for apply in ((), ("--apply",), ("--apply",)):
@@ -140,6 +140,12 @@ def test_records_that_were_lost_are_told_and_nothing_is_collected_without_them(
             assert (status, bool(said.search(words))) == (1, True), command
     for command in (["cp", store, store.parent / "other"], ["ls", store]):
         assert said.search(call(*command)[1])
+    for command in ("repair", "doctor"):
+        status, words = call(command, store)
+        assert (status, bool(said.search(words))) == (1, True), command
+    assert call("repair", store, "--apply")[0] == 1
+    (left,) = json.loads(CliRunner().invoke(app, ["repair", str(store), "--json"]).output)["remaining"]
+    assert left["next"] == f"lcstore cp COPY file://{store} --check"
     assert call("ls", f"{store}@10")[0] != 0
     status, words = call("report", store, "-o", store.parent / "page.html")
     assert (status, bool(said.search(words)), "A repair" in words) == (1, True, False)
@@ -162,7 +168,10 @@ def test_records_that_were_moved_in_part_come_back_before_any_repair(store: Path
     for apply in ((), ("--apply",)):
         status, words = call("repair", store, *apply)
         assert (status, "--apply" in words) == (1, False)
-        assert "2 missing objects may be there under another name: move nodes.bak/" in words
+        assert (
+            "2 missing objects may be there under another name: move 2 files of nodes.bak/ to nodes/,"
+            in words
+        )
     for path in (store / "nodes.bak").iterdir():
         path.rename(store / "nodes" / path.name)
     assert call("verify", store, "--level", "restore")[0] == 0

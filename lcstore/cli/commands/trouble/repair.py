@@ -124,4 +124,6 @@ def _summary(url: str, report: RepairReport, deeper: str) -> list[str]:
         )
     if report.remaining:
         lines.append(f"Errors that no repair can mend, shown above: {len(report.remaining)}.")
+    if any(one.is_unrecorded for one in report.remaining):
+        lines.append(from_a_copy(url))
     return lines
