@@ -169,8 +169,7 @@ def test_records_that_were_moved_in_part_come_back_before_any_repair(store: Path
         status, words = call("repair", store, *apply)
         assert (status, "--apply" in words) == (1, False)
         assert (
-            "2 missing objects may be there under another name: move 2 files of nodes.bak/ to nodes/,"
-            in words
+            "2 missing objects may be there under another name: move 2 files of nodes.bak/ to nodes/" in words
         )
     for path in (store / "nodes.bak").iterdir():
         path.rename(store / "nodes" / path.name)
