@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
-from lcstore.cli.examine import _made
+from lcstore.cli.target import _made
 from lcstore.maintain.sizing import Forecast
 from lcstore.storage.targets import open_backend
 from lcstore.terminal.foreseen import foreseen

@@ -13,8 +13,8 @@ from lcstore.terminal.arguments import AsJson
 def warm(as_json: AsJson = False) -> None:
     """Compile the kernels now, so that no training waits for it. Later processes read the compiled ones."""
     with answering("", as_json, None, None) as answer:
-        from lcstore.cli.examine import cache
         from lcstore.store.warming import warm as compile_all
+        from lcstore.terminal.machine import cache
 
         answer.next = ""
         began = time.perf_counter()
