@@ -64,10 +64,10 @@ class Notice:
         return 0.0 if self._since is None else time.monotonic() - self._since
 
     def saved(self, info: object) -> None:
-        """Log that a step was saved since notice was given; warn once of a loop that goes on after that."""
+        """Log that a step was saved since notice was given; warn once of a loop that goes on and on."""
         self._saves += 1
         _log.info("saved before the machine goes, %.1f s after notice: %s", self.seconds, info)
-        if self._saves == 2:
+        if self._saves == 3:  # a trainer may take one more step where notice comes between two
             _log.warning(
                 "the loop was told to end, and goes on: each step is saved until it does. "
                 "`if manager.reached_preemption(): break` behind save() ends it"

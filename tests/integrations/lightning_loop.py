@@ -43,7 +43,7 @@ class Batches:
 
 
 class Model(L.LightningModule):
-    def __init__(self, kill_at: int = -1) -> None:
+    def __init__(self, kill_at: int = -1, number: int = signal.SIGKILL) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.net = torch.nn.Sequential(
@@ -52,11 +52,11 @@ class Model(L.LightningModule):
             torch.nn.Tanh(),
             torch.nn.Linear(256, WIDTH),
         )
-        self.kill_at = kill_at
+        self.kill_at, self.number = kill_at, number
 
     def training_step(self, batch, _):
         if self.global_step == self.kill_at:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.number)
         x, y = batch
         loss = torch.nn.functional.mse_loss(self.net(x), y)
         self.log("loss", loss)
@@ -68,9 +68,7 @@ class Model(L.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
 
-def fitted(
-    folder: str, io: LcstoreCheckpointIO | None, ckpt_path: str | None = None, kill_at: int = -1, **more
-):
+def fitted(folder: str, io: LcstoreCheckpointIO | None, ckpt_path: str | None = None, *kill_at: int, **more):
     """Train to the end, saving to a folder of pointers."""
     more = {"every_n_train_steps": EVERY, "save_top_k": -1, "save_last": True, "filename": "{step}"} | more
     saving = ModelCheckpoint(folder, **more)
@@ -83,8 +81,12 @@ def fitted(
         callbacks=[saving],
         plugins=[] if io is None else [io],
     )
-    model = Model(kill_at)
-    trainer.fit(model, Batches(), ckpt_path=ckpt_path, weights_only=False)
+    model = Model(*kill_at)
+    try:
+        trainer.fit(model, Batches(), ckpt_path=ckpt_path, weights_only=False)
+    finally:
+        if trainer.received_sigterm:
+            sys.exit(143)
     return trainer, model
 
 
@@ -92,7 +94,8 @@ def main(store: str, folder: str, policy: str, background: str, kill_at: str, ou
     """Go on from the last checkpoint, if there is one."""
     torch.set_num_threads(1)
     io = LcstoreCheckpointIO(store, policy=policy, background=background == "True")
-    trainer, model = fitted(folder, io, "last", int(kill_at))
+    killed = int(kill_at), signal.SIGTERM if policy == "high" else signal.SIGKILL
+    trainer, model = fitted(folder, io, "last", *killed, save_on_exception=policy == "high")
     end = {"step": trainer.global_step, "loss": float(trainer.callback_metrics["loss"])}
     torch.save(end | {"model": model.state_dict(), "optim": trainer.optimizers[0].state_dict()}, out)
 

@@ -79,7 +79,7 @@ def named(path) -> str:
 def start(folder: Path, policy: str, *, background: bool, kill_at: int = -1) -> int:
     given = [folder / "store", folder / "ckpt", policy, background, kill_at, folder / "end.pt"]
     ran = programs.run(LOOP, *given, using=USING)
-    assert ran.returncode in (0, -signal.SIGKILL), ran.stderr
+    assert ran.returncode in (0, -signal.SIGKILL, 143), ran.stderr
     return ran.returncode
 
 
@@ -115,6 +115,15 @@ def test_with_loss_it_ends_within_an_interval_or_two(torch, uninterrupted, tmp_p
     for name in ("net.0.weight", "net.3.weight"):
         value = model.state_dict()[name]
         assert (end["model"][name] - value).norm() < 2 * (value - before[name]).norm()  # measured: 1.3
+
+
+def test_a_run_that_is_told_to_end_saves_its_step_and_says_that_there_is_more_to_do(torch, tmp_path):
+    assert start(tmp_path, "high", background=False, kill_at=14) == 143
+    with lcstore.open(tmp_path / "store", "r") as store:
+        assert store.steps() == [4, 8, 12, 15], "the step in which SIGTERM came is the last one"
+    assert named(tmp_path / "ckpt/last.ckpt") == named(tmp_path / "ckpt/step=15.ckpt")
+    assert start(tmp_path, "high", background=False) == 0
+    assert torch.load(tmp_path / "end.pt")["step"] == 32
 
 
 # What is saved and loaded -------------------------------------------------------------------------------
