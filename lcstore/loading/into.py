@@ -21,7 +21,7 @@ from lcstore.loading.torchload import (
     is_schedule,
     loads_its_own_way,
 )
-from lcstore.state.frameworks import convert_like, is_array, to_host
+from lcstore.state.frameworks import convert_like, fits_integers, is_array, to_host
 from lcstore.state.names import Component, Name, format_name
 from lcstore.state.torchsays import is_made, is_optimizer, parameters_of, parts_of
 from lcstore.state.tree import MISSING
@@ -262,10 +262,11 @@ def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:
     value = to_host(saved).array
     if not isinstance(target, np.ndarray):
         return _filling_tensor(name, value, target)
-    if value.shape != target.shape or not np.can_cast(value.dtype, target.dtype, "same_kind"):
+    fits = value.shape == target.shape and np.can_cast(value.dtype, target.dtype, "same_kind")
+    if not fits or (target.dtype.kind in "iu" and not fits_integers(value, target.dtype.newbyteorder("="))):
         raise InvalidInputError(
             f"{value.dtype}{list(value.shape)} is saved under {name!r}; "
-            f"it does not go into {target.dtype}{list(target.shape)}"
+            f"it does not go into {target.dtype}{list(target.shape)}{', as numbers are too large' * fits}"
         )
     if not target.flags.writeable:
         raise InvalidInputError(f"the array for {name!r} is read-only")

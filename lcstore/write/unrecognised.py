@@ -35,16 +35,19 @@ class Unrecognised:
         Their names, the largest first.
     nbytes, share
         Their bytes, and these as a share of the bytes of all tensors.
+    others
+        Bytes of all tensors but moments.
     """
 
     paths: tuple[str, ...]
     nbytes: int
     share: float
+    others: int
 
     @property
     def matters(self) -> bool:
-        """Whether most of a state that is not small is kept so."""
-        return self.share > 0.5 and self.nbytes >= _LEAST_BYTES
+        """Whether most of what is no moment is kept so, in a state that is not small."""
+        return self.nbytes > self.others / 2 and self.nbytes >= _LEAST_BYTES
 
     @property
     def rules(self) -> dict[str, str]:
@@ -88,8 +91,9 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
         if role == "plain" and may_be_lossy(dtype_from_name(dtype), shape) and sizes[path]
     ]
     found.sort(key=lambda path: (-sizes[path], path))
-    nbytes = sum(sizes[path] for path in found)
-    return Unrecognised(tuple(found), nbytes, nbytes / max(sum(sizes.values()), 1))
+    nbytes, total = sum(sizes[path] for path in found), sum(sizes.values())
+    moments = sum(sizes[path] for path, (_, _, role) in tensors.items() if role.endswith("_moment"))
+    return Unrecognised(tuple(found), nbytes, nbytes / max(total, 1), total - moments)
 
 
 def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:

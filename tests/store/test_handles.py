@@ -227,6 +227,16 @@ def test_weights_that_no_name_tells_are_told_of_once():
     lcstore.open(MemoryBackend.fresh()).save(0, {"model": {"weight": np.ones((600, 600))}, **big})
 
 
+@pytest.mark.parametrize(("model", "warns"), [("m", True), ("model", False)])
+def test_weights_that_are_called_as_moments_are_told_of_beside_moments_too(model, warns):
+    weight = {"layer": {"kernel": np.ones((256, 256), np.float32)}}
+    store = lcstore.open(MemoryBackend.fresh())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        store.save(0, {model: weight, "opt_state": {"mu": weight, "nu": weight}})
+    assert [f"'{model}/layer/kernel'" in str(one.message) for one in told] == [True] * warns
+
+
 def test_what_an_optimizer_keeps_is_not_to_be_ruled_weights():
     """A rule that the warning shows is safe to take over."""
     kept = {field: np.ones((512, 512), np.float32) for field in ("square_avg", "grad_avg")}
@@ -305,6 +315,31 @@ def test_nests_of_arrays_are_filled():
         assert not a.any()
     with pytest.raises(InvalidInputError, match="give a dict"):
         store.restore_into(0, Picky())
+
+
+@pytest.mark.parametrize("dtype", ["i1", "<i4", ">i4", "u1"])
+def test_integers_that_a_given_array_cannot_hold_are_refused_and_others_fill_it(dtype):
+    store = lcstore.open(MemoryBackend.fresh())
+    saved = {
+        "far": np.array([2**31 + 5, 300, 0]),
+        "near": np.array([127, 1, 0]),
+        "few": np.array([200], "u2"),
+    }
+    store.save(0, {name: array.astype("u8") if dtype == "u1" else array for name, array in saved.items()})
+    for fill in (store.restore_into, store.resume_into):
+        far, near = np.zeros(3, dtype), np.zeros(3, dtype)
+        with pytest.raises(InvalidInputError, match=r"does not go into .*, as numbers are too large"):
+            fill(0, {"near": near, "far": far})
+        assert not near.any()
+        fill(0, {"near": near})
+        assert near.tolist() == [127, 1, 0]
+    few = np.zeros(1, dtype)
+    if dtype == "i1":
+        with pytest.raises(InvalidInputError, match="too large"):
+            store.restore_into(0, {"few": few})
+    else:
+        store.restore_into(0, {"few": few})
+        assert few.tolist() == [200]
 
 
 def test_rows_of_a_tensor_without_elements():
