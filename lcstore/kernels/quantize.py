@@ -22,6 +22,8 @@ MOST = 1 << 61
 PARTS = 64
 #: Sums that go on side by side, so that their order never changes and several are added to at a time.
 LANES = 64
+#: What a block of coarse levels may keep of itself along itself; how often its step size is halved for it.
+LEAST_KEPT, MOST_KEPT, HALVINGS = 0.75, 1.5, 3
 #: log2 of a step size must stay here, so that step sizes and their reciprocals are normal float64 numbers.
 LEAST_EXPONENT, MOST_EXPONENT = -1022, 1000
 
@@ -83,6 +85,24 @@ def _energy(values: Array, down: Any, lanes: Array) -> Any:
 
 
 @kernel(inline=True)
+def _along(values: Array, down: Any, narrow: Array, lanes: Array) -> Any:
+    """Return the sum of magnitudes times `down` times those of their levels, in float64."""
+    kind = values.dtype.type
+    lanes[:] = kind(0)
+    whole = values.size // LANES * LANES
+    for low in range(0, whole, LANES):
+        part, levels = values[low : low + LANES], narrow[low : low + LANES]
+        for j in range(LANES):
+            lanes[j] += part[j] * down * kind(levels[j])
+    for i in range(whole, values.size):
+        lanes[i - whole] += values[i] * down * kind(narrow[i])
+    total = 0.0
+    for j in range(LANES):
+        total += np.float64(lanes[j])
+    return total
+
+
+@kernel(inline=True)
 def _put(values: Array, first: Any, second: Any, rounding: Any, narrow: Array) -> None:
     """Fill levels that are all small."""
     zero = values.dtype.type(0)
@@ -104,6 +124,9 @@ def coarse_levels(
     tops: Array,
 ) -> int:
     """Choose the step size of each block by its root mean square, and round values to multiples of it.
+
+    A block that keeps too little or too much of itself along itself is rounded to the nearest multiple of
+    smaller steps: most of all one of which all values are as large.
 
     Parameters
     ----------
@@ -148,22 +171,33 @@ def coarse_levels(
         if peak == 0:
             coded[:] = np.int8(0)
             continue
-        part, power = math.frexp(_energy(some, kind(math.ldexp(1.0, bias - octave)), lanes) / some.size)
+        down = kind(math.ldexp(1.0, bias - octave))
+        energy = _energy(some, down, lanes)
+        part, power = math.frexp(energy / some.size)
         odd = power & 1
         index = odd * (PARTS // 2) + np.int64((part - 0.5) * PARTS)
         exponent: Any = octave - bias + ((power - odd) >> 1) + np.int64(shifts[index])
         exponent = min(max(exponent, LEAST_EXPONENT), MOST_EXPONENT)
-        first = kind(math.ldexp(1.0, -(exponent >> 1)))
-        second = kind(math.ldexp(1.0, (exponent >> 1) - exponent))
         rounding = kind(roundings[index])
         hidden = (np.int64(1) << mantissa) if octave > 0 else np.int64(0)
         size = np.float64((np.int64(peak) & ((np.int64(1) << mantissa) - 1)) | hidden)
-        top = kind(math.ldexp(size, max(octave, 1) - bias - mantissa)) * first * second + rounding
+        largest = kind(math.ldexp(size, max(octave, 1) - bias - mantissa))
+        first, second, top = kind(0), kind(0), kind(0)
+        for left in range(HALVINGS, -1, -1):
+            first = kind(math.ldexp(1.0, -(exponent >> 1)))
+            second = kind(math.ldexp(1.0, (exponent >> 1) - exponent))
+            top = largest * first * second + rounding
+            if not (top < kind(128)):
+                break
+            _put(some, first, second, rounding, coded)
+            kept = math.ldexp(_along(some, down, coded, lanes), exponent - (octave - bias)) / energy
+            if left == 0 or LEAST_KEPT < kept < MOST_KEPT or exponent == LEAST_EXPONENT:
+                break
+            exponent, rounding = exponent - 1, kind(0.5)
         if not (top < kind(MOST)):
             return RANGE
         exponents[b], tops[b] = exponent, np.int64(top)
         if top < kind(128):
-            _put(some, first, second, rounding, coded)
             continue
         for i in range(some.size):
             level = np.int64(abs(some[i]) * first * second + rounding)

@@ -46,6 +46,19 @@ def test_values_with_large_ones_among_them_keep_about_their_length(bits):
     assert along(values, decode_values(parse_frame(made.data))) == pytest.approx(1, abs=0.08)
 
 
+@pytest.mark.parametrize("spread", [0, 0.01, 0.1, 0.3, 0.5])
+@pytest.mark.parametrize("signs", [[1.0], [-1.0, 1.0]])
+@pytest.mark.parametrize("bits", BITS)
+def test_values_that_are_about_as_large_as_each_other_do_not_all_come_back_as_zero(bits, signs, spread):
+    """Momentum of weights that are all drawn one way: all of it lies below the step of normal values."""
+    rng = np.random.default_rng(0)
+    values = 1 + spread * rng.standard_normal((100, 1024))
+    values *= np.exp2(rng.uniform(-20, -4, (100, 1))) * rng.choice(signs, values.shape)
+    values = values.astype(np.float32).reshape(-1)
+    made = encode_coarse(Pieces.of(values), rule_for(bits))
+    assert 0.75 < along(values, decode_values(parse_frame(made.data))) < 1.5
+
+
 def test_steps_grow_and_thresholds_fall_as_bits_do():
     thresholds = [threshold_for(step) for step in (0.1, 1.0, 2.0, 2.74, 3.86, 9.26)]
     assert thresholds == sorted(thresholds, reverse=True)

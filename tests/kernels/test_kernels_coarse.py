@@ -27,6 +27,9 @@ def floats(draw):
     rng, size = np.random.default_rng(draw(st.integers(0, 99))), draw(SIZES)
     low, high = {np.float32: (-149, 120), np.float64: (-1074, 1000)}[dtype]
     power = draw(st.integers(low, high))
+    if draw(st.booleans()):  # all about as large: a coarse step would have all of them be zero
+        values = np.ldexp(rng.uniform(1, draw(st.sampled_from([1.0, 1.1, 2.0])), size), power)
+        return (values * rng.choice([-1, 1], size)).astype(dtype)
     values = np.ldexp(rng.standard_normal(size) * rng.integers(0, 2, size), power + rng.integers(0, 4))
     return values.astype(dtype)
 

@@ -432,26 +432,42 @@ def coarse_levels(values, block, shifts, roundings):
             levels, exponents, tops = levels + [0] * some.size, [*exponents, 0], [*tops, 0]
             continue
         octave = max(math.frexp(peak)[1] - 1, np.finfo(kind).minexp - 1)
-        part, power = math.frexp(coarse_energy(some * kind(math.ldexp(1.0, -octave))) / some.size)
+        scaled = some * kind(math.ldexp(1.0, -octave))
+        energy = coarse_energy(scaled, scaled)
+        part, power = math.frexp(energy / some.size)
         index = power % 2 * 32 + int((part - 0.5) * 64)
         exponent = octave + power // 2 + int(shifts[index])
         exponent = min(max(exponent, -1022), 1000)
-        first, second = (kind(math.ldexp(1.0, -half)) for half in (exponent // 2, exponent - exponent // 2))
-        with np.errstate(over="ignore"):
-            sizes = np.abs(some) * first * second + kind(roundings[index])
-        if not sizes.max() < 2.0**61:
+        for lower in range(exponent, max(exponent - 3, -1022) - 1, -1):
+            found = coarse_block(some, lower, roundings[index] if lower == exponent else 0.5)
+            if found is None or np.abs(found).max() > 127:
+                break
+            kept = math.ldexp(coarse_energy(scaled, found.astype(kind)), lower - octave) / energy
+            if 0.75 < kept < 1.5:
+                break
+        if found is None:
             return None
-        found = np.where(some < 0, -sizes.astype(np.int64), sizes.astype(np.int64))
+        exponent = lower
         levels, exponents, tops = [*levels, *found], [*exponents, exponent], [*tops, np.abs(found).max()]
     return np.array(levels, np.int64), exponents, tops
 
 
-def coarse_energy(values):
-    """The sum of the squares, in 64 strands of the values' own dtype, which are then added up in float64."""
+def coarse_block(values, exponent, rounding):
+    kind = values.dtype.type
+    first, second = (kind(math.ldexp(1.0, -half)) for half in (exponent // 2, exponent - exponent // 2))
+    with np.errstate(over="ignore"):
+        sizes = np.abs(values) * first * second + kind(rounding)
+    if not sizes.max() < 2.0**61:
+        return None
+    return np.where(values < 0, -sizes.astype(np.int64), sizes.astype(np.int64))
+
+
+def coarse_energy(values, others):
+    """The sum of products, in 64 strands of the values' own dtype, which are then added up in float64."""
     strands = np.zeros(64, values.dtype)
     for low in range(0, values.size, 64):
         part = values[low : low + 64]
-        strands[: part.size] += part * part
+        strands[: part.size] += part * others[low : low + 64]
     total = 0.0
     for strand in strands:
         total += float(strand)
