@@ -172,7 +172,8 @@ def _check_rule(glob: object, rule: object) -> None:
     if isinstance(rule, Mapping):
         if not rule or not set(rule) <= SAID:
             raise InvalidInputError(
-                f"rule {glob!r} gives {sorted(rule)}; it can give an 'error', a 'row_error', or a role"
+                f"rule {glob!r} gives {sorted(rule)}; it gives an 'error' or a 'row_error', or is a role, "
+                f"as in {{{glob!r}: 'plain'}}"
             )
         for name, error in rule.items():
             _check_error(name, error)
