@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-#: What the name of a module of this package begins with; and one that functions of this package call through.
-_OURS: Final = (f"{__package__}.", "contextlib.")
+#: What the name of a module of this package begins with; and those that its functions call through.
+_OURS: Final = (f"{__package__}.", "contextlib.", "concurrent.futures.")
 
 
 class Place(NamedTuple):

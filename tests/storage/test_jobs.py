@@ -72,16 +72,21 @@ def test_a_handle_that_is_closed_says_so():
 
 
 def test_a_warning_of_a_thread_points_at_whoever_asked():
+    say = partial(warn, category=FallbackWarning)
+
     def nested(executor):
-        jobs.run_all(executor, [partial(warn, "inside", FallbackWarning)])
+        jobs.run_all(executor, [partial(say, "inside a job")])
+        list(executor.map(say, ["inside a map"]))
 
     with (
         jobs.Workers(2) as outer,
         jobs.Workers(2) as inner,
         pytest.warns(FallbackWarning, match="inside") as caught,
     ):
-        jobs.run_all(outer, [partial(nested, inner)])
-    assert caught[0].filename == __file__
+        jobs.run_all(
+            outer, [partial(nested, inner), partial(list, outer.map(say, ["inside a map of its own"]))]
+        )
+    assert {one.filename for one in caught} == {__file__}
 
 
 def test_jobs_behind_a_loop_run_in_threads_of_their_own_one_after_another(workers):
