@@ -198,7 +198,7 @@ def test_other_failures_are_raised_as_they_are(disk, monkeypatch):
             store.collect()
 
 
-@pytest.mark.parametrize(("url", "kept_free"), [("file:///run", 1), ("s3://bucket/run", 0)])
+@pytest.mark.parametrize(("url", "kept_free"), [("file:///nowhere/run", 1), ("s3://bucket/run", 0)])
 def test_room_is_kept_free_where_a_target_can_be_full(url, kept_free):
     class Target(MemoryBackend):
         stored = 0
