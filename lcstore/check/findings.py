@@ -67,6 +67,11 @@ class Finding:
         return self.severity == "error" and self.check == "name"
 
     @property
+    def is_unread(self) -> bool:
+        """Whether the target did not give what it is about, as for permissions: nothing is known of it."""
+        return self.severity == "error" and (self.next or "").startswith(DOCTOR.partition("{")[0])
+
+    @property
     def is_unrecorded(self) -> bool:
         """Whether it says that records of states are lost, or may be."""
         return self.check == UNRECORDED
@@ -162,8 +167,8 @@ class VerifyReport:
 
     @property
     def next(self) -> str:
-        """The command, of `{url}`, that goes on where not all is sound: beside strays, no repair."""
-        return VERIFY if any(finding.is_stray for finding in self.findings) else REPAIR
+        """The command, of `{url}`, that goes on where not all is sound: no repair where that would refuse."""
+        return VERIFY if any(one.is_stray or one.is_unread for one in self.findings) else REPAIR
 
     @property
     def none_left(self) -> Finding | None:

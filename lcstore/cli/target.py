@@ -72,6 +72,8 @@ def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
         with lcstore.open(url, "r", storage_options=options) as store:
             steps = store.steps()
             lost = "" if steps else lost_records(store.backend)
+            if steps:
+                store.info()  # of which nothing is known where this user may not read it
             return lost or f"{len(steps)} steps", bool(lost), True
     except NotFoundError as error:
         missing = error.__cause__

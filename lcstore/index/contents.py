@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
-from lcstore.errors import CorruptionError, LcstoreError
+from lcstore.errors import CorruptionError, LcstoreError, StorageError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
 from lcstore.format.parity import beyond_repair
@@ -298,7 +298,8 @@ class _Reading:
 
 
 def _refuse(key: str, error: LcstoreError) -> NoReturn:
-    message = f"{error.message}; nothing is collected while a record cannot be read: run `lcstore repair`"
+    command = "doctor" if isinstance(error, StorageError) else "repair"
+    message = f"{error.message}; nothing is collected while a record cannot be read: run `lcstore {command}`"
     raise type(error)(message, key=error.key, step=error.step) from error
 
 

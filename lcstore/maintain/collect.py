@@ -195,7 +195,8 @@ class Collector:
         """
         ages, oldest = self._ages([key for _, key in marked]), dict.fromkeys(new, 0.0)
         for scope, key in marked:
-            oldest[scope] = max(oldest.get(scope, 0.0), ages.get(key, 0.0))
+            age = ages.get(key, 0.0)  # less than nothing where a clock was wrong
+            oldest[scope] = max(oldest.get(scope, age), age)
         ripe = [scope for scope, age in oldest.items() if age >= self.grace]
         return ripe, {scope: self.grace - age for scope, age in oldest.items() if age < self.grace}
 

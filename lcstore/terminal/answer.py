@@ -188,7 +188,7 @@ class Answer:
         error.message = self.named(error.message)
         if self.as_json:
             about = {"kind": error.kind, "message": error.message, "key": error.key, "step": error.step}
-            self.give({"error": about | {"next": step or None}}, ())
+            self.give({"ok": False, "error": about | {"next": step or None}}, ())
         hint = f" Next: {step}" if step and "`lcstore " not in error.message else ""
         said = " ".join(str(error).split())
         end = "" if said.endswith((".", "?")) else "."

@@ -421,7 +421,9 @@ def test_no_store(command, tmp_path):
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
     assert "lcstore doctor" in result.stderr
-    error = document(command, str(tmp_path / "none"), status=1)["error"]
+    told = document(command, str(tmp_path / "none"), status=1)
+    assert told["ok"] is False
+    error = told["error"]
     assert error["kind"] == "not-found"
     assert error["next"].startswith("lcstore doctor")
 

@@ -172,6 +172,11 @@ def test_a_dry_run_tells_what_goes_now_and_when_the_rest_goes(tmp_path):
     assert shown("maintain") == shown("collect") == (waiting, 0, 0)
     collect, alone, below = told()
     assert "go later" not in collect + alone
+    aged(url, -24 * 40)  # a clock was wrong as they were condemned, and was set right
+    for said in told()[:2]:
+        assert f"{size(waiting)} go later: they are condemned, and all old enough in 40 days" in said
+        assert "The time of a condemnation lies 40 days ahead: a clock was wrong, or is" in said
+    aged(url, 24 * 40)
     assert f"{size(waiting)} 0 0 1 store" in below
     assert "more go" not in below
     assert document("collect", str(url), "--apply")["deleted_bytes"] == waiting

@@ -15,6 +15,7 @@ import lcstore
 from lcstore.cli.app import app
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import utc_now
+from lcstore.storage.local import LocalBackend
 
 _SAID = "All was let go of, or lost; 3 states are not deleted yet"
 
@@ -159,6 +160,32 @@ def test_records_that_were_lost_are_told_and_nothing_is_collected_without_them(
     with lcstore.open(store, "r") as opened, warnings.catch_warnings():
         warnings.simplefilter("error")
         assert opened.latest_step() == max(saved)
+
+
+def test_what_may_not_be_read_is_not_called_damaged(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = LocalBackend._get
+
+    def refuse(backend: LocalBackend, key: str, start: int, end: int | None) -> bytes:
+        if key.startswith("nodes/"):
+            raise PermissionError(13, "Permission denied", key)
+        return read(backend, key, start, end)
+
+    monkeypatch.setattr(LocalBackend, "_get", refuse)
+    status, words = call("verify", store)
+    assert (status, "Damaged" in words, "lcstore repair" in words, "COPY" in words) == (
+        1,
+        False,
+        False,
+        False,
+    )
+    assert "3 objects could not be read, which says nothing of what they hold" in words
+    status, words = call("maintain", store, "--keep", "latest:1", "--apply")
+    assert (status, "lcstore repair" in words, "lcstore doctor" in words) == (1, False, True)
+    assert call("repair", store, "--apply")[0] == 1
+    status, words = call("doctor", store)
+    assert (status, "cannot be read. Next: lcstore verify" in words) == (1, True)
+    monkeypatch.undo()
+    assert call("verify", store, "--level", "restore")[0] == 0
 
 
 def test_records_that_were_moved_in_part_come_back_before_any_repair(store: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import shlex
 from collections.abc import Iterator
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,6 +16,9 @@ from lcstore.terminal.arguments import Apply, AsJson, Grace, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.table import Table, size
 from lcstore.units import counted, format_seconds, parse_seconds
+
+#: Seconds by which clocks may differ, and nobody need hear of it.
+_AHEAD: Final = 60
 
 if TYPE_CHECKING:
     from lcstore.maintain.collected import CollectReport
@@ -115,6 +118,12 @@ def later(report: CollectReport) -> Iterator[str]:
         clock = ", by the clock of this machine" * report.dry_run
         how = f"they are condemned, and all old enough in {_long(report.waiting_seconds)}{clock}"
     yield f"{size(report.waiting_bytes)} go later: {how}."
+    ahead = report.waiting_seconds - report.grace_seconds
+    if ahead > _AHEAD:
+        yield (
+            f"The time of a condemnation lies {_long(ahead)} ahead: a clock was wrong, or is. Set it right, "
+            "and have the files of condemned/ bear the time of now (`touch`): their grace begins then."
+        )
 
 
 def _goes(report: CollectReport) -> bool:

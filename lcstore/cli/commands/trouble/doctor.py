@@ -86,4 +86,4 @@ def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
         return
     yield "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
     if target["problem"]:
-        yield f"But the store that lies there is damaged. Next: lcstore verify {quoted}"
+        yield f"But the store that lies there is damaged, or cannot be read. Next: lcstore verify {quoted}"

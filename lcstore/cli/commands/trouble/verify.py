@@ -170,7 +170,16 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         ]
     if report.ok:
         return [f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}"]
-    lines = [f"Damaged: {counted(report.count('error'), 'error')} in {looked}."]
+    unread = sum(one.is_unread for one in report.findings)
+    begin = "Not read" if unread == report.count("error") else "Damaged"
+    lines = [f"{begin}: {counted(report.count('error'), 'error')} in {looked}."]
+    if unread:
+        return [
+            *lines,
+            f"{counted(unread, 'object')} could not be read, which says nothing of what they hold. Let this "
+            "user read them, or wait for the target: nothing is repaired before that.",
+            f"Then: lcstore verify {url}",
+        ]
     if report.way_back:
         lines.append(f"{report.way_back}, before any repair. Then: lcstore verify {url}")
     if any(found.is_stray for found in report.findings):
