@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -22,7 +21,7 @@ from lcstore.loading.torchload import (
     is_schedule,
     loads_its_own_way,
 )
-from lcstore.state.frameworks import cast_array, convert_like, fits_integers, is_array, to_host
+from lcstore.state.frameworks import convert_like, is_array, to_host
 from lcstore.state.names import Component, Name, format_name
 from lcstore.state.torchsays import is_made, is_optimizer, parameters_of, parts_of
 from lcstore.state.tree import MISSING
@@ -263,28 +262,16 @@ def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:
     value = to_host(saved).array
     if not isinstance(target, np.ndarray):
         return _filling_tensor(name, value, target)
-    if value.shape != target.shape or not _fits(value, target.dtype.newbyteorder("=")):
-        raise InvalidInputError(
-            f"{value.dtype}{list(value.shape)} is saved under {name!r}; "
-            f"it does not go into {target.dtype}{list(target.shape)}"
-        )
     if not target.flags.writeable:
         raise InvalidInputError(f"the array for {name!r} is read-only")
-    return lambda: np.copyto(target, value)
-
-
-def _fits(value: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether no number would be cut or wrapped; precision may be lost."""
-    if np.can_cast(value.dtype, dtype, "safe"):
-        return True
-    if dtype.kind == "V":  # of ml_dtypes, of which numpy knows no kind
-        with suppress(InvalidInputError):
-            cast_array(value, dtype)
-            return True
-        return False
-    return np.can_cast(value.dtype, dtype, "same_kind") and (
-        dtype.kind not in "iu" or fits_integers(value, dtype)
-    )
+    try:
+        converted = convert_like(value, target)
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{value.dtype}{list(value.shape)} is saved under {name!r}; "
+            f"it does not go into {target.dtype}{list(target.shape)}: {error.message}"
+        ) from error
+    return lambda: np.copyto(target, converted)
 
 
 def _filling_tensor(name: str, value: Array, target: Any) -> Callable[[], object]:

@@ -334,18 +334,13 @@ def cast_array(array: Array, dtype: np.dtype[Any]) -> Array:
         return array
     have, want = _family(array.dtype), _family(dtype)
     if want == "integer" and have == "integer":
-        if not fits_integers(array, dtype):
+        info_min, info_max = _integer_range(dtype)
+        if array.size and (int(array.min()) < info_min or int(array.max()) > info_max):
             raise InvalidInputError(f"values of dtype {array.dtype} do not fit {dtype}")
     elif _ORDER[have] > _ORDER[want] or "bool" in (have, want) or want == "integer":
         raise InvalidInputError(f"casting stored {array.dtype} to {dtype} would lose more than precision")
     with np.errstate(over="ignore", invalid="ignore"):
         return array.astype(dtype)
-
-
-def fits_integers(array: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether an integer `dtype` holds all of some integers, or booleans."""
-    least, most = _integer_range(dtype)
-    return not array.size or (int(array.min()) >= least and int(array.max()) <= most)
 
 
 _ORDER: Final = {"bool": 0, "integer": 1, "float": 2, "complex": 3}

@@ -17,12 +17,12 @@ from lcstore.terminal.foreseen import foresee, foreseen
 from lcstore.terminal.table import Table, size
 from lcstore.units import counted, format_seconds, parse_seconds
 
-#: Seconds by which clocks may differ, and nobody need hear of it.
-_AHEAD: Final = 60
-
 if TYPE_CHECKING:
     from lcstore.maintain.collected import CollectReport
     from lcstore.maintain.sizing import Forecast
+
+#: Seconds by which clocks may differ, and nobody need hear of it.
+_AHEAD: Final = 60
 
 
 def collect(
