@@ -8,7 +8,7 @@ something an optimizer is a promise too: a reader may strip it.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
@@ -135,6 +135,8 @@ _SHORT_MOMENTS: Final[dict[Component, Role]] = {
 _RIGHT_BELOW: Final[dict[Component, Role]] = {**_SHORT_MOMENTS, **_TORCH_MOMENTS}
 _MOMENTS: Final[dict[Component, Role]] = {**_OPTAX_MOMENTS, **_RIGHT_BELOW}
 _MOMENT_PARTS: Final = frozenset({*_MOMENTS, "velocity"})
+_PAIRED: Final[dict[Component, Component]] = {"m": "v", "mu": "nu", "exp_avg": "exp_avg_sq"}
+_PARTNERS: Final = _PAIRED | {second: first for first, second in _PAIRED.items()}
 
 
 @lru_cache(maxsize=1 << 17)
@@ -279,6 +281,23 @@ def _is_stray_moment(path: Name) -> bool:
         if part in _MOMENT_PARTS:
             return True
     return False
+
+
+def stray_pairs(paths: Iterable[Name]) -> set[Name]:
+    """Return the names of pairs of moments, a first and a second one, that lie below no optimizer.
+
+    ``m/w`` and ``v/w`` of ``{"params": ..., "m": ..., "v": ...}``; not ``m/w`` where no ``v/w`` is.
+    """
+    fields = {
+        path: next(place for place, part in enumerate(path) if part in _MOMENT_PARTS)
+        for path in paths
+        if _is_stray_moment(path)
+    }
+    return {
+        path
+        for path, place in fields.items()
+        if (*path[:place], _PARTNERS.get(path[place]), *path[place + 1 :]) in fields
+    }
 
 
 def second_moment_place(path: Name) -> int:

@@ -15,7 +15,7 @@ from lcstore.dtypes import dtype_from_name
 from lcstore.layout.layout import Layout
 from lcstore.state.moments import LIKE_WEIGHTS
 from lcstore.state.names import Name, format_name, matcher, parse_name
-from lcstore.state.roles import is_optimizer, may_be_lossy
+from lcstore.state.roles import is_optimizer, may_be_lossy, stray_pairs
 from lcstore.state.wrappers import changed_prefixes
 from lcstore.track.policy import Policy
 from lcstore.write.stage import Staged
@@ -37,12 +37,15 @@ class Unrecognised:
         Their bytes, and these as a share of the bytes of all tensors.
     others
         Bytes of all tensors but moments.
+    pairs
+        Those of `paths` that look like moments, of which nothing says whose they are.
     """
 
     paths: tuple[str, ...]
     nbytes: int
     share: float
     others: int
+    pairs: tuple[str, ...]
 
     @property
     def matters(self) -> bool:
@@ -52,7 +55,7 @@ class Unrecognised:
     @property
     def rules(self) -> dict[str, str]:
         """The rules that make the largest of them weights, in every layer; never what an optimizer keeps."""
-        largest = [path for path in self.paths[:_SHOWN] if not is_optimizer(parse_name(path))]
+        largest = [path for path in self._others()[:_SHOWN] if not is_optimizer(parse_name(path))]
         return dict.fromkeys((re.sub(r"\d+", "[0-9]*", path) for path in largest), "weights")
 
     def __str__(self) -> str:
@@ -61,16 +64,25 @@ class Unrecognised:
             f"{self.nbytes / 1e6:,.1f} MB of this state ({self.share:.0%}) are kept bit for bit, and so "
             f"hardly shrink, since nothing says that these are weights or moments: {shown}. "
         )
+        if self.pairs:
+            fields = "{'optimizer': {'m': ..., 'v': ...}}"
+            said += f"Save moments as {fields}: {self.pairs[0]!r} and its like lie below no optimizer. "
+            if not self._others():
+                return said + "A rule 'plain' says that this is meant"
         if not self.rules:
             return said + (
                 "What that optimizer keeps is not known to be safe otherwise (docs/states.md, Optimizers): "
                 "a rule 'plain' says that this is meant"
             )
+        what = "weights" if self.pairs else "them"
         return said + (
-            "Save them under names like 'params' or 'weight', or give a rule: "
+            f"Save {what} under names like 'params' or 'weight', or give a rule: "
             f"open(url, policy={self.rules}), or 'plain' if that is meant (commands "
             "take rules in a policy file: docs/tune.md)"
         )
+
+    def _others(self) -> list[str]:
+        return [path for path in self.paths if path not in set(self.pairs)]
 
 
 def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unrecognised:
@@ -93,7 +105,9 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
     found.sort(key=lambda path: (-sizes[path], path))
     nbytes, total = sum(sizes[path] for path in found), sum(sizes.values())
     moments = sum(sizes[path] for path, (_, _, role) in tensors.items() if role.endswith("_moment"))
-    return Unrecognised(tuple(found), nbytes, nbytes / max(total, 1), total - moments)
+    stray = stray_pairs(map(parse_name, tensors))
+    pairs = tuple(path for path in found if parse_name(path) in stray)
+    return Unrecognised(tuple(found), nbytes, nbytes / max(total, 1), total - moments, pairs)
 
 
 def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:

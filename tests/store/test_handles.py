@@ -238,6 +238,20 @@ def test_weights_that_are_called_as_moments_are_told_of_beside_moments_too(model
     assert [f"'{model}/layer/kernel'" in str(one.message) for one in told] == [True] * warns
 
 
+def test_moments_below_no_optimizer_are_not_to_be_ruled_weights():
+    """A second moment that comes back as weights do would end a run; where it is known as one, it is safe."""
+    weight, *moments = ({"kernel": np.full((256, 256), value, np.float32)} for value in (1, 2, 3))
+    moments = dict(zip("mv", moments, strict=True))
+    with pytest.warns(UnrecognisedWarning, match=r"'optimizer': .*'m/kernel' and its like") as told:
+        lcstore.open(MemoryBackend.fresh()).save(0, {"params": weight, **moments})
+    assert "policy=" not in str(told[0].message)
+    with pytest.warns(UnrecognisedWarning) as told:
+        lcstore.open(MemoryBackend.fresh()).save(0, {"q": weight["kernel"], **moments})
+    assert "Save weights under names" in str(told[0].message)
+    assert "policy={'q': 'weights'}" in str(told[0].message)
+    lcstore.open(MemoryBackend.fresh()).save(0, {"params": weight, "optimizer": moments})
+
+
 def test_what_an_optimizer_keeps_is_not_to_be_ruled_weights():
     """A rule that the warning shows is safe to take over."""
     kept = {field: np.ones((512, 512), np.float32) for field in ("square_avg", "grad_avg")}
