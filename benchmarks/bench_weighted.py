@@ -25,7 +25,7 @@ from benchmarks.workloads_cache import Tensors, Trace
 from lcstore.format import keys
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track.policy import PRESETS, Policy
+from lcstore.track.policy import PRESETS, Policy, settled
 from lcstore.tune.probe import Probe
 
 #: First saves of the stretches, saves of each, those after which the loss is taken, and deltas not counted.
@@ -82,7 +82,7 @@ def seen(states: list[Any], policy: Policy, probes: dict[int, Probe]) -> Seen:
     """Save a stretch and look at what comes back."""
     backend, known = MemoryBackend.fresh(), set[str]()
     sizes, errors, increases = [], [], []
-    with lcstore.open(backend, policy=policy) as store:
+    with lcstore.open(backend, policy=settled(policy)) as store:
         for i, state in enumerate(states):
             error = store.save(i, state).error
             objects = backend.snapshot()

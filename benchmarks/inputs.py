@@ -16,7 +16,7 @@ from lcstore.state.frameworks import HostArray
 from lcstore.state.names import Name, format_name
 from lcstore.state.tree import flatten
 from lcstore.track.draft import Draft
-from lcstore.track.policy import Policy
+from lcstore.track.policy import Policy, settled
 from lcstore.track.track import Track
 from lcstore.write.entries import layout_entries
 
@@ -60,14 +60,14 @@ def block(saves: Trace, later: int, elements: int, starts: Sequence[int] = START
 
 
 def draft(track: Track, state: object, policy: Policy) -> Draft:
-    """Begin a save of `state` on a bare track, as a store does."""
+    """Begin a save of `state` on a bare track, as a store does of a run that goes on for long."""
     flat = flatten(state)
     tensors: list[tuple[Name, HostArray]] = flat.tensors
     layout = make_layout(
         flat.structure, layout_entries(tensors, policy, set()), track.layout, fresh=track.layout is None
     )
     arrays = [np.ascontiguousarray(host.array).reshape(-1) for _, host in tensors]
-    return track.draft(layout, arrays, policy, anchor=track.layout is None)
+    return track.draft(layout, arrays, settled(policy), anchor=track.layout is None)
 
 
 def run_jobs(made: Draft) -> list[bytes]:

@@ -40,7 +40,8 @@ def run(cells: Cells, page: Page, only: list[str]) -> None:
         "(e) Rate against error",
         "A save's error is its distance from the exact state over the distance of the last two exact "
         "states (one interval). "
-        "Bytes are means over the deltas after the first four; `beside` is what a store adds: Zarr "
+        "Bytes are means over the deltas after the first four, and lcstore's are those of a run that goes "
+        "on for long: its very first deltas are nearer, and larger; `beside` is what a store adds: Zarr "
         "metadata, layouts, records. Weights of two dimensions and more are compared. SZ3 and zfp get "
         "a bound for each "
         "tensor in units of its last move; their line is a search over that number. Peers that are "

@@ -11,7 +11,7 @@ from benchmarks.peers.base import Peer, Tensors
 from lcstore.edges import grid
 from lcstore.state.names import format_name
 from lcstore.storage.memory import MemoryBackend
-from lcstore.track.policy import Policy, policy_of
+from lcstore.track.policy import Policy, policy_of, settled
 
 
 class LCStore(Peer):
@@ -30,7 +30,7 @@ class LCStore(Peer):
         super().__init__()
         policy = Policy(error=policy) if isinstance(policy, float) else policy_of(policy)
         self.backend = MemoryBackend.fresh()
-        self.store = lcstore.open(self.backend, policy=policy)
+        self.store = lcstore.open(self.backend, policy=settled(policy))
         self.frames = self.beside = 0
         self.info: lcstore.SaveInfo | None = None
         self._step = 0

@@ -202,4 +202,5 @@ def _rebuilt_track(found: Snapshot) -> Rebuilt:
 
 
 def _track_of(built: Rebuilt) -> Track:
-    return track_of(FIRST_PART, built.node.layout, built.node.columns, built.pools, built.values)
+    node = built.node
+    return track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values, node.name.seq)

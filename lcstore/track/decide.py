@@ -322,9 +322,10 @@ class _Deciding:
 
     def _error(self, index: int, spec: TensorSpec) -> float:
         """Return the tracking error aimed at for a tensor."""
-        error, times = self.asked.policy.error_of(spec.name), self.factor * self.asked.shares.get(index, 1.0)
+        policy, times = self.asked.policy, self.factor * self.asked.shares.get(index, 1.0)
+        error, most = policy.error_of(spec.name), policy.most_error(self.saves - 1)
         assert error is not None
-        return error if times == 1 else max(LEAST_ERROR, min(MOST_ERROR, error * times))
+        return min(most, error if times == 1 else max(LEAST_ERROR, min(MOST_ERROR, error * times)))
 
     def _is_there(self, spec: TensorSpec, flat: Array, unit: int, *, sampled: bool = False) -> bool:
         """Return whether readers have the value of a tensor, or of its sample, as near as its grid allows."""

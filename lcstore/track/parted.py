@@ -12,7 +12,12 @@ from lcstore.track.track import Track
 
 
 def track_of(
-    part: str, layout: Layout, columns: Columns, pools: Mapping[str, Array], values: Mapping[int, Array]
+    part: str,
+    layout: Layout,
+    columns: Columns,
+    pools: Mapping[str, Array],
+    values: Mapping[int, Array],
+    saves: int,
 ) -> Track:
     """Return a track that stands on one part of a node.
 
@@ -24,6 +29,8 @@ def track_of(
         Of the node, joined of its parts'.
     pools, values
         Its track by pool, and flat values by place in the layout, as `Resolved.rebuild` gives them.
+    saves
+        Saves before the next one.
     """
     track = Track()
     mine = next((one for one in layout.parts or (Part(FIRST_PART, layout, 0),) if one.name == part), None)
@@ -34,5 +41,6 @@ def track_of(
             columns.rows(mine.first, last),
             {stem_of(name): pool for name, pool in pools.items() if part_of(name) == part},
             lambda place: values[mine.first + place],
+            saves,
         )
     return track

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias, get_args
@@ -17,6 +18,10 @@ Rule: TypeAlias = Role | Mapping[str, float | None]
 #: What rows may be off by where a policy does not say: this part of the tensor's error, within bounds. What
 #: is off by its own size is worth no more than zeros.
 OF_ERROR, LEAST_OF_ROWS, MOST_OF_ROWS = 0.5, 0.25, 1.0
+#: So that no save is off by more than about a third of the way that its run has come, a run's first delta is
+#: off by this at most, in intervals, and later ones by this times a power of their number: between 1/2, as of
+#: steps by chance, and 1, as of a straight way.
+OF_FIRST, GROWTH = 0.35, 0.7
 #: The errors that a rule can say.
 SAID: Final = frozenset({"error", "row_error"})
 
@@ -28,7 +33,8 @@ class Policy:
     Parameters
     ----------
     error
-        Tracking error aimed at for weights, in checkpoint intervals: ``|u - u~| / |u_t - u_(t-1)|``. None
+        Tracking error aimed at for weights, in checkpoint intervals: ``|u - u~| / |u_t - u_(t-1)|``. The
+        first deltas of a run are nearer: 0.35, 0.57, 0.75, 0.92, ... intervals, up to what is asked for. None
         keeps weights plain.
     first_moment
         Bits per element of first moments, 0.3 to 16; 0 drops them (they are restored as zero). At few bits
@@ -49,8 +55,8 @@ class Policy:
         the first match gives only one of the two, the next match that gives the other counts for that.
     bytes_per_save
         A budget for the coded bytes of a delta. All errors of weights are multiplied by one factor, which is
-        set anew after each save, within 0.05 to 8 intervals. Anchors and records do not count. None: the
-        errors are kept, whatever they cost.
+        set anew after each save, within 0.05 to 8 intervals; first deltas are no nearer. Anchors and records
+        do not count. None: the errors are kept, whatever they cost.
     row_error
         What each row of weights may be off by at most, relative to its size, ``|u - u~| / |u|`` of the
         2-norms, 0.01 to 8. Rows are what the first axis counts. A tensor of one dimension, or of rows of one
@@ -123,6 +129,10 @@ class Policy:
         rule = self._rule(path, "error")
         return self.error if rule is None or isinstance(rule, str) else rule["error"]
 
+    def most_error(self, deltas: int) -> float:
+        """Return the tracking error that weights may have at most in a delta of a run, its number given."""
+        return math.inf if self.bytes_per_save is not None else OF_FIRST * math.pow(max(deltas, 1), GROWTH)
+
     def row_error_of(self, path: Name, error: float) -> float | None:
         """Return the relative error that each row of the weights named `path` may have; None: any.
 
@@ -183,6 +193,18 @@ def _check_rule(glob: object, rule: object) -> None:
         raise InvalidInputError(
             f"rule {glob!r} gives {rule!r:.100}; a role is one of {', '.join(get_args(Role))}; {instead}"
         )
+
+
+class _Settled(Policy):
+    """A policy under which the first deltas of a run are as near as later ones."""
+
+    def most_error(self, deltas: int) -> float:
+        return math.inf
+
+
+def settled(policy: Policy) -> Policy:
+    """Return a policy as it is once the first deltas of a run, which are nearer, are behind it."""
+    return _Settled(**vars(policy))
 
 
 PRESETS: Final[dict[str, Policy]] = {

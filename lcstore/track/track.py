@@ -95,7 +95,12 @@ class Track:
         self.held = held
 
     def stand_on(
-        self, layout: Layout, columns: Columns, pools: dict[str, Array], values: Callable[[int], Array]
+        self,
+        layout: Layout,
+        columns: Columns,
+        pools: dict[str, Array],
+        values: Callable[[int], Array],
+        saves: int,
     ) -> None:
         """Stand on a restored node, whose user goes on from `values`: flat ones, by place in the layout."""
         known = {
@@ -103,7 +108,7 @@ class Track:
             for place, spec in enumerate(layout.tensors)
             if spec.role == "weights"
         }
-        self._accept(Held(layout, columns, pools, known))
+        self._accept(Held(layout, columns, pools, known, saves=saves))
 
     def forget_budget(self) -> None:
         """Begin anew with what was spent: another budget, or another error to multiply, is aimed at."""

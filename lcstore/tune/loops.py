@@ -19,7 +19,7 @@ from lcstore.state.names import Name
 from lcstore.state.tree import FlatState, flatten, select, unflatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.store.opening import open_store
-from lcstore.track.policy import Policy, Rule
+from lcstore.track.policy import Policy, Rule, settled
 from lcstore.tune.groups import Group
 from lcstore.tune.sweep import Rates
 
@@ -37,7 +37,7 @@ class Loop:
     def __init__(self, policy: Policy, states: int) -> None:
         self.policy = policy
         self._backend = MemoryBackend.fresh()
-        self._store = open_store(self._backend, policy=policy)
+        self._store = open_store(self._backend, policy=settled(policy))
         self._store.looks_at_names = False  # these are parts of a state, made here
         self._skipped = 1 + min(WARM, (states - 2) // 2)
         self._saved = 0

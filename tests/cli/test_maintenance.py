@@ -20,6 +20,7 @@ from typer.testing import CliRunner, Result
 import lcstore
 from lcstore.cli.app import app
 from lcstore.report.gather import gather
+from lcstore.track.policy import PRESETS, settled
 
 EVERY = ("compact", "collect", "retain", "retire", "tag", "untag", "pin", "unpin")
 KEEP = "latest:3 | every:100"
@@ -30,7 +31,7 @@ def fill(url: Path, grace: float | str | None = None) -> str:
     """Save 30 steps: 0, 10, ... 290."""
     random = np.random.default_rng(0)
     weights = random.standard_normal((256, 64), dtype=np.float32)
-    with lcstore.open(url, grace=grace) as store:
+    with lcstore.open(url, grace=grace, policy=settled(PRESETS["balanced"])) as store:
         for step in range(0, 300, 10):
             weights = weights + random.standard_normal(weights.shape, dtype=np.float32) * np.float32(0.01)
             moment = {"exp_avg": weights * np.float32(0.1)}

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 import lcstore
 from lcstore.cli.app import app
 from lcstore.format.keyforms import STRAY
+from lcstore.track.policy import PRESETS, settled
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_nothing_is_missed_of_states_that_no_kept_one_needs(tmp_path):
 def test_what_is_lost_of_states_that_were_let_go_of_is_no_loss_and_told_so(tmp_path):
     url = tmp_path / "run"
     weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
-    with lcstore.open(url, durability="none") as store:
+    with lcstore.open(url, durability="none", policy=settled(PRESETS["balanced"])) as store:
         for step in range(0, 90, 10):
             store.save(step, {"model": {"w": weights * (1 + step / 1000)}})
         for step in range(20, 80, 10):

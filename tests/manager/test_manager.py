@@ -179,7 +179,7 @@ def test_objects_are_loaded_or_left_alone():
 
 def test_a_damaged_latest_state_is_passed_over():
     backend = MemoryBackend.fresh()
-    with CheckpointManager(backend, every=1, durability="none") as manager:
+    with CheckpointManager(backend, every=1, durability="none", policy="high") as manager:
         train(manager, range(3))
         manager.wait_until_finished()
         edge = manager.store._index.record(manager.store.info(2).node).edge.id

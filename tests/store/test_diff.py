@@ -179,7 +179,7 @@ def test_the_error_of_a_change_is_what_the_saves_left_out():
             left = np.linalg.norm(given - (truth[second][name] - truth[first][name]))
             one = found[f"model/{name}"]
             # What neighbours left out is partly the same.
-            assert (0.7 if second == first + 1 else 0.8) * one.error < left < 1.2 * one.error or left == 0
+            assert (0.6 if second == first + 1 else 0.7) * one.error < left < 1.2 * one.error or left == 0
             assert one.is_mostly_error == (name == "a.weight" and second == first + 1)
         assert math.isnan(found["optim/state/#0/exp_avg"].error)
         assert found["count"].error == 0
@@ -246,7 +246,7 @@ def test_what_comes_and_goes_within_its_error_is_not_silently_the_same():
     found = store.diff(56, 59)
     one = found["comes.weight"]
     assert (one.status, one.may_differ) == ("same", True)
-    assert one.error == pytest.approx(np.linalg.norm(true[59] - true[56]), rel=0.3)
+    assert one.error == pytest.approx(np.linalg.norm(true[59] - true[56]), rel=0.5)
     assert not found["moves.weight"].may_differ
     assert not found["frozen.weight"].may_differ
     same, unsure = str(found).splitlines()[-2:]

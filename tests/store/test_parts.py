@@ -273,7 +273,7 @@ def test_a_part_goes_on_from_its_own_track(run):
     node, pools, values = built.node, built.pools, built.values
     for host in group.hosts:
         before = host.held()
-        host.track = track_of(host.name, node.layout, node.columns, pools, values)
+        host.track = track_of(host.name, node.layout, node.columns, pools, values, 1)
         for name, (shard, value) in host.held().items():
             assert shard == before[name][0]
             np.testing.assert_array_equal(value, before[name][1])
@@ -281,7 +281,7 @@ def test_a_part_goes_on_from_its_own_track(run):
     assert set(ops(store, 3).values()) <= {ADD, KEEP, SET}
     for step, held in expected.items():
         assert_holds(store, step, held)
-    stranger = track_of("5", node.layout, node.columns, pools, values)
+    stranger = track_of("5", node.layout, node.columns, pools, values, 1)
     assert stranger.layout is None
 
 

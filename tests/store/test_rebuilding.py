@@ -26,6 +26,7 @@ from lcstore.format import keys
 from lcstore.layout import layout as layouts
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Crash, FaultBackend
+from lcstore.track.policy import PRESETS, settled
 
 pytestmark = pytest.mark.once
 
@@ -51,7 +52,7 @@ def closed(durability: str = "default") -> tuple[dict[str, bytes], dict[int, Any
     backend = MemoryBackend.fresh()
     with (
         patch.object(layouts, "chunk_elements", lambda size, dtype, covered=False: CHUNK),
-        lcstore.open(backend, durability=durability) as store,
+        lcstore.open(backend, durability=durability, policy=settled(PRESETS["balanced"])) as store,
     ):
         for step in range(STEPS):
             store.save(step, state(step), exact=step == 3)
