@@ -67,8 +67,11 @@ def metrics_of(log_history: list[dict[str, Any]], since: int) -> dict[str, float
     }
 
 
-def write_folder(folder: Path, state: Any) -> None:
+def write_folder(folder: Path, state: Any, metadata: Mapping[str, Any]) -> None:
     """Write a state as Trainer writes its checkpoints.
+
+    An imported one of PEFT, whose `metadata` describe its adapter, has the names of a file of adapters. As
+    such a file it is written: of a model's file Trainer passes over names that the model has not.
 
     Raises
     ------
@@ -82,7 +85,11 @@ def write_folder(folder: Path, state: Any) -> None:
             "with lcstore.open(url).resume_into"
         )
     folder.mkdir(parents=True)
-    save_file(_apart(state["model"]), folder / "model.safetensors", metadata={"format": "pt"})
+    adapter = metadata.get("adapter_config")
+    if adapter is not None:
+        (folder / "adapter_config.json").write_text(json.dumps(adapter))
+    name = "model.safetensors" if adapter is None else "adapter_model.safetensors"
+    save_file(_apart(state["model"]), folder / name, metadata={"format": "pt"})
     torch.save(as_tensors(state["optim"]), folder / "optimizer.pt")
     torch.save(state["schedule"], folder / "scheduler.pt")
     if "scaler" in state:

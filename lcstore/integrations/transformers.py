@@ -80,12 +80,13 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         return of_the_first(lambda: self._written(Path(output_dir) / _RESUMES_FROM, at))
 
     def _written(self, where: Path, at: At) -> str | None:
-        resumed = self._open().resume(at)
+        manager = self._open()
+        resumed = manager.resume(at)
         if resumed is None:
             return None
         remove_folders(where)
         self._folder = where / f"checkpoint-{resumed.step}"
-        write_folder(self._folder, resumed.state)
+        write_folder(self._folder, resumed.state, manager.store.info(resumed.step).metadata)
         return str(self._folder)
 
     def close(self) -> None:

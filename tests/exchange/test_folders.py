@@ -112,7 +112,7 @@ def test_trainer_resumes_from_what_was_imported(tmp_path):
     write_trainer(tmp_path / "checkpoint-500", 500)
     state, _ = load(tmp_path, tmp_path / "checkpoint-500")
     state["model"] = {name: torch.from_numpy(array) for name, array in state["model"].items()}
-    write_folder(tmp_path / "again", state)
+    write_folder(tmp_path / "again", state, {})
     again, _ = load(tmp_path, tmp_path / "again", step=501)
     assert same(again, state)
 

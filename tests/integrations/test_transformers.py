@@ -252,17 +252,16 @@ def test_tied_weights_are_stored_once_and_stay_tied(tmp_path):
     assert torch.equal(model["lm_head.weight"], trainer.model.lm_head.weight)
 
 
-def test_adapters_are_saved_without_what_they_adapt(tmp_path):
+def adapted(seed: int):
     peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True, r=4)
+    torch.manual_seed(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of how peft asks a model of transformers
+        return peft.get_peft_model(model_of(), lora)
 
-    def adapted(seed: int):
-        base = model_of()
-        lora = peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True, r=4)
-        torch.manual_seed(seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of how peft asks a model of transformers
-            return peft.get_peft_model(base, lora)
 
+def test_adapters_are_saved_without_what_they_adapt(tmp_path):
     whole = trainer_of(tmp_path, model=adapted(1))
     whole.train()
     callback = LcstoreCallback(tmp_path / "run", every=2, policy="lossless")
@@ -274,6 +273,18 @@ def test_adapters_are_saved_without_what_they_adapt(tmp_path):
     assert digest(trainer) == digest(whole)
     with lcstore.open(tmp_path / "run", "r") as store:
         assert all("lora_" in name for name in store.restore()["model"])
+
+
+def test_imported_adapters_are_gone_on_from(tmp_path):
+    """Trainer's own folders name adapters otherwise than the model does."""
+    whole = trainer_of(tmp_path / "a", model=adapted(1), save_strategy="steps", save_steps=4)
+    whole.train()
+    folder = tmp_path / "a" / "out" / "checkpoint-8"
+    lcstore.import_files(folder, tmp_path / "run", policy="lossless")
+    callback = LcstoreCallback(tmp_path / "run", every=100)
+    trainer = trainer_of(tmp_path / "b", callback, model=adapted(5))
+    trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path / "b"))
+    assert digest(trainer) == digest(whole)
 
 
 @pytest.mark.parametrize(("hook", "at", "last"), [("on_optimizer_step", 4, 5), ("on_prediction_step", 6, 6)])
@@ -341,7 +352,7 @@ def test_the_scaler_and_the_generator_of_a_gpu_are_files_that_trainer_reads(tmp_
         store.save(
             1, state | {"random": state["random"].state_dict() | {"cuda": [np.arange(8, dtype=np.uint8)]}}
         )
-        write_folder(tmp_path / "folder", store.restore())
+        write_folder(tmp_path / "folder", store.restore(), {})
     assert torch.load(tmp_path / "folder" / "scaler.pt")["scale"] == 8.0
     with safe_globals():
         found = torch.load(tmp_path / "folder" / "rng_state.pth")
