@@ -33,7 +33,12 @@ def torch_for(where: str) -> Any:
 
 def write_torch(file: IO[bytes], out: Outgoing) -> None:
     """Write a state as ``torch.save`` does: with all of its tensors in memory, as those of torch."""
-    torch_for("a file of torch.save").save(out.tree(), file)
+    try:
+        torch_for("a file of torch.save").save(out.tree(), file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):  # of a write that failed torch tells as of a wrong place
+            raise error.__context__ from None
+        raise
 
 
 def read_torch(path: str, where: str) -> Held:

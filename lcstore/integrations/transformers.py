@@ -14,7 +14,7 @@ from lcstore.format.labels import At
 from lcstore.integrations.processes import any_of_all, check_unsharded, of_the_first
 from lcstore.integrations.trainer_files import metrics_of, remove_folders, state_of, write_folder
 from lcstore.manager.manager import CheckpointManager
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, mapped
 
 #: What only the entry at the end of a training has.
 _SUMMARY: Final = frozenset({"train_runtime", "train_loss"})
@@ -76,6 +76,8 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         ------
         InvalidInputError
             The state was not saved by this callback.
+        StorageError
+            The folder could not be written: a disk is full.
         """
         return of_the_first(lambda: self._written(Path(output_dir) / _RESUMES_FROM, at))
 
@@ -86,7 +88,8 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
             return None
         remove_folders(where)
         self._folder = where / f"checkpoint-{resumed.step}"
-        write_folder(self._folder, resumed.state, manager.store.info(resumed.step).metadata)
+        with mapped("write", str(self._folder)):
+            write_folder(self._folder, resumed.state, manager.store.info(resumed.step).metadata)
         return str(self._folder)
 
     def close(self) -> None:

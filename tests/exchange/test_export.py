@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
 import tracemalloc
 from pathlib import Path
+from unittest.mock import Mock
 
 import fsspec
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 import lcstore
 from lcstore.exchange.exporting import FORMATS
+from lcstore.exchange.torchfile import write_torch
 
 pytestmark = pytest.mark.unprotected
 
@@ -82,6 +85,28 @@ def test_only_a_file_or_folder_of_its_kind_is_overwritten(store, tmp_path):
             with pytest.raises(lcstore.ConflictError, match="holds something else, which is not overwritten"):
                 lcstore.export(store[5], url, format=format, overwrite=True)
     assert contents(tmp_path) == before
+
+
+def test_torch_on_a_full_disk_is_told_of_as_that(store):
+    """Torch itself tells of a wrong place in its file."""
+    torch = pytest.importorskip("torch")
+
+    class Full(io.RawIOBase):
+        room = 5000
+
+        def writable(self):
+            return True
+
+        def write(self, data):
+            self.room -= len(data)
+            if self.room < 0:
+                raise OSError(28, "No space left on device")
+            return len(data)
+
+    with pytest.raises(RuntimeError, match="unexpected pos"):
+        torch.save({"x": torch.ones(10_000)}, Full())
+    with pytest.raises(OSError, match="No space left"):
+        write_torch(Full(), Mock(tree=lambda: {"x": torch.ones(10_000)}))
 
 
 def test_one_that_fails_leaves_what_was_there(store, tmp_path):

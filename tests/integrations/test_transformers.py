@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -21,10 +22,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
+from safetensors import SafetensorError  # noqa: E402
 from trainer_run import digest, disturb, logged, model_of, trainer_of  # noqa: E402
 from transformers import EarlyStoppingCallback, TrainerCallback, TrainerState  # noqa: E402
 from transformers.trainer_pt_utils import safe_globals  # noqa: E402
 
+from lcstore.integrations import trainer_files  # noqa: E402
 from lcstore.integrations.processes import check_unsharded  # noqa: E402
 from lcstore.integrations.trainer_files import state_of, write_folder  # noqa: E402
 from lcstore.integrations.transformers import LcstoreCallback  # noqa: E402
@@ -358,6 +361,16 @@ def test_the_scaler_and_the_generator_of_a_gpu_are_files_that_trainer_reads(tmp_
         found = torch.load(tmp_path / "folder" / "rng_state.pth")
     assert found["cuda"].tolist() == list(range(8))
     assert torch.equal(found["cpu"], torch.get_rng_state())
+
+
+def test_a_folder_for_which_there_is_no_room_is_an_error_of_storage(tmp_path, monkeypatch):
+    callback = LcstoreCallback(tmp_path / "run", every=2)
+    trainer_of(tmp_path, callback, max_steps=2).train()
+    with monkeypatch.context() as full:
+        full.setattr(trainer_files, "save_file", Mock(side_effect=SafetensorError("No space left on device")))
+        with pytest.raises(StorageError, match=r"could not write: .*No space left"):
+            callback.checkpoint(tmp_path)
+    assert callback.checkpoint(tmp_path).endswith("checkpoint-2")
 
 
 def test_only_the_first_process_saves(tmp_path):
