@@ -6,6 +6,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -84,11 +85,16 @@ def write_pointer(path: str | os.PathLike[str], pointer: Pointer) -> None:
         return
     # By a name that Lightning does not take for a checkpoint.
     other = os.path.join(os.path.dirname(name), f".lcstore-{os.getpid()}-{threading.get_ident()}")
-    with open(other, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(other, name)  # a link is replaced, not followed
+    try:
+        with open(other, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(other, name)  # a link is replaced, not followed
+    except BaseException:  # the disk is full
+        with suppress(OSError):
+            os.remove(other)
+        raise
 
 
 def remove_pointer(path: str | os.PathLike[str]) -> None:

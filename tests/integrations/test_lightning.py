@@ -9,6 +9,7 @@ import signal
 import threading
 from collections import Counter, OrderedDict
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from kit import programs
@@ -16,6 +17,7 @@ from kit.pages import blocks_of, run_blocks
 
 import lcstore
 from lcstore import FallbackWarning, InvalidInputError, NotFoundError, StorageError
+from lcstore.integrations.lightning_pointer import Pointer, read_pointer, write_pointer
 from lcstore.storage.memory import MemoryBackend
 
 pytest.importorskip("lightning")
@@ -470,3 +472,14 @@ def test_the_blocks_of_the_page_run(tmp_path, monkeypatch):
     assert space["run"].global_step == 48
     assert space["store"].info("end").exact
     assert (tmp_path / "runs/own.ckpt").stat().st_size > 1 << 17
+
+
+def test_a_pointer_for_which_there_is_no_room_leaves_nothing(tmp_path, monkeypatch):
+    pointer = Pointer("memory://run", "0" * 32, 5)
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", Mock(side_effect=OSError(28, "No space left on device")))
+        with pytest.raises(OSError, match="No space left"):
+            write_pointer(tmp_path / "a.ckpt", pointer)
+    assert not [*tmp_path.iterdir()]
+    write_pointer(tmp_path / "a.ckpt", pointer)
+    assert read_pointer(tmp_path / "a.ckpt") == pointer
