@@ -6,11 +6,11 @@ It is the rule of the writer, who adds them, and of the collector, who leaves th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 from lcstore.durability import Durability
-from lcstore.graph.refs import ROOT, EdgeRef
+from lcstore.graph.refs import EdgeRef
 from lcstore.graph.stops import Tree
 
 
@@ -28,12 +28,9 @@ class Since(NamedTuple):
     edges: int = 0
 
     @classmethod
-    def along(cls, path: Iterable[EdgeRef]) -> Self:
+    def along(cls, path: Sequence[EdgeRef]) -> Self:
         """Return what lies on a path from the root."""
-        found = cls()
-        for edge in path:
-            found = cls(edge.nbytes) if edge.base == ROOT else found.then(edge.nbytes)
-        return found
+        return cls(path[0].nbytes, sum(edge.nbytes for edge in path[1:]), len(path) - 1) if path else cls()
 
     def then(self, nbytes: int) -> Self:
         """Return what it comes to with one more edge, of so many bytes."""

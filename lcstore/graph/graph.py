@@ -63,6 +63,8 @@ class Graph:
         self.condemned_edges: set[str] = set()
         self._damaged: set[str] = set()
         self._paths: dict[str, Path] | None = None
+        #: The path that was asked for last, and to which node, among the paths that were kept then.
+        self._last: tuple[Mapping[str, Path], str, list[EdgeRef]] | None = None
         self._searched = 0
         self._lock = Lock()
         for node in nodes:
@@ -255,10 +257,13 @@ class Graph:
             if between is None:
                 raise CorruptionError(f"nothing leads from node {base} to node {node}")
             return between
-        path = path_in(self._paths_to(node), node)
+        found = self._paths_to(node)
+        path = self._longer(found, node) or path_in(found, node)
         if path is None:
             raise CorruptionError(self._why_unreachable(node))
-        return path
+        if found is self._paths and path:
+            self._last = found, node, path
+        return [*path]
 
     def path_around(self, node: str) -> list[EdgeRef] | None:
         """Return the cheapest path from the root to `node` that no condemned edge is on, in either direction.
@@ -312,6 +317,21 @@ class Graph:
             return cheapest_paths(outgoing, behind, self._reluctance)
         self._paths = cheapest_paths(self._outgoing_links(), self.nodes, self._reluctance)
         return self._paths
+
+    def _longer(self, found: Mapping[str, Path], node: str) -> list[EdgeRef] | None:
+        """Return the path to a node if it is that asked for last, or one edge longer, as of a run's saves.
+
+        Kept paths change at their ends alone; where others would, all are found anew.
+        """
+        if self._last is None or self._last[0] is not found or node not in found:
+            return None
+        _, before, path = self._last
+        edge = found[node].last
+        if edge is None or found[before].last is not path[-1]:
+            return None
+        if node == before:
+            return path
+        return [*path, edge] if edge.base == before else None
 
     def into(self, node: str) -> list[EdgeRef]:
         """Return the edges to a node."""

@@ -88,17 +88,23 @@ def open_backend(
         ) from error
     if not text:
         raise InvalidInputError("the URL of a store is empty")
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", text):  # more than one letter: C:/ is a drive
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/(?!/)|file:(?!/)", text):  # more than one letter: C:/ is a drive
         raise InvalidInputError(
-            f"{bare!r} has one slash after its colon: a URL has two, a path can begin with ./"
+            f"{bare!r} has no two slashes after its colon: a URL has, a path can begin with ./"
         )
     if re.match(r"(?:file|local)://(?![/~.\\]|[A-Za-z]:)[^/]", text) and "::" not in text:
-        path = text.partition("://")[2]
+        path = text.partition("://")[2].removeprefix("localhost/")
         raise InvalidInputError(
             f"{bare!r} has two slashes before its path: file:///{path} is below the top of this machine, and "
             f"./{path} below the folder that you are in"
         )
     protocols = _protocols(text)
+    known = {*fsspec.available_protocols(), *fsspec.registry} - {"file", "local"}
+    if len(protocols) > 1 and known.isdisjoint(protocols):
+        raise InvalidInputError(
+            f"{bare!r} has '::' in it, which chains URLs, as in simplecache::s3://bucket/run, and names no "
+            "protocol: the folder of a store has another name, or a link with one"
+        )
     if protocols == ["memory"]:
         _no_options(text, options)
         return MemoryBackend(text.partition("://")[2])

@@ -47,7 +47,12 @@ class PathWatch:
     def __init__(self, backend: Backend, index: Index) -> None:
         self.backend = backend
         self.index = index
+        #: The path, and of each of its edges what is to be looked at; its edges by their ids and by where to.
+        self._path: list[EdgeRef] = []
         self._known: dict[EdgeRef, _Watched] = {}
+        self._by_id: dict[str, EdgeRef] = {}
+        self._to: dict[str, EdgeRef] = {}
+        self._asked: list[EdgeRef] = []
         self._turn = 0
 
     def folders(self, base: str | None) -> list[str]:
@@ -56,23 +61,22 @@ class PathWatch:
         That is the last one, and of the others those whose turn it is; of a target that keeps everything
         several times only the latter.
         """
-        self._known, known = {}, self._known
-        if base is None:
-            return []
+        self._asked = []
         try:
-            path = self.index.path(base)
-            self._known = {ref: known.get(ref) or self._watch(ref) for ref in path}
+            self._follow([] if base is None else self.index.path(base))
         except LcstoreError:
-            return []  # a stale listing, or a record that is gone: the next save sees more
+            self._follow([])
+        path = self._path  # none with a stale listing, or a record that is gone: the next save sees more
         if keeps_twice(self.backend):
-            wanted = self._next(path, MOST_KEPT_TWICE)
+            self._asked = self._next(path, MOST_KEPT_TWICE)
         else:
-            wanted = path[-1:] + self._next(path[:-1], MOST_NEAR if is_near(self.backend) else MOST_REMOTE)
-        return [keys.edge_folder(self._known[ref].edge) for ref in wanted]
+            most = MOST_NEAR if is_near(self.backend) else MOST_REMOTE
+            self._asked = path[-1:] + self._next(path[:-1], most)
+        return [keys.edge_folder(self._known[ref].edge) for ref in self._asked]
 
     def sees(self, node: str) -> bool:
         """Return whether an edge to a node of the path has objects to be looked at."""
-        return any(watched.objects for ref, watched in self._known.items() if ref.target == node)
+        return node in self._to and bool(self._known[self._to[node]].objects)
 
     def damage(self, listing: Listing) -> dict[EdgeRef, str]:
         """Return edges of the path that readers cannot rely on, each with what is wrong with it.
@@ -82,14 +86,14 @@ class PathWatch:
         listing
             Of the condemnations, and of what `folders` returned.
         """
-        closed = {name.edge for name in listing.condemned if name.blocks}
+        closed = {name.edge for name in listing.condemned if name.blocks} & self._by_id.keys()
         going = {(name.edge, name.scope) for name in listing.condemned}
+        hurt = {self._by_id[edge] for edge in closed}
         found = {
-            ref: f"edge {watched.edge} is condemned"
-            for ref, watched in self._known.items()
-            if watched.edge in closed
+            ref: f"edge {self._known[ref].edge} is condemned" for ref in self._path if hurt and ref in hurt
         }
-        for ref, watched in self._known.items():
+        for ref in self._asked:
+            watched = self._known[ref]
             there = listing.by_folder.get(keys.edge_folder(watched.edge))
             if there is None:
                 continue
@@ -98,6 +102,17 @@ class PathWatch:
             if lost:
                 found.setdefault(ref, f"object {lost[0]} is missing")
         return found
+
+    def _follow(self, path: list[EdgeRef]) -> None:
+        """Watch a path. Of one that goes on from the last one, only what is new is looked at."""
+        known, new = self._known, path[len(self._path) :]
+        if path[: len(self._path)] != self._path:
+            self._known, self._by_id, self._to, new = {}, {}, {}, path
+        self._path = []
+        for ref in new:
+            watched = self._known[ref] = known.get(ref) or self._watch(ref)
+            self._by_id[watched.edge] = self._to[ref.target] = ref
+        self._path = path
 
     def _watch(self, ref: EdgeRef) -> _Watched:
         edge = self.index.record(ref.target).edge if ref.edge is None else self.index.edge(ref.edge).edge

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lcstore.errors import CorruptionError, NotFoundError
 from lcstore.graph.graph import Graph
+from lcstore.graph.paths import path_in
 from lcstore.graph.refs import EDGE_COST, ROOT, EdgeName, EdgeRef, NodeName
 
 pytestmark = pytest.mark.once
@@ -371,3 +372,44 @@ def test_a_growing_run_stays_quick():
         graph.add(item)
         assert graph.path_bytes(item.node) == item.seq + 1
     assert time.process_time() - start < 5
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 1 << 20), st.integers(0, 40)), max_size=40))
+def test_paths_asked_for_one_after_another_are_those_of_a_graph_that_was_asked_nothing(moves):
+    """A run asks for the path to its head with each save, while anchors, forks and marks come beside."""
+    graph, nodes, edges, condemned, head = Graph(), [], [], [], ROOT
+    for number, (kind, pick, nbytes) in enumerate(moves):
+        names = [name.node for name in nodes]
+        if kind == 0 and names:
+            edges.append(EdgeName(head, ROOT, f"e{number:03}", nbytes))  # an anchor beside the head
+            graph.add_edge(edges[-1])
+        elif kind == 1 and names:
+            edges.append(EdgeName(names[pick % len(names)], ROOT, f"e{number:03}", nbytes))
+            graph.add_edge(edges[-1])
+        elif kind == 2 and names:
+            condemned.append(names[pick % len(names)])
+            graph.condemn(node=condemned[-1])
+        else:
+            base = names[pick % len(names)] if kind == 3 and names else head
+            nodes.append(node(f"n{number:03}", base, nbytes, step=number, seq=number))
+            graph.add(nodes[-1])
+            head = nodes[-1].node
+        for asked in {head, *(name.node for name in nodes[-3:])} if nodes else ():
+            fresh = Graph(nodes, edges)
+            for gone in condemned:
+                fresh.condemn(node=gone)
+            assert graph.path(asked) == fresh.path(asked)
+
+
+def test_the_path_to_the_head_of_a_run_is_not_walked_with_each_save(monkeypatch):
+    walked = []
+    counted = lambda found, end: walked.append(end) or path_in(found, end)  # noqa: E731
+    monkeypatch.setattr("lcstore.graph.graph.path_in", counted)
+    graph = Graph()
+    for number, name in enumerate(chain(50)):
+        graph.add(name)
+        for _ in range(2):
+            path = graph.path(name.node)
+            assert len(path) == number + 1
+            path.clear()  # it is the caller's own
+    assert len(walked) < 10

@@ -141,9 +141,9 @@ def test_buffers_that_are_none():
             backend.get("x", start, end)
 
 
-@pytest.mark.parametrize("url", ["s3:/bucket/run", "file:/data/run", "memory:/run"])
+@pytest.mark.parametrize("url", ["s3:/bucket/run", "file:/data/run", "file:rel/run", "memory:/run"])
 def test_a_url_that_lost_a_slash_is_no_path(url):
-    with pytest.raises(InvalidInputError, match="one slash"):
+    with pytest.raises(InvalidInputError, match="no two slashes"):
         open_backend(url)
 
 
@@ -158,6 +158,20 @@ def test_a_url_of_a_file_that_lost_a_slash_is_none_of_this_folder(url, tmp_path,
         open_backend(f"file://./{path}").url == open_backend(f"./{path}").url == f"file://{tmp_path}/{path}"
     )
     assert open_backend("file://~/x").url == open_backend("~/x").url
+
+
+def test_the_name_of_this_machine_is_no_folder():
+    with pytest.raises(InvalidInputError, match="file:///data/run is"):
+        open_backend("file://localhost/data/run")
+
+
+@pytest.mark.parametrize("url", ["a::b/run", "exp::lr=1/run", "file:///data/a::b"])
+def test_paths_that_would_be_chains_are_refused(url, tmp_path, monkeypatch):
+    """Or all that begin alike would be one store."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInputError, match="which chains URLs"):
+        open_backend(url)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_colon_in_a_path_is_fine():
