@@ -136,12 +136,10 @@ class VerifyReport:
 
     def __str__(self) -> str:
         """Return one line for a log."""
-        wrong = f"{self.count('error')} errors, {len(self.lost)} states lost"
-        if self.ok and self.none_left is not None:
-            wrong = self.none_left.message
+        wrong = self.wrong if self.ok else f"{self.count('error')} errors, {len(self.lost)} states lost"
         return (
             f"verified ({self.level}): {self.states} states and {self.objects} objects, "
-            f"{'all is well' if self.ok and self.none_left is None else wrong}, in {self.seconds:.2f} s"
+            f"{wrong or 'all is well'}, in {self.seconds:.2f} s"
         )
 
     @property

@@ -22,6 +22,7 @@ from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.survey import OnProgress
 from lcstore.store.opening import open_store
+from lcstore.track.policy import policy_of, settled
 
 #: A file on this machine, and what it is.
 Here: TypeAlias = tuple[str, Source]
@@ -153,10 +154,11 @@ def bench(
 def _policy(
     policy: str, files: Sequence[Here], threads: int | None, tell: Callable[[], None]
 ) -> tuple[Method, set[str]]:
-    """Return what a policy makes of the files, and the names of the tensors that are weights."""
+    """Return what a policy makes of the files, as of a long run, and the names of the tensors of weights."""
     method, weights = Method(policy), set[str]()
     _load_kernels(policy)
-    with open_store(MemoryBackend.fresh(), policy=policy, threads=threads, durability="none") as store:
+    usual = settled(policy_of(policy))
+    with open_store(MemoryBackend.fresh(), policy=usual, threads=threads, durability="none") as store:
         for step, (path, source) in enumerate(files):
             state = read(path, source).state
             info = store.save(step, state)

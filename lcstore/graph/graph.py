@@ -232,6 +232,16 @@ class Graph:
         """Return the number of the commit that is the latest of all; 0 where there is none."""
         return max((name.seq for name in self.nodes.values()), default=0)
 
+    def saves_until(self, name: NodeName) -> int:
+        """Return about how many saves led to a node, from the first that it goes back to, itself counted.
+
+        Where some of these are gone, it is all saves of the store.
+        """
+        first = name
+        for _ in range(len(self.nodes)):  # names that storage made up may go round
+            first = self.nodes.get(first.base, first)
+        return max(name.seq - first.seq + 1, 1) if first.base == ROOT else name.seq
+
     def ambiguous_runs(self) -> list[int]:
         """Return the run numbers that two handles or more took at the same time, in rising order."""
         return sorted(run for run, run_ids in self._run_ids.items() if len(run_ids) > 1)

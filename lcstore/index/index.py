@@ -268,6 +268,11 @@ class Index:
         with self._lock:
             return self.graph.path(node)
 
+    def is_in_danger(self, node: str) -> bool:
+        """Return whether `path` leads over edges that may be gone."""
+        with self._lock:
+            return self.graph.is_in_danger(node)
+
     def best_path(self, node: str) -> list[EdgeRef]:
         """Return the path that a node is read over: where condemned edges close `path`, one around them.
 

@@ -88,8 +88,9 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
             return None
         remove_folders(where)
         self._folder = where / f"checkpoint-{resumed.step}"
+        described = manager.store.info(resumed.step if at in (None, "latest") else at)
         with mapped("write", str(self._folder)):
-            write_folder(self._folder, resumed.state, manager.store.info(resumed.step).metadata)
+            write_folder(self._folder, resumed.state, described.metadata)
         return str(self._folder)
 
     def close(self) -> None:

@@ -205,7 +205,8 @@ def _check_restorable(graph: Graph, kept: set[str]) -> None:
 
 def _refuse(name: NodeName, why: str, key: str) -> NoReturn:
     raise CorruptionError(
-        f"{why}; nothing is collected while a kept state cannot be restored: run `lcstore repair`",
+        f"{why}; nothing is collected while a kept state cannot be restored: run `lcstore repair`; where "
+        "that finds nothing to do, `lcstore verify` says what to do with that state",
         key=key,
         step=name.step,
     )

@@ -291,12 +291,13 @@ def stray_pairs(paths: Iterable[Name]) -> set[Name]:
     fields = {
         path: next(place for place, part in enumerate(path) if part in _MOMENT_PARTS)
         for path in paths
-        if _is_stray_moment(path)
+        if _is_stray_moment(path) and not is_optimizer(path)
     }
     return {
         path
         for path, place in fields.items()
-        if (*path[:place], _PARTNERS.get(path[place]), *path[place + 1 :]) in fields
+        if path[place + 1 :]  # the name of a parameter
+        and (*path[:place], _PARTNERS.get(path[place]), *path[place + 1 :]) in fields
     }
 
 

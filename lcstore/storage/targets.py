@@ -99,8 +99,8 @@ def open_backend(
             f"./{path} below the folder that you are in"
         )
     protocols = _protocols(text)
-    known = {*fsspec.available_protocols(), *fsspec.registry} - {"file", "local"}
-    if len(protocols) > 1 and known.isdisjoint(protocols):
+    named = {*re.findall(r"(?:^|::)(\w+)://", text), *fsspec.available_protocols(), *fsspec.registry}
+    if len(protocols) > 1 and (named - {"file", "local"}).isdisjoint(protocols):
         raise InvalidInputError(
             f"{bare!r} has '::' in it, which chains URLs, as in simplecache::s3://bucket/run, and names no "
             "protocol: the folder of a store has another name, or a link with one"

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.format.labels import At, OnCorrupt, Run
+from lcstore.graph.graph import Graph
 from lcstore.graph.lines import came_through
 from lcstore.layout.qualified import FIRST_PART
 from lcstore.loading.into import check_targets, load_into, rest_of
@@ -95,7 +96,7 @@ class Store(Saving, Looking, Upkeep):
             self._counts_on = at in (None, "latest")
             latest = self._counts_on and run is None
             built = find_whole(self._reader, self._of_run(at, run), _rebuilt_track, "raise")
-            self._writer.stand_on(built.node.name, _track_of(built), follows=latest)
+            self._writer.stand_on(built.node.name, _track_of(built, self._index.graph), follows=latest)
             self._go_on_with_policy(built.node.record)
 
     def rewind(
@@ -155,7 +156,7 @@ class Store(Saving, Looking, Upkeep):
         self._writer.settle()
         built = find_whole(self._reader, at, _rebuilt, on_corrupt)
         node = built.node
-        track = _track_of(built)
+        track = _track_of(built, self._index.graph)
         state = built.tree(dtype=dtype, like=like, to=to)
         if targets:
             load_into(state, targets, node.name, updated=node.layout.updated, assign=assign)
@@ -201,6 +202,7 @@ def _rebuilt_track(found: Snapshot) -> Rebuilt:
     return found.using(Resolved.rebuild_track)
 
 
-def _track_of(built: Rebuilt) -> Track:
+def _track_of(built: Rebuilt, graph: Graph) -> Track:
     node = built.node
-    return track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values, node.name.seq)
+    saves = graph.saves_until(node.name)
+    return track_of(FIRST_PART, node.layout, node.columns, built.pools, built.values, saves)

@@ -30,7 +30,7 @@ class Held:
     budget
         Where the handle is with its budget.
     saves
-        Saves so far, of the store where it was resumed: rows are looked at in turn, and the first are nearer.
+        Saves so far, with those that it goes on from: rows are looked at in turn, and the first are nearer.
     """
 
     layout: Layout | None = None

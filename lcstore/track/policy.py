@@ -18,7 +18,7 @@ Rule: TypeAlias = Role | Mapping[str, float | None]
 #: What rows may be off by where a policy does not say: this part of the tensor's error, within bounds. What
 #: is off by its own size is worth no more than zeros.
 OF_ERROR, LEAST_OF_ROWS, MOST_OF_ROWS = 0.5, 0.25, 1.0
-#: So that no save is off by more than about a third of the way that its run has come, a run's first delta is
+#: So that a save is off by about a third of the way that its run has come at the most, a run's first delta is
 #: off by this at most, in intervals, and later ones by this times a power of their number: between 1/2, as of
 #: steps by chance, and 1, as of a straight way.
 OF_FIRST, GROWTH = 0.35, 0.7

@@ -86,7 +86,7 @@ class Guard:
                 self._leave_to_maintenance(head)
             self.index.avoid(self._damage)
             path = self.index.path(head.node)
-            hurt = self.index.graph.is_in_danger(head.node)
+            hurt = self.index.is_in_danger(head.node)
             if hurt or Since.along(path).is_due(self.durability):
                 record, nbytes = add_anchor(self.backend, self.executor, track, head.node, self.durability)
                 info = replace(info, bytes_stored=info.bytes_stored + nbytes, bytes_beside=nbytes)

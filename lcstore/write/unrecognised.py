@@ -82,7 +82,8 @@ class Unrecognised:
         )
 
     def _others(self) -> list[str]:
-        return [path for path in self.paths if path not in set(self.pairs)]
+        pairs = {*self.pairs}
+        return [path for path in self.paths if path not in pairs]
 
 
 def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unrecognised:

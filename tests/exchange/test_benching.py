@@ -8,6 +8,7 @@ import pytest
 import lcstore
 from lcstore.exchange.benching import bench
 from lcstore.exchange.peers import peers
+from lcstore.track.policy import PRESETS, settled
 
 pytestmark = pytest.mark.unprotected
 
@@ -37,7 +38,7 @@ def test_deltas_of_several_files(files):
     assert sizes == sorted(sizes, reverse=True)
     assert errors == sorted(errors)
     assert sizes[2] < report.bytes_others / 10
-    lcstore.import_files(files, files / "store")
+    lcstore.import_files(files, files / "store", policy=settled(PRESETS["balanced"]))  # as of a long run
     with lcstore.open(files / "store", "r") as store:
         stored = store.restore(3)["fc.weight"]
     given = np.load(files / "step3.npz")["fc.weight"]

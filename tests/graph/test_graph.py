@@ -401,6 +401,14 @@ def test_paths_asked_for_one_after_another_are_those_of_a_graph_that_was_asked_n
             assert graph.path(asked) == fresh.path(asked)
 
 
+def test_saves_are_counted_from_the_first_that_a_node_goes_back_to():
+    nodes = [*chain(9), node("m0", seq=20), node("m1", "m0", seq=21), node("x", "gone", seq=30)]
+    graph = Graph(nodes)
+    assert [graph.saves_until(graph.nodes[name]) for name in ("n0", "n8", "m1", "x")] == [1, 9, 2, 30]
+    rounds = Graph([node("a", "b", seq=4), node("b", "a", seq=7)])
+    assert rounds.saves_until(rounds.nodes["a"]) == 4
+
+
 def test_the_path_to_the_head_of_a_run_is_not_walked_with_each_save(monkeypatch):
     walked = []
     counted = lambda found, end: walked.append(end) or path_in(found, end)  # noqa: E731

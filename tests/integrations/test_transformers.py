@@ -288,6 +288,13 @@ def test_imported_adapters_are_gone_on_from(tmp_path):
     trainer = trainer_of(tmp_path / "b", callback, model=adapted(5))
     trainer.train(resume_from_checkpoint=callback.checkpoint(tmp_path / "b"))
     assert digest(trainer) == digest(whole)
+    with lcstore.open(tmp_path / "run") as store:  # the same step, of which nothing says what it holds
+        imported = store.info(8).node
+        store.save(8, store.resume(8))
+    for at, written in ((imported, "adapter_model.safetensors"), (8, "model.safetensors")):
+        callback = LcstoreCallback(tmp_path / "run", every=100)
+        assert (Path(callback.checkpoint(tmp_path / "c", at)) / written).exists()
+        callback.close()
 
 
 @pytest.mark.parametrize(("hook", "at", "last"), [("on_optimizer_step", 4, 5), ("on_prediction_step", 6, 6)])

@@ -174,6 +174,11 @@ def test_paths_that_would_be_chains_are_refused(url, tmp_path, monkeypatch):
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_chain_of_a_protocol_that_nobody_knows_is_told_so():
+    with pytest.raises(InvalidInputError, match="Protocol not known: foo"):
+        open_backend("foo://a::b")
+
+
 def test_a_colon_in_a_path_is_fine():
     assert open_backend("a:b/run").url.endswith("a:b/run")
     assert open_backend("./s3:/run").url.endswith("s3:/run")

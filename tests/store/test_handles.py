@@ -252,6 +252,15 @@ def test_moments_below_no_optimizer_are_not_to_be_ruled_weights():
     lcstore.open(MemoryBackend.fresh()).save(0, {"params": weight, "optimizer": moments})
 
 
+def test_moments_below_an_optimizer_are_not_told_where_to_be():
+    arrays = [np.full((256, 256), value, np.float32) for value in range(4)]
+    adan = dict(zip(("exp_avg", "exp_avg_sq", "exp_avg_diff", "seen"), arrays, strict=True))
+    for state in ({"optimizer": {"state": {0: adan}}}, dict(zip("qkvm", arrays, strict=True))):
+        with pytest.warns(UnrecognisedWarning) as told:
+            lcstore.open(MemoryBackend.fresh()).save(0, state)
+        assert "below no optimizer" not in str(told[0].message)
+
+
 def test_what_an_optimizer_keeps_is_not_to_be_ruled_weights():
     """A rule that the warning shows is safe to take over."""
     kept = {field: np.ones((512, 512), np.float32) for field in ("square_avg", "grad_avg")}

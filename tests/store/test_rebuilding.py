@@ -380,6 +380,8 @@ def test_copies_that_are_all_missing_are_damage_that_a_repair_makes_good():
     report = verify(backend)
     assert report.ok
     assert not report.is_sound
+    assert "all is well" not in str(report)
+    assert "to be made again" in str(report)
     assert {one.key for one in report.mendable} == copies
     assert len({one.message for one in report.findings}) == 1  # so that they are told in one line
     assert not repair(backend, dry_run=True).ok
@@ -392,6 +394,7 @@ def test_a_store_without_copies_is_good():
     objects, _ = closed("none")
     report = verify(MemoryBackend.fresh(objects))
     assert report.is_sound
+    assert "all is well" in str(report)
     assert not report.findings
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -68,6 +70,18 @@ def test_one_that_is_resumed_early_goes_on_beginning():
     run.saves(2)
     again = Run(backend, "balanced", seed=1)
     again.weights, again.step = again.store.resume()["weight"], run.step
+    assert again.save() == pytest.approx(0.57, rel=0.25)
+
+
+def test_a_second_run_begins_as_the_first_one_did():
+    backend = MemoryBackend.fresh()
+    Run(backend, "balanced").saves(12)
+    second = Run(backend, "balanced", seed=1)
+    second.step = 20
+    with warnings.catch_warnings(action="ignore", category=UserWarning):  # a run beside another
+        assert second.saves(2)[1] == pytest.approx(0.35, rel=0.2)
+    again = Run(backend, "balanced", seed=2)
+    again.weights, again.step = again.store.resume()["weight"], second.step
     assert again.save() == pytest.approx(0.57, rel=0.25)
 
 
