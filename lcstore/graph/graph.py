@@ -239,7 +239,9 @@ class Graph:
         """
         first = name
         for _ in range(len(self.nodes)):  # names that storage made up may go round
-            first = self.nodes.get(first.base, first)
+            if first.base not in self.nodes:
+                break
+            first = self.nodes[first.base]
         return max(name.seq - first.seq + 1, 1) if first.base == ROOT else name.seq
 
     def ambiguous_runs(self) -> list[int]:

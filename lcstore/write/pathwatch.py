@@ -90,7 +90,9 @@ class PathWatch:
         going = {(name.edge, name.scope) for name in listing.condemned}
         hurt = {self._by_id[edge] for edge in closed}
         found = {
-            ref: f"edge {self._known[ref].edge} is condemned" for ref in self._path if hurt and ref in hurt
+            ref: f"edge {self._known[ref].edge} is condemned"
+            for ref in (self._path if hurt else ())
+            if ref in hurt
         }
         for ref in self._asked:
             watched = self._known[ref]
@@ -106,7 +108,7 @@ class PathWatch:
     def _follow(self, path: list[EdgeRef]) -> None:
         """Watch a path. Of one that goes on from the last one, only what is new is looked at."""
         known, new = self._known, path[len(self._path) :]
-        if path[: len(self._path)] != self._path:
+        if not self._path or path[: len(self._path)] != self._path:
             self._known, self._by_id, self._to, new = {}, {}, {}, path
         self._path = []
         for ref in new:

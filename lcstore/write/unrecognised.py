@@ -55,7 +55,7 @@ class Unrecognised:
     @property
     def rules(self) -> dict[str, str]:
         """The rules that make the largest of them weights, in every layer; never what an optimizer keeps."""
-        largest = [path for path in self._others()[:_SHOWN] if not is_optimizer(parse_name(path))]
+        largest = [path for path in self._rest()[:_SHOWN] if not is_optimizer(parse_name(path))]
         return dict.fromkeys((re.sub(r"\d+", "[0-9]*", path) for path in largest), "weights")
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Unrecognised:
         if self.pairs:
             fields = "{'optimizer': {'m': ..., 'v': ...}}"
             said += f"Save moments as {fields}: {self.pairs[0]!r} and its like lie below no optimizer. "
-            if not self._others():
+            if not self._rest():
                 return said + "A rule 'plain' says that this is meant"
         if not self.rules:
             return said + (
@@ -81,7 +81,7 @@ class Unrecognised:
             "take rules in a policy file: docs/tune.md)"
         )
 
-    def _others(self) -> list[str]:
+    def _rest(self) -> list[str]:
         pairs = {*self.pairs}
         return [path for path in self.paths if path not in pairs]
 

@@ -18,6 +18,7 @@ from lcstore.check.verify import verify
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord
 from lcstore.storage.memory import MemoryBackend
+from lcstore.track.policy import PRESETS, settled
 
 pytestmark = pytest.mark.once
 
@@ -144,9 +145,9 @@ def test_run_helper_is_deterministic():
 
 @pytest.fixture(scope="module")
 def tiny() -> dict[str, bytes]:
-    """Three states in about 9 KiB: with a shortcut, a tag, a retirement and a condemnation."""
+    """Three states in about 8 KiB: with a shortcut, a tag, a retirement and a condemnation."""
     backend = MemoryBackend.fresh()
-    with lcstore.open(backend, durability="none") as store:
+    with lcstore.open(backend, durability="none", policy=settled(PRESETS["balanced"])) as store:
         first, moved = np.random.default_rng(4).standard_normal((2, 19, 19), np.float32)
         for step in range(3):
             store.save(step, {"model": {"w.weight": first + step * np.float32(0.01) * moved}})
@@ -180,7 +181,7 @@ def find_flips(objects: dict[str, bytes], bits: Iterable[int]) -> int:
 
 
 def test_the_tiny_store(tiny):
-    assert 8 << 10 <= sum(map(len, tiny.values())) < 10 << 10
+    assert 8 << 10 <= sum(map(len, tiny.values())) < 9 << 10
     assert {key.split("/")[0] for key in tiny} == {
         "lcstore.json", "layouts", "data", "nodes", "edges", "names", "retired", "condemned",
     }  # fmt: skip

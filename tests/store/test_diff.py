@@ -15,6 +15,7 @@ import lcstore
 from lcstore import InvalidInputError, NotFoundError
 from lcstore.state.tree import MISSING
 from lcstore.storage.memory import MemoryBackend
+from lcstore.track.policy import PRESETS, settled
 from lcstore.walks import compare as diffs
 
 
@@ -163,7 +164,8 @@ def test_nothing_differs():
 def test_the_error_of_a_change_is_what_the_saves_left_out():
     rng, truth = np.random.default_rng(0), {}
     weights = {"a.weight": np.zeros((64, 64), np.float32), "b.weight": np.zeros((32, 64), np.float32)}
-    store = lcstore.open(MemoryBackend.fresh(), policy={"**/b.weight": {"error": 0.35}})
+    policy = lcstore.Policy(rules={"**/b.weight": {"error": 0.35}})
+    store = lcstore.open(MemoryBackend.fresh(), policy=settled(policy))
     for step in range(40):
         for name, rate in (("a.weight", 1e-2), ("b.weight", 1e-3)):
             weights[name] = weights[name] + rate * rng.standard_normal(weights[name].shape).astype(np.float32)
@@ -179,7 +181,7 @@ def test_the_error_of_a_change_is_what_the_saves_left_out():
             left = np.linalg.norm(given - (truth[second][name] - truth[first][name]))
             one = found[f"model/{name}"]
             # What neighbours left out is partly the same.
-            assert (0.6 if second == first + 1 else 0.7) * one.error < left < 1.2 * one.error or left == 0
+            assert (0.7 if second == first + 1 else 0.8) * one.error < left < 1.2 * one.error or left == 0
             assert one.is_mostly_error == (name == "a.weight" and second == first + 1)
         assert math.isnan(found["optim/state/#0/exp_avg"].error)
         assert found["count"].error == 0
@@ -235,7 +237,8 @@ def test_a_large_tensor_at_rest_can_be_compared():
 
 
 def test_what_comes_and_goes_within_its_error_is_not_silently_the_same():
-    rng, store = np.random.default_rng(0), lcstore.open(MemoryBackend.fresh())
+    rng, policy = np.random.default_rng(0), settled(PRESETS["balanced"])
+    store = lcstore.open(MemoryBackend.fresh(), policy=policy)
     moves, comes = 0.1 * rng.standard_normal((2, 64, 64)).astype(np.float32)
     true, frozen = {}, comes.copy()
     for step in range(60):
@@ -246,7 +249,7 @@ def test_what_comes_and_goes_within_its_error_is_not_silently_the_same():
     found = store.diff(56, 59)
     one = found["comes.weight"]
     assert (one.status, one.may_differ) == ("same", True)
-    assert one.error == pytest.approx(np.linalg.norm(true[59] - true[56]), rel=0.5)
+    assert one.error == pytest.approx(np.linalg.norm(true[59] - true[56]), rel=0.3)
     assert not found["moves.weight"].may_differ
     assert not found["frozen.weight"].may_differ
     same, unsure = str(found).splitlines()[-2:]

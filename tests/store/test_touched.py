@@ -11,6 +11,7 @@ from states import same
 import lcstore
 from lcstore.storage.memory import MemoryBackend
 from lcstore.testing import Fault, FaultBackend
+from lcstore.track.policy import PRESETS, settled
 from lcstore.track.samples import positions
 from lcstore.write.touched import union
 
@@ -39,7 +40,7 @@ class Table:
 def begin() -> tuple[lcstore.Store, Table]:
     """A store with an anchor and a delta, and the table."""
     made = Table()
-    store = lcstore.open(MemoryBackend.fresh(), threads=2)
+    store = lcstore.open(MemoryBackend.fresh(), threads=2, policy=settled(PRESETS["balanced"]))
     store.save(0, made.step([0]))
     store.save(1, made.step(np.arange(ROWS)))
     return store, made
@@ -87,7 +88,7 @@ def test_rows_are_numbers_in_any_order_or_a_mask(begun, given):
 def test_no_row_costs_nothing_and_leaves_what_was_there(begun):
     store, made = begun
     info = store.save(2, made.step([]), touched={PATH: []})
-    assert info.bytes_stored < 5000  # the other matrix alone
+    assert info.bytes_stored < 64 * 64  # the other matrix alone
     assert same(*(store.restore(step)["model"]["table.weight"] for step in (1, 2)))
 
 

@@ -86,12 +86,12 @@ def test_edges_open_in_zarr(tmp_path, run):
 
 def test_objects_per_save_do_not_grow_with_tensors(tmp_path):
     counts = []
-    for tensors in (4, 60):  # of one chunk
+    for tensors in (4, 200):
         store = lcstore.open(tmp_path / str(tensors))
         rng = np.random.default_rng(0)
         state = {
             "model": {
-                f"layers.{i}.weight": rng.standard_normal((40, 64)).astype(np.float32) for i in range(tensors)
+                f"layers.{i}.weight": rng.standard_normal((12, 64)).astype(np.float32) for i in range(tensors)
             }
         }
         store.save(0, state)

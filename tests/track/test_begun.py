@@ -35,6 +35,12 @@ class Run:
     def saves(self, count):
         return [self.save() for _ in range(count)]
 
+    def resumed(self):
+        """Return the run that another process goes on with."""
+        again = Run(self.store.backend, "balanced", seed=2)
+        again.weights, again.step = again.store.resume()["weight"], self.step
+        return again
+
 
 @pytest.mark.parametrize(
     ("preset", "wanted"),
@@ -56,21 +62,15 @@ def test_small_comes_to_what_it_asks_for():
 
 
 def test_a_run_that_is_resumed_does_not_begin_again():
-    backend = MemoryBackend.fresh()
-    run = Run(backend, "balanced")
+    run = Run(MemoryBackend.fresh(), "balanced")
     run.saves(8)
-    again = Run(backend, "balanced", seed=1)
-    again.weights, again.step = again.store.resume()["weight"], run.step
-    assert min(again.saves(3)) > 0.7
+    assert min(run.resumed().saves(3)) > 0.7
 
 
 def test_one_that_is_resumed_early_goes_on_beginning():
-    backend = MemoryBackend.fresh()
-    run = Run(backend, "balanced")
+    run = Run(MemoryBackend.fresh(), "balanced")
     run.saves(2)
-    again = Run(backend, "balanced", seed=1)
-    again.weights, again.step = again.store.resume()["weight"], run.step
-    assert again.save() == pytest.approx(0.57, rel=0.25)
+    assert run.resumed().save() == pytest.approx(0.57, rel=0.25)
 
 
 def test_a_second_run_begins_as_the_first_one_did():
@@ -80,9 +80,7 @@ def test_a_second_run_begins_as_the_first_one_did():
     second.step = 20
     with warnings.catch_warnings(action="ignore", category=UserWarning):  # a run beside another
         assert second.saves(2)[1] == pytest.approx(0.35, rel=0.2)
-    again = Run(backend, "balanced", seed=2)
-    again.weights, again.step = again.store.resume()["weight"], second.step
-    assert again.save() == pytest.approx(0.57, rel=0.25)
+    assert second.resumed().save() == pytest.approx(0.57, rel=0.25)
 
 
 def test_a_budget_is_kept_from_the_first_delta_on():

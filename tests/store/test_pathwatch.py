@@ -1,0 +1,54 @@
+"""What a save looks at of its path: only what is new of it, and nothing that is known of another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lcstore
+from lcstore.errors import CorruptionError
+from lcstore.index.index import Index
+from lcstore.storage.memory import MemoryBackend
+from lcstore.write.pathwatch import PathWatch
+
+
+@pytest.fixture
+def saved():
+    backend = MemoryBackend.fresh()
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(backend) as store:
+        nodes = [store.save(step, {"weight": weight + step / 100}).node for step in range(4)]
+    index = Index(backend)
+    index.refresh(full=True)
+    return PathWatch(backend, index), nodes
+
+
+def test_each_edge_is_read_once(saved, monkeypatch):
+    watch, nodes = saved
+    read, own = [], watch._watch
+    monkeypatch.setattr(watch, "_watch", lambda ref: read.append(ref.target) or own(ref))
+    for node in nodes:
+        assert watch.folders(node)
+    assert read == nodes
+    assert watch.folders(nodes[1])  # gone back: what is behind it is known no more
+    assert not watch.sees(nodes[3])
+    assert read == nodes
+
+
+def test_after_a_record_that_cannot_be_read_nothing_is_known(saved, monkeypatch):
+    watch, nodes = saved
+    watch.folders(nodes[1])
+    assert watch.sees(nodes[1])
+    own = watch._watch
+
+    def fail(ref):
+        if ref.target == nodes[3]:
+            raise CorruptionError("gone")
+        return own(ref)
+
+    with monkeypatch.context() as failing:
+        failing.setattr(watch, "_watch", fail)
+        assert watch.folders(nodes[3]) == []
+        assert not any(map(watch.sees, nodes))
+    assert watch.folders(nodes[3])
+    assert watch.sees(nodes[3])
