@@ -158,6 +158,8 @@ class _Deciding:
     ----------
     before
         By place in the layout, that of the tensor which each goes on from; None where it is set.
+    most
+        The errors that weights may have at most in the last delta and in this one.
     """
 
     held: Held
@@ -167,6 +169,7 @@ class _Deciding:
     factor: float
     saves: int
     is_anchor: bool
+    most: tuple[float, float]
 
     @classmethod
     def of(cls, held: Held, asked: Asked) -> _Deciding:
@@ -178,7 +181,8 @@ class _Deciding:
             middle = float(np.median([*asked.shares.values()])) if asked.shares else 1.0
             budget = budget.begun(policy.error * middle, held.columns)
             factor = budget.factor or 1.0
-        return cls(held, asked, before, budget, factor, held.saves + 1, base is None)
+        most = policy.most_error(held.saves - 1), policy.most_error(held.saves)
+        return cls(held, asked, before, budget, factor, held.saves + 1, base is None, most)
 
     def choices(self) -> list[_Choice]:
         """Decide about all tensors, in their order."""
@@ -268,8 +272,9 @@ class _Deciding:
         known, trend, finer = last, 0.0, None
         if ranges is None and touched is None:
             trend, known = known.trend(change, moved)
-        error = self._error(index, spec)
-        chosen = usual = _step_size(spec, kept, error if touched is None else error * IN_ROWS, trend)
+        error, rises = self._error(index, spec)
+        aimed, previous = error if touched is None else error * IN_ROWS, None if rises else kept.shift or None
+        chosen = usual = _step_size(spec, kept, previous, aimed, trend)
         if chosen.units == 1 and _has_fallen(spec, flat, now, kept.grid, _FALLEN):
             return _anew(spec, flat, now, last)
         if ranges is None and moved == 0:
@@ -320,12 +325,13 @@ class _Deciding:
         assert self.held.columns is not None
         return self.held.columns
 
-    def _error(self, index: int, spec: TensorSpec) -> float:
-        """Return the tracking error aimed at for a tensor."""
-        policy, times = self.asked.policy, self.factor * self.asked.shares.get(index, 1.0)
-        error, most = policy.error_of(spec.name), policy.most_error(self.saves - 1)
+    def _error(self, index: int, spec: TensorSpec) -> tuple[float, bool]:
+        """Return the tracking error aimed at for a tensor, and whether the last delta had to be nearer."""
+        error, times = self.asked.policy.error_of(spec.name), self.factor * self.asked.shares.get(index, 1.0)
         assert error is not None
-        return min(most, error if times == 1 else max(LEAST_ERROR, min(MOST_ERROR, error * times)))
+        if times != 1:
+            error = max(LEAST_ERROR, min(MOST_ERROR, error * times))
+        return min(self.most[1], error), self.most[0] < error
 
     def _is_there(self, spec: TensorSpec, flat: Array, unit: int, *, sampled: bool = False) -> bool:
         """Return whether readers have the value of a tensor, or of its sample, as near as its grid allows."""
@@ -376,10 +382,10 @@ def _has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: i
     return finer is not None and finer <= unit - octaves
 
 
-def _step_size(spec: TensorSpec, before: _Choice, error: float, trend: float) -> StepSize:
+def _step_size(spec: TensorSpec, now: _Choice, previous: int | None, error: float, trend: float) -> StepSize:
     """Return the usual step size of a tensor."""
     most = grid.GRID_BITS[grid.working_dtype(spec.dtype).itemsize]
-    return stepsizes.choose_step_size(before.scale, error, before.grid, before.shift or None, most, trend)
+    return stepsizes.choose_step_size(now.scale, error, now.grid, previous, most, trend)
 
 
 def _check_touched(spec: TensorSpec, ranges: Array, change: Array) -> None:

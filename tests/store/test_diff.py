@@ -165,7 +165,7 @@ def test_the_error_of_a_change_is_what_the_saves_left_out():
     rng, truth = np.random.default_rng(0), {}
     weights = {"a.weight": np.zeros((64, 64), np.float32), "b.weight": np.zeros((32, 64), np.float32)}
     policy = lcstore.Policy(rules={"**/b.weight": {"error": 0.35}})
-    store = lcstore.open(MemoryBackend.fresh(), policy=settled(policy))
+    store = lcstore.open(MemoryBackend.fresh(), policy=policy)
     for step in range(40):
         for name, rate in (("a.weight", 1e-2), ("b.weight", 1e-3)):
             weights[name] = weights[name] + rate * rng.standard_normal(weights[name].shape).astype(np.float32)
