@@ -13,10 +13,10 @@ from lcstore.edges.algebra import ArrayName, sets
 from lcstore.edges.compose import Composer
 from lcstore.edges.edge import Edge, Fetch
 from lcstore.edges.path import Path
-from lcstore.errors import LcstoreError
+from lcstore.errors import CorruptionError, LcstoreError
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
-from lcstore.graph.refs import ROOT, EdgeRef, NodeName
+from lcstore.graph.refs import ROOT, NodeName
 from lcstore.limits import check_unstored
 from lcstore.read.fetch import stored_bytes
 from lcstore.read.kept import exact_values
@@ -78,7 +78,7 @@ class Walker:
             return out
         try:
             with node.named():
-                composer = self._go(node, carried(node, wanted))
+                composer = self._carry(node, carried(node, wanted), tracked)
                 out |= zip(tracked, self.reader.executor.map(composer.values, tracked), strict=True)
         except BaseException:
             self._leave()
@@ -124,6 +124,16 @@ class Walker:
                 edge.fetch.ask(pool, array, chunk)
         self._next = (names[0].node, composer)
 
+    def _carry(self, node: Node, wanted: list[int], needed: list[int]) -> Composer:
+        """Hold the tracks of a node that are worth having: those needed alone where others are damaged."""
+        try:
+            return self._go(node, wanted)
+        except CorruptionError:
+            if wanted == needed:
+                raise
+        self._leave()
+        return self._go(node, needed)
+
     def _go(self, node: Node, wanted: Sequence[int]) -> Composer:
         """Hold the tracks of a node."""
         composer = self._composer(node, wanted)
@@ -142,19 +152,21 @@ class Walker:
         same = expected is not None and expected[0] == node.name.node
         if expected is not None and same and expected[1].path.wanted.tolist() == sorted(wanted):
             return expected[1]
-        path = self._path(node.name.node)
-        read = self.reader.edges(path)
+        read, start = self._edges_to(node, wanted)
         edges = [_ahead(edge, self.reader.requests) for edge in read]
-        start = None if path and path[0].base == ROOT else self._held
         composer = Composer(edges, node.layout, node.columns, wanted, start=start)
         if start is None:
             check_unstored(composer.nbytes, stored_bytes(read))
         return composer
 
-    def _path(self, node: str) -> list[EdgeRef]:
-        """Return the path to a node from the one that is held; from the root where nothing is."""
-        path = self._paths.find(self._node, node) if self._node is not None else None
-        return self.reader.index.path(node) if path is None else path
+    def _edges_to(self, node: Node, wanted: Sequence[int]) -> tuple[list[Edge], Composer | None]:
+        """Return the edges to a node from what is held, and that; its own alone where it sets all."""
+        if sets(node.columns.op[[*wanted]]).all():
+            return [self.reader.own_edge(node)], None  # nothing has to lead to the node
+        at = node.name.node
+        path = self._paths.find(self._node, at) if self._node is not None else None
+        path = self.reader.index.path(at) if path is None else path
+        return self.reader.edges(path), None if path and path[0].base == ROOT else self._held
 
     def _anew(self, node: Node, lost: list[int]) -> Path:
         """Return as much of the end of the path to a node as sets all tensors that are `lost`."""

@@ -311,6 +311,30 @@ def test_a_damaged_delta_is_named():
     assert (caught.value.key, caught.value.step) == (ref.key, 3)
 
 
+@pytest.mark.parametrize("lost", ["a record", "a delta"])
+def test_an_exact_value_is_given_whatever_became_of_what_leads_to_it(lost):
+    backend, run = MemoryBackend.fresh(), Run()
+    with lcstore.open(backend, durability="none") as store:
+        for step in range(6):
+            store.save(step, run.step(), exact=step == 4)
+        if lost == "a record":
+            backend.delete(keys.node_key(store._index.graph.at_step(3)))
+        else:
+            objects = store._index.record(store.info(4).node).edge.objects
+            backend.delete(next(ref.key for ref in objects if "weights" in ref.key and ".add/c" in ref.key))
+    store = lcstore.open(backend, "r")
+    steps = [step for step in store.steps() if step < 5]
+    for reverse in (False, True):
+        for step, tree in store.walk(steps, "**", reverse=reverse):
+            assert same(tree, store.restore(step))
+    for name in ("model/fc1.weight", "model/fc2.bias", "optim/state/#0/exp_avg"):
+        for step, value in store.history(name, steps):
+            assert same(value, store.read(step, name))
+    assert store.diff(2, 4)["model/fc1.weight"].status == "changed"
+    with pytest.raises(CorruptionError):
+        list(store.walk([4, 5]))
+
+
 def test_back_to_before_a_tensor_was_made_nothing_is_composed_anew():
     store = lcstore.open(MemoryBackend.fresh())
     rng = np.random.default_rng(0)
