@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import secrets
 import time
+from collections.abc import Set
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lcstore.arrays import Array
+from lcstore.dtypes import dtype_name
 from lcstore.durability import NAMED, Durability
 from lcstore.edges.columns import EXACT, SET
 from lcstore.edges.grid import exponent_of, largest
@@ -40,7 +42,7 @@ class Quality:
     policy
         The quality asked for.
     plain
-        Names of tensors that have shown values which no grid holds. They are plain until the next anchor.
+        Names of tensors that showed values which no grid holds. They are plain for as long as they do.
     touched
         By name, ranges of elements (``int64[r, 2]``) that have changed since the base, where that is known.
     """
@@ -82,7 +84,7 @@ class EdgeWrite:
     part
         What the record says of them, but for the layout; whole once `write` has run.
     plain
-        Names of tensors that are plain from now on, as no grid holds their values.
+        Names of tensors that are plain, as no grid holds their values.
     stats
         What the record says for reports.
     lag
@@ -107,7 +109,7 @@ class EdgeWrite:
     ) -> None:
         self.staged = staged
         self.base = base
-        self.plain = set(quality.plain)
+        self.plain = _unfit(staged, quality.plain)
         self.part = PartBody()
         self.stats: dict[str, int | float] = {}
         self.lag = math.nan
@@ -215,8 +217,7 @@ class EdgeWrite:
         """Decide about tensors that did not fit their grids: a new grid if there is one, plain if not."""
         for tensor in self.draft.off_grid:
             spec = self.draft.layout.tensors[tensor]
-            fits = exponent_of(largest(self.staged.arrays[tensor], spec.dtype), spec.dtype) is not None
-            if not fits or spec.name in reset:
+            if not _fits(self.staged.arrays[tensor]) or spec.name in reset:
                 self.plain.add(spec.name)
             reset.add(spec.name)
 
@@ -229,3 +230,17 @@ class EdgeWrite:
             or (op == SET and spec.role == "weights" and not array.view(np.uint8).any())
             for spec, op, array in zip(draft.layout.tensors, draft.columns.op, arrays, strict=True)
         )
+
+
+def _unfit(staged: Staged, names: Set[Name]) -> set[Name]:
+    """Return which of some tensors have values that no grid holds, still."""
+    if not names:
+        return set()
+    tensors = zip(staged.flat.tensors, staged.arrays, strict=True)
+    return {name for (name, _), array in tensors if name in names and not _fits(array)}
+
+
+def _fits(array: Array) -> bool:
+    """Return whether there is a grid for a flat tensor."""
+    name = dtype_name(array.dtype)
+    return exponent_of(largest(array, name), name) is not None

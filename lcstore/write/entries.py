@@ -44,7 +44,7 @@ def layout_entries(
     policy
         The store's.
     plain
-        Names of tensors that have shown values which no grid holds, and stay plain until the next anchor.
+        Names of tensors that no grid holds, and that are plain for it.
     shards
         Of tensors of which this is a rectangle: which one.
     types

@@ -89,7 +89,7 @@ class Writer:
         self._foreign = False
         #: Whether the head was committed, and not yet looked at: a collector may have taken it away.
         self._doubtful = False
-        #: Names of tensors that have shown values which no grid holds: plain until the next anchor.
+        #: Names of tensors of which the last save had values that no grid holds.
         self.plain: frozenset[Name] = frozenset()
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None

@@ -152,7 +152,7 @@ def test_a_policy_widens_and_narrows():
     assert roles_of(state, Policy(rules={"model/table": "weights"}))["table"] == "weights"
 
 
-def test_numbers_that_no_grid_holds_make_a_tensor_exact_until_the_next_anchor(run):
+def test_numbers_that_no_grid_holds_make_a_tensor_exact_as_long_as_they_are_there(run):
     backend = MemoryBackend.fresh()
     store = lcstore.open(backend)
     for step in range(3):
@@ -165,12 +165,10 @@ def test_numbers_that_no_grid_holds_make_a_tensor_exact_until_the_next_anchor(ru
         info = store.save(step, state)
         assert info.kind == "delta"
         back = store.restore(step)
-        assert same(back["model"]["fc1.weight"], state["model"]["fc1.weight"])
-        np.testing.assert_allclose(back["model"]["embed.weight"], state["model"]["embed.weight"], atol=0.02)
-    other = lcstore.open(backend)
-    other.resume()
-    other.save(8, run.step())
-    assert store.paths(8)["model/fc1.weight"][2] == "weights"
+        assert same(back["model"]["fc1.weight"], state["model"]["fc1.weight"]) or step == 7
+        assert store.paths(step)["model/fc1.weight"][2] == ("weights" if poison is None else "plain")
+        for name in ("fc1.weight", "embed.weight"):
+            np.testing.assert_allclose(back["model"][name], state["model"][name], atol=0.02)
 
 
 def test_moments_that_are_not_finite_or_negative_are_exact(run):
