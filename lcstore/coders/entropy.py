@@ -339,6 +339,8 @@ def bits_of_zeros(levels: Array) -> int:
     counts = _count_wide(levels)
     rest = counts.copy()
     rest[0] = 0
+    if not rest.any():  # a sample that has no other level: beside those elsewhere, a zero takes a bit
+        return levels.size
     with_zeros, without = CodeTable.from_counts(counts).bits(counts), CodeTable.from_counts(rest).bits(rest)
     return int(with_zeros - without)
 

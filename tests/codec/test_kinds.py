@@ -52,6 +52,16 @@ def test_every_integer_comes_back(seed, dtype, size, zeros, bits, far, shift):
     there_and_back(mixture(seed, dtype, size, zeros, bits, far, shift))
 
 
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("others", [1, 7])
+def test_levels_that_no_sample_meets_come_back(dtype, others):
+    for seed in range(8):
+        rng, words = np.random.default_rng(seed), np.zeros(1 << 18, dtype)
+        bits = rng.integers(1, 8 * dtype.itemsize)
+        words[rng.choice(words.size, others, replace=False)] = rng.integers(1, 1 << bits, others, np.uint64)
+        assert len(there_and_back(words)) < 2048
+
+
 @pytest.mark.parametrize("edge", EDGES)
 @pytest.mark.parametrize("others", ["small", "wide"])
 def test_what_no_level_holds_is_listed_as_it_is(edge, others):
