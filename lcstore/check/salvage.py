@@ -15,6 +15,7 @@ from lcstore.format.records import DEFAULT_GRACE_SECONDS, MAX_GRACE_SECONDS, Sto
 from lcstore.index.aside import set_aside
 from lcstore.index.gone import DAMAGED
 from lcstore.index.kinds import KINDS
+from lcstore.index.lost import lost_key
 from lcstore.storage.backend import Backend
 
 _GRACE: Final = re.compile(rb'"grace_seconds":([0-9]{1,9})[^0-9]')
@@ -113,6 +114,11 @@ class Salvage:
         name = keys.parse_node_key(key)
         if name.node in self.store.records:
             return  # a second name of a record that is whole
+        for whole in (key, keys.copy_key(name.node)):
+            right = lost_key(self.backend, whole, name.node)
+            if right is not None:  # the name alone was wrong
+                self._put_back_from(whole, right, error)
+                return
         if name.node not in self.store.graph.hidden:
             names = names_of(self.store, name.node)
             self.lost.append(Loss(name.step, name.node, markkeys.WHOLE_STATE, (), names, key))

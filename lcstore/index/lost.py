@@ -33,7 +33,7 @@ def lost_nodes(backend: Backend, copies: Iterable[str], nodes: Iterable[str]) ->
     known = {key.split("-", 4)[3] for key in nodes if key.count("-") == 5}
     for node in sorted(names.keys() - known):
         if keyforms.is_id(node):
-            key = _missing(backend, names[node], node)
+            key = lost_key(backend, names[node], node)
             if key is not None:
                 yield key
 
@@ -62,8 +62,8 @@ def _is_there(backend: Backend, copy: str, key: str) -> bool:
     return is_stored(backend, record.edge)
 
 
-def _missing(backend: Backend, copy: str, node: str) -> str | None:
-    """Return the key of a node's record, by its copy, if it is lost; None where nothing is."""
+def lost_key(backend: Backend, copy: str, node: str) -> str | None:
+    """Return the key of a node's record, by a copy of it, if it is lost; None where nothing is."""
     try:
         data = read_capped(backend, copy, MAX_RECORD_BYTES)
         if record_id(data) != node:

@@ -273,6 +273,19 @@ def test_a_lost_record_is_set_aside(whole):
         store.collect(dry_run=True)  # every parent is accounted for
 
 
+@pytest.mark.parametrize("wrong", [{"step": 5000}, {"base": "0" * 32}, {"seq": 900}])
+def test_a_record_whose_name_alone_is_wrong_is_named_rightly(whole, wrong):
+    objects, states, _ = whole
+    for key in sorted(key for key in objects if key.startswith("nodes/")):
+        name = keys.parse_node_key(key)
+        damaged = {other: data for other, data in objects.items() if other != key}
+        damaged[keys.node_key(replace(name, **wrong))] = objects[key]
+        after, report = mended(damaged)
+        assert not report.lost
+        assert after[key] == objects[key]
+        assert restorable(after).keys() == states.keys()
+
+
 def test_collecting_goes_on_after_a_repair(whole):
     for key in every(whole[0], 10):
         after, report = mended(bad(whole[0], key))
