@@ -349,7 +349,7 @@ class Readable:
         try:
             add(key)
         except LcstoreError as error:
-            self.findings.add("error", "name", key, error.message)
+            self.findings.add("error", "record", key, error.message)
 
     def _mended(self, key: str, error: LcstoreError) -> None:
         """Note a record, or a layout, that could be read by its second copy alone."""

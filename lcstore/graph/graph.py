@@ -84,7 +84,7 @@ class Graph:
         if known == node:
             return
         if known is not None:
-            raise CorruptionError(f"two different names claim node {node.node}")
+            raise CorruptionError(f"two names claim node {node.node}; `lcstore verify` says which is wrong")
         if node.node == ROOT:
             raise CorruptionError("a stored node is called root")
         _check_size(node.nbytes, node.node)
@@ -109,7 +109,7 @@ class Graph:
         if known == edge:
             return
         if known is not None:
-            raise CorruptionError(f"two different names claim edge {edge.edge}")
+            raise CorruptionError(f"two names claim edge {edge.edge}; `lcstore verify` says which is wrong")
         _check_size(edge.nbytes, edge.edge)
         with self._lock:
             self.edges[edge.edge] = edge

@@ -113,10 +113,14 @@ class Index:
     @staticmethod
     def _take_in(graph: Graph, found: set[str]) -> None:
         for key in sorted(found):  # or ties would be broken by chance
-            if key.startswith(keys.NODES):
-                graph.add(NODE.parse(key))
-            else:
-                graph.add_edge(EDGE.parse(key))
+            try:
+                if key.startswith(keys.NODES):
+                    graph.add(NODE.parse(key))
+                else:
+                    graph.add_edge(EDGE.parse(key))
+            except CorruptionError as error:
+                error.key = error.key or key
+                raise
 
     def add(self, name: NodeName, record: NodeRecord, nbytes: int) -> None:
         """Take in a node that was just committed here, by a record of some bytes."""

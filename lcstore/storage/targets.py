@@ -98,6 +98,12 @@ def open_backend(
             f"{bare!r} has two slashes before its path: file:///{path} is below the top of this machine, and "
             f"./{path} below the folder that you are in"
         )
+    bucket = re.search(r"(?:^|::)(s3a?|gcs|gs)://[^/@]*:[^/]*@", text)
+    if bucket is not None:
+        raise InvalidInputError(
+            f"{bare!r} has a password before its bucket, and {bucket[1]}:// has no place for one: "
+            "give it in storage_options, or let the client find it in its environment"
+        )
     protocols = _protocols(text)
     named = {*re.findall(r"(?:^|::)(\w+)://", text), *fsspec.available_protocols(), *fsspec.registry}
     if len(protocols) > 1 and (named - {"file", "local"}).isdisjoint(protocols):

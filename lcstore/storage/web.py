@@ -49,8 +49,9 @@ class WebBackend(FsspecBackend):
         except (FileNotFoundError, NotADirectoryError):
             return []
         paths = {unquote(str(entry["name"])).replace("//", "/").replace(":/", "://", 1) for entry in entries}
-        # Pages also link to themselves, sorted otherwise, and to the folder above.
-        return [path for path in paths if _lies_in(path, folder)]
+        # Pages also link to themselves, sorted otherwise, and to the folder above. The folder may be quoted.
+        plain = unquote(folder)
+        return [f"{folder}{path.removeprefix(plain)}" for path in paths if _lies_in(path, plain)]
 
 
 def _lies_in(path: str, folder: str) -> bool:

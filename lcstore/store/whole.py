@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from lcstore.copying.copy import CopyReport, copy_store
+from lcstore.errors import InvalidInputError
 from lcstore.index.kinds import is_store
 from lcstore.index.resolve import no_store
 from lcstore.maintain.removal import RemoveReport, remove_store
@@ -95,8 +97,24 @@ def remove(
     ------
     NotFoundError
         There is no store.
+    InvalidInputError
+        `url` is a link to where the store is.
     ConflictError
         A run stored something meanwhile: what was there before is deleted.
     """
+    _check_no_link(url)
     backend = patient(open_backend(url, storage_options), timeout, retries)
     return remove_store(backend, dry_run=dry_run, on_progress=on_progress)
+
+
+def _check_no_link(url: Target) -> None:
+    """Refuse a link on this machine: whoever tidies links up may not mean what they lead to."""
+    text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
+    protocol, _, path = text.rpartition("://")
+    place = os.path.expanduser(path).rstrip("/")
+    if protocol in ("", "file", "local") and os.path.islink(place):
+        real = shlex.quote(os.path.realpath(place))
+        raise InvalidInputError(
+            f"{place} is a link: `lcstore rm {real}` deletes the store that it leads to; the link alone is "
+            "deleted as any file is"
+        )

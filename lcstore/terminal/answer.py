@@ -166,12 +166,15 @@ class Answer:
         shown
             Tables and lines for people. It is not gone through where the answer is JSON.
         """
-        with until_unread():
+        text = ""
+        if self.as_json:
+            document = plain(facts) | plain(more)
+            if self.told and document.get("url") in (self.told, self.told.removeprefix("file://")):
+                document["url"] = plain(self.url)  # without what is secret in it
+            text = json.dumps(document, indent=2)
+        with until_unread(text):
             if self.as_json:
-                document = plain(facts) | plain(more)
-                if self.told and document.get("url") in (self.told, self.told.removeprefix("file://")):
-                    document["url"] = plain(self.url)  # without what is secret in it
-                print(json.dumps(document, indent=2))
+                print(text)
             else:
                 print_all(shown)
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +32,31 @@ def print_all(shown: Iterable[Table | str]) -> None:
 
 
 @contextmanager
-def until_unread() -> Iterator[None]:
-    """Print as long as someone reads: `| head` has read enough, and what was found out stays as it is."""
+def until_unread(document: str = "") -> Iterator[None]:
+    """Print as long as someone reads: `| head` has read enough, and what was found out stays as it is.
+
+    Where nothing can be printed, as on a full disk, that is said on stderr, with the `document` if there is
+    one: it may be all that tells what was done.
+    """
     try:
         yield
         sys.stdout.flush()
     except (BrokenPipeError, SystemExit):  # the latter is what rich makes of the former
-        # What is left in the buffer goes nowhere, or the end of the process would fail to write it.
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        _print_nowhere()
+    except OSError as error:
+        _print_nowhere()
+        follows = ", which follows" * bool(document)
+        said = f"lcstore: {error.strerror}: the answer could not be written{follows}. The command has ended."
+        with suppress(OSError):
+            print_styled(said, "red", sys.stderr)
+            print(document, end="\n" * bool(document), file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _print_nowhere() -> None:
+    """Let what is left in the buffer go nowhere, or the end of the process would fail to write it."""
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def width_of(stream: Any) -> int | None:

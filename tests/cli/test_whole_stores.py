@@ -153,6 +153,19 @@ def test_rm_shows_first_and_then_deletes(url):
     assert call("rm", url).exit_code == 1
 
 
+@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}"])
+def test_rm_refuses_a_link_to_a_store(url, tmp_path, form):
+    (tmp_path / "link").symlink_to(url)
+    before = contents(url)
+    result = call("rm", form.format(tmp_path / "link"), "--apply")
+    assert result.exit_code in (1, 2)
+    assert f"lcstore rm '{url}'" in " ".join(result.stderr.split())
+    assert contents(url) == before
+    (tmp_path / "above").symlink_to(tmp_path)
+    assert call("rm", str(tmp_path / "above" / "a run"), "--apply").exit_code == 0
+    assert not Path(url).exists()
+
+
 def test_rm_takes_the_folder_along_where_nothing_is_left(url, tmp_path):
     assert call("rm", url, "--apply").exit_code == 0
     assert not list(tmp_path.iterdir())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import shutil
 import subprocess
 import tarfile
+import urllib.parse
 import zipfile
 
 import fsspec
@@ -172,6 +174,16 @@ def test_a_folder_on_the_web(packed):
         with pytest.raises(NotFoundError):
             lcstore.open(f"{site.url}/runs", "r")
         assert set(site.methods) <= {"GET", "HEAD"}
+
+
+@pytest.mark.parametrize("name", ["run 1", "größe", "100%"])
+def test_a_folder_on_the_web_whose_name_is_quoted(packed, tmp_path, name):
+    shutil.copytree(packed / "runs" / "run1", tmp_path / name)
+    with servers.web(tmp_path) as site:
+        reads(f"{site.url}/{urllib.parse.quote(name)}")
+        listed = json.loads(CliRunner().invoke(app, ["ls", site.url, "--json"]).stdout)
+        (store,) = listed["stores"]
+        reads(store["url"])
 
 
 def test_an_archive_on_the_web(packed, tmp_path):

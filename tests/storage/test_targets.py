@@ -184,6 +184,15 @@ def test_a_colon_in_a_path_is_fine():
     assert open_backend("./s3:/run").url.endswith("s3:/run")
 
 
+@pytest.mark.parametrize(
+    "url", ["s3://user:s3cret@bucket/run", "simplecache::s3://user:s3cret@bucket/run", "gs://a:s3cret@b"]
+)
+def test_a_bucket_has_no_password_before_it(url):
+    with pytest.raises(InvalidInputError, match="storage_options") as caught:
+        open_backend(url)
+    assert "s3cret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("options", ["anon", 3, [1]])
 def test_options_that_are_no_dict(tmp_path, options):
     with pytest.raises(InvalidInputError, match="storage_options is a dict"):

@@ -19,6 +19,7 @@ import lcstore
 from lcstore.check.repair import repair
 from lcstore.check.repaired import RepairReport
 from lcstore.check.verify import verify
+from lcstore.errors import CorruptionError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.marks import TagRecord
@@ -284,6 +285,21 @@ def test_a_record_whose_name_alone_is_wrong_is_named_rightly(whole, wrong):
         assert not report.lost
         assert after[key] == objects[key]
         assert restorable(after).keys() == states.keys()
+
+
+def test_a_second_name_of_a_record_is_set_aside(whole):
+    objects = whole[0]
+    key = node_at(objects, 10)
+    other = keys.node_key(replace(keys.parse_node_key(key), step=5000))
+    found = verify(MemoryBackend.fresh(objects | {other: objects[key]}))
+    assert not any(one.is_stray for one in found.findings)
+    with lcstore.open(MemoryBackend.fresh(objects | {other: objects[key]})) as store:
+        with pytest.raises(CorruptionError, match="`lcstore verify` says which is wrong") as caught:
+            store.restore()
+        assert caught.value.key == other
+    after, report = mended(objects | {other: objects[key]})
+    assert after == objects | {f"{keys.QUARANTINE}/{other}": objects[key]}
+    assert not report.lost
 
 
 def test_collecting_goes_on_after_a_repair(whole):

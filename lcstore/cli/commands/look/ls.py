@@ -13,7 +13,7 @@ from lcstore.index.gone import all_gone
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
 from lcstore.terminal.stores import below_of, list_stores, metrics_text
-from lcstore.terminal.table import Table, size
+from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
     from lcstore.index.info import StepInfo
@@ -86,7 +86,7 @@ def ls(
         if broken:
             first, count = broken[0].problem, len(broken)
             command = f"lcstore verify {answer.quoted}"
-            answer.note(f"{count} records could not be read; the first: {first}. Next: {command}")
+            answer.note(f"{counted(count, 'record')} could not be read; the first: {first}. Next: {command}")
             raise typer.Exit(1)
 
 

@@ -11,7 +11,8 @@ import typer
 from lcstore.errors import NotFoundError
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
-from lcstore.terminal.printing import width_of
+from lcstore.terminal.printing import until_unread, width_of
+from lcstore.units import counted
 
 if TYPE_CHECKING:
     from lcstore.report.facts import SavedState
@@ -45,7 +46,7 @@ def plot(
             _draw(states, metric or [])
         if stats.unreadable:
             count, command = len(stats.unreadable), f"lcstore verify {answer.quoted}"
-            answer.note(f"{count} records could not be read, and are not drawn. Next: {command}")
+            answer.note(f"{counted(count, 'record')} could not be read, and are not drawn. Next: {command}")
             raise typer.Exit(1)
 
 
@@ -68,4 +69,5 @@ def _draw(states: list[SavedState], metrics: list[str]) -> None:
         colour=sys.stdout.isatty() and "NO_COLOR" not in os.environ,
         letters="utf" not in (sys.stdout.encoding or "").lower(),
     )
-    print(*plots.all(metrics), sep="\n\n")
+    with until_unread():
+        print(*plots.all(metrics), sep="\n\n")

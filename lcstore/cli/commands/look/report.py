@@ -11,6 +11,7 @@ import typer
 
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Url, storage_options
+from lcstore.terminal.printing import until_unread
 from lcstore.terminal.table import Table
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def report(
             found = gather(store, on_progress)
         answer.next = ""
         if file == _STDOUT and not as_json:
-            sys.stdout.write(page_of(found))
+            with until_unread():
+                sys.stdout.write(page_of(found))
         elif file is not None and file != _STDOUT:
             write_page(found, file, options_of_file)
         if file != _STDOUT or as_json:

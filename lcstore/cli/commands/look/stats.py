@@ -54,9 +54,9 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
         )
         if found.unreadable:
             key, why = next(iter(found.unreadable.items()))
-            count = len(found.unreadable)
+            unread = counted(len(found.unreadable), "record")
             answer.note(
-                f"{count} records could not be read, and are not counted; the first: {why} [object {key!r}]. "
+                f"{unread} could not be read: not counted here; the first: {why} [object {key!r}]. "
                 f"Next: lcstore verify {answer.quoted}"
             )
             raise typer.Exit(1)
