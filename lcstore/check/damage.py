@@ -14,7 +14,7 @@ from lcstore.arrays import Array
 from lcstore.check.readable import Readable
 from lcstore.format import keys
 from lcstore.format.records import EdgeRecord
-from lcstore.graph.paths import DAMAGED, TwoWayPaths, cheapest_paths
+from lcstore.graph.paths import DAMAGED, TwoWayPaths, cheapest_paths, path_in
 from lcstore.graph.refs import ROOT, EdgeRef
 from lcstore.index.links import Link, shortcut_link
 
@@ -159,9 +159,9 @@ class Judge:
                 queue.append(ref.target)
         closed = [node for node in graph.nodes if node not in paths or paths[node].avoided]
         if closed:
-            open_edges = TwoWayPaths(ref for ref in self.store.refs() if not avoided(ref))
+            open_paths = TwoWayPaths(ref for ref in self.store.refs() if not avoided(ref)).all()
             for node in closed:
-                self._go_around(node, open_edges.find(ROOT, node), states)
+                self._go_around(node, path_in(open_paths, node), states)
         del states[ROOT]
         return states
 

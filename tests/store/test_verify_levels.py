@@ -12,12 +12,14 @@ import pytest
 from damaged import CREATED, grown, merge, put, restorable, state, with_part
 
 import lcstore
+from lcstore import LatestN
 from lcstore.check import looker as checking
 from lcstore.check.findings import VerifyReport
 from lcstore.check.verify import verify
 from lcstore.format import keys
 from lcstore.format.marks import CondemnedRecord, RetiredRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, node_id, read_edge, read_node
+from lcstore.graph.paths import TwoWayPaths
 from lcstore.storage.memory import MemoryBackend
 
 LEVELS = ("structure", "checksum", "decode", "restore")
@@ -188,6 +190,21 @@ def reworded(
     edge = with_part(record.edge, columns=record.edge.columns | {column: bytes(columns)})
     made = replace(record, edge=edge)
     return objects | {keys.edge_key(record.name): made.to_bytes()}
+
+
+def test_ways_around_condemned_edges_are_looked_for_all_at_once(monkeypatch):
+    backend, searches = MemoryBackend.fresh(), []
+    with lcstore.open(backend) as store:
+        for step in range(30):
+            store.save(step, state(step))
+        store.retain(LatestN(2))
+        store.compact()
+        store.collect()  # within its grace: edges are condemned, and there yet
+    search = TwoWayPaths._search
+    monkeypatch.setattr(TwoWayPaths, "_search", lambda *given: searches.append(1) or search(*given))
+    report = verify(backend, "restore")
+    assert (report.ok, len(report.findings)) == (True, 0)
+    assert len(searches) == 1
 
 
 def test_a_shortcut_has_to_lead_to_its_target(objects):
