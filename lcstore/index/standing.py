@@ -30,16 +30,24 @@ def is_taken_away(
     new_layouts
         The digests of those of its layouts that no earlier record of its handle names.
     """
-    if any(name.edge == edge and name.scope != markkeys.LAYOUT for name in listing.condemned):
+    if any(name.scope != markkeys.LAYOUT for name in _condemnations(listing, edge)):
         return True
     there = set(listing.by_folder[keys.edge_folder(edge)])
     if any(ref.key not in there for ref in objects):
         return True
-    halves = {name.edge for name in listing.condemned if name.scope == markkeys.LAYOUT}
     return any(
-        keys.layout_half(layout) in halves or keys.layout_key(layout) not in listing.by_folder[keys.LAYOUTS]
+        any(name.scope == markkeys.LAYOUT for name in _condemnations(listing, keys.layout_half(layout)))
+        or keys.layout_key(layout) not in listing.by_folder[keys.LAYOUTS]
         for layout in new_layouts
     )
+
+
+def _condemnations(listing: Listing, edge: str) -> list[markkeys.CondemnedName]:
+    """Return the condemnations of one edge: there may be very many of others."""
+    begin = f"{keys.CONDEMNED}/{edge}-"
+    return [
+        markkeys.parse_condemned_key(key) for key in listing.below(keys.CONDEMNED) if key.startswith(begin)
+    ]
 
 
 def is_kept(listing: Listing, node: str) -> bool:
