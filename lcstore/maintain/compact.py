@@ -21,17 +21,21 @@ from lcstore.graph.plan import Shortcut, plan, waits
 from lcstore.graph.refs import ROOT
 from lcstore.index.contents import Contents
 from lcstore.index.index import Index
+from lcstore.maintain.full import BLOCK, little_room
 from lcstore.maintain.latest import latest_reads
 from lcstore.maintain.making import Made, Maker, known_of, make_there
 from lcstore.maintain.verdict import movable_in
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
+from lcstore.storage.targets import bytes_free
 from lcstore.units import parse_bytes, parse_seconds
 
 #: Plans that one compaction carries out at most: each adds what the sizes of the one before show to be worth
 #: it. Mostly the second has nothing.
 ROUNDS: Final = 10
+#: For so many saves like the latest one a disk keeps room.
+_SAVES: Final = 2
 
 
 @dataclass(frozen=True)
@@ -188,6 +192,7 @@ class Compactor:
         """Add the edges of a plan while there is time; return how many were."""
         added, shortcuts = 0, planned.shortcuts
         left = math.inf if self.max_seconds is None else self.max_seconds - (time.monotonic() - began)
+        self._leave_room(shortcuts[:1])
         results = carried_out(self._tasks(shortcuts), self.client, seconds=left)
         for done, (place, made) in enumerate(results, 1):
             self.written += made.nbytes
@@ -198,7 +203,19 @@ class Compactor:
                 self._skip(shortcuts[place], made.why)
             if self.on_progress is not None:
                 self.on_progress("merging", done, len(shortcuts))
+            self._leave_room(shortcuts[done : done + 1])
         return added
+
+    def _leave_room(self, coming: Sequence[Shortcut]) -> None:
+        """Refuse to add what would take the room of the next saves, and of records that let go of states."""
+        free, graph = bytes_free(self.backend), self.index.graph
+        latest = graph.latest()
+        if not coming or free is None or latest is None:
+            return
+        save = sum(ref.nbytes for ref in self.index.record(latest.node).objects)
+        kept_free = _SAVES * save + BLOCK * len(graph.nodes)
+        if free < kept_free + sum(one.nbytes for one in coming):
+            raise little_room(self.backend.url, free, kept_free)
 
     def _tasks(self, shortcuts: Sequence[Shortcut]) -> list[Task[Made]]:
         """Return what is to be done: here with what is known, elsewhere with what each edge is made of."""

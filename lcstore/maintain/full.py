@@ -6,7 +6,10 @@ import shlex
 from typing import Final
 
 from lcstore.errors import StorageError
+from lcstore.units import size
 
+#: What a small file takes of a disk, as a rule.
+BLOCK: Final = 4096
 _ONCE: Final = "once it was silent for twice as long as its saves were apart (a minute at least)"
 
 
@@ -44,6 +47,16 @@ def not_all_let_go(url: str, stored: int, wanted: int, key: str | None) -> Stora
         f"Make room now, then do the same again for the rest. Where the run has ended, {_ONCE}: "
         f"{_collect(url)}",
         key=key,
+    )
+
+
+def little_room(url: str, free: int, kept_free: int) -> StorageError:
+    """Return the error of a compaction that would take the last room of a disk."""
+    return StorageError(
+        f"no more edges are added on {url}: {size(free)} are free, and {size(kept_free)} are left for the "
+        "next saves and for the records that let go of states. Delete other files there, or copy the store "
+        f"to another disk: `lcstore cp {shlex.quote(url)} TO`. Where its run has ended, states can go: "
+        f"`lcstore retain {shlex.quote(url)} --keep latest:3 --apply`, and then, {_ONCE}, {_collect(url)}"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from base64 import b64encode
 from collections.abc import Mapping
 from contextlib import suppress
@@ -169,6 +170,14 @@ def bytes_on_disk(backend: Backend) -> int | None:
             with suppress(OSError):  # deleted since it was listed
                 blocks += os.lstat(path).st_blocks
     return 512 * blocks
+
+
+def bytes_free(backend: Backend) -> int | None:
+    """Return the bytes that may still be written to the disk of a local store; None where nothing tells."""
+    scheme, _, root = backend.url.partition("://")
+    with suppress(OSError):
+        return shutil.disk_usage(root).free if scheme == "file" else None
+    return None
 
 
 def _protocols(url: str) -> list[str]:

@@ -1,13 +1,16 @@
 """Collecting on a disk that is full: room is made on the way, and where that cannot be it is said."""
 
+import contextlib
 import errno
 import re
 import traceback
 
 import numpy as np
 import pytest
+from conftest import Run
 
 import lcstore
+from lcstore.maintain import compact
 from lcstore.storage.memory import MemoryBackend
 
 BLOCK = 4096
@@ -292,3 +295,24 @@ def test_where_nothing_is_due_the_ways_to_make_room_are_told(waiting):
             f"collect {waiting.url} --grace 0 --run-is-dead --apply",
         ]
     assert waiting.snapshot() == before
+
+
+@pytest.mark.parametrize(("free", "done"), [(20, False), (95, False), (600, True)])
+def test_a_compaction_leaves_room_to_let_go_of_states(monkeypatch, free, done):
+    disk, run = Disk.fresh(), Run()
+    with lcstore.open(disk, grace=0, threads=1) as store:
+        for step in range(60):
+            store.save(step, run.step())
+        disk.blocks = disk.used + free
+        monkeypatch.setattr(compact, "bytes_free", lambda at: BLOCK * (at.blocks - at.used))
+        if done:
+            assert store.compact().skipped == {}
+        else:
+            with pytest.raises(lcstore.StorageError, match=f"lcstore retain {disk.url}"):
+                store.compact()
+        left = disk.blocks - disk.used
+        assert left == free if free < 60 else 60 <= left < free
+        while store.steps() != [59]:
+            with contextlib.suppress(lcstore.StorageError):
+                store.retain("latest:1")
+            assert store.collect().deleted_objects
