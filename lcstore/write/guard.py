@@ -13,7 +13,7 @@ from lcstore.format.records import utc_now
 from lcstore.graph.anchors import Since
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
-from lcstore.index.listing import Listing
+from lcstore.index.listing import STATES, Listing
 from lcstore.storage.backend import Backend
 from lcstore.storage.settle import put_record
 from lcstore.track.track import Track
@@ -123,8 +123,18 @@ class Guard:
             break
 
 
-def tell_of_loss(backend: Backend, name: NodeName, parent: str | None) -> None:
-    """Warn that a whole store went while a run saved into it, and leave a record of the state it stood on.
+def is_gone(backend: Backend, name: NodeName, parent: str | None) -> bool:
+    """Return whether nothing is left of a run but the state that it just stored, and nothing says why.
+
+    Parameters as for `tell_of_loss`.
+    """
+    listing = Listing.take(backend, STATES)
+    run = {node.node for node in listing.nodes if node.run_id == name.run_id}
+    return parent is not None and run <= {name.node} and parent not in {mark.node for mark in listing.retired}
+
+
+def tell_of_loss(backend: Backend, name: NodeName, parent: str | None, *, whole: bool) -> None:
+    """Warn that a store went while a run saved into it, and leave a record of the state it stood on.
 
     Parameters
     ----------
@@ -132,12 +142,15 @@ def tell_of_loss(backend: Backend, name: NodeName, parent: str | None) -> None:
         Where the store was.
     name, parent
         The state that was just stored there, and is not acknowledged; and what it stood on.
+    whole
+        Whether no other store has taken its place.
     """
     if parent is not None:
         mark = RetiredRecord(parent, "the store that it was in went while its run went on", utc_now())
         put_record(backend, mark.key(), mark.to_bytes())
+    begins = "one anew there" if whole else "anew in the store that has taken its place"
     warn(
         f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted. Step "
-        f"{name.step} begins one anew there",
+        f"{name.step} begins {begins}",
         DamageWarning,
     )

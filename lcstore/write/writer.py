@@ -31,7 +31,7 @@ from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.commit import Commit, Place, prepare, put_tags
 from lcstore.write.edgewrite import EdgeWrite, Quality
-from lcstore.write.guard import Guard, tell_of_loss
+from lcstore.write.guard import Guard, is_gone, tell_of_loss
 from lcstore.write.places import Places
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
@@ -386,6 +386,9 @@ class Writer:
                 "what the state just stored stands on is being deleted: save again", step=name.step
             ) from error
         self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
-        if not is_store(self.backend):
+        whole = not is_store(self.backend)
+        if whole:
             self._made = StoreRecord(int(self.grace))
-            tell_of_loss(self.backend, name, self.index.record(name.node).parent)
+        parent = self.index.record(name.node).parent
+        if whole or is_gone(self.backend, name, parent):
+            tell_of_loss(self.backend, name, parent, whole=whole)

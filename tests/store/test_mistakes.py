@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from functools import partial
 
 import numpy as np
@@ -209,6 +210,30 @@ def test_a_store_that_goes_while_a_run_saves_is_told_of_and_begun_anew(tmp_path,
     if moved:
         with lcstore.open(tmp_path / "elsewhere", "r") as store:
             assert store.latest_step() == 2
+
+
+@pytest.mark.parametrize("durability", ["default", "none"])
+@pytest.mark.parametrize("saved", [1, 2])
+def test_a_store_that_was_begun_anew_by_another_handle_is_told_of(tmp_path, saved, durability):
+    url, rng = tmp_path / "run", np.random.default_rng(0)
+    states = [{"model": {"weight": rng.standard_normal((64, 64)).astype(np.float32)}} for _ in range(6)]
+    with lcstore.open(url, durability=durability) as store:
+        for step in range(3):
+            store.save(step, states[step])
+        shutil.rmtree(url)
+        with lcstore.open(url, durability=durability) as other:
+            for step in range(saved):
+                other.save(step, {"other": {"weight": states[step]["model"]["weight"]}})
+        with pytest.warns(lcstore.DamageWarning, match="Step 3 begins anew in the store that has taken its"):
+            store.save(3, states[3])
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", lcstore.DamageWarning)
+            for step in (4, 5):
+                store.save(step, states[step])
+    with lcstore.open(url, "r") as store:
+        assert store.steps() == [*range(saved), 3, 4, 5]
+        report = store.verify("restore")
+    assert report.ok, report.findings
 
 
 QUIET = {
