@@ -243,3 +243,21 @@ def test_accumulators_of_an_optimizer_are_let_go_of_but_in_the_latest_state():
         with pytest.raises(lcstore.NotFoundError):
             store.restore(2, names="optim/**")
         assert store.verify(level="restore").ok
+
+
+@pytest.mark.parametrize("rows", [1, 7, 300])
+@pytest.mark.parametrize("where", ["anywhere", "in one block"])
+def test_few_changed_rows_of_a_large_tensor_come_back(monkeypatch, rows, where):
+    """Rows that lie between what samples look at, in large chunks."""
+    monkeypatch.undo()
+    rng = np.random.default_rng(rows)
+    tables = {f"{np.dtype(d)}": (rng.standard_normal((20_000, 16)) * 20).astype(d) for d in DTYPES}
+    with lcstore.open(MemoryBackend.fresh(), policy="lossless", durability="none") as store:
+        for step in range(6):
+            store.save(step, {"tables": tables})
+            assert same(store.restore(step), {"tables": tables})
+            place = rng.integers(20_000 - rows) if where == "in one block" else 0
+            changed = place + np.arange(rows) if place else rng.choice(20_000, rows, replace=False)
+            for name, table in tables.items():
+                tables[name] = table.copy()
+                tables[name][changed] = moved(rng, table[changed])
