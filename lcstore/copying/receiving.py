@@ -78,10 +78,8 @@ class Receiver:
                 url = self.backend.url
                 error.message = (
                     f"there is no room left on {url}: what was copied so far is no store yet. With more room "
-                    "the same copy goes on"
+                    f"the same copy goes on; `lcstore rm {shlex.quote(url)} --apply` deletes what is there"
                 )
-                if self.there or self.objects:
-                    error.message += f"; `lcstore rm {shlex.quote(url)} --apply` deletes what is there"
             raise
         with self._lock:
             self.objects += 1
