@@ -123,14 +123,21 @@ class Guard:
             break
 
 
-def is_gone(backend: Backend, name: NodeName, parent: str | None) -> bool:
-    """Return whether nothing is left of a run but the state that it just stored, and nothing says why.
+def is_gone(backend: Backend, name: NodeName, base: NodeName | None) -> bool:
+    """Return whether nothing is left of what a run had saved before, and nothing says why.
 
-    Parameters as for `tell_of_loss`.
+    Parameters
+    ----------
+    backend, name
+        As for `tell_of_loss`.
+    base
+        What the state stands on. That it is missing says something only where the same run saved it.
     """
+    if base is None or base.run_id != name.run_id:
+        return False
     listing = Listing.take(backend, STATES)
     run = {node.node for node in listing.nodes if node.run_id == name.run_id}
-    return parent is not None and run <= {name.node} and parent not in {mark.node for mark in listing.retired}
+    return run <= {name.node} and base.node not in {mark.node for mark in listing.retired}
 
 
 def tell_of_loss(backend: Backend, name: NodeName, parent: str | None, *, whole: bool) -> None:

@@ -163,7 +163,7 @@ class Writer:
             base = self.index.graph.nodes.get(head.base)
             gone = self._foreign and head.base != ROOT and base is None
             if gone or self._is_let_go(base, head.step):
-                self._disown(head)
+                self._disown(head, base)
 
     def save(self, staged: Staged, started: float, *, kept: bool = True) -> SaveInfo:
         """Commit a state: write its edge, store the record, look around, and only then acknowledge.
@@ -199,7 +199,7 @@ class Writer:
             if not gone:
                 seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
                 return self._guard.protect(saved(commit, seconds), commit.name, self.track)
-            self._disown(commit.name)
+            self._disown(commit.name, base)
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=staged.step
         )
@@ -376,7 +376,7 @@ class Writer:
         young = self._began.is_within(self.grace / 2)
         return Listing.take(self.backend, committed(edge, more, at_once=young), self.requests)
 
-    def _disown(self, name: NodeName) -> None:
+    def _disown(self, name: NodeName, base: NodeName | None) -> None:
         """Let go of a node that is not acknowledged: what it stands on is being deleted."""
         mark = RetiredRecord(name.node, "not acknowledged: what it stood on was being deleted", utc_now())
         try:
@@ -390,5 +390,5 @@ class Writer:
         if whole:
             self._made = StoreRecord(int(self.grace))
         parent = self.index.record(name.node).parent
-        if whole or is_gone(self.backend, name, parent):
+        if whole or is_gone(self.backend, name, base):
             tell_of_loss(self.backend, name, parent, whole=whole)

@@ -15,6 +15,7 @@ import pytest
 import lcstore
 from lcstore import InvalidInputError, NotFoundError
 from lcstore.storage.memory import MemoryBackend
+from lcstore.write import writer
 
 STATE = {"model": {"w": np.ones((8, 8), np.float32)}}
 
@@ -234,6 +235,33 @@ def test_a_store_that_was_begun_anew_by_another_handle_is_told_of(tmp_path, save
         assert store.steps() == [*range(saved), 3, 4, 5]
         report = store.verify("restore")
     assert report.ok, report.findings
+
+
+@pytest.mark.parametrize("at", [None, 1])
+@pytest.mark.parametrize("saved", [0, 2])
+def test_a_save_that_a_collector_took_for_an_interrupted_one_lets_go_of_nothing_else(
+    tmp_path, monkeypatch, at, saved
+):
+    url, rng = tmp_path / "run", np.random.default_rng(0)
+    states = [{"model": {"weight": rng.standard_normal((64, 64)).astype(np.float32)}} for _ in range(8)]
+    with lcstore.open(url) as store:
+        for step in range(3):
+            store.save(step, states[step])
+    taken, is_taken_away = [True], writer.is_taken_away
+    monkeypatch.setattr(
+        writer, "is_taken_away", lambda *given: bool(taken and taken.pop()) or is_taken_away(*given)
+    )
+    with lcstore.open(url) as store, warnings.catch_warnings():
+        warnings.simplefilter("error", lcstore.DamageWarning)
+        store.resume(at)
+        for step in range(3, 3 + saved):
+            store.save(step, states[step])
+        taken[:] = [True]
+        store.save(7, states[7])
+        assert not taken
+    with lcstore.open(url, "r") as store:
+        assert [state.step for state in store.states()] == [0, 1, 2, *range(3, 3 + saved), 7]
+        assert store.verify("restore").ok
 
 
 QUIET = {
