@@ -212,9 +212,10 @@ class Compactor:
         latest = graph.latest()
         if not coming or free is None or latest is None:
             return
-        save = sum(ref.nbytes for ref in self.index.record(latest.node).objects)
-        kept_free = _SAVES * save + BLOCK * len(graph.nodes)
-        if free < kept_free + sum(one.nbytes for one in coming):
+        objects = self.index.record(latest.node).objects
+        blocks = BLOCK * len(objects)  # each file may take one more than its bytes say
+        kept_free = _SAVES * (sum(ref.nbytes for ref in objects) + blocks) + BLOCK * len(graph.nodes)
+        if free < kept_free + sum(one.nbytes + blocks for one in coming):
             raise little_room(self.backend.url, free, kept_free)
 
     def _tasks(self, shortcuts: Sequence[Shortcut]) -> list[Task[Made]]:

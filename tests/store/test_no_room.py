@@ -297,7 +297,7 @@ def test_where_nothing_is_due_the_ways_to_make_room_are_told(waiting):
     assert waiting.snapshot() == before
 
 
-@pytest.mark.parametrize(("free", "done"), [(20, False), (95, False), (600, True)])
+@pytest.mark.parametrize(("free", "done"), [(20, False), (130, False), (600, True)])
 def test_a_compaction_leaves_room_to_let_go_of_states(monkeypatch, free, done):
     disk, run = Disk.fresh(), Run()
     with lcstore.open(disk, grace=0, threads=1) as store:
