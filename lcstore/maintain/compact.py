@@ -212,9 +212,11 @@ class Compactor:
         latest = graph.latest()
         if not coming or free is None or latest is None:
             return
-        objects = self.index.record(latest.node).objects
+        objects = self.index.record(latest.node).edge.objects
         blocks = BLOCK * len(objects)  # each file may take one more than its bytes say
-        kept_free = _SAVES * (sum(ref.nbytes for ref in objects) + blocks) + BLOCK * len(graph.nodes)
+        kept_free = _SAVES * (sum(ref.nbytes for ref in objects) + blocks) + BLOCK * len(
+            graph.nodes.keys() - graph.hidden
+        )
         if free < kept_free + sum(one.nbytes + blocks for one in coming):
             raise little_room(self.backend.url, free, kept_free)
 

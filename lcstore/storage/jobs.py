@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor, as_complete
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
-from itertools import count
+from itertools import chain, count
 from typing import Any, Final, ParamSpec, TypeVar
 
 from lcstore.errors import ClosedError
@@ -19,6 +19,10 @@ from lcstore.warned import asked_by, caller
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
+
+#: Jobs that many small items are put together to, at most.
+_JOBS: Final = 256
 
 
 #: How far threads that work behind a loop step back: one of 10 gets a tenth of what one of 0 gets beside it.
@@ -149,6 +153,13 @@ def run_all(executor: Executor, jobs: Iterable[Callable[[], object]]) -> None:
     for future in futures:
         if not future.cancelled():
             future.result()
+
+
+def map_all(executor: Executor, function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """Yield ``function(item)`` for each item, in order: in few jobs, as one takes longer than many items."""
+    share = max(1, -(-len(items) // _JOBS))
+    shares = (items[at : at + share] for at in range(0, len(items), share))
+    return chain.from_iterable(executor.map(lambda some: [function(one) for one in some], shares))
 
 
 def _one(todo: deque[Callable[[], object]]) -> bool:

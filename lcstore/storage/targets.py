@@ -99,7 +99,7 @@ def open_backend(
             f"{bare!r} has two slashes before its path: file:///{path} is below the top of this machine, and "
             f"./{path} below the folder that you are in"
         )
-    bucket = re.search(r"(?:^|::)(s3a?|gcs|gs)://[^/@]*:[^/]*@", text)
+    bucket = re.search(r"(?:^|::)(s3a?|gcs|gs)://(?!arn:)[^/@]*:[^@]*@", text)
     if bucket is not None:
         raise InvalidInputError(
             f"{bare!r} has a password before its bucket, and {bucket[1]}:// has no place for one: "

@@ -336,7 +336,7 @@ class Saving(Handle):
         with self._bounded(staged.nbytes, timeout), telling(on_progress, "save"):
             info = self._writer.save(staged, started, kept=self.goes_on)
         self._look_at_names(before)
-        self._look_at_values(staged, self._writer.plain - plain)
+        self._look_at_values(staged, self._writer.plain.keys() - plain)
         assert self._writer.head is not None
         self._company.saved(self._writer.head, anew=head is None)
         if own and head is not None and info.step <= head.step:

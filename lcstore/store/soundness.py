@@ -98,7 +98,8 @@ class Soundness(Handle):
             self._log_done(report, dry_run=dry_run)
             if report.actions and not dry_run:
                 self._distrust()
-        self._index.refresh(full=True)
+        if not dry_run:
+            self._index.refresh(full=True)
         return report
 
     def _distrust(self) -> None:

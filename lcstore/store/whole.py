@@ -111,7 +111,7 @@ def _check_no_link(url: Target) -> None:
     """Refuse a link on this machine: whoever tidies links up may not mean what they lead to."""
     text = os.fspath(url) if isinstance(url, str | os.PathLike) else ""
     protocol, _, path = text.rpartition("://")
-    place = os.path.expanduser(path).rstrip("/")
+    place = os.path.abspath(os.path.expanduser(path))
     if protocol in ("", "file", "local") and os.path.islink(place):
         real = shlex.quote(os.path.realpath(place))
         raise InvalidInputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -9,10 +10,13 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from lcstore.storage.masking import without_secrets
 from lcstore.terminal.table import Table, printable, prose
+
+#: What says that nothing more can be written.
+_FULL: Final = frozenset([errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO])
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,6 +48,8 @@ def until_unread(document: str = "") -> Iterator[None]:
     except (BrokenPipeError, SystemExit):  # the latter is what rich makes of the former
         _print_nowhere()
     except OSError as error:
+        if error.errno not in _FULL:
+            raise
         _print_nowhere()
         follows = ", which follows" * bool(document)
         said = f"lcstore: {error.strerror}: the answer could not be written{follows}. The command has ended."

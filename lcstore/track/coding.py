@@ -12,6 +12,7 @@ import numpy as np
 
 from lcstore.arrays import Array, Buffer
 from lcstore.codec.pieces import Pieces
+from lcstore.coders.momentary import momentary
 from lcstore.coders.rowsort import Part
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import dtype_from_name
@@ -73,6 +74,8 @@ class Coder:
         Of what readers will get: complete once all jobs have run.
     tables, scratch
         Those of the handle.
+    borrowed
+        Whether arrays may change meanwhile.
     """
 
     asked: Asked
@@ -83,6 +86,7 @@ class Coder:
     digests: Digests
     tables: TableCache
     scratch: Scratch
+    borrowed: bool
 
     def jobs(self) -> Iterator[Work]:
         """Yield the jobs for what was decided, and those for the exact values if they are asked for."""
@@ -191,20 +195,26 @@ class Coder:
         The exact values of others are stored besides what readers get.
         """
         role, lies = self.asked.layout.pools[pool].role, self.maps[pool].pieces(chunk, tensors)
-        values = self._values(lies, pool, chunk)
+        values = self._values(lies, pool, chunk, own=self.borrowed)  # they are gone through several times
         data, off_grid = frame_of_values(values, role, None, self.tables).data, set[int]()
         stored = Chunk(pool, "exact", chunk, data) if values.any_bit() else None
         lies = lies.where(self.decided.columns.op[lies.tensor] == EXACT)
         if len(lies):
             track = self._room(lies, pool, chunk, journal)
-            off_grid = {p.tensor for p in lies if not self._set_grid(p, track[p.at : p.at + p.size])}
+            off_grid = {p.tensor for p in lies if not self._set_grid(p, values, track[p.at : p.at + p.size])}
         return Coded(stored, off_grid)
 
-    def _values(self, pieces: Iterable[Piece], pool: str, chunk: int) -> Pieces:
-        """Return the values of pieces of a chunk."""
+    def _values(self, pieces: Iterable[Piece], pool: str, chunk: int, *, own: bool = False) -> Pieces:
+        """Return the values of pieces of a chunk; with `own` in memory that nobody else writes to."""
         low, high = self.maps[pool].bounds(chunk)
         dtype = dtype_from_name(self.asked.layout.pools[pool].dtype)
-        return Pieces(((piece.at, self._part(piece)) for piece in pieces), high - low, dtype)
+        parts = [(piece.at, self._part(piece)) for piece in pieces]
+        if own:
+            room = momentary(high - low, dtype)
+            for at, values in parts:
+                room[at : at + values.size] = values
+            parts = [(at, room[at : at + values.size]) for at, values in parts]
+        return Pieces(parts, high - low, dtype)
 
     def _part(self, piece: Piece) -> Array:
         return self.asked.arrays[piece.tensor][piece.first : piece.first + piece.size]
@@ -217,16 +227,16 @@ class Coder:
             parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
         return parts
 
-    def _set_grid(self, piece: Piece, out: Array) -> bool:
+    def _set_grid(self, piece: Piece, values: Pieces, out: Array) -> bool:
         """Set the track of a piece to its exact value, rounded; return whether it fits its grid.
 
         What was rounded is still in cache when its digest is taken.
         """
         unit, spec = int(self.decided.columns.grid[piece.tensor]), self.asked.layout.tensors[piece.tensor]
-        values, digest = self._part(piece), np.zeros(1, np.uint64)
+        exact, digest = values.between(piece.at, piece.at + piece.size), np.zeros(1, np.uint64)
         for low in range(0, piece.size, _IN_CACHE):
             here = slice(low, low + _IN_CACHE)
-            if not grid.to_grid(values[here], unit, out[here], spec.dtype):
+            if not grid.to_grid(exact[here], unit, out[here], spec.dtype):
                 return False
             digest += digest_of(spec, out[here], piece.first + low)
         self.digests.more(np.array([piece.tensor]), digest)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ from lcstore.read.reader import Reader
 from lcstore.state.names import Name, format_name
 from lcstore.state.roles import is_optimizer
 from lcstore.state.tree import MISSING, names_in
+from lcstore.storage.jobs import map_all
 from lcstore.walks.diff import Described, Diff, Side, Status, TensorDiff
 from lcstore.walks.tracking import squared_errors
 from lcstore.walks.walker import Walker
@@ -93,8 +94,7 @@ def _side(node: Node, wanted: Wanted, walker: Walker) -> Compared:
 def compare(a: Compared, b: Compared, executor: Executor) -> Diff:
     """Compare two states; `executor` compares several tensors at a time. Their values are used up."""
     paths = [*b.specs, *(path for path in a.specs if path not in b.specs)]
-    jobs = [partial(_compare, path, a, b) for path in paths]
-    measured = list(executor.map(_call, jobs))
+    measured = list(map_all(executor, partial(_compare, a, b), paths))
     leaves = {
         format_name(path): (a.leaves.get(path, MISSING), b.leaves.get(path, MISSING))
         for path in [*b.leaves, *(path for path in a.leaves if path not in b.leaves)]
@@ -110,11 +110,7 @@ def _alike(one: object, other: object) -> bool:
     return type(one) is type(other) and (one == other or (one != one and other != other))
 
 
-def _call(job: Callable[[], tuple[TensorDiff, _Sums]]) -> tuple[TensorDiff, _Sums]:
-    return job()
-
-
-def _compare(path: Name, a: Compared, b: Compared) -> tuple[TensorDiff, _Sums]:
+def _compare(a: Compared, b: Compared, path: Name) -> tuple[TensorDiff, _Sums]:
     text, before, after = format_name(path), a.specs.get(path), b.specs.get(path)
     x, y = a.values.pop(path, None), b.values.pop(path, None)
     sides = (_described(before), _described(after))

@@ -22,7 +22,7 @@ from lcstore.read.fetch import stored_bytes
 from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
-from lcstore.storage.jobs import run_all
+from lcstore.storage.jobs import map_all, run_all
 
 
 class Walker:
@@ -79,7 +79,7 @@ class Walker:
         try:
             with node.named():
                 composer = self._carry(node, carried(node, wanted), tracked)
-                out |= zip(tracked, self.reader.executor.map(composer.values, tracked), strict=True)
+                out |= zip(tracked, map_all(self.reader.executor, composer.values, tracked), strict=True)
         except BaseException:
             self._leave()
             raise

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import secrets
 import time
-from collections.abc import Set
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from lcstore.write.parts import finish_part, run_jobs
 from lcstore.write.stage import Staged
 from lcstore.write.written import Written
 
+#: After so many saves that a grid would have held, weights that were plain are deltas again.
+_FINITE_SAVES: Final = 8
+
 
 @dataclass(frozen=True)
 class Quality:
@@ -42,13 +46,13 @@ class Quality:
     policy
         The quality asked for.
     plain
-        Names of tensors that showed values which no grid holds. They are plain for as long as they do.
+        Names of tensors that showed values which no grid holds, with the saves for which each is plain yet.
     touched
         By name, ranges of elements (``int64[r, 2]``) that have changed since the base, where that is known.
     """
 
     policy: Policy
-    plain: frozenset[Name]
+    plain: Mapping[Name, int]
     touched: dict[Name, Array]
 
 
@@ -84,7 +88,7 @@ class EdgeWrite:
     part
         What the record says of them, but for the layout; whole once `write` has run.
     plain
-        Names of tensors that are plain, as no grid holds their values.
+        As in `Quality`: tensors that are plain, as no grid holds their values, or held them lately.
     stats
         What the record says for reports.
     lag
@@ -109,7 +113,7 @@ class EdgeWrite:
     ) -> None:
         self.staged = staged
         self.base = base
-        self.plain = _unfit(staged, quality.plain)
+        self.plain = _waiting(staged, quality.plain)
         self.part = PartBody()
         self.stats: dict[str, int | float] = {}
         self.lag = math.nan
@@ -184,7 +188,7 @@ class EdgeWrite:
         entries = layout_entries(
             staged.flat.tensors,
             quality.policy,
-            self.plain,
+            self.plain.keys(),
             types=staged.flat.types,
             ties=staged.flat.ties,
             said=staged.flat.said,
@@ -211,6 +215,7 @@ class EdgeWrite:
             delta_cost=1 + 1 / self._durability.anchor_ratio,
             touched={name: ranges for name, ranges in quality.touched.items() if name in tracked},
             kept=self.kept,
+            borrowed=staged.borrowed,
         )
 
     def _off_grid(self, reset: set[Name]) -> None:
@@ -218,7 +223,7 @@ class EdgeWrite:
         for tensor in self.draft.off_grid:
             spec = self.draft.layout.tensors[tensor]
             if not _fits(self.staged.arrays[tensor]) or spec.name in reset:
-                self.plain.add(spec.name)
+                self.plain[spec.name] = _FINITE_SAVES
             reset.add(spec.name)
 
     def _comes_back_exactly(self) -> bool:
@@ -232,15 +237,21 @@ class EdgeWrite:
         )
 
 
-def _unfit(staged: Staged, names: Set[Name]) -> set[Name]:
-    """Return which of some tensors have values that no grid holds, still."""
-    if not names:
-        return set()
+def _waiting(staged: Staged, plain: Mapping[Name, int]) -> dict[Name, int]:
+    """Return which tensors are plain yet: those that no grid holds, and those that one held for few saves.
+
+    To set a tensor on a new grid takes all of its bytes: what comes and goes would be set each time.
+    """
+    if not plain:
+        return {}
     tensors = zip(staged.flat.tensors, staged.arrays, strict=True)
-    return {name for (name, _), array in tensors if name in names and not _fits(array)}
+    here = ((name, array) for (name, _), array in tensors if name in plain)
+    left = {name: plain[name] - 1 if _fits(array) else _FINITE_SAVES for name, array in here}
+    return {name: saves for name, saves in left.items() if saves}
 
 
 def _fits(array: Array) -> bool:
-    """Return whether there is a grid for a flat tensor."""
+    """Return whether there is a grid for a flat tensor, or it is all zeros."""
     name = dtype_name(array.dtype)
-    return exponent_of(largest(array, name), name) is not None
+    magnitude = largest(array, name)
+    return magnitude == 0 or exponent_of(magnitude, name) is not None

@@ -155,9 +155,12 @@ def tell_of_loss(backend: Backend, name: NodeName, parent: str | None, *, whole:
     if parent is not None:
         mark = RetiredRecord(parent, "the store that it was in went while its run went on", utc_now())
         put_record(backend, mark.key(), mark.to_bytes())
-    begins = "one anew there" if whole else "anew in the store that has taken its place"
-    warn(
-        f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted. Step "
-        f"{name.step} begins {begins}",
-        DamageWarning,
-    )
+    if whole:
+        gone = f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted"
+        begins = "begins one anew there"
+    else:
+        gone = (
+            f"all that this run saved to {backend.url} is gone: that store was deleted, or the run let go of"
+        )
+        begins = "begins anew in the store that is there now"
+    warn(f"{gone}. Step {name.step} {begins}", DamageWarning)

@@ -89,8 +89,8 @@ class Writer:
         self._foreign = False
         #: Whether the head was committed, and not yet looked at: a collector may have taken it away.
         self._doubtful = False
-        #: Names of tensors of which the last save had values that no grid holds.
-        self.plain: frozenset[Name] = frozenset()
+        #: Tensors of which late saves had values that no grid holds, as in `Quality`.
+        self.plain: dict[Name, int] = {}
         #: The layout that the head names, and its hash, where the head is this handle's own and acknowledged.
         self._named_layout: tuple[Layout, str] | None = None
         self._touched = Touched()
@@ -118,7 +118,7 @@ class Writer:
         self.settle()
         self.head, self.track = head, track
         self._foreign, self._doubtful, self._named_layout = True, False, None
-        self.plain, self.sound = frozenset(), True
+        self.plain, self.sound = {}, True
         self._touched.forget()
         ended = head.run_id != self.run_id and head == self.index.graph.latest(head.run_id)
         self._places.take([head] if follows and ended else [], "it")
@@ -228,7 +228,7 @@ class Writer:
         """Take over a commit that is there: it is the head, and what is saved next stands on it."""
         commit.write.accept()
         self._touched.forget()
-        self.plain = frozenset(commit.write.plain)
+        self.plain = commit.write.plain
         self.head = commit.name
         self.sound, self._doubtful = commit.write.kept, True
         self.index.add(commit.name, commit.record, len(commit.data))
@@ -240,7 +240,7 @@ class Writer:
         became of it.
         """
         base = self.head if self.sound else None
-        plain = frozenset[Name]() if base is None else self.plain
+        plain = {} if base is None else self.plain
         quality = Quality(self.policy, plain, touched)
         self._began = Moment.now()
         made, listed = self._make(), self._list_nodes()

@@ -153,7 +153,7 @@ def test_rm_shows_first_and_then_deletes(url):
     assert call("rm", url).exit_code == 1
 
 
-@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}"])
+@pytest.mark.parametrize("form", ["{}", "{}/", "{}/.", "file://{}"])
 def test_rm_refuses_a_link_to_a_store(url, tmp_path, form):
     (tmp_path / "link").symlink_to(url)
     before = contents(url)

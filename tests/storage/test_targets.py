@@ -185,12 +185,24 @@ def test_a_colon_in_a_path_is_fine():
 
 
 @pytest.mark.parametrize(
-    "url", ["s3://user:s3cret@bucket/run", "simplecache::s3://user:s3cret@bucket/run", "gs://a:s3cret@b"]
+    "url",
+    [
+        "s3://user:s3cret@bucket/run",
+        "simplecache::s3://user:s3cret@bucket/run",
+        "gs://a:s3cret@b",
+        "s3://user:s3cret/more@bucket",
+    ],
 )
 def test_a_bucket_has_no_password_before_it(url):
     with pytest.raises(InvalidInputError, match="storage_options") as caught:
         open_backend(url)
     assert "s3cret" not in str(caught.value)
+
+
+def test_a_bucket_that_is_an_access_point_has_no_password():
+    pytest.importorskip("s3fs")
+    url = "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint/name/run"
+    assert open_backend(url, {"anon": True}).url.endswith("accesspoint/name/run")
 
 
 @pytest.mark.parametrize("options", ["anon", 3, [1]])

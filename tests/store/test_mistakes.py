@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+import threading
 import warnings
 from functools import partial
 
@@ -225,7 +226,7 @@ def test_a_store_that_was_begun_anew_by_another_handle_is_told_of(tmp_path, save
         with lcstore.open(url, durability=durability) as other:
             for step in range(saved):
                 other.save(step, {"other": {"weight": states[step]["model"]["weight"]}})
-        with pytest.warns(lcstore.DamageWarning, match="Step 3 begins anew in the store that has taken its"):
+        with pytest.warns(lcstore.DamageWarning, match="Step 3 begins anew in the store that is there"):
             store.save(3, states[3])
         with warnings.catch_warnings():
             warnings.simplefilter("error", lcstore.DamageWarning)
@@ -307,3 +308,39 @@ def test_a_place_with_states_that_is_no_store_is_told_from_one_without(tmp_path)
         lcstore.open(tmp_path / "run", "r")
     with pytest.raises(lcstore.NotFoundError, match="the first save in mode 'a' creates one"):
         lcstore.open(tmp_path / "none", "r")
+
+
+@pytest.mark.parametrize("when", ["the first save", "an exact one", "a delta"])
+@pytest.mark.parametrize("policy", ["balanced", "lossless"])
+def test_arrays_that_change_while_they_are_saved_harm_no_later_save(when, policy):
+    """Their own state may be torn: that is told nowhere else, so let what follows be whole."""
+    rng, stop = np.random.default_rng(0), threading.Event()
+    weight = rng.standard_normal((1500, 1000)).astype(np.float32)
+    buffer = rng.integers(0, 100, 1 << 20)
+    state = {"model": {"weight": weight}, "buffer": buffer}
+
+    def change():
+        chance = np.random.default_rng(1)
+        while not stop.is_set():
+            weight[chance.integers(0, 1500, 200)] += np.float32(0.5)
+            buffer[chance.integers(0, buffer.size, 5000)] += 1
+
+    with lcstore.open(MemoryBackend.fresh(), policy=policy, durability="none") as store:
+        if when != "the first save":
+            store.save(0, state)
+        changing = threading.Thread(target=change)
+        changing.start()
+        try:
+            for step in range(1, 4):
+                store.save(step, state, exact=when == "an exact one")
+        finally:
+            stop.set()
+            changing.join()
+        for step in range(4, 7):
+            weight += np.float32(0.01)
+            store.save(step, state)
+            back = store.restore(step)
+            np.testing.assert_array_equal(back["buffer"], buffer)
+            if policy == "lossless":
+                np.testing.assert_array_equal(back["model"]["weight"], weight)
+        assert store.verify("restore").ok

@@ -297,6 +297,7 @@ def test_a_second_name_of_a_record_is_set_aside(whole):
         with pytest.raises(CorruptionError, match="`lcstore verify` says which is wrong") as caught:
             store.restore()
         assert caught.value.key == other
+        assert store.repair(dry_run=True).actions
     after, report = mended(objects | {other: objects[key]})
     assert after == objects | {f"{keys.QUARANTINE}/{other}": objects[key]}
     assert not report.lost
