@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -127,3 +131,24 @@ def test_bench_makes_one_table(url, tmp_path):
 def test_other_words_lead_here():
     assert "lcstore import FILES... STORE" in call("ingest").output
     assert "lcstore export URL@STEP FILE" in call("convert").output
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="no such signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("name", ["out.zarr", "out.safetensors"])
+def test_an_export_that_is_told_to_end_leaves_nothing_half_written(tmp_path, number, name):
+    rng = np.random.default_rng(0)
+    with lcstore.open(tmp_path / "run", durability="none") as store:
+        tensors = {f"{at}.weight": rng.standard_normal((512, 512)).astype(np.float32) for at in range(120)}
+        store.save(0, {"model": tensors})
+    (tmp_path / "out").mkdir()
+    code = "from lcstore.cli import main; main()"
+    arguments = [sys.executable, "-c", code, "export", tmp_path / "run", tmp_path / "out" / name]
+    with subprocess.Popen([*map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not any((tmp_path / "out").iterdir()):
+            time.sleep(0.001)
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    if process.returncode:  # else it had come to its end
+        assert process.returncode == 128 + number
+        assert not any((tmp_path / "out").iterdir())
