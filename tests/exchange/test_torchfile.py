@@ -13,7 +13,7 @@ import pytest
 from states import same
 
 import lcstore
-from lcstore.exchange.torchfile import _brief
+from lcstore.exchange.torchfile import _brief, read_torch
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.unprotected
@@ -134,3 +134,30 @@ def test_what_torch_says_of_a_damaged_file_is_cut_between_words():
     assert len(said) <= 300
     assert said.rpartition(" ...")[0].split()[-1] in ("it", "was", "transferred", "incorrectly,", "something")
     assert _brief(" short\nmore") == "short"
+
+
+def test_a_flipped_byte_anywhere_in_a_file_is_met(tmp_path):
+    torch.save({"w": torch.arange(500.0), "b": torch.zeros(3)}, tmp_path / "good.pt")
+    data = bytearray((tmp_path / "good.pt").read_bytes())
+    wanted = load(tmp_path / "good.pt", tmp_path)
+    for at in range(0, len(data), 7):
+        data[at] ^= 0xFF
+        (tmp_path / "bad.pt").write_bytes(data)
+        data[at] ^= 0xFF
+        try:
+            found = read_torch(str(tmp_path / "bad.pt"), "bad.pt").state
+        except lcstore.LcstoreError:
+            continue
+        assert same({name: value.numpy() for name, value in found.items()}, wanted), at  # between entries
+
+
+def test_a_file_without_checksums_is_taken(tmp_path):
+    told = getattr(torch.serialization, "set_crc32_options", None)
+    if told is None:
+        pytest.skip("this torch always writes them")
+    told(False)
+    try:
+        torch.save({"w": torch.arange(500.0)}, tmp_path / "good.pt")
+    finally:
+        told(True)
+    assert same(load(tmp_path / "good.pt", tmp_path), {"w": torch.arange(500.0)})
