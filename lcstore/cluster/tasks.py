@@ -31,6 +31,8 @@ _AHEAD: Final = 1
 #: How often a task is tried again after an error: one worker may see less than the others.
 _RETRIES: Final = 2
 _FILE: Final = "file://"
+#: Seconds between looks whether a task is done, where there is not all the time in the world.
+_POLL: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,9 @@ class _Run(Generic[R]):
                     break
                 self.ready.remove(longest)
                 done.add(self._begin(longest))
-            future = next(done)
+            future = self._next_of(done)
+            if future is None:
+                return
             place = self.under_way.pop(future)
             try:
                 result = _result_of(future, self.tasks[place])
@@ -162,6 +166,14 @@ class _Run(Generic[R]):
                 (self.given[place],) = result
                 self._let_go_on(place)
             yield place, result[0]
+
+    def _next_of(self, done: Any) -> Any:
+        """Return the next task that is done; None where the time is over, and no worker there to end one."""
+        while math.isfinite(self.until) and not done.has_ready():
+            if time.time() >= self.until and not self._threads():
+                return None
+            time.sleep(_POLL)
+        return next(done)
 
     def _threads(self) -> int:
         """Return how many threads the workers have now: they come and go."""

@@ -6,7 +6,13 @@ import shlex
 from collections.abc import Callable
 from threading import Lock
 
-from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError, StorageError
+from lcstore.errors import (
+    InvalidInputError,
+    LcstoreError,
+    NotFoundError,
+    StorageError,
+    UnknownOutcomeError,
+)
 from lcstore.format import keys
 from lcstore.index.aside import set_aside
 from lcstore.storage.backend import Backend, read_twice
@@ -72,8 +78,13 @@ class Receiver:
         replaced = key in self.there and set_aside(self.backend, key) is not None
         try:
             put_record(self.backend, key, data)
+        except UnknownOutcomeError as error:  # what is usually said then, and below, is of a store
+            url = self.backend.url
+            error.message = (
+                f"{url} does not say whether it has what was sent: the same copy goes on once it does"
+            )
+            raise
         except StorageError as error:
-            # What is usually said then is of a store.
             if no_room(error) and keys.STORE_KEY not in self.there:
                 url = self.backend.url
                 error.message = (

@@ -101,9 +101,9 @@ def run_parts(
             return None
         try:
             return run()
-        except InvalidInputError:  # what was asked for, and nothing of the store
-            raise
         except LcstoreError as error:
+            if isinstance(error, InvalidInputError) and part != "compact":
+                raise  # what was asked for, and nothing of the store; workers that see none are met later
             if isinstance(error, CorruptionError) and "`lcstore " not in error.message:
                 # Of a stray the message says what to do, and no command can.
                 error.message += "" if error.message == STRAY else f": run `{_of(REPAIR, url)}`"

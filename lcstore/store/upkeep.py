@@ -348,6 +348,7 @@ class Upkeep(Soundness, Labelling):
             check_seen_by_others([self.url])
 
         bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds}
+        self._compactor(**bounds)  # what is no size is told before anything is done
 
         def going(retained: RetireReport) -> frozenset[str]:
             return frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)

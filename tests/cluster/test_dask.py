@@ -301,6 +301,32 @@ def test_dask_that_is_not_installed_is_said(saved, monkeypatch):
     assert "pip install 'lcstore[cluster]'" in said
 
 
+def test_a_cluster_without_a_worker_ends_in_time(saved):
+    url = copied(saved, "nobody")
+    none = distributed.LocalCluster(n_workers=0, dashboard_address=":0", processes=False)
+    with none, distributed.Client(none, set_as_default=False) as client:
+        report = compact(url, client, max_seconds=0.3)
+    assert (report.added, report.planned > 0) == (0, True)
+
+
+def test_a_worker_that_sees_no_store_stops_the_compaction_alone(saved, client, monkeypatch):
+    url = copied(saved, "unseen")
+    blind = InvalidInputError("a worker sees nothing at file:///run")
+    monkeypatch.setattr("lcstore.maintain.compact.carried_out", raising(blind))
+    with lcstore.open(url, "r+", threads=1) as store:
+        report = store.maintain("latest:2", client=client)
+    assert report.retained.retired
+    assert report.problems == {"compact": blind}
+    assert report.verified.ok
+
+
+def raising(error):
+    def raises(*_: Any, **__: Any) -> None:
+        raise error
+
+    return raises
+
+
 def test_a_cluster_that_goes_away_is_said(saved):
     url = copied(saved, "alone")
     two = distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", processes=False)

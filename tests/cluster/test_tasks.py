@@ -83,7 +83,7 @@ class _Workers(deque):
         future.set_result((0,))
         return future
 
-    add, __next__ = deque.append, deque.popleft
+    add, __next__, has_ready = deque.append, deque.popleft, deque.__len__
 
 
 def test_no_task_is_queued_where_a_longer_row_would_wait_behind_it(monkeypatch):

@@ -16,6 +16,7 @@ from states import same
 
 import lcstore
 from lcstore import ConflictError, CorruptionError, InvalidInputError, NotFoundError, StorageError
+from lcstore.errors import UnknownOutcomeError
 from lcstore.storage.backend import Backend
 from lcstore.storage.local import LocalBackend
 from lcstore.storage.memory import MemoryBackend
@@ -658,3 +659,13 @@ def test_a_backup_puts_back_what_is_missing():
     assert lcstore.copy(backup, run).objects > 0
     assert same(values(run), later)
     assert wanted.keys() < later.keys()
+
+
+def test_a_target_that_does_not_answer_is_told_as_that_of_a_copy(source, monkeypatch):
+    def put_record(backend, key, data):
+        raise UnknownOutcomeError("the record was sent: save again, which settles it first", key=key)
+
+    monkeypatch.setattr("lcstore.copying.receiving.put_record", put_record)
+    with pytest.raises(UnknownOutcomeError, match="the same copy goes on once it does") as caught:
+        lcstore.copy(source, MemoryBackend.fresh())
+    assert "save" not in str(caught.value)

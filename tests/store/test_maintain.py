@@ -273,8 +273,16 @@ def test_ways_around_what_is_missing_are_looked_for_once_for_all_states(monkeypa
 
 def test_what_is_no_rule_is_refused_before_anything_is_done():
     backend = filled(2)
-    with lcstore.open(backend, "r+", threads=1) as store, pytest.raises(InvalidInputError):
-        store.maintain("newest:3")
+    before = backend.snapshot()
+    with lcstore.open(backend, "r+", threads=1) as store:
+        for rule, bounds in (
+            ("newest:3", {}),
+            ("latest:1", {"max_bytes": "much"}),
+            ("latest:1", {"max_seconds": "x"}),
+        ):
+            with pytest.raises(InvalidInputError):
+                store.maintain(rule, **bounds)
+    assert backend.snapshot() == before
 
 
 @pytest.mark.parametrize("stride", [11, pytest.param(1, marks=pytest.mark.soak)])
