@@ -85,7 +85,8 @@ def load_data(torch: Any, file: str | IO[bytes], where: str) -> Any:
                 raise refusal(found[1], where) from error
             raise CorruptionError(f"{where} is no file of torch.save, or damaged: {_brief(said)}") from error
         except Exception as error:  # torch raises many kinds of what is no file of its own
-            message = f"{where} is no whole file of torch.save: {type(error).__name__}: {_brief(str(error))}"
+            said = _brief(str(error)) or "it ends too early"
+            message = f"{where} is no whole file of torch.save: {type(error).__name__}: {said}"
             raise CorruptionError(message) from error
 
 
