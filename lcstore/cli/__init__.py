@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 
@@ -12,7 +13,8 @@ def main() -> None:
     for name in ("SIGTERM", "SIGHUP"):  # not every system has both
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores one
-            signal.signal(number, _end)
+            with suppress(ValueError):  # only the main thread of a process may
+                signal.signal(number, _end)
     try:
         from lcstore.cli.app import app
 

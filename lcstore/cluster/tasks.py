@@ -31,8 +31,8 @@ _AHEAD: Final = 1
 #: How often a task is tried again after an error: one worker may see less than the others.
 _RETRIES: Final = 2
 _FILE: Final = "file://"
-#: Seconds between looks whether a task is done, where there is not all the time in the world.
-_POLL: Final = 0.02
+#: Seconds to the first look whether a task is done, where there is not all the time in the world.
+_POLL: Final = 0.001
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,12 @@ class _Run(Generic[R]):
 
     def _next_of(self, done: Any) -> Any:
         """Return the next task that is done; None where the time is over, and no worker there to end one."""
+        pause = _POLL
         while math.isfinite(self.until) and not done.has_ready():
             if time.time() >= self.until and not self._threads():
                 return None
-            time.sleep(_POLL)
+            time.sleep(pause)
+            pause = min(2 * pause, 50 * _POLL)
         return next(done)
 
     def _threads(self) -> int:

@@ -147,6 +147,8 @@ def frame_of_values(
         if made is None:
             made = encode_log(values.whole, max(0, min(7, math.ceil(-math.log2(precision)))), cache=cache)
     if made is None:
+        if precision is not None:  # moments that do not fit: of one reading, though they change meanwhile
+            values = Pieces([(at, part.copy()) for at, part in values.parts], values.size, values.dtype)
         return Valued(encode_lossless(values), values.parts)
     return Valued(made.data, values_back(made))
 

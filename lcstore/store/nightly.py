@@ -102,7 +102,7 @@ def run_parts(
         try:
             return run()
         except LcstoreError as error:
-            if isinstance(error, InvalidInputError) and part != "compact":
+            if isinstance(error, InvalidInputError) and part in ("collect", "retain"):
                 raise  # what was asked for, and nothing of the store; workers that see none are met later
             if isinstance(error, CorruptionError) and "`lcstore " not in error.message:
                 # Of a stray the message says what to do, and no command can.

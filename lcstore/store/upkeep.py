@@ -338,6 +338,7 @@ class Upkeep(Soundness, Labelling):
             `keep` is no rule, or asks for what no state has, such as a metric of another name. Or the target
             can only be read, as an archive: a dry run is refused too, since nothing can come of it.
         """
+        from lcstore.check.verify import check_level
         from lcstore.retention.parse import as_rule
         from lcstore.store.nightly import run_parts
 
@@ -348,7 +349,9 @@ class Upkeep(Soundness, Labelling):
             check_seen_by_others([self.url])
 
         bounds = {"max_bytes": max_bytes, "max_seconds": max_seconds}
-        self._compactor(**bounds)  # what is no size is told before anything is done
+        # What is no level and no size is told before anything is done.
+        check_level(level)
+        self._compactor(**bounds)
 
         def going(retained: RetireReport) -> frozenset[str]:
             return frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)

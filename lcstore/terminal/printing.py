@@ -45,7 +45,11 @@ def until_unread(document: str = "") -> Iterator[None]:
     try:
         yield
         sys.stdout.flush()
-    except (BrokenPipeError, SystemExit):  # the latter is what rich makes of the former
+    except BrokenPipeError:
+        _print_nowhere()
+    except SystemExit as end:
+        if end.code != 1:  # a signal; 1 is what rich makes of a pipe that nobody reads
+            raise
         _print_nowhere()
     except OSError as error:
         if error.errno not in _FULL:

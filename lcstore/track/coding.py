@@ -150,18 +150,12 @@ class Coder:
             np.subtract(patterns(self._part(piece)), words[here], out=moves[here])
         data = frame_of_patterns(moves)
         if data is not None and pool not in self.fresh:
-            journal.append(partial(self._patterns_back, pieces, data, words))
+            probes = [place for piece in pieces if (place := _first_moved(piece, moves)) is not None]
+            journal.append(partial(_patterns_back, probes, words[[at for _, at in probes]], data, words))
         for piece in pieces:  # and nothing else: another job may be setting what lies between
             words[piece.at : piece.at + piece.size] += moves[piece.at : piece.at + piece.size]
         self.digests.add(lies, self.pools[pool][low:high])
         return Coded(None if data is None else Chunk(pool, "add", chunk, data), set())
-
-    def _patterns_back(self, pieces: Sequence[Piece], data: Buffer, words: Array) -> None:
-        """Put plain tensors back to what a frame says they differ from, whether moved yet or not."""
-        moves = values_of_frame(data, words.size, words.dtype)
-        for piece in pieces:
-            here = slice(piece.at, piece.at + piece.size)
-            np.subtract(patterns(self._part(piece)), moves[here], out=words[here])
 
     def code_plain(self, pool: str, chunk: int, op: ArrayName, tensors: Set[int], journal: Journal) -> Coded:
         """Code the plain tensors of a chunk bit for bit, once they are laid into the track."""
@@ -254,3 +248,23 @@ class Coder:
         for begin, end in lies.runs() if pool not in self.fresh else ():
             journal.append(partial(np.copyto, track[begin:end], track[begin:end].copy()))
         return track
+
+
+def _first_moved(piece: Piece, moves: Array) -> tuple[Piece, int] | None:
+    """Return a piece, and the place of the first of its elements that moves; None where none does."""
+    for low in range(piece.at, piece.at + piece.size, _IN_CACHE):
+        some = moves[low : min(low + _IN_CACHE, piece.at + piece.size)]
+        if some.any():
+            return piece, low + int(np.argmax(some != 0))
+    return None
+
+
+def _patterns_back(probes: Sequence[tuple[Piece, int]], before: Array, data: Buffer, words: Array) -> None:
+    """Put plain tensors back by what a frame says that they move, if they were moved yet.
+
+    One element of each, as it was `before`, tells: the caller's arrays may have changed since.
+    """
+    moves = values_of_frame(data, words.size, words.dtype)
+    for (piece, at), was in zip(probes, before, strict=True):
+        if words[at] != was:
+            words[piece.at : piece.at + piece.size] -= moves[piece.at : piece.at + piece.size]

@@ -70,7 +70,7 @@ class Track:
         delta_cost: float = 1.0,
         touched: Mapping[Name, Array] | None = None,
         kept: bool = True,
-        borrowed: bool = False,
+        borrowed: bool = True,
     ) -> Draft:
         """Begin a save; the parameters are those of `Asked`, but for `kept` and `borrowed`.
 

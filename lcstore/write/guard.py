@@ -13,7 +13,7 @@ from lcstore.format.records import utc_now
 from lcstore.graph.anchors import Since
 from lcstore.graph.refs import EdgeRef, NodeName
 from lcstore.index.index import Index
-from lcstore.index.listing import STATES, Listing
+from lcstore.index.listing import Listing
 from lcstore.storage.backend import Backend
 from lcstore.storage.settle import put_record
 from lcstore.track.track import Track
@@ -123,25 +123,8 @@ class Guard:
             break
 
 
-def is_gone(backend: Backend, name: NodeName, base: NodeName | None) -> bool:
-    """Return whether nothing is left of what a run had saved before, and nothing says why.
-
-    Parameters
-    ----------
-    backend, name
-        As for `tell_of_loss`.
-    base
-        What the state stands on. That it is missing says something only where the same run saved it.
-    """
-    if base is None or base.run_id != name.run_id:
-        return False
-    listing = Listing.take(backend, STATES)
-    run = {node.node for node in listing.nodes if node.run_id == name.run_id}
-    return run <= {name.node} and base.node not in {mark.node for mark in listing.retired}
-
-
-def tell_of_loss(backend: Backend, name: NodeName, parent: str | None, *, whole: bool) -> None:
-    """Warn that a store went while a run saved into it, and leave a record of the state it stood on.
+def tell_of_loss(backend: Backend, name: NodeName, parent: str | None) -> None:
+    """Warn that a whole store went while a run saved into it, and leave a record of the state it stood on.
 
     Parameters
     ----------
@@ -149,18 +132,12 @@ def tell_of_loss(backend: Backend, name: NodeName, parent: str | None, *, whole:
         Where the store was.
     name, parent
         The state that was just stored there, and is not acknowledged; and what it stood on.
-    whole
-        Whether no other store has taken its place.
     """
     if parent is not None:
         mark = RetiredRecord(parent, "the store that it was in went while its run went on", utc_now())
         put_record(backend, mark.key(), mark.to_bytes())
-    if whole:
-        gone = f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted"
-        begins = "begins one anew there"
-    else:
-        gone = (
-            f"all that this run saved to {backend.url} is gone: that store was deleted, or the run let go of"
-        )
-        begins = "begins anew in the store that is there now"
-    warn(f"{gone}. Step {name.step} {begins}", DamageWarning)
+    warn(
+        f"the store at {backend.url} is gone, with all that was saved in it: it was moved or deleted. Step "
+        f"{name.step} begins one anew there",
+        DamageWarning,
+    )

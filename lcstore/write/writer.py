@@ -31,7 +31,7 @@ from lcstore.track.policy import Policy
 from lcstore.track.track import Track
 from lcstore.write.commit import Commit, Place, prepare, put_tags
 from lcstore.write.edgewrite import EdgeWrite, Quality
-from lcstore.write.guard import Guard, is_gone, tell_of_loss
+from lcstore.write.guard import Guard, tell_of_loss
 from lcstore.write.places import Places
 from lcstore.write.saveinfo import SaveInfo, phases, saved, skipped
 from lcstore.write.stage import Staged
@@ -163,7 +163,7 @@ class Writer:
             base = self.index.graph.nodes.get(head.base)
             gone = self._foreign and head.base != ROOT and base is None
             if gone or self._is_let_go(base, head.step):
-                self._disown(head, base)
+                self._disown(head)
 
     def save(self, staged: Staged, started: float, *, kept: bool = True) -> SaveInfo:
         """Commit a state: write its edge, store the record, look around, and only then acknowledge.
@@ -199,7 +199,7 @@ class Writer:
             if not gone:
                 seconds = phases(started, flattened, commit.write.coded, time.perf_counter())
                 return self._guard.protect(saved(commit, seconds), commit.name, self.track)
-            self._disown(commit.name, base)
+            self._disown(commit.name)
         raise LcstoreError(
             "a collector keeps condemning what is being saved: stop it, and save again", step=staged.step
         )
@@ -376,7 +376,7 @@ class Writer:
         young = self._began.is_within(self.grace / 2)
         return Listing.take(self.backend, committed(edge, more, at_once=young), self.requests)
 
-    def _disown(self, name: NodeName, base: NodeName | None) -> None:
+    def _disown(self, name: NodeName) -> None:
         """Let go of a node that is not acknowledged: what it stands on is being deleted."""
         mark = RetiredRecord(name.node, "not acknowledged: what it stood on was being deleted", utc_now())
         try:
@@ -386,9 +386,6 @@ class Writer:
                 "what the state just stored stands on is being deleted: save again", step=name.step
             ) from error
         self.head, self._foreign, self._doubtful, self._named_layout = None, False, False, None
-        whole = not is_store(self.backend)
-        if whole:
+        if not is_store(self.backend):
             self._made = StoreRecord(int(self.grace))
-        parent = self.index.record(name.node).parent
-        if whole or is_gone(self.backend, name, base):
-            tell_of_loss(self.backend, name, parent, whole=whole)
+            tell_of_loss(self.backend, name, self.index.record(name.node).parent)

@@ -277,6 +277,7 @@ def test_what_is_no_rule_is_refused_before_anything_is_done():
     with lcstore.open(backend, "r+", threads=1) as store:
         for rule, bounds in (
             ("newest:3", {}),
+            ("latest:1", {"level": "all"}),
             ("latest:1", {"max_bytes": "much"}),
             ("latest:1", {"max_seconds": "x"}),
         ):
