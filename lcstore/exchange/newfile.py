@@ -7,14 +7,18 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import fsspec
 
 from lcstore.errors import ConflictError, InvalidInputError
 from lcstore.storage.backend import mapped
+
+#: Seconds between tries to remove what was half written: threads of Zarr may write to it for a moment yet.
+_PAUSES: Final = 0.02, 0.2
 
 
 def filesystem(url: str, options: Mapping[str, Any] | None = None) -> tuple[Any, str]:
@@ -122,6 +126,12 @@ def _beside(path: str, url: str) -> Iterator[str]:
         os.makedirs(folder, exist_ok=True)
         try:
             yield temporary
+        except BaseException:
+            for pause in _PAUSES:
+                with contextlib.suppress(OSError):
+                    _remove(temporary)
+                time.sleep(pause)
+            raise
         finally:
             with contextlib.suppress(OSError):
                 _remove(temporary)
