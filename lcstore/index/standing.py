@@ -45,9 +45,8 @@ def is_taken_away(
 def _condemnations(listing: Listing, edge: str) -> list[markkeys.CondemnedName]:
     """Return the condemnations of one edge: there may be very many of others."""
     begin = f"{keys.CONDEMNED}/{edge}-"
-    return [
-        markkeys.parse_condemned_key(key) for key in listing.below(keys.CONDEMNED) if key.startswith(begin)
-    ]
+    mine = (key for key in listing.by_folder.get(keys.CONDEMNED, ()) if key.startswith(begin))
+    return [*map(markkeys.parse_condemned_key, mine)]
 
 
 def is_kept(listing: Listing, node: str) -> bool:

@@ -36,6 +36,8 @@ from lcstore.units import parse_bytes, parse_seconds
 ROUNDS: Final = 10
 #: For so many saves like the latest one a disk keeps room.
 _SAVES: Final = 2
+#: Files of an edge, about: each may take a block more than its bytes say.
+_FILES: Final = 10
 
 
 @dataclass(frozen=True)
@@ -192,7 +194,8 @@ class Compactor:
         """Add the edges of a plan while there is time; return how many were."""
         added, shortcuts = 0, planned.shortcuts
         left = math.inf if self.max_seconds is None else self.max_seconds - (time.monotonic() - began)
-        self._leave_room(shortcuts[:1])
+        kept_free = self._kept_free()
+        self._leave_room(kept_free, shortcuts[:1])
         results = carried_out(self._tasks(shortcuts), self.client, seconds=left)
         for done, (place, made) in enumerate(results, 1):
             self.written += made.nbytes
@@ -203,21 +206,22 @@ class Compactor:
                 self._skip(shortcuts[place], made.why)
             if self.on_progress is not None:
                 self.on_progress("merging", done, len(shortcuts))
-            self._leave_room(shortcuts[done : done + 1])
+            self._leave_room(kept_free, shortcuts[done : done + 1])
         return added
 
-    def _leave_room(self, coming: Sequence[Shortcut]) -> None:
-        """Refuse to add what would take the room of the next saves, and of records that let go of states."""
-        free, graph = bytes_free(self.backend), self.index.graph
+    def _kept_free(self) -> int:
+        """Return the bytes of a disk that are left for the next saves, and records that let go of states."""
+        graph = self.index.graph
         latest = graph.latest()
-        if not coming or free is None or latest is None:
-            return
-        objects = self.index.record(latest.node).edge.objects
-        blocks = BLOCK * len(objects)  # each file may take one more than its bytes say
-        kept_free = _SAVES * (sum(ref.nbytes for ref in objects) + blocks) + BLOCK * len(
-            graph.nodes.keys() - graph.hidden
-        )
-        if free < kept_free + sum(one.nbytes + blocks for one in coming):
+        objects = () if latest is None else self.index.record(latest.node).edge.objects
+        # Each file may take a block more than its bytes say.
+        save = sum(ref.nbytes + BLOCK for ref in objects)
+        return _SAVES * save + BLOCK * len(graph.nodes.keys() - graph.hidden)
+
+    def _leave_room(self, kept_free: int, coming: Sequence[Shortcut]) -> None:
+        """Refuse to add an edge that would take what is kept free."""
+        free = bytes_free(self.backend)
+        if free is not None and any(free < kept_free + one.nbytes + _FILES * BLOCK for one in coming):
             raise little_room(self.backend.url, free, kept_free)
 
     def _tasks(self, shortcuts: Sequence[Shortcut]) -> list[Task[Made]]:

@@ -207,7 +207,7 @@ class Coder:
             room = momentary(high - low, dtype)
             for at, values in parts:
                 room[at : at + values.size] = values
-            parts = [(at, room[at : at + values.size]) for at, values in parts]
+            return Pieces.of(room)
         return Pieces(parts, high - low, dtype)
 
     def _part(self, piece: Piece) -> Array:
