@@ -56,7 +56,7 @@ def encode_lossless(values: Pieces) -> Buffer:
     if not values.any_bit():
         return build_frame(Coded(f.ZERO), **_about(values, 0))
     if width > 1 and count <= f.HEADER.size:  # planes have headers of their own
-        return _raw_frame(values)
+        return build_frame(raw(values.whole), **_about(values, 0))
     by_kind = _encode_kinds(values)
     if by_kind is not None:
         return by_kind
@@ -65,7 +65,7 @@ def encode_lossless(values: Pieces) -> Buffer:
     header = f.HEADER.size if width > 1 else 0
     room = momentary(front + width * (header + count), np.uint8)
     places = front + header + np.arange(width) * (header + count)
-    for at, part in values.parts:
+    for at, part in values.blocks():
         planes.split_planes(_words(part), turn if width > 1 else 0, room, places + at * count // values.size)
     if width == 1:
         coded, parameter = encode_bytes(room[front:])
@@ -79,12 +79,12 @@ def encode_lossless(values: Pieces) -> Buffer:
         begin, end = end, _lay(room, end, pieces)
         sizes.append(end - begin)
         crc = joined(crc, checksum_of(pieces), sizes[-1])
-    if end - f.HEADER.size >= count * width:
-        return _raw_frame(values)
     directory = struct.pack(f"<{width}Q", *sizes)
     coded = Coded(f.PLANES, directory=directory, payload=[room[front:end].data])
     _lay(room, 0, frame_pieces(coded, crc, **_about(values, turn)))
-    return room[:end].data
+    made = room[:end].data
+    shorter = end - f.HEADER.size < count * width
+    return made if shorter else build_frame(raw(decode_lossless(parse_frame(made))), **_about(values, 0))
 
 
 def _lay(room: Array, at: int, pieces: Iterable[Buffer]) -> int:
@@ -96,10 +96,6 @@ def _lay(room: Array, at: int, pieces: Iterable[Buffer]) -> int:
             here[:] = new
         at += new.size
     return at
-
-
-def _raw_frame(values: Pieces) -> bytes:
-    return build_frame(raw(values.whole), **_about(values, 0))
 
 
 def decode_lossless(frame: Frame, low: int = 0, high: int | None = None) -> Array:

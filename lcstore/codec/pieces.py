@@ -63,6 +63,10 @@ class Pieces:
                 return values[low - at : high - at]
         return self.whole[low:high]
 
+    def blocks(self) -> Iterable[tuple[int, Array]]:
+        """The values with their places, for one pass."""
+        return self.parts
+
     def any_bit(self) -> bool:
         """Return whether any bit is set: most chunks show one at once, and are not read to the end."""
         patterns = [values.view(np.uint8) for _, values in self.parts]

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from lcstore.arrays import Array, Buffer
+from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
-from lcstore.coders.momentary import momentary
 from lcstore.coders.rowsort import Part
 from lcstore.coders.tables import TableCache
 from lcstore.dtypes import dtype_from_name
@@ -27,9 +27,8 @@ from lcstore.layout.specs import ALIGN
 from lcstore.state.moments import is_fading
 from lcstore.track.decide import Asked, Decision
 from lcstore.track.fusedpass import Advance, Scratch
+from lcstore.track.readonce import IN_CACHE, ReadOnce
 
-#: Elements that are rounded, and then digested, at a time.
-_IN_CACHE: Final = 1 << 18
 #: The arrays of an edge that hold plain tensors, by the operation.
 _PLAIN: Final[tuple[tuple[int, ArrayName], ...]] = (EXACT, "exact"), (SET, "set")
 
@@ -74,8 +73,6 @@ class Coder:
         Of what readers will get: complete once all jobs have run.
     tables, scratch
         Those of the handle.
-    borrowed
-        Whether arrays may change meanwhile.
     """
 
     asked: Asked
@@ -86,7 +83,6 @@ class Coder:
     digests: Digests
     tables: TableCache
     scratch: Scratch
-    borrowed: bool
 
     def jobs(self) -> Iterator[Work]:
         """Yield the jobs for what was decided, and those for the exact values if they are asked for."""
@@ -188,27 +184,30 @@ class Coder:
 
         The exact values of others are stored besides what readers get.
         """
-        role, lies = self.asked.layout.pools[pool].role, self.maps[pool].pieces(chunk, tensors)
-        values = self._values(lies, pool, chunk, own=self.borrowed)  # they are gone through several times
-        data, off_grid = frame_of_values(values, role, None, self.tables).data, set[int]()
-        stored = Chunk(pool, "exact", chunk, data) if values.any_bit() else None
-        lies = lies.where(self.decided.columns.op[lies.tensor] == EXACT)
-        if len(lies):
-            track = self._room(lies, pool, chunk, journal)
-            off_grid = {p.tensor for p in lies if not self._set_grid(p, values, track[p.at : p.at + p.size])}
-        return Coded(stored, off_grid)
+        lies = self.maps[pool].pieces(chunk, tensors)
+        chosen = self.decided.columns.op[lies.tensor] == EXACT
+        track, fits = self._room(lies.where(chosen), pool, chunk, journal), chosen.copy()
+        pieces, found = [*lies], np.zeros(len(lies), np.uint64)
 
-    def _values(self, pieces: Iterable[Piece], pool: str, chunk: int, *, own: bool = False) -> Pieces:
-        """Return the values of pieces of a chunk; with `own` in memory that nobody else writes to."""
+        def seen(number: int, low: int, values: Array) -> None:
+            if fits[number]:
+                digest = self._set_grid(pieces[number], low, values, track)
+                fits[number] = digest is not None
+                found[number : number + 1] += digest or np.uint64(0)  # as arrays do, which wrap silently
+
         low, high = self.maps[pool].bounds(chunk)
-        dtype = dtype_from_name(self.asked.layout.pools[pool].dtype)
-        parts = [(piece.at, self._part(piece)) for piece in pieces]
-        if own:
-            room = momentary(high - low, dtype)
-            for at, values in parts:
-                room[at : at + values.size] = values
-            return Pieces.of(room)
-        return Pieces(parts, high - low, dtype)
+        given = [(piece.at, self._part(piece)) for piece in pieces]
+        values = ReadOnce(given, high - low, self._dtype(pool), seen)
+        stored = Chunk(pool, "exact", chunk, encode_lossless(values)) if values.any_bit() else None
+        self.digests.more(lies.tensor[fits], found[fits])
+        return Coded(stored, {*lies.tensor[chosen & ~fits].tolist()})
+
+    def _values(self, pieces: Iterable[Piece], pool: str, chunk: int) -> Pieces:
+        low, high = self.maps[pool].bounds(chunk)
+        return Pieces(((piece.at, self._part(piece)) for piece in pieces), high - low, self._dtype(pool))
+
+    def _dtype(self, pool: str) -> np.dtype:
+        return dtype_from_name(self.asked.layout.pools[pool].dtype)
 
     def _part(self, piece: Piece) -> Array:
         return self.asked.arrays[piece.tensor][piece.first : piece.first + piece.size]
@@ -221,20 +220,15 @@ class Coder:
             parts.append(Part(piece.at, piece.size, cols, piece.first % cols))
         return parts
 
-    def _set_grid(self, piece: Piece, values: Pieces, out: Array) -> bool:
-        """Set the track of a piece to its exact value, rounded; return whether it fits its grid.
+    def _set_grid(self, piece: Piece, low: int, values: Array, track: Array) -> np.uint64 | None:
+        """Set the track from an element of a piece on to exact values, rounded; return their digest.
 
-        What was rounded is still in cache when its digest is taken.
+        It is None where they do not fit their grid.
         """
         unit, spec = int(self.decided.columns.grid[piece.tensor]), self.asked.layout.tensors[piece.tensor]
-        exact, digest = values.between(piece.at, piece.at + piece.size), np.zeros(1, np.uint64)
-        for low in range(0, piece.size, _IN_CACHE):
-            here = slice(low, low + _IN_CACHE)
-            if not grid.to_grid(exact[here], unit, out[here], spec.dtype):
-                return False
-            digest += digest_of(spec, out[here], piece.first + low)
-        self.digests.more(np.array([piece.tensor]), digest)
-        return True
+        out = track[piece.at + low : piece.at + low + values.size]
+        fits = grid.to_grid(values, unit, out, spec.dtype)
+        return digest_of(spec, out, piece.first + low) if fits else None
 
     def _room(self, lies: PieceColumns, pool: str, chunk: int, journal: Journal) -> Array:
         """Return a chunk of the track, of which some pieces are to be overwritten.
@@ -252,8 +246,8 @@ class Coder:
 
 def _first_moved(piece: Piece, moves: Array) -> tuple[Piece, int] | None:
     """Return a piece, and the place of the first of its elements that moves; None where none does."""
-    for low in range(piece.at, piece.at + piece.size, _IN_CACHE):
-        some = moves[low : min(low + _IN_CACHE, piece.at + piece.size)]
+    for low in range(piece.at, piece.at + piece.size, IN_CACHE):
+        some = moves[low : min(low + IN_CACHE, piece.at + piece.size)]
         if some.any():
             return piece, low + int(np.argmax(some != 0))
     return None

@@ -70,12 +70,10 @@ class Track:
         delta_cost: float = 1.0,
         touched: Mapping[Name, Array] | None = None,
         kept: bool = True,
-        borrowed: bool = True,
     ) -> Draft:
-        """Begin a save; the parameters are those of `Asked`, but for `kept` and `borrowed`.
+        """Begin a save; the parameters are those of `Asked`, but for `kept`.
 
-        An anchor that is not kept leaves no pools: no delta can be coded to it, and it takes no memory. Of
-        arrays that are borrowed, what is stored and what the track is set to agree though they change.
+        An anchor that is not kept leaves no pools: no delta can be coded to it, and it takes no memory.
 
         Raises
         ------
@@ -89,9 +87,7 @@ class Track:
         pools = self._pools_for(layout, fresh=anchor) if kept else {}
         fresh = {name for name, pool in pools.items() if pool is not self.held.pools.get(name)}
         digests = Digests(layout, decided.columns.digest)
-        coder = Coder(
-            asked, decided, pools, fresh, layout.maps, digests, self._tables, self._scratch, borrowed
-        )
+        coder = Coder(asked, decided, pools, fresh, layout.maps, digests, self._tables, self._scratch)
         return Draft(coder, self.held.known, self._accept)
 
     def _accept(self, held: Held) -> None:

@@ -215,7 +215,6 @@ class EdgeWrite:
             delta_cost=1 + 1 / self._durability.anchor_ratio,
             touched={name: ranges for name, ranges in quality.touched.items() if name in tracked},
             kept=self.kept,
-            borrowed=staged.borrowed,
         )
 
     def _off_grid(self, reset: set[Name]) -> None:

@@ -132,8 +132,6 @@ class Staged:
         Whether the exact value is kept besides the track.
     touched
         By tensor name, the rows that have changed since the save before, where the caller says so.
-    borrowed
-        Whether the tensors are the caller's, who may change them meanwhile though that is not allowed.
     """
 
     step: int
@@ -142,7 +140,6 @@ class Staged:
     labels: Labels = field(default_factory=Labels)
     exact: bool = False
     touched: Mapping[str, Any] = field(default_factory=dict)
-    borrowed: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -195,4 +192,4 @@ def stage(
     ]
     arrays = [found[name] if name in found else flat_array(host.array) for name, host in tensors]
     flat = replace(flat, tensors=tensors)
-    return Staged(step, flat, tuple(arrays), labels or Labels(), exact, dict(touched or {}), not copy)
+    return Staged(step, flat, tuple(arrays), labels or Labels(), exact, dict(touched or {}))

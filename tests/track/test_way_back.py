@@ -15,7 +15,7 @@ from lcstore.track.draft import Draft
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
 
-TRACK = ("advance", "coding", "draft", "frames", "steptable")
+TRACK = ("advance", "coding", "draft", "frames", "readonce", "steptable")
 CODING = (*(f"track/{name}.py" for name in TRACK), "coders/entropy.py")
 WAY_BACK = ("undo", "_undo_levels")
 
