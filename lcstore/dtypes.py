@@ -87,9 +87,9 @@ def storage_dtype(name: str) -> np.dtype[Any]:
 def pattern_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     """Return the signed integers that bit patterns of `dtype` are taken as, to be added to.
 
-    None of complex numbers, and of single bytes: a digest of sums modulo 2^8 would prove little.
+    None of complex numbers, whose parts are two.
     """
-    return None if dtype.kind == "c" or dtype.itemsize == 1 else np.dtype(f"i{dtype.itemsize}")
+    return None if dtype.kind == "c" else np.dtype(f"i{dtype.itemsize}")
 
 
 def to_float16(values: Array) -> Array:

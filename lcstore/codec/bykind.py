@@ -46,7 +46,7 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
     Parameters
     ----------
     words
-        ``int16[n]``, ``int32[n]`` or ``int64[n]``, not all zero.
+        ``int8[n]``, ``int16[n]``, ``int32[n]`` or ``int64[n]``, not all zero.
 
     Returns
     -------
@@ -54,9 +54,9 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
         What goes into the frame, and its parameter: log2 of what all integers are divided by.
     """
     shift = _shift(words)
-    levels = _levels(words, shift)
+    levels = words >> shift if words.itemsize == 1 else _levels(words, shift)
     parts: list[Sequence[Buffer]] = []
-    coded = _encode_small(levels)
+    coded = _encode_small(levels) if words.itemsize > 1 else None  # bytes are, where that is shorter
     if coded is None:
         kinds, frame = _kinds_of(levels)
         if frame is not None:
@@ -64,18 +64,13 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
             levels, far = levels[kinds == _NEAR], words[kinds == _FAR]
             if far.size:
                 parts.append(frame_pieces(raw(far), **about_lossless(far.size, words.dtype)))
+        levels = _levels(levels)
         coded = encode_wide(levels)
-    parts.insert(
-        0,
-        frame_pieces(
-            coded,
-            count=levels.size,
-            dtype=levels.dtype,
-            quantizer=f.LINEAR,
-            scales=pack_scales(np.zeros(-(-levels.size >> f.BLOCK), np.int16)),
-            block=f.BLOCK,
-        ),
+    count, scales = levels.size, pack_scales(np.zeros(-(-levels.size >> f.BLOCK), np.int16))
+    first = frame_pieces(
+        coded, count=count, dtype=levels.dtype, quantizer=f.LINEAR, scales=scales, block=f.BLOCK
     )
+    parts = [first, *parts]
     sizes = [sum(map(len, part)) for part in parts]
     directory = struct.pack(f"<{len(sizes)}Q", *sizes)
     return Coded(f.KINDS, directory=directory, payload=[piece for part in parts for piece in part]), shift
@@ -91,7 +86,7 @@ def _shift(words: Array) -> int:
     return (every & -every).bit_length() - 1 if every else 0
 
 
-def _levels(words: Array, shift: int) -> Array:
+def _levels(words: Array, shift: int = 0) -> Array:
     levels = words.astype(np.int32) if words.itemsize < 4 else words
     return levels >> shift if shift else levels
 
@@ -120,7 +115,7 @@ def _kinds_of(levels: Array) -> tuple[Array, Sequence[Buffer] | None]:
     zeros = levels.size - int(np.count_nonzero(kinds))
     if zeros * _ZEROS_AT_LEAST < levels.size:
         return kinds, None
-    frame, sample = frame_of_bytes(kinds.copy()), spread_pieces(levels)
+    frame, sample = frame_of_bytes(kinds.copy()), _levels(spread_pieces(levels))
     worth = bits_of_zeros(sample) * levels.size / sample.size
     return kinds, frame if 8 * sum(map(len, frame)) < worth else None
 

@@ -252,8 +252,7 @@ def _check_lossless(frame: Frame, quantized: bool, table_bytes: int) -> None:
 
 
 def _check_kinds(frame: Frame) -> None:
-    integers = frame.dtype.kind in "iu" and frame.dtype.itemsize > 1
-    if not integers or frame.directory.size not in (1, 2, 3) or not frame.count:
+    if frame.dtype.kind not in "iu" or frame.directory.size not in (1, 2, 3) or not frame.count:
         raise CorruptionError("the frame's kinds are not allowed")
     if frame.parameter >= 8 * frame.dtype.itemsize:
         raise CorruptionError("the frame's integers are divided by more than they can be")

@@ -14,7 +14,7 @@ from lcstore.codec.lossless import decode_lossless, encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.coders import format as f
 
-INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (2, 4, 8)]
+INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)]
 
 
 EDGES = [1 << 60, (1 << 61) - 1, 1 << 61, -(1 << 61), 1 << 62, -(1 << 63), (1 << 63) - 1]
@@ -50,6 +50,12 @@ def there_and_back(words: np.ndarray) -> bytes:
 )
 def test_every_integer_comes_back(seed, dtype, size, zeros, bits, far, shift):
     there_and_back(mixture(seed, dtype, size, zeros, bits, far, shift))
+
+
+def test_bytes_of_which_whole_segments_are_not_zero_take_what_these_do():
+    rng, words = np.random.default_rng(0), np.zeros(1 << 21, np.int8)
+    words[300_000:500_000] = rng.integers(-128, 128, 200_000)
+    assert len(there_and_back(words)) < 1.15 * 200_000  # not a bit for each byte besides
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)

@@ -20,7 +20,17 @@ from lcstore.testing.faults import every_point
 
 pytestmark = [pytest.mark.once, pytest.mark.unprotected]
 
-DTYPES = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, np.int32, np.int64, np.uint16]
+DTYPES = [
+    np.float32,
+    np.float64,
+    np.float16,
+    ml_dtypes.bfloat16,
+    np.int32,
+    np.int64,
+    np.uint16,
+    np.uint8,
+    ml_dtypes.float8_e4m3fn,
+]
 SAVES = 9
 
 
@@ -92,6 +102,28 @@ def test_what_moves_a_little_is_added_to():
     assert later["mask"] == later["phase"] == SET
     sizes = [store.info(step).bytes_stored for step in range(SAVES)]
     assert max(sizes[1:]) < 0.6 * sizes[0]
+
+
+def test_a_ring_of_frames_costs_what_is_written_to_it():
+    """Some whole segments are overwritten, with noise, and single flags."""
+    rng, at = np.random.default_rng(5), 0
+    frames, done = rng.integers(0, 9, (600, 1024), np.uint8), rng.random(40_000) < 0.5
+    store, truth = lcstore.open(MemoryBackend.fresh(), durability="none", grace=0), []
+    for step in range(SAVES):
+        truth.append({"frames": frames.copy(), "done": done.copy()})
+        store.save(step, truth[-1])
+        frames[at : at + 70] = rng.integers(0, 256, (70, 1024))
+        done[rng.integers(0, done.size, 9)] ^= True
+        at = (at + 70) % 500
+    assert ops(store, 4) == {"frames": ADD, "done": ADD}
+    assert all(store.info(step).bytes_stored < 1.2 * 70 * 1024 for step in range(1, SAVES))
+    for _ in range(2):
+        assert all(same(store.restore(step), state) for step, state in enumerate(truth))
+        store.compact()
+    store.retain(lcstore.LatestN(1))
+    store.collect()
+    assert same(store.restore(SAVES - 1), truth[-1])
+    assert store.verify(level="restore").ok
 
 
 def test_what_saves_too_little_is_set_anew():
