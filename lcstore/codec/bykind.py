@@ -54,16 +54,17 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
         What goes into the frame, and its parameter: log2 of what all integers are divided by.
     """
     shift = _shift(words)
-    levels = words >> shift if words.itemsize == 1 else _levels(words, shift)
+    levels = _levels(words, shift) if words.itemsize > 1 else words >> shift if shift else words
     parts: list[Sequence[Buffer]] = []
     coded = _encode_small(levels) if words.itemsize > 1 else None  # bytes are, where that is shorter
     if coded is None:
         kinds, frame = _kinds_of(levels)
         if frame is not None:
             parts.append(frame)
-            levels, far = levels[kinds == _NEAR], words[kinds == _FAR]
-            if far.size:
+            if kinds is not None:
+                far = words[kinds == _FAR]
                 parts.append(frame_pieces(raw(far), **about_lossless(far.size, words.dtype)))
+            levels = levels[levels != 0 if kinds is None else kinds == _NEAR]
         levels = _levels(levels)
         coded = encode_wide(levels)
     count, scales = levels.size, pack_scales(np.zeros(-(-levels.size >> f.BLOCK), np.int16))
@@ -105,8 +106,8 @@ def _far(levels: Array) -> Array:
     return out
 
 
-def _kinds_of(levels: Array) -> tuple[Array, Sequence[Buffer] | None]:
-    """Return the kind of each element, ``uint8``, and the frame of kinds where it is worth its bytes."""
+def _kinds_of(levels: Array) -> tuple[Array | None, Sequence[Buffer] | None]:
+    """Return the kind of each element, ``uint8``, if some are far; and the frame of kinds if it is short."""
     kinds: Array = (levels != 0).view(np.uint8)
     far = _far(levels)
     if far.any():
@@ -114,10 +115,10 @@ def _kinds_of(levels: Array) -> tuple[Array, Sequence[Buffer] | None]:
         return kinds, frame_of_bytes(kinds.copy())
     zeros = levels.size - int(np.count_nonzero(kinds))
     if zeros * _ZEROS_AT_LEAST < levels.size:
-        return kinds, None
-    frame, sample = frame_of_bytes(kinds.copy()), _levels(spread_pieces(levels))
+        return None, None
+    frame, sample = frame_of_bytes(kinds), _levels(spread_pieces(levels))
     worth = bits_of_zeros(sample) * levels.size / sample.size
-    return kinds, frame if 8 * sum(map(len, frame)) < worth else None
+    return None, frame if 8 * sum(map(len, frame)) < worth else None
 
 
 def decode_kinds(frame: Frame) -> Array:

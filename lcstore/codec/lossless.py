@@ -41,7 +41,7 @@ from lcstore.kernels import planes
 _KINDS_FROM = 64
 #: Frames within one of kinds, most often.
 _KINDS_PARTS = 2
-#: Bytes are tried so where at most one in so many is not zero: levels take four times as much memory.
+#: Bytes are coded so where at most one in so many is not zero: levels take four times as much memory.
 _FEW_BYTES = 8
 #: Pieces of a sample, and elements of each.
 _SAMPLE = 8, 1 << 10
@@ -60,7 +60,7 @@ def encode_lossless(values: Pieces) -> Buffer:
     if width > 1 and count <= f.HEADER.size:  # planes have headers of their own
         return build_frame(raw(values.whole), **_about(values, 0))
     by_kind = _encode_kinds(values)
-    if by_kind is not None and width > 1:
+    if by_kind is not None:
         return by_kind
     turn = int(dtype.kind not in "iub")
     front = f.HEADER.size + (struct.calcsize(f"<{width}Q") if width > 1 else 0)
@@ -72,7 +72,7 @@ def encode_lossless(values: Pieces) -> Buffer:
     if width == 1:
         coded, parameter = encode_bytes(room[front:])
         end = _lay(room, 0, frame_pieces(coded, **_about(values, parameter)))
-        return room[:end].data if by_kind is None or end <= len(by_kind) else by_kind
+        return room[:end].data
     sizes, end, crc = [], front, 0
     for place in places.tolist():
         plane = room[place : place + count]
@@ -227,11 +227,11 @@ def _encode_kinds(values: Pieces) -> bytes | None:
         return None
     words = values.whole.view(f"i{values.dtype.itemsize}")
     sample = sample_of(words)
-    if words.itemsize == 1 and np.count_nonzero(sample) * _FEW_BYTES > sample.size:
-        return None
     share, more = words.size / sample.size, (words.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
-    wide = words.itemsize > 1  # frames of bytes are compared when they are made
-    if wide and share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
+    if words.itemsize == 1:  # no longer than levels of bytes, whatever these are
+        if words.size < 1 << f.SEGMENT or np.count_nonzero(sample) * _FEW_BYTES > sample.size:
+            return None
+    elif share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
         return None
     coded, parameter = encode_kinds(words)
     return build_frame(coded, **_about(values, parameter)) if size_of(coded) < words.nbytes else None

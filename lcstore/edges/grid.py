@@ -17,6 +17,8 @@ from lcstore.layout.specs import PoolSpec
 GRID_BITS: Final = {4: 26, 8: 56}
 #: A tensor may grow to eight times that before it is set on a new grid.
 HEADROOM: Final = 3
+#: Elements that are compared at a time: a mask of all of them would take a byte for each.
+_AT_ONCE: Final = 1 << 18
 #: Magnitudes (log2) for which a grid is possible: beyond them unit or reciprocal leave the normal floats.
 _LOWEST: Final = {4: -90, 8: -900}
 _HIGHEST: Final = {4: 120, 8: 1000}
@@ -131,5 +133,9 @@ def largest(flat: Array, name: str) -> float:
 
 def same_bits(a: Array, b: Array) -> bool:
     """Return whether two flat arrays of one dtype hold the same bits."""
-    size = min(a.dtype.itemsize, 8)
-    return a.size == b.size and bool(np.array_equal(a.view(f"u{size}"), b.view(f"u{size}")))
+    if a.size != b.size:
+        return False
+    word = f"u{min(a.dtype.itemsize, 8)}"
+    a, b = a.view(word), b.view(word)
+    blocks = (slice(low, low + _AT_ONCE) for low in range(0, a.size, _AT_ONCE))
+    return all(np.array_equal(a[block], b[block]) for block in blocks)
