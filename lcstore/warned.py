@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final, NamedTuple, TypeVar
 
@@ -12,6 +13,8 @@ T = TypeVar("T")
 
 #: What the name of a module of this package begins with; and those that its functions call through.
 _OURS: Final = (f"{__package__}.", "contextlib.", "concurrent.futures.")
+#: What is noted of warnings, where somebody wants to know.
+_notes: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("lcstore-notes", default=None)
 
 
 class Place(NamedTuple):
@@ -47,8 +50,22 @@ def asked_by(place: Place | None, run: Callable[[], T]) -> T:
     return run()
 
 
+@contextmanager
+def noted() -> Iterator[list[tuple[str, type[Warning]]]]:
+    """Yield a list of what this package warns of in the block, be it in threads that work for it."""
+    notes: list[tuple[str, type[Warning]]] = []
+    before = _notes.set(notes)
+    try:
+        yield notes
+    finally:
+        _notes.reset(before)
+
+
 def warn(message: str, category: type[Warning]) -> None:
     """Warn, pointing at the line of whoever called into this package."""
+    notes = _notes.get()
+    if notes is not None:
+        notes.append((message, category))
     place = caller()
     if place is None:
         warnings.warn(message, category, stacklevel=2)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from lcstore.check.copied import Copied, copied
 from lcstore.check.findings import REPAIR, Findings
 from lcstore.check.going import edges_of, kept_in, needed, staying, staying_now
-from lcstore.errors import LcstoreError, NotFoundError
+from lcstore.errors import LcstoreError, NotFoundError, UnsupportedFormatError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import split_layouts
 from lcstore.format.keyforms import OTHER, STRAY
@@ -183,6 +183,8 @@ class Readable:
     def _store_record(self) -> None:
         try:
             record = store_record_at(self.backend, keys.STORE_KEY)
+        except UnsupportedFormatError:  # whole, and nothing that an older version could look at
+            raise
         except LcstoreError as error:
             try:
                 record = store_record_at(self.backend, keys.copy_key(keys.STORE_KEY))

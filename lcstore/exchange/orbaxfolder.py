@@ -55,4 +55,10 @@ def _tree(orbax: Any, folder: Path) -> Any:
     here = {orbax.metadata.ArrayMetadata: orbax.RestoreArgs(restore_type=np.ndarray)}
     arguments = jax.tree.map(lambda leaf: here.get(type(leaf), orbax.RestoreArgs()), saved)
     tree = checkpointer.restore(folder.absolute(), restore_args=arguments)
-    return jax.tree.map(lambda leaf: hosted(leaf, "jax") if isinstance(leaf, np.ndarray) else leaf, tree)
+    return jax.tree.map(_hosted, saved, tree)
+
+
+def _hosted(saved: Any, leaf: Any) -> Any:
+    """Return what was saved: an array of JAX says where it lay, one of numpy does not."""
+    is_jax = isinstance(leaf, np.ndarray) and getattr(saved, "sharding", None) is not None
+    return hosted(leaf, "jax") if is_jax else leaf

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
@@ -15,6 +17,7 @@ from lcstore.format.keys import STORE_KEY
 from lcstore.state.names import is_glob
 from lcstore.storage.backend import mapped
 
+_log: Final = logging.getLogger("lcstore")
 #: Formats of single files by their endings, and of folders by a file in them.
 _ENDINGS: Final = {
     ".safetensors": "safetensors",
@@ -104,7 +107,7 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         matched = sorted(fs.glob(path)) if is_glob(path) else []
         if not matched:
             raise NotFoundError(f"there is no file {file}")
-        for one in matched:
+        for one in filter(partial(_is_there, fs), matched):
             # A glob may match more than checkpoints: what is none is left out, unless a format is given.
             known = format or _format_of(fs, one, fs.isdir(one))
             if known is not None:
@@ -130,16 +133,25 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
     if itself is not None and not steps:
         yield _source(fs, path, itself)
         return
-    names = steps or [info["name"] for info in inside]
+    names = [*filter(partial(_is_there, fs), steps or [info["name"] for info in inside])]
     checkpoints = [(name, known) for name in names if (known := _format_of(fs, name, fs.isdir(name)))]
     if not checkpoints:  # a folder for each step, with a file in it
         folders = [info["name"] for info in inside if info["type"] == "directory"]
         single = [name for folder in folders for name in sorted(fs.ls(folder, detail=False))]
+        single = [*filter(partial(_is_there, fs), single)]
         checkpoints = [(name, known) for name in single if (known := _by_ending(name))]
     if not checkpoints:
         raise NotFoundError(f"nothing in {file} is a checkpoint of a known format: {', '.join(FORMATS)}")
     for name, known in checkpoints:
         yield _source(fs, name, known)
+
+
+def _is_there(fs: Any, path: str) -> bool:
+    """Return whether there is something at a path: a link may lead to a checkpoint that went."""
+    there = not is_local(fs) or os.path.exists(path)
+    if not there:
+        _log.warning("%s is a link to nothing, and left out", path)
+    return there
 
 
 def _last(path: str) -> str:

@@ -293,8 +293,16 @@ def convert_like(array: Array, like_leaf: Any) -> Any:
         return tensor if like_leaf.is_meta else tensor.to(like_leaf.device)
     wanted = cast_array(array, _numpy_dtype(dtype))
     if is_instance(like_leaf, "jax", "Array") or is_instance(like_leaf, "jax", "ShapeDtypeStruct"):
-        return _placed(_to_jax(wanted), like_leaf)
+        made = _to_jax(wanted)
+        return _placed(_weak(made) if getattr(like_leaf, "weak_type", False) else made, like_leaf)
     return wanted[()] if isinstance(like_leaf, np.generic) else wanted
+
+
+def _weak(array: Any) -> Any:
+    """Return an array of JAX whose dtype gives way to those of others, as a number of Python does."""
+    numpy = sys.modules["jax"].numpy
+    zero = numpy.asarray(array.dtype.type(0).item())
+    return numpy.broadcast_to(zero, array.shape).at[...].set(array) if zero.dtype == array.dtype else array
 
 
 def _keys_like(array: Array, shape: tuple[int, ...], kind: str) -> Any:

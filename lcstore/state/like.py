@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any, cast
 
 from lcstore.errors import InvalidInputError
@@ -78,11 +79,19 @@ def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
 
 
 def _rebuild_dataclass(obj: Any, children: list[Any], path: Name) -> Any:
+    """Return an instance with these fields; no code of its class runs, which might change them."""
+    cls = type(obj)
+    names = [*getattr(obj, "__dict__", ()), *(field.name for field in dataclasses.fields(obj))]
+    others = {name for name in names if not isinstance(getattr(cls, name, None), cached_property)}
+    given = {name: getattr(obj, name) for name in others if hasattr(obj, name)}
     try:
-        return dataclasses.replace(obj, **dict(zip(dynamic_fields(obj), children, strict=True)))
-    except (TypeError, ValueError) as exc:
-        kind = type(obj).__qualname__
+        made = object.__new__(cls)
+        for name, value in (given | dict(zip(dynamic_fields(obj), children, strict=True))).items():
+            object.__setattr__(made, name, value)
+    except (AttributeError, TypeError) as exc:
+        kind = cls.__qualname__
         raise InvalidInputError(f"no {kind} can be made for {where(path)} of the like tree: {exc}") from exc
+    return made
 
 
 def _rebuild_mapping(obj: Any, items: dict[Any, Any]) -> Any:

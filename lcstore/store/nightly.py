@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from lcstore.check.findings import REPAIR
-from lcstore.errors import CorruptionError, InvalidInputError, LcstoreError, NotFoundError
+from lcstore.errors import CorruptionError, FallbackWarning, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.format.keyforms import STRAY
 from lcstore.units import size
+from lcstore.warned import noted
 
 if TYPE_CHECKING:
     from lcstore.check.findings import VerifyReport
@@ -62,7 +63,7 @@ class MaintainReport:
         """The command, of `{url}`, that goes on where damage stood in the way of a part; else ""."""
         if not any(isinstance(error, CorruptionError) for error in self.problems.values()):
             return ""
-        return REPAIR if self.verified is None else self.verified.next
+        return (self.verified and self.verified.next) or REPAIR
 
     def __str__(self) -> str:
         """Return a line for each part, for a log."""
@@ -110,14 +111,18 @@ def run_parts(
             report.problems[part] = error
             return None
 
-    report.collected = tried("collect", collect)
-    retained = report.retained = tried("retain", retain)
-    if retained is not None:
-        report.compacted = tried("compact", lambda: compact(retained))
-    found = report.verified = tried("verify", verify)
+    with noted() as notes:
+        report.collected = tried("collect", collect)
+        retained = report.retained = tried("retain", retain)
+        if retained is not None:
+            report.compacted = tried("compact", lambda: compact(retained))
+        found = report.verified = tried("verify", verify)
+    met = [said for said, category in notes if issubclass(category, FallbackWarning)]
     wrong = None if found is None else _wrong(found)
     if wrong is not None:
         report.problems["verify"] = wrong
+    elif met:  # as bytes that have changed, which verify does not read
+        report.problems.setdefault("verify", CorruptionError(f"damage was met on the way: {met[0]}"))
     report.seconds = time.monotonic() - began
     return report
 

@@ -184,7 +184,8 @@ class Answer:
 
     def fail(self, error: LcstoreError) -> None:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
-        step = self.next if self.next is not None else _NEXT.get(error.kind, "")
+        usual = _NEXT.get(error.kind, "")
+        step = usual if self.next is None or error.kind == "unsupported-format" else self.next
         if error.message == STRAY:  # it says all there is to do, and no command can
             step = ""
         step = step.replace("{url}", self.quoted)

@@ -182,6 +182,7 @@ def test_folders_of_orbax(tmp_path):
         "params": {"dense": {"kernel": jnp.ones((8, 8), jnp.bfloat16), "bias": jnp.arange(8.0)}},
         "layers": [jnp.zeros((2, 2)), 1.5],
         "step": 3,
+        "seen": np.arange(4),
     }
     with orbax.CheckpointManager(tmp_path / "orbax") as manager:
         for step in (10, 20):
@@ -193,6 +194,9 @@ def test_folders_of_orbax(tmp_path):
     ]
     with lcstore.open(tmp_path / "store", "r") as store:
         assert same(store.restore(20, like=tree), tree)
+        back = store.restore(20)
+        assert isinstance(back["seen"], np.ndarray)
+        assert isinstance(back["params"]["dense"]["bias"], jnp.ndarray)
     (tmp_path / "orbax" / "20" / "default" / "_METADATA").write_text("{")
     with pytest.raises(lcstore.CorruptionError, match="20 is no whole folder of Orbax"):
         lcstore.import_files(tmp_path / "orbax" / "20", tmp_path / "other")

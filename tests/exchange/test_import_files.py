@@ -58,6 +58,19 @@ def test_files_become_states_in_the_order_of_their_steps(tmp_path):
     assert (said["name"], said["bytes"], said["format"]) == (file.name, file.stat().st_size, "npz")
 
 
+@pytest.mark.parametrize("files", ["ck", "ck/*.npz"])
+def test_links_to_nothing_are_left_out_and_told(tmp_path, caplog, files):
+    (tmp_path / "ck").mkdir()
+    for step in (1, 2):
+        np.savez(tmp_path / "ck" / f"step_{step}.npz", w=np.full((8, 8), step, np.float32))
+    (tmp_path / "ck" / "step_9.npz").symlink_to("step_8.npz")
+    (tmp_path / "ck" / "step_3.npz").symlink_to("step_2.npz")
+    with caplog.at_level("WARNING", "lcstore"):
+        report = lcstore.import_files(tmp_path / files, tmp_path / "store")
+    assert [one.step for one in report.files] == [1, 2, 3]
+    assert any("step_9.npz is a link to nothing, and left out" in told.message for told in caplog.records)
+
+
 def test_a_second_run_adds_nothing_and_a_third_what_is_new(tmp_path):
     write(tmp_path / "old", 1, 2)
     lcstore.import_files(tmp_path / "old", tmp_path / "store")

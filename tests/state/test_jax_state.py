@@ -161,6 +161,22 @@ def test_convert_like():
         convert_like(values, jax.ShapeDtypeStruct((3,), jnp.float32))
 
 
+@pytest.mark.parametrize("number", [0.25, 3, 2j])
+@pytest.mark.parametrize("shape", [(), (2, 3)])
+def test_what_gives_way_to_other_dtypes_does_so_again(number, shape):
+    """As a learning rate that was a number of Python: with a strong dtype it would widen bfloat16 weights."""
+    weak = jnp.broadcast_to(jnp.asarray(number), shape)
+    values = np.asarray(weak * 2)
+    for like in (weak, jax.eval_shape(lambda: weak)):
+        back = convert_like(values, like)
+        assert (back.weak_type, back.dtype, back.tolist()) == (True, weak.dtype, values.tolist())
+    strong = jnp.asarray(values)
+    assert not convert_like(values, strong).weak_type
+    assert (
+        jnp.ones(shape, jnp.bfloat16) * convert_like(np.asarray(jnp.asarray(0.5)), jnp.asarray(1.0))
+    ).dtype == jnp.bfloat16
+
+
 def test_a_pytree_comes_back_with_its_types_through_like():
     params = {"dense": {"kernel": jnp.ones((2, 2)), "bias": jnp.zeros(2)}}
     state = {"params": params, "opt_state": (Adam(jnp.int32(0), params, params), ())}

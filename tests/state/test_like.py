@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import types
 import typing
 
@@ -96,11 +97,57 @@ def test_a_named_tuple_may_have_a_constructor_of_its_own():
     assert back[0] == (2, 2)
 
 
-def test_a_dataclass_that_cannot_be_made_is_named():
-    @dataclasses.dataclass
+@pytest.mark.parametrize("options", [{}, {"frozen": True}, {"slots": True}, {"frozen": True, "slots": True}])
+def test_a_dataclass_is_filled_with_what_is_stored_and_makes_nothing_of_it(options):
+    @dataclasses.dataclass(**options)
     class Derived:
         x: object
         y: object = dataclasses.field(default=0, init=False)
+        kept: object = dataclasses.field(default="kept", metadata={"static": True})
 
-    with pytest.raises(InvalidInputError, match=r"'a'.*init=False"):
-        fill_like({"a": Derived(1)}, lambda path, leaf: leaf)
+        def __post_init__(self):
+            object.__setattr__(self, "x", 2 * self.x)
+
+    obj = Derived(1)
+    made = fill_like({"a": obj}, lambda path, leaf: path[1])["a"]
+    assert (type(made), made.x, made.y, made.kept) == (Derived, "x", "y", "kept")
+    assert (obj.x, obj.y) == (2, 0)
+
+
+def test_a_dataclass_that_makes_itself_of_something_else_is_filled():
+    @dataclasses.dataclass(frozen=True)
+    class Linear:
+        weight: object
+        bias: object
+
+        def __init__(self, size):
+            for name in ("weight", "bias", "note"):
+                object.__setattr__(self, name, size)
+
+        @functools.cached_property
+        def both(self):
+            return (self.weight, self.bias)
+
+    obj = Linear(4)
+    assert obj.both == (4, 4)
+    made = fill_like(obj, lambda path, leaf: path[0])
+    assert made.both == ("weight", "bias")
+    assert made.note == 4
+
+
+def test_a_dataclass_that_cannot_be_made_is_named():
+    @dataclasses.dataclass
+    class Fixed:
+        x: object
+
+        @property
+        def x(self):
+            return 1
+
+        @x.setter
+        def x(self, value):
+            if value != 1:
+                raise AttributeError("x is 1")
+
+    with pytest.raises(InvalidInputError, match=r"no .*Fixed can be made for 'a' of the like tree: x is 1"):
+        fill_like({"a": Fixed(1)}, lambda path, leaf: 2)

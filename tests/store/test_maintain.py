@@ -253,6 +253,34 @@ def test_damage_is_told_and_nothing_goes():
     assert backend.snapshot() == there
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_damage_that_a_night_meets_and_gets_around_is_no_quiet_night(threads):
+    backend = filled()
+    before = values(backend)
+    for key in [key for key in backend.list("data") if "/weights" in key and "/c" in key]:
+        data = bytearray(backend.get(key))
+        data[len(data) // 2] ^= 1
+        backend.put(key, data)
+        break
+    with (
+        lcstore.open(backend, "r+", threads=threads) as store,
+        pytest.warns(lcstore.FallbackWarning, match="rebuilt"),
+    ):
+        report = store.maintain("latest:1 | every:8")
+    assert report.retained is not None
+    assert report.compacted.added
+    assert not report.ok
+    assert list(report.problems) == ["verify"]
+    assert re.search(
+        r"damage was met on the way: .*rebuilt.*run `lcstore repair", report.problems["verify"].message
+    )
+    assert report.next == "lcstore repair {url}"
+    with lcstore.open(backend, "r+", threads=threads) as store:
+        store.repair(dry_run=False)
+        assert store.maintain("latest:1 | every:8").ok
+    assert same(values(backend), {step: before[step] for step in (0, 8)})
+
+
 def test_ways_around_what_is_missing_are_looked_for_once_for_all_states(monkeypatch):
     """For each state the whole graph was gone over: a day, where one object of 100,000 states was missing."""
     backend, made = filled(), []

@@ -85,5 +85,7 @@ def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
         yield "Not good: do not keep a store there, or ask its maintainers about what is red above."
         return
     yield "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
-    if target["problem"]:
+    if "upgrade lcstore" in target["store"]:
+        yield "But the store that lies there is of a newer version. Next: pip install --upgrade lcstore"
+    elif target["problem"]:
         yield f"But the store that lies there is damaged, or cannot be read. Next: lcstore verify {quoted}"
