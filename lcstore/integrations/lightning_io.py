@@ -13,6 +13,8 @@ from lcstore.storage.backend import Backend
 from lcstore.store.store import Store
 
 _log: Final = logging.getLogger("lcstore")
+#: What the names of files begin with that ``Tuner`` and its callbacks load and remove after a trial.
+_OF_TUNERS: Final = (".lr_find_", ".scale_batch_size_")
 
 
 class StoredCheckpoints:
@@ -72,7 +74,7 @@ class StoredCheckpoints:
         ----------
         checkpoint
             What Lightning gives. What has no ``global_step`` is no checkpoint of a run: it is saved as
-            Lightning does.
+            Lightning does. So are files of its tuners, which put back the very state that they took.
         path
             Where the pointer goes.
         storage_options
@@ -86,7 +88,7 @@ class StoredCheckpoints:
             As of `Store.save`; or the save before failed in the background: then this one did not begin.
         """
         session = self._here()
-        if "global_step" in checkpoint:
+        if "global_step" in checkpoint and not os.path.basename(path).startswith(_OF_TUNERS):
             session.save(checkpoint, os.fspath(path), dict(storage_options or {}))
         else:
             self.files().save_checkpoint(checkpoint, path, storage_options)

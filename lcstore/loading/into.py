@@ -13,12 +13,14 @@ from lcstore.arrays import Array
 from lcstore.errors import InvalidInputError
 from lcstore.graph.refs import NodeName
 from lcstore.loading.torchload import (
+    SHARDED,
     assigned,
-    check_on_device,
+    check_is_whole_here,
     fitted,
     in_its_order,
     is_module,
     is_schedule,
+    is_shard,
     loads_its_own_way,
 )
 from lcstore.state.frameworks import convert_like, is_array, to_host
@@ -185,7 +187,7 @@ def _loading(where: Name, target: Any, saved: Any, assign: bool) -> tuple[bool, 
         return True, partial(target.load_state_dict, saved)
     options = {"assign": True} if assign and is_module(target) else {}
     try:
-        check_on_device(target, assign=assign)
+        check_is_whole_here(target, assign=assign)
         try:
             saved, own_way = fitted(target, saved, where), False
         except InvalidInputError:
@@ -277,6 +279,8 @@ def _filling(name: str, saved: Any, target: Any) -> Callable[[], object]:
 def _filling_tensor(name: str, value: Array, target: Any) -> Callable[[], object]:
     if target.is_meta:
         raise InvalidInputError(f"the tensor for {name!r} is on the meta device, where nothing is filled")
+    if is_shard(target):
+        raise InvalidInputError(f"the tensor for {name!r} cannot be filled: {SHARDED}")
     try:
         converted = convert_like(value, target)
     except InvalidInputError as error:

@@ -25,6 +25,10 @@ def _names(text: str) -> frozenset[str]:
 
 _SHOWN: Final = 3
 _LEAVE_OUT: Final = "leave it out of what is loaded, and its moments begin anew"
+SHARDED: Final = (
+    "it is sharded (DTensor): all ranks give what `store.restore` returns to set_state_dict of "
+    "torch.distributed.checkpoint.state_dict, with StateDictOptions(full_state_dict=True)"
+)
 #: What optimizers keep of a parameter in its own shape.
 _LIKE_PARAMETER: Final = _names(
     "exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer square_avg grad_avg acc_delta exp_inf sum prev"
@@ -63,8 +67,11 @@ def loads_its_own_way(target: Any) -> bool:
     )
 
 
-def check_on_device(target: Any, *, assign: bool) -> None:
-    """Refuse what is on the meta device: it would stay without values, and say nothing."""
+def check_is_whole_here(target: Any, *, assign: bool) -> None:
+    """Refuse what is on the meta device, which would stay without values and say nothing, and shards."""
+    parameters: Iterable[Any] = target.parameters() if is_module(target) else ()
+    if any(map(is_shard, parameters_of(target) if is_optimizer(target) else parameters)):
+        raise InvalidInputError(SHARDED)
     if is_optimizer(target) and _any_on_meta(parameters_of(target)):
         raise InvalidInputError(
             "its parameters are on the meta device: load the model, and make it of the new parameters"
@@ -74,6 +81,11 @@ def check_on_device(target: Any, *, assign: bool) -> None:
             "it is on the meta device, where nothing is filled: give assign=True, which puts tensors on the "
             "CPU in place of its own, or call .to_empty(device=...) on it first"
         )
+
+
+def is_shard(tensor: Any) -> bool:
+    """Return whether a tensor is a part of one that several processes hold."""
+    return hasattr(tensor, "full_tensor")
 
 
 def _any_on_meta(tensors: Iterable[Any]) -> bool:

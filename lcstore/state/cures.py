@@ -77,7 +77,11 @@ _KEYS: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
 )
 #: What to do about tensors of torch that have no values as they are: a test, and what is said.
 _TENSORS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
-    (lambda x: hasattr(x, "full_tensor"), "store x.full_tensor(), which all ranks call"),
+    (
+        lambda x: hasattr(x, "full_tensor"),
+        "store x.full_tensor(), which all ranks call (of a model and optimizer, what get_state_dict of "
+        "torch.distributed.checkpoint.state_dict gives, with full_state_dict=True)",
+    ),
     (lambda x: "Uninitialized" in type(x).__name__, "run one batch through the model before"),
     (lambda x: hasattr(x, "get_mask"), "store x.get_data() and x.get_mask()"),
     (lambda x: x.is_meta, "load or make its values first: model.to_empty(device=...)"),

@@ -429,6 +429,36 @@ def test_the_best_are_kept_and_found(torch, loop, tmp_path, background):
 
 
 @pytest.mark.parametrize("background", [False, True])
+def test_what_searches_a_learning_rate_puts_back_every_bit(torch, loop, tmp_path, background):
+    """It saves what was trained, trains, and loads it."""
+    import lightning as L
+    from lightning.pytorch.tuner import Tuner
+
+    class Rated(loop.Model):
+        def __init__(self):
+            super().__init__()
+            self.lr = 1e-3
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=self.lr)
+
+    io, model = make(tmp_path / "store", policy="small", background=background), Rated()
+    trainer = L.Trainer(
+        accelerator="cpu", max_steps=8, logger=False, plugins=[io], default_root_dir=tmp_path,
+        enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    batches = torch.utils.data.DataLoader(
+        [(torch.randn(64), torch.randn(64)) for _ in range(64)], batch_size=16
+    )
+    trainer.fit(model, batches)
+    steps, before = io.store.steps(), {name: value.clone() for name, value in model.state_dict().items()}
+    assert Tuner(trainer).lr_find(model, batches, num_training=10).results["loss"]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert io.store.steps() == steps
+    assert not [*tmp_path.glob(".lr_find*")]
+
+
+@pytest.mark.parametrize("background", [False, True])
 def test_last_may_be_a_link(loop, tmp_path, background):
     io = make(tmp_path / "store", background=background)
     loop.fitted(tmp_path / "ckpt", io, save_last="link", save_top_k=1)

@@ -322,6 +322,28 @@ def test_shards_of_a_process_are_refused_with_the_cure(alone):
         flatten({"w": x.full_tensor()})
 
 
+def test_what_is_sharded_is_not_filled_and_the_way_is_told(alone):
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    whole = torch.nn.Linear(4, 4)
+    model = torch.nn.Linear(4, 4)
+    fsdp.fully_shard(model, mesh=alone)
+    optimizer = torch.optim.AdamW(model.parameters())
+    with lcstore.open("memory://sharded", policy="lossless") as store:
+        store.save(0, {"model": whole, "optim": torch.optim.AdamW(whole.parameters())})
+        for target in ({"model": model}, {"optim": optimizer}, {"model": model, "optim": optimizer},
+                       {"model": model.state_dict()}):  # fmt: skip
+            with pytest.raises(
+                InvalidInputError, match=r"sharded.*`store.restore` returns to set_state_dict"
+            ):
+                store.restore_into(0, target)
+        said, back = pytest.importorskip("torch.distributed.checkpoint.state_dict"), store.restore(0)
+        full = said.StateDictOptions(full_state_dict=True)
+        said.set_model_state_dict(model, back["model"], options=full)
+        assert torch.equal(model.weight.full_tensor(), whole.weight)
+        store.save(1, {"model": said.get_model_state_dict(model, options=full)})
+        assert torch.equal(store.restore(1)["model"]["bias"], whole.bias)
+
+
 @pytest.mark.parametrize("name", ["weight_norm", "orthogonal", "spectral_norm"])
 def test_parametrized_modules_come_back(name):
     wrap = getattr(torch.nn.utils.parametrizations, name)
