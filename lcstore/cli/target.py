@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from lcstore.storage.traits import Traits
 
 _NONE: Final = "none yet"
+_NO_ROOM: Final = "there is no room left"
 
 
 def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +50,9 @@ def target(url: str, options: dict[str, Any]) -> dict[str, Any]:
             found = run(opened(), opened)
         finally:
             _sweep(made)
-        checks = [{"name": f.check, "problem": f.problem, "seconds": round(f.seconds, 3)} for f in found]
+        checks = [
+            {"name": f.check, "problem": _brief(f.problem), "seconds": round(f.seconds, 3)} for f in found
+        ]
     return {
         "url": backend.url,
         "writable": backend.writable,
@@ -84,6 +87,11 @@ def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
         if isinstance(error, StorageError) and lacks_credentials(error):  # every promise would fail for it
             return f"{error.message}: give them by -o, or as the target's own tools take them", True, False
         return str(error), True, True
+
+
+def _brief(problem: str | None) -> str | None:
+    """Return a problem without the ways to make room, which are of stores and not of this trial."""
+    return _NO_ROOM if problem and _NO_ROOM in problem else problem
 
 
 def _made(backend: Backend) -> list[Path]:

@@ -20,6 +20,7 @@ from lcstore.layout.specs import TensorSpec
 from lcstore.state.names import Name, format_name
 from lcstore.track import samples, stepsizes
 from lcstore.track import smallrows as rows
+from lcstore.track.anew import FALLEN, FALLEN_FAR, has_fallen, is_pruned
 from lcstore.track.budget import LEAST_ERROR, MOST_ERROR, Budget
 from lcstore.track.held import Held
 from lcstore.track.known import Known
@@ -36,10 +37,6 @@ _SMALL: Final = 128
 _LARGEST_SCALE: Final = float(np.finfo(np.float32).max)
 #: A tensor that moves so many times as far as its update scale says, which rises slowly, is told of apart.
 _LAGS: Final = 1.25
-#: Octaves by which the largest weight may fall below what its grid was chosen for: the first number where
-#: a finer step size than the grid's unit is wanted. On the grid of an explosion other weights are all zero.
-_FALLEN: Final = 2
-_FALLEN_FAR: Final = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,8 +256,10 @@ class _Deciding:
             moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
+        if is_pruned(now, self.held.of(spec)):
+            return _anew(spec, flat, now, last)
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
-        if leaps and _has_fallen(spec, flat, now, kept.grid, _FALLEN_FAR):
+        if leaps and has_fallen(spec, flat, now, kept.grid, FALLEN_FAR):
             return _anew(spec, flat, now, last)
         if ranges is not None:
             _check_touched(spec, ranges, change)
@@ -275,7 +274,7 @@ class _Deciding:
         error, rises = self._error(index, spec)
         aimed, previous = error if touched is None else error * IN_ROWS, None if rises else kept.shift or None
         chosen = usual = _step_size(spec, kept, previous, aimed, trend)
-        if chosen.units == 1 and _has_fallen(spec, flat, now, kept.grid, _FALLEN):
+        if chosen.units == 1 and has_fallen(spec, flat, now, kept.grid, FALLEN):
             return _anew(spec, flat, now, last)
         if ranges is None and moved == 0:
             usual = chosen.at_rest()
@@ -368,18 +367,6 @@ def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known, *, begins: boo
     moved = 0.0 if begins else samples.rms(now - last.sample)
     known_to_move = math.isfinite(moved)  # it may have been infinite before
     return _Choice(EXACT, unit, known=known, moved=min(moved, _LARGEST_SCALE) if known_to_move else 0.0)
-
-
-def _has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: int) -> bool:
-    """Return whether a grid chosen for weights as they are now would be finer by so many octaves.
-
-    All of them are looked at only where none in the sample says no.
-    """
-    sampled = grid.exponent_of(float(np.abs(now).max(initial=0)), spec.dtype)
-    if sampled is not None and sampled > unit - octaves:
-        return False
-    finer = grid.exponent_of(grid.largest(flat, spec.dtype), spec.dtype)
-    return finer is not None and finer <= unit - octaves
 
 
 def _step_size(spec: TensorSpec, now: _Choice, previous: int | None, error: float, trend: float) -> StepSize:

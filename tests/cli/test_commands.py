@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from blake3 import blake3
 from fsspec.implementations.memory import MemoryFileSystem
 from typer.testing import CliRunner, Result
 
@@ -412,6 +413,38 @@ def test_whoever_waits_for_kernels_is_told_once_that_they_are_compiled(caplog, m
 def test_doctor_leaves_nothing(tmp_path):
     assert call("doctor", str(tmp_path / "new" / "run")).exit_code == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_says_of_a_full_disk_that_it_is_full(tmp_path, monkeypatch):
+    from lcstore.testing.conformance import Finding
+
+    full = (
+        "StorageError: there is no room left on x (No space left on device). Delete other files there, or ..."
+    )
+    found = [Finding("round_trip", full, 0.0), Finding("missing", None, 0.0)]
+    monkeypatch.setattr("lcstore.testing.run", lambda *_: found)
+    result = call("doctor", str(tmp_path / "run"))
+    assert result.exit_code == 1
+    assert "round_trip  there is no room left" in result.stdout
+    assert result.stdout.rstrip().endswith("Not good: there is no room left. What takes none works.")
+    found.append(Finding("list", "it lists what was deleted", 0.0))
+    assert "Not good: do not keep a store there" in call("doctor", str(tmp_path / "run")).stdout
+
+
+@pytest.mark.parametrize("command", ["ls", "verify", "repair", "stats", "doctor"])
+def test_a_store_of_a_newer_version_is_not_called_damaged(command, tmp_path):
+    url = tmp_path / "run"
+    with lcstore.open(url) as store:
+        store.save(0, {"n": 1})
+    rest = b'"features":[],"format":9,"grace_seconds":86400,"kind":"store"}'
+    newer = b'{"_hash":"%s",%s' % (blake3(rest).hexdigest().encode(), rest)
+    for place in ("lcstore.json", "copies/lcstore.json"):
+        (url / place).write_bytes(newer)
+    result = call(command, str(url))
+    assert result.exit_code == 1
+    assert "upgrade lcstore" in result.stdout + result.stderr
+    assert "Next: pip install --upgrade lcstore" in result.stdout + result.stderr
+    assert "amaged" not in result.stdout + result.stderr
 
 
 @pytest.mark.parametrize("command", ["ls", "show", "verify", "stats"])

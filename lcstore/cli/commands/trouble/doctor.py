@@ -81,7 +81,11 @@ def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
             style = "red" if check["problem"] else None
             checks.row(check["name"], check["problem"] or "yes", f"{check['seconds']:.2f}", style=style)
         yield checks
-    if any(check["problem"] for check in target["checks"]):
+    problems = {check["problem"] for check in target["checks"]} - {None}
+    if problems and all("no room left" in problem for problem in problems):
+        yield "Not good: there is no room left. What takes none works."
+        return
+    if problems:
         yield "Not good: do not keep a store there, or ask its maintainers about what is red above."
         return
     yield "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."

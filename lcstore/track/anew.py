@@ -1,0 +1,41 @@
+"""When weights that have a grid are set exactly, on a new one: no delta leads to what they have become."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from lcstore.arrays import Array
+from lcstore.edges import grid
+from lcstore.layout.specs import TensorSpec
+from lcstore.track import samples
+
+#: Octaves by which the largest weight may fall below what its grid was chosen for: the first number where
+#: a finer step size than the grid's unit is wanted. On the grid of an explosion other weights are all zero.
+FALLEN: Final = 2
+FALLEN_FAR: Final = 8
+#: One element in so many that is zero, and not for readers: weights are pruned. What a delta leaves of them
+#: is no more than its error, but a mask that is made of them would be full. In training none is zero.
+_PRUNED: Final = 16
+
+
+def has_fallen(spec: TensorSpec, flat: Array, now: Array, unit: int, octaves: int) -> bool:
+    """Return whether a grid chosen for weights as they are now would be finer by so many octaves.
+
+    All of them are looked at only where none in the sample says no.
+    """
+    sampled = grid.exponent_of(float(np.abs(now).max(initial=0)), spec.dtype)
+    if sampled is not None and sampled > unit - octaves:
+        return False
+    finer = grid.exponent_of(grid.largest(flat, spec.dtype), spec.dtype)
+    return finer is not None and finer <= unit - octaves
+
+
+def is_pruned(now: Array, track: Array) -> bool:
+    """Return whether weights have become zero that are not zero for readers: by the sample, and the track."""
+    zero = now == 0
+    if np.count_nonzero(zero) * _PRUNED <= zero.size:
+        return False
+    has = track[samples.positions(track.size)[zero]]
+    return bool(np.count_nonzero(has) * _PRUNED > zero.size)
