@@ -147,7 +147,12 @@ def _tell(
             yield f"Nothing was changed. To do it: {again}" if good else "Nothing was changed."
 
     stores = [
-        {"url": one.url, "ok": not problems[one.url], "problem": problems[one.url], "report": one.report}
+        {
+            "url": one.url,
+            "ok": not problems[one.url],
+            "problem": problems[one.url] or None,
+            "report": one.report,
+        }
         for one in tended
     ]
     answer.give({"url": answer.url, "ok": not failed, "stores": stores}, shown())

@@ -274,7 +274,7 @@ def test_a_store_without_the_metric_keeps_all_and_says_so_while_others_are_tende
     told = document("maintain", str(tmp_path), "--keep", "best:acc:max", "--apply", status=1)
     problems = {Path(one["url"]).name: one["problem"] for one in told["stores"]}
     assert problems == {
-        "acc": "",
+        "acc": None,
         "loss": "nothing is let go of: no state has the metric 'acc'; the metrics there are: 'loss'",
         "none": "the rule names no state to keep: no state has the metric 'acc'; the metrics there are: none",
     }
