@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeAlias
 
-from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, NotFoundError
+from lcstore.errors import ConflictError, CorruptionError, InvalidInputError, LcstoreError, NotFoundError
 from lcstore.exchange.dcpfolder import read_dcp
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.npzfile import read_npz
@@ -29,8 +29,9 @@ from lcstore.store.store import Store
 
 #: In the metadata of a state: what it was imported from.
 _IMPORTED: Final = "imported"
-#: What became of a file: a state as an anchor or a delta, or it is one already, or it would become one.
-Outcome: TypeAlias = Literal["anchor", "delta", "there", "to import"]
+#: What became of a file: a state as an anchor or a delta, or it is one already, or it would become one, or it
+#: cannot.
+Outcome: TypeAlias = Literal["anchor", "delta", "there", "to import", "broken"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,13 @@ class Imported:
         The step of its state.
     outcome
         ``"anchor"`` or ``"delta"``: it was imported so. ``"there"``: its state was there already.
-        ``"to import"``: it was only looked at.
+        ``"to import"``: it was only looked at. ``"broken"``: it was left out.
     bytes_stored
         What its state takes in the store; 0 where it was not imported now.
     exact
         Whether every bit of it comes back; None where it was not imported now.
+    problem
+        Why a broken one is that.
     """
 
     url: str
@@ -59,6 +62,7 @@ class Imported:
     outcome: Outcome
     bytes_stored: int = 0
     exact: bool | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,11 @@ class ImportReport:
     left_out: tuple[str, ...] = ()
     policy: str = ""
 
+    @property
+    def ok(self) -> bool:
+        """Whether no file is broken."""
+        return all(one.outcome != "broken" for one in self.files)
+
 
 def import_files(
     files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
@@ -97,6 +106,7 @@ def import_files(
     under: str | None = None,
     policy: PolicyLike | None = None,
     dry_run: bool = False,
+    skip_broken: bool = False,
     threads: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     file_options: Mapping[str, Any] | None = None,
@@ -127,6 +137,9 @@ def import_files(
         As for `lcstore.open`. Without a policy a store that has states goes on under that of the latest.
     dry_run
         Read nothing but names and sizes; only say what would be done.
+    skip_broken
+        Leave out files that cannot be imported, and report them. They cannot follow once later ones are
+        there: then they are reported each time, until they are moved away.
     file_options
         Passed on to where the files are.
     on_progress
@@ -140,7 +153,8 @@ def import_files(
         Nothing tells the step of any file, or the format of one; two files are of one step; or a file holds
         what no store does.
     CorruptionError
-        A file is damaged, or not what its name says. Those before it are imported.
+        A file is damaged, or not what its name says, and `skip_broken` does not leave it out. Those before it
+        are imported.
     ConflictError
         The store has later steps: what is imported last would be taken for the latest.
 
@@ -167,10 +181,12 @@ def import_files(
         states = store.states(retired=True) if store.latest_step() is not None else []
         there = {_mark(state.step, state.info.metadata.get(_IMPORTED)) for state in states if state.info}
         new = {at: source for at, source in found.items() if _mark(at, _about(source)) not in there}
-        _check_later(store, states, new)
+        late = _late(store, states, new)
+        if late and not skip_broken:
+            raise next(iter(late.values()))
         done: dict[int, Imported] = {
             at: _seen(at, source, "to import" if at in new else "there") for at, source in found.items()
-        }
+        } | {at: _broken(at, new.pop(at), error) for at, error in late.items()}
         if new and not dry_run:
             _go_on(store, states)
             for count, (at, source) in enumerate(new.items(), 1):
@@ -178,8 +194,10 @@ def import_files(
                 try:
                     done[at] = _import(store, at, source, under, on_progress)
                 except (InvalidInputError, CorruptionError) as error:
-                    error.message += _way_on(count - 1, len(new))
-                    raise
+                    if not skip_broken:
+                        error.message += _way_on(count - 1, len(new))
+                        raise
+                    done[at] = _broken(at, source, error)
                 if on_progress is not None:
                     on_progress("import", count, len(new))
         name = store.policy.name if new and not dry_run else ""
@@ -192,7 +210,7 @@ def _way_on(done: int, wanted: int) -> str:
         return ""
     return (
         f". {done} of {wanted} files are imported. For the others move this one away and do the same again: "
-        "what is there is passed over"
+        "what is there is passed over; or leave out all that are broken (--skip-broken, skip_broken=True)"
     )
 
 
@@ -247,15 +265,22 @@ def _seen(step: int, source: Source, outcome: Outcome = "to import") -> Imported
     return Imported(source.url, source.format, source.nbytes, step, outcome)
 
 
-def _check_later(store: Store, states: Sequence[Listed], new: Mapping[int, Source]) -> None:
+def _broken(step: int, source: Source, error: LcstoreError) -> Imported:
+    return replace(_seen(step, source, "broken"), problem=str(error))
+
+
+def _late(store: Store, states: Sequence[Listed], new: Mapping[int, Source]) -> dict[int, ConflictError]:
+    """Return why those files cannot be imported that are of steps before the last one there."""
     last = max((state.step for state in states if not state.retired), default=-1)
-    if new and min(new) < last:
-        at = min(new)
-        raise ConflictError(
-            f"{store.url} has step {last}, and {new[at].url} is of step {at}, before it: what is imported "
+    return {
+        at: ConflictError(
+            f"{store.url} has step {last}, and {source.url} is of step {at}, before it: what is imported "
             "now would be restored as the latest. Import into a store of its own",
             step=at,
         )
+        for at, source in new.items()
+        if at < last
+    }
 
 
 def _go_on(store: Store, states: Sequence[Listed]) -> None:

@@ -46,6 +46,26 @@ def test_export_says_what_it_wrote(url, tmp_path):
     assert (said["step"], said["format"], said["values"]) == (20, "npz", 1)
 
 
+def test_an_import_leaves_out_what_is_broken_if_it_is_told_to(tmp_path):
+    for step in (1, 3):
+        np.savez(tmp_path / f"step{step}.npz", w=np.full((8, 8), step))
+    (tmp_path / "step2.npz").write_bytes(b"no archive")
+    stopped = call("import", tmp_path, tmp_path / "store")
+    assert stopped.exit_code == 1
+    assert "--skip-broken" in stopped.stderr
+    told = call("import", tmp_path, tmp_path / "store", "--skip-broken")
+    assert told.exit_code == 1
+    assert "Broken: " in told.stdout
+    assert "step2.npz" in told.stdout
+    assert "Imported: 1 file" in told.stdout
+    assert "1 is there already" in told.stdout or "1 are there already" in told.stdout
+    document = json.loads(call("import", tmp_path, tmp_path / "store", "--skip-broken", "--json").stdout)
+    assert (document["ok"], [one["outcome"] for one in document["files"]]) == (
+        False,
+        ["there", "broken", "there"],
+    )
+
+
 def test_export_refuses_what_is_there(url, tmp_path):
     file = tmp_path / "out.npz"
     assert call("export", url, file, "epoch").exit_code == 0

@@ -130,6 +130,26 @@ def test_a_broken_file_stops_it_and_those_before_are_there(tmp_path):
     assert outcomes(lcstore.import_files(tmp_path / "old", tmp_path / "store"))[-1] == (3, "delta")
 
 
+def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path):
+    write(tmp_path / "old", 1, 2, 3, 4)
+    (tmp_path / "old" / "checkpoint-2.npz").write_bytes(b"no archive")
+    (tmp_path / "old" / "checkpoint-4.npz").write_bytes(b"")
+    wanted = [(1, "anchor"), (2, "broken"), (3, "delta"), (4, "broken")]
+    for _ in range(2):  # the second time, step 2 comes too late
+        report = lcstore.import_files(tmp_path / "old", tmp_path / "store", skip_broken=True)
+        assert outcomes(report) == wanted
+        assert not report.ok
+        assert all(
+            f"checkpoint-{one.step}.npz" in one.problem for one in report.files if one.outcome == "broken"
+        )
+        wanted[0], wanted[2] = (1, "there"), (3, "there")
+    assert commits(tmp_path / "store") == [1, 3]
+    write(tmp_path / "old", 4)
+    os.unlink(tmp_path / "old" / "checkpoint-2.npz")
+    report = lcstore.import_files(tmp_path / "old", tmp_path / "store", skip_broken=True)
+    assert (outcomes(report)[-1], report.ok) == ((4, "delta"), True)
+
+
 def test_what_was_let_go_of_is_not_imported_again(tmp_path):
     write(tmp_path / "old", 1, 2, 3)
     lcstore.import_files(tmp_path / "old", tmp_path / "store")

@@ -53,6 +53,9 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Change nothing: show what would be done.")
     ] = False,
+    skip_broken: Annotated[
+        bool, typer.Option("--skip-broken", help="Leave out what cannot be read; exit status 1 if any.")
+    ] = False,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads to code with; one per core if not given.")
     ] = None,
@@ -85,12 +88,15 @@ def import_(
                 under=under,
                 policy=policy,
                 dry_run=dry_run,
+                skip_broken=skip_broken,
                 threads=threads,
                 storage_options=answer.storage_options,
                 file_options=options_of_files,
                 on_progress=on_progress,
             )
-        answer.give(report, _imported(answer, report))
+        answer.give(report, _imported(answer, report), ok=report.ok)
+    if not report.ok:
+        raise typer.Exit(1)
 
 
 def _is_swapped(first: str, last: str) -> bool:
@@ -111,9 +117,10 @@ def _imported(answer: Answer, report: ImportReport) -> Iterator[Table | str]:
         names = ", ".join(map(shlex.quote, report.left_out[:_MOST_SHOWN])) + f" and {more} more" * (more > 0)
         alone = f"lcstore import {shlex.quote(first)} URL --step NUMBER"
         yield f"Left out, as nothing tells which step they are of: {names}. To import one by itself: {alone}"
-    new = [one for one in report.files if one.outcome != "there"]
+    yield from (f"Broken: {answer.named(one.problem)}" for one in report.files if one.problem)
+    new = [one for one in report.files if one.outcome not in ("there", "broken")]
     nbytes = sum(one.nbytes for one in new)
-    there = len(report.files) - len(new)
+    there = sum(one.outcome == "there" for one in report.files)
     passed = f"; {there} are there already" if there else ""
     if report.dry_run:
         yield f"Nothing was changed. Without --dry-run: {counted(len(new), 'file')}, {size(nbytes)}{passed}."
