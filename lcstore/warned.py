@@ -14,7 +14,7 @@ T = TypeVar("T")
 #: What the name of a module of this package begins with; and those that its functions call through.
 _OURS: Final = (f"{__package__}.", "contextlib.", "concurrent.futures.")
 #: What is noted of warnings, where somebody wants to know.
-_notes: Final[ContextVar[list[tuple[str, type[Warning]]] | None]] = ContextVar("lcstore-notes", default=None)
+_notes: Final[ContextVar[tuple[type[Warning], list[str]] | None]] = ContextVar("lcstore-notes", default=None)
 
 
 class Place(NamedTuple):
@@ -51,10 +51,10 @@ def asked_by(place: Place | None, run: Callable[[], T]) -> T:
 
 
 @contextmanager
-def noted() -> Iterator[list[tuple[str, type[Warning]]]]:
+def noted(category: type[Warning]) -> Iterator[list[str]]:
     """Yield a list of what this package warns of in the block, be it in threads that work for it."""
-    notes: list[tuple[str, type[Warning]]] = []
-    before = _notes.set(notes)
+    notes: list[str] = []
+    before = _notes.set((category, notes))
     try:
         yield notes
     finally:
@@ -63,9 +63,9 @@ def noted() -> Iterator[list[tuple[str, type[Warning]]]]:
 
 def warn(message: str, category: type[Warning]) -> None:
     """Warn, pointing at the line of whoever called into this package."""
-    notes = _notes.get()
-    if notes is not None:
-        notes.append((message, category))
+    noted = _notes.get()
+    if noted is not None and issubclass(category, noted[0]):
+        noted[1].append(message)
     place = caller()
     if place is None:
         warnings.warn(message, category, stacklevel=2)

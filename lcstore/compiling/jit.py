@@ -115,6 +115,11 @@ class _Later:
         return self._made
 
 
+def say_nothing() -> None:
+    """Have nothing said of compilation in this process: somebody asked for it."""
+    _TolerantCache.told = True
+
+
 def _without_collector(compile_for: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Have Python's collector wait for numba, which makes many objects: it would take a tenth of the time."""
 

@@ -79,13 +79,17 @@ def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
 
 
 def _rebuild_dataclass(obj: Any, children: list[Any], path: Name) -> Any:
-    """Return an instance with these fields; no code of its class runs, which might change them."""
-    cls = type(obj)
-    names = [*getattr(obj, "__dict__", ()), *(field.name for field in dataclasses.fields(obj))]
+    """Return an instance with these fields; its class makes none of them, which might change others."""
+    cls: Any = type(obj)
+    names = {*getattr(obj, "__dict__", ()), *(field.name for field in dataclasses.fields(obj))}
+    for part in cls.__mro__:
+        slots = vars(part).get("__slots__", ())
+        names |= {slots} if isinstance(slots, str) else {*slots}
+    names -= {"__dict__", "__weakref__"}
     others = {name for name in names if not isinstance(getattr(cls, name, None), cached_property)}
     given = {name: getattr(obj, name) for name in others if hasattr(obj, name)}
     try:
-        made = object.__new__(cls)
+        made = cls.__new__(cls)
         for name, value in (given | dict(zip(dynamic_fields(obj), children, strict=True))).items():
             object.__setattr__(made, name, value)
     except (AttributeError, TypeError) as exc:

@@ -111,26 +111,23 @@ def run_parts(
             report.problems[part] = error
             return None
 
-    with noted() as notes:
+    with noted(FallbackWarning) as met:
         report.collected = tried("collect", collect)
         retained = report.retained = tried("retain", retain)
         if retained is not None:
             report.compacted = tried("compact", lambda: compact(retained))
         found = report.verified = tried("verify", verify)
-    met = [said for said, category in notes if issubclass(category, FallbackWarning)]
-    wrong = None if found is None else _wrong(found)
+    wrong = None if found is None else _wrong(found, met)
     if wrong is not None:
         report.problems["verify"] = wrong
-    elif met:  # as bytes that have changed, which verify does not read
-        report.problems.setdefault("verify", CorruptionError(f"damage was met on the way: {met[0]}"))
     report.seconds = time.monotonic() - began
     return report
 
 
-def _wrong(found: VerifyReport) -> LcstoreError | None:
-    """Return what a look found that is not as it should be; None by the verdict of ``lcstore verify``."""
-    if found.is_sound:
-        return None
+def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
+    """Return what is not as it should be, by the verdict of ``lcstore verify`` or by what was met before."""
+    if found.is_sound:  # bytes that have changed are not read for it
+        return CorruptionError(f"damage was met on the way: {met[0]}") if met else None
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
     first = next((one for one in found.findings if one.severity == "error"), None) or found.mendable[0]

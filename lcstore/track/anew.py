@@ -15,8 +15,8 @@ from lcstore.track import samples
 #: a finer step size than the grid's unit is wanted. On the grid of an explosion other weights are all zero.
 FALLEN: Final = 2
 FALLEN_FAR: Final = 8
-#: One element in so many that is zero, and not for readers: weights are pruned. What a delta leaves of them
-#: is no more than its error, but a mask that is made of them would be full. In training none is zero.
+#: More than one element in so many is zero, and not for readers: weights are pruned. What a delta leaves of
+#: them is no more than its error, but a mask that is made of them would be full. In training none is zero.
 _PRUNED: Final = 16
 
 

@@ -244,6 +244,7 @@ class _Deciding:
     ) -> _Choice:
         """Decide about weights that have a grid: nothing to add, or a delta on which step sizes."""
         columns, change, ranges = self._columns, now - last.sample, self.asked.touched.get(spec.name)
+        last = last._replace(pause=max(0, last.pause - 1))
         touched = samples.touched(change)
         moved = samples.rms(change if touched is None else change[touched])
         scale = stepsizes.follow(float(columns.scale[before]), moved, rows=touched is not None)
@@ -256,8 +257,8 @@ class _Deciding:
             moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
-        if is_pruned(now, self.held.of(spec)):
-            return _anew(spec, flat, now, last)
+        if not last.pause and is_pruned(now, self.held.of(spec)):
+            return _anew(spec, flat, now, last.pruned(), unit=kept.grid)
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
         if leaps and has_fallen(spec, flat, now, kept.grid, FALLEN_FAR):
             return _anew(spec, flat, now, last)
@@ -352,15 +353,17 @@ def _worth_it(tensors: Sequence[TensorSpec], choices: list[_Choice]) -> list[_Ch
     ]
 
 
-def _anew(spec: TensorSpec, flat: Array, now: Array, last: Known, *, begins: bool = False) -> _Choice:
+def _anew(
+    spec: TensorSpec, flat: Array, now: Array, last: Known, *, begins: bool = False, unit: int | None = None
+) -> _Choice:
     """Decide about a tensor of weights that is set: exactly, and on which grid; or as all zeros.
 
-    Where it `begins`, there is nothing that it moved from.
+    Where it `begins`, there is nothing that it moved from. Zeros go on the grid of `unit`, if they have one.
     """
     known = last._replace(sample=now, norms=None)
     magnitude = grid.largest(flat, spec.dtype)
-    unit = grid.exponent_of(magnitude, spec.dtype)
-    if not magnitude and flat.view(np.uint8).any():  # zeros, some of them negative
+    unit = grid.exponent_of(magnitude, spec.dtype) if magnitude or unit is None else unit
+    if unit is None and not magnitude and flat.view(np.uint8).any():  # zeros, some of them negative
         unit = grid.lowest(spec.dtype)
     if unit is None:
         return _Choice(SET, known=known, off_grid=magnitude != 0)

@@ -31,6 +31,9 @@ _MOST_BY_PART: Final = 10
 HOLD: Final = 0.8
 #: The mean change of a tensor takes in so much of each.
 _TAKEN: Final = 1 / 4
+#: The first and the longest pause between two saves that set a tensor because it was pruned: each is twice
+#: the one before.
+_PAUSES: Final = 8, 64
 #: After how many saves the residual of rows outside the sample is let in.
 _LET_IN: Final = 32
 
@@ -54,6 +57,8 @@ class Known(NamedTuple):
         ``float64``, by part: its update scale as a share of the tensor's, falling slowly; None before known.
     seen, mean
         Changes seen, and the mean of the later ones, all made as long; None before the first.
+    pause, paused
+        Saves until it may be set again because it was pruned, and how many these were at first.
     """
 
     sample: Array
@@ -64,6 +69,16 @@ class Known(NamedTuple):
     shares: Array | None = None
     seen: int = 0
     mean: Array | None = None
+    pause: int = 0
+    paused: int = 0
+
+    def pruned(self) -> Known:
+        """Return what is remembered of a tensor that is set because it was pruned.
+
+        Pruning may go on for hundreds of saves. Not each of them is to take what an anchor takes.
+        """
+        pause = min(max(2 * self.paused, _PAUSES[0]), _PAUSES[1])
+        return self._replace(pause=pause, paused=pause)
 
     def rest(self, count: int, *, flushed: bool) -> tuple[Array, Known]:
         """Return for each block of a tensor that is still by how many octaves its step size is finer.

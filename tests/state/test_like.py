@@ -114,6 +114,24 @@ def test_a_dataclass_is_filled_with_what_is_stored_and_makes_nothing_of_it(optio
     assert (obj.x, obj.y) == (2, 0)
 
 
+def test_a_dataclass_keeps_what_is_no_field_of_it():
+    class Base:
+        __slots__ = ("__weakref__", "seen")
+
+    @dataclasses.dataclass(slots=True)
+    class Part(Base):
+        x: object
+
+    @dataclasses.dataclass
+    class Problem(Exception):
+        x: object
+
+    obj, problem = Part(1), Problem(1)
+    obj.seen = 7
+    made = fill_like([obj, problem], lambda path, leaf: leaf + 1)
+    assert (made[0].x, made[0].seen, type(made[1]), made[1].x) == (2, 7, Problem, 2)
+
+
 def test_a_dataclass_that_makes_itself_of_something_else_is_filled():
     @dataclasses.dataclass(frozen=True)
     class Linear:

@@ -1,5 +1,7 @@
 """Weights that explode and come back: their grid is chosen anew, once, and errors are what was asked for."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -170,5 +172,22 @@ def test_weights_that_are_pruned_step_by_step_are_exact_now_and_then():
             zero = order < 0.015 * step * order.size
             store.save(step, {"model": {"fc.weight": weight * ~zero}})
             off.append(store.read(step, NAME)[zero].astype(bool).sum() / order.size)
-        assert 5 < sum(is_set(store, step) for step in range(60)) < 16
-    assert max(off) < 1 / 12
+        anew = [step for step in range(60) if is_set(store, step)]
+    assert anew[0] == 0
+    assert anew[1] == next(step for step in range(60) if 0.015 * step > 1 / 16)
+    assert [after - before for before, after in pairwise(anew[1:])] == [8, 16]
+    assert max(off) < 0.015 * 33
+
+
+def test_weights_of_which_others_are_zero_in_each_save_take_little_more():
+    """As in training that prunes and grows again all the time."""
+    sizes = []
+    for pruned in (False, True):
+        rng = np.random.default_rng(3)
+        with lcstore.open(MemoryBackend.fresh(), durability="none") as store:
+            for step, weight in enumerate(walk(100)):
+                mask = rng.random(weight.shape) < 0.5 if pruned else 1
+                store.save(step, {"model": {"fc.weight": weight * mask}})
+            anew = [step for step in range(100) if is_set(store, step)]
+        sizes.append(anew)
+    assert sizes == [[0], [0, 1, 9, 25, 57]]

@@ -13,10 +13,12 @@ from lcstore.terminal.arguments import AsJson
 def warm(as_json: AsJson = False) -> None:
     """Compile the kernels now, so that no training waits for it. Later processes read the compiled ones."""
     with answering("", as_json, None, None) as answer:
+        from lcstore.compiling.jit import say_nothing
         from lcstore.store.warming import warm as compile_all
         from lcstore.terminal.machine import cache
 
         answer.next = ""
+        say_nothing()
         began = time.perf_counter()
         with answer.progress("compiling") as on_progress:
             compile_all(on_progress)
