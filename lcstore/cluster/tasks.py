@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 from uuid import uuid4
 
-from lcstore.errors import InvalidInputError, LcstoreError, StorageError
+from lcstore.errors import FallbackWarning, InvalidInputError, LcstoreError, StorageError
 from lcstore.version import __version__
+from lcstore.warned import noted, warn
 
 R = TypeVar("R")
 
@@ -159,13 +160,16 @@ class _Run(Generic[R]):
             try:
                 result = _result_of(future, self.tasks[place])
             except LcstoreError as error:
-                result = (_failed(self.tasks[place], error),)
+                result = _failed(self.tasks[place], error), []
             if result is None:  # it was too late to begin
                 continue
+            gave, met = result
+            for said in met:  # what a worker warns of, it says to itself
+                warn(said, FallbackWarning)
             if self.behind[place]:
-                (self.given[place],) = result
+                self.given[place] = gave
                 self._let_go_on(place)
-            yield place, result[0]
+            yield place, gave
 
     def _next_of(self, done: Any) -> Any:
         """Return the next task that is done; None where the time is over, and no worker there to end one."""
@@ -225,8 +229,8 @@ def _failed(task: Task[R], error: LcstoreError) -> R:
 
 def _do(
     version: str, url: str, run: Callable[[Sequence[R]], R], inputs: Sequence[R], until: float
-) -> tuple[R] | LcstoreError | None:
-    """Do a task on a worker; return None where it is too late to begin.
+) -> tuple[R, list[str]] | LcstoreError | None:
+    """Do a task on a worker; return what it gave and what it warned of, None where it is too late to begin.
 
     What is worth another try is raised, and any other error returned.
     """
@@ -238,7 +242,8 @@ def _do(
     if url.startswith(_FILE) and not os.path.isdir(url.removeprefix(_FILE)):
         raise InvalidInputError(f"a worker sees nothing at {url}: the folder has to be there for all of them")
     try:
-        return (run(inputs),)
+        with noted(FallbackWarning) as met:
+            return run(inputs), met
     except StorageError:
         raise
     except LcstoreError as error:
@@ -255,12 +260,12 @@ def check_seen_by_others(urls: Sequence[str]) -> None:
             )
 
 
-def _result_of(future: Any, task: Task[R]) -> tuple[R] | None:
-    """Return what a task gave, or raise what it failed with, in words of lcstore where they are known."""
+def _result_of(future: Any, task: Task[R]) -> tuple[R, list[str]] | None:
+    """Return what a task gave and warned of, or raise what it failed with, in words of lcstore if possible."""
     from distributed import KilledWorker
 
     try:
-        result: tuple[R] | LcstoreError | None = future.result()
+        result: tuple[R, list[str]] | LcstoreError | None = future.result()
     except KilledWorker as error:
         message = (
             f"several workers were lost during {task.what} in {task.url}, for want of memory as a rule: give "

@@ -159,6 +159,21 @@ def test_damage_is_said_as_here(saved, client):
         compact(url, None)
 
 
+def test_damage_that_a_worker_gets_around_is_told_here(saved, client):
+    url = copied(saved, "around")
+    with lcstore.open(url, "r") as store:
+        record = store._index.refresh(full=True) and store._index.record(store.info(3).node)
+    part = next((url / keys.edge_folder(record.edge.id)).rglob("*.add/c.0"))
+    data = bytearray(part.read_bytes())
+    data[-1] ^= 1
+    part.write_bytes(data)
+    with lcstore.open(url, "r+") as store, pytest.warns(lcstore.FallbackWarning, match="it was rebuilt"):
+        report = store.maintain("latest:100", client=client)
+    assert report.compacted.added > 8
+    assert not report.ok
+    assert "damage was met on the way" in report.problems["verify"].message
+
+
 def test_a_task_that_failed_is_tried_again(client, tmp_path):
     """Whatever the first worker could not reach, another may."""
     task = Task("count", tmp_path.as_uri(), Second(tmp_path / "tried"))

@@ -77,10 +77,10 @@ class _Workers(deque):
     def nthreads(self) -> dict[str, int]:
         return {"one": 1, "two": 1}
 
-    def submit(self, *what: object, key: str, **how: object) -> Future[tuple[int]]:
+    def submit(self, *what: object, key: str, **how: object) -> Future[tuple[int, list[str]]]:
         self.begun.append(int(key.rpartition("-")[2]))
-        future = Future[tuple[int]]()
-        future.set_result((0,))
+        future = Future[tuple[int, list[str]]]()
+        future.set_result((0, []))
         return future
 
     add, __next__, has_ready = deque.append, deque.popleft, deque.__len__
@@ -97,12 +97,12 @@ def test_no_task_is_queued_where_a_longer_row_would_wait_behind_it(monkeypatch):
     assert workers.begun[:3] == [0, 3, 1]
 
 
-def on_a_worker(url: str, version: str = __version__, seconds: float = 9) -> tuple[int] | None:
+def on_a_worker(url: str, version: str = __version__, seconds: float = 9) -> tuple[int, list[str]] | None:
     return module._do(version, url, sum, [1, 2], time.time() + seconds)
 
 
 def test_a_worker_does_nothing_that_would_be_done_wrong(tmp_path):
-    assert on_a_worker(f"file://{tmp_path}") == on_a_worker("s3://bucket/run") == (3,)
+    assert on_a_worker(f"file://{tmp_path}") == on_a_worker("s3://bucket/run") == (3, [])
     assert on_a_worker(f"file://{tmp_path}", seconds=-1) is None
     with pytest.raises(InvalidInputError, match="a worker sees nothing at file:"):
         on_a_worker(f"file://{tmp_path}/gone")
