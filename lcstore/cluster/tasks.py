@@ -261,7 +261,7 @@ def check_seen_by_others(urls: Sequence[str]) -> None:
 
 
 def _result_of(future: Any, task: Task[R]) -> tuple[R, list[str]] | None:
-    """Return what a task gave and warned of, or raise what it failed with, in words of lcstore if possible."""
+    """Return what a task gave and warned of; raise what it failed with, in words of lcstore if possible."""
     from distributed import KilledWorker
 
     try:
