@@ -41,8 +41,8 @@ from lcstore.kernels import planes
 _KINDS_FROM = 64
 #: Frames within one of kinds, most often.
 _KINDS_PARTS = 2
-#: Bytes are coded so where at most one in so many is not zero: levels take four times as much memory.
-_FEW_BYTES = 8
+#: Bytes are coded so where at most this part of them is not zero: levels take four times as much memory.
+_FEW_BYTES = 1 / 4
 #: Pieces of a sample, and elements of each.
 _SAMPLE = 8, 1 << 10
 
@@ -229,7 +229,7 @@ def _encode_kinds(values: Pieces) -> bytes | None:
     sample = sample_of(words)
     share, more = words.size / sample.size, (words.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
     if words.itemsize == 1:  # no longer than levels of bytes, whatever these are
-        if words.size < 1 << f.SEGMENT or np.count_nonzero(sample) * _FEW_BYTES > sample.size:
+        if words.size < 1 << f.SEGMENT or np.mean(spread_pieces(words) != 0) > _FEW_BYTES:
             return None
     elif share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
         return None

@@ -17,6 +17,8 @@ from lcstore.errors import CorruptionError
 
 #: A delta has to save this part of what setting the values takes.
 _MUST_SAVE: Final = 0.02
+#: How much more a delta counts where elements are single bytes: it has to save half.
+_OF_BYTES: Final = 2
 
 
 def patterns(values: Array) -> Array:
@@ -47,7 +49,7 @@ def saved_by_delta(values: Array, held: Array, cost: float) -> float:
         return 0.0
     now, before = sample_of(values), sample_of(held)
     moves = patterns(now) - patterns(before)
-    saved = (1 - _MUST_SAVE) * count_planes(now) - cost * count_kinds(moves)
+    saved = (1 - _MUST_SAVE) * count_planes(now) - _weighed(cost, values) * count_kinds(moves)
     return max(0.0, saved / 8 * values.size / now.size)
 
 
@@ -56,8 +58,14 @@ def saved_by_deltas(values: Array, held: Array, cost: float) -> Array:
     if pattern_dtype(values.dtype) is None:
         return np.zeros(len(values))
     moves = patterns(values) - patterns(held)
+    cost = _weighed(cost, values)
     saved: Array = (1 - _MUST_SAVE) * count_planes_by_row(values) - cost * count_kinds_by_row(moves)
     return np.maximum(saved / 8, 0.0)
+
+
+def _weighed(cost: float, values: Array) -> float:
+    """Return what a byte of a delta counts, whose elements take as long to decode however wide they are."""
+    return cost if values.itemsize > 1 else _OF_BYTES * cost
 
 
 def frame_of_patterns(moves: Array) -> Buffer | None:

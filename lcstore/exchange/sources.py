@@ -99,6 +99,8 @@ def sources(
         with mapped("look at", file):
             some = [*_sources(fs, path, file, format)]
         found |= {source.url: source for source in some}
+    if not found:
+        raise NotFoundError(f"nothing of that is a checkpoint of a known format: {', '.join(FORMATS)}")
     return [*found.values()]
 
 

@@ -79,22 +79,32 @@ def _fill(obj: Any, path: Name, fill: Callable[[Name, Any], Any]) -> Any:
 
 
 def _rebuild_dataclass(obj: Any, children: list[Any], path: Name) -> Any:
-    """Return an instance with these fields; its class makes none of them, which might change others."""
+    """Return an instance with these fields, whatever its ``__init__`` takes, and makes of them."""
+    fields = dict(zip(dynamic_fields(obj), children, strict=True))
+    try:
+        try:  # it may have more than its fields, which it makes of them
+            made = dataclasses.replace(obj, **fields)
+        except Exception:
+            made = _copied(obj)
+        for name, value in fields.items():
+            object.__setattr__(made, name, value)
+    except (AttributeError, TypeError) as exc:
+        kind = type(obj).__qualname__
+        raise InvalidInputError(f"no {kind} can be made for {where(path)} of the like tree: {exc}") from exc
+    return made
+
+
+def _copied(obj: Any) -> Any:
+    """Return a copy of an instance that no code of its class makes, without what it would compute anew."""
     cls: Any = type(obj)
     names = {*getattr(obj, "__dict__", ()), *(field.name for field in dataclasses.fields(obj))}
     for part in cls.__mro__:
         slots = vars(part).get("__slots__", ())
         names |= {slots} if isinstance(slots, str) else {*slots}
-    names -= {"__dict__", "__weakref__"}
-    others = {name for name in names if not isinstance(getattr(cls, name, None), cached_property)}
-    given = {name: getattr(obj, name) for name in others if hasattr(obj, name)}
-    try:
-        made = cls.__new__(cls)
-        for name, value in (given | dict(zip(dynamic_fields(obj), children, strict=True))).items():
-            object.__setattr__(made, name, value)
-    except (AttributeError, TypeError) as exc:
-        kind = cls.__qualname__
-        raise InvalidInputError(f"no {kind} can be made for {where(path)} of the like tree: {exc}") from exc
+    made = cls.__new__(cls)
+    for name in names - {"__dict__", "__weakref__"}:
+        if hasattr(obj, name) and not isinstance(getattr(cls, name, None), cached_property):
+            object.__setattr__(made, name, getattr(obj, name))
     return made
 
 

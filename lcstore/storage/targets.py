@@ -242,10 +242,12 @@ def backend_at(fs: Any, root: str, url: str | None = None, read_only: str | None
     return FsspecBackend(fs, root, url, read_only=read_only)
 
 
-#: What the client of S3 is told. It has ten connections by default, and the other requests of a handle would
-#: wait for them. With five tries, of which s3fs makes five times as many, it says nothing of a server that
+#: What the client of S3 is told: it has ten connections by default, and the other requests of a handle would
+#: wait for them.
+_OF_S3: Final[dict[str, Any]] = {"max_pool_connections": REQUESTS}
+#: How often it tries. With five, of which s3fs makes five times as many, it says nothing of a server that
 #: answers "slow down" before a request is given up.
-_OF_S3: Final = {"max_pool_connections": REQUESTS, "retries": {"total_max_attempts": 3}}
+_TRIES: Final = 3
 
 
 def _options_by_link(protocols: list[str], given: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -270,8 +272,10 @@ def _options_by_link(protocols: list[str], given: dict[str, Any]) -> dict[str, d
             # A cached listing hides what other writers stored.
             link.setdefault("use_listings_cache", False)
         if name in S3:
-            config = dict(link.get("config_kwargs") or {})
-            link["config_kwargs"] = _OF_S3 | config
+            config = _OF_S3 | dict(link.get("config_kwargs") or {})
+            if "AWS_MAX_ATTEMPTS" not in os.environ:
+                config.setdefault("retries", {"total_max_attempts": _TRIES})
+            link["config_kwargs"] = config
         links[name] = link
     return {name: link for name, link in links.items() if link}
 

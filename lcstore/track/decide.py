@@ -257,7 +257,7 @@ class _Deciding:
             moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
-        if not last.pause and is_pruned(now, self.held.of(spec)):
+        if not last.pause and ranges is None and is_pruned(now, self.held.of(spec)):
             return _anew(spec, flat, now, last.pruned(), unit=kept.grid)
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
         if leaps and has_fallen(spec, flat, now, kept.grid, FALLEN_FAR):

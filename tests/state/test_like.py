@@ -114,6 +114,19 @@ def test_a_dataclass_is_filled_with_what_is_stored_and_makes_nothing_of_it(optio
     assert (obj.x, obj.y) == (2, 0)
 
 
+def test_a_dataclass_makes_anew_what_it_makes_of_its_fields():
+    @dataclasses.dataclass
+    class Scaled:
+        x: object
+
+        def __post_init__(self):
+            self.half = self.x / 2
+            self.x = None
+
+    made = fill_like(Scaled(2), lambda path, leaf: 8)
+    assert (made.x, made.half) == (8, 4)
+
+
 def test_a_dataclass_keeps_what_is_no_field_of_it():
     class Base:
         __slots__ = ("__weakref__", "seen")
@@ -122,11 +135,14 @@ def test_a_dataclass_keeps_what_is_no_field_of_it():
     class Part(Base):
         x: object
 
+        def __init__(self):
+            self.x = 1
+
     @dataclasses.dataclass
     class Problem(Exception):
         x: object
 
-    obj, problem = Part(1), Problem(1)
+    obj, problem = Part(), Problem(1)
     obj.seen = 7
     made = fill_like([obj, problem], lambda path, leaf: leaf + 1)
     assert (made[0].x, made[0].seen, type(made[1]), made[1].x) == (2, 7, Problem, 2)
