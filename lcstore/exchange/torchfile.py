@@ -31,7 +31,10 @@ def torch_for(where: str) -> Any:
     try:
         return importlib.import_module("torch")
     except ImportError as error:
-        raise InvalidInputError(f"{where} takes torch: pip install torch") from error
+        cure = (
+            "pip install torch" if isinstance(error, ModuleNotFoundError) else f"it cannot be loaded: {error}"
+        )
+        raise InvalidInputError(f"{where} takes torch: {cure}") from error
 
 
 def write_torch(file: IO[bytes], out: Outgoing) -> None:

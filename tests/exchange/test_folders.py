@@ -211,6 +211,16 @@ def test_without_its_library_a_format_is_refused_with_what_to_install(tmp_path, 
             lcstore.import_files(tmp_path / "step-1", tmp_path / "store", format=format)
 
 
+def test_a_library_that_cannot_be_loaded_is_not_to_be_installed(tmp_path, monkeypatch):
+    def fails(name):
+        raise ImportError("failed to map segment from shared object")
+
+    monkeypatch.setattr("lcstore.exchange.torchfile.importlib.import_module", fails)
+    (tmp_path / "step-1.pt").write_bytes(b"")
+    with pytest.raises(lcstore.InvalidInputError, match="takes torch: it cannot be loaded: failed to map"):
+        lcstore.import_files(tmp_path / "step-1.pt", tmp_path / "store")
+
+
 def test_a_group_of_zarr_that_others_wrote(tmp_path):
     zarr = pytest.importorskip("zarr")
     for version in (2, 3):
