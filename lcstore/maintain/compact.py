@@ -87,6 +87,11 @@ class CompactReport:
     seconds: float
     bytes_besides: int = 0
 
+    @property
+    def is_cut_short(self) -> bool:
+        """Whether the time ran out before all was added."""
+        return not self.dry_run and self.added + len(self.skipped) < self.planned
+
     def __str__(self) -> str:
         """Return one line for a log."""
         if self.dry_run:

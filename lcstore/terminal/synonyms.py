@@ -106,7 +106,7 @@ def _as_json(wanted: bool, name: str) -> Iterator[None]:
         if wanted and getattr(error, "exit_code", 0) == _WRONG_USAGE and hasattr(error, "format_message"):
             said = without_secrets(error.format_message())
             about = {"kind": "usage", "message": said, "key": None, "step": None}
-            print(json.dumps({"error": about | {"next": f"lcstore {name} --help"}}, indent=2))
+            print(json.dumps({"ok": False, "error": about | {"next": f"lcstore {name} --help"}}, indent=2))
         raise
 
 

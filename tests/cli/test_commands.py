@@ -492,8 +492,9 @@ def test_the_url_of_a_document_is_what_was_typed(saved, monkeypatch, command):
 def test_wrong_usage_is_told_as_json_too(arguments, said):
     result = call(*arguments, "--json")
     assert result.exit_code == 2
-    error = json.loads(result.stdout)["error"]
-    assert error["kind"] == "usage"
+    told = json.loads(result.stdout)
+    error = told["error"]
+    assert (told["ok"], error["kind"]) == (False, "usage")
     assert said in error["message"]
     assert call(*shlex.split(error["next"])[1:]).exit_code == 0
 

@@ -104,6 +104,13 @@ def test_each_part_is_reported(url):
         assert words in done.stdout
 
 
+def test_a_night_says_that_its_time_ran_out(url):
+    bounds = "maintain", url, "--keep", KEEP, "--max-seconds"
+    assert "The time ran out" in call(*bounds, "0s", "--apply").stdout
+    assert "The time ran out" not in call(*bounds, "1h").stdout
+    assert "The time ran out" not in call(*bounds, "1h", "--apply").stdout
+
+
 @pytest.mark.parametrize("apply", [[], ["--apply"]])
 def test_damage_is_status_1_and_lets_nothing_go(url, apply):
     bad = next(Path(url, "nodes").iterdir())

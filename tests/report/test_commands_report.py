@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,27 @@ def test_damage_is_told_and_shown(broken, tmp_path):
     assert result.exit_code == 1
     assert "Bytes of each save" in result.stdout
     assert "lcstore verify" in result.stderr
+
+
+@pytest.mark.filterwarnings("ignore::lcstore.FallbackWarning")
+def test_damage_that_can_be_mended_is_damage(run, tmp_path):
+    url = tmp_path / "mendable"
+    shutil.copytree(run, url)
+    next((url / "data").rglob("c.0")).unlink()
+    page = tmp_path / "page.html"
+    assert call("verify", str(url)).exit_code == call("report", str(url), "-o", str(page)).exit_code == 1
+    assert "lcstore repair" in page.read_text()
+
+
+def test_a_store_below_a_name_that_is_no_text_has_a_page(run, tmp_path):
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/r\xff")
+    try:
+        shutil.copytree(run, folder)
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    with lcstore.open(folder, "r") as store:
+        lcstore.write_report(store, tmp_path / "page.html")
+    assert "r\\udcff" in (tmp_path / "page.html").read_text()
 
 
 def test_what_cannot_be_written_or_is_no_store(run, tmp_path):

@@ -114,7 +114,7 @@ def _next(answer: Answer, report: CompactReport, bounds: str) -> list[str]:
             return ["Nothing to do: the store is compact."]
         return [f"Nothing was changed. To do it: lcstore compact {url}{bounds}"]
     lines = []
-    if report.added + len(report.skipped) < report.planned:
+    if report.is_cut_short:
         lines.append(f"The time ran out; to go on: lcstore compact {url}{bounds}")
     if report.bytes_after < report.bytes_before:
         lines.append(f"To see what can be deleted now: lcstore collect {url}")

@@ -118,6 +118,8 @@ def _shown(
         yield f"{counts(report.retained)}."
     if report.compacted is not None:
         yield from compaction(report.compacted, bounds)
+        if report.compacted.is_cut_short:
+            yield "The time ran out: the next maintenance goes on."
     if report.verified is not None:
         yield from findings(report.verified.findings)
         if report.verified.is_sound:

@@ -66,8 +66,8 @@ def report(
         elif file is not None and file != _STDOUT:
             write_page(found, file, options_of_file)
         if file != _STDOUT or as_json:
-            answer.give(found, _shown(found, file))
-    if not found.verified.ok or found.verified.none_left:
+            answer.give(found, _shown(found, file), ok=found.verified.is_sound)
+    if not found.verified.is_sound:
         raise typer.Exit(1)
 
 
