@@ -9,6 +9,7 @@ import torch
 from accelerate.state import AcceleratorState
 
 from lcstore.errors import InvalidInputError
+from lcstore.state.torchtensors import is_shard
 from lcstore.store.company import rank
 
 _T = TypeVar("_T")
@@ -25,7 +26,7 @@ def check_unsharded(models: Iterable[Any]) -> None:
     """
     how = str(AcceleratorState().distributed_type.value)
     if how not in _SHARDED:
-        if not any(hasattr(tensor, "full_tensor") for model in models for tensor in model.parameters()):
+        if not any(is_shard(tensor) for model in models for tensor in model.parameters()):
             return
         how = "tensors of torch.distributed.tensor"
     raise InvalidInputError(

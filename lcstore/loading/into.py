@@ -20,12 +20,12 @@ from lcstore.loading.torchload import (
     in_its_order,
     is_module,
     is_schedule,
-    is_shard,
     loads_its_own_way,
 )
 from lcstore.state.frameworks import convert_like, is_array, to_host
 from lcstore.state.names import Component, Name, format_name
 from lcstore.state.torchsays import is_made, is_optimizer, parameters_of, parts_of
+from lcstore.state.torchtensors import is_shard
 from lcstore.state.tree import MISSING
 
 #: What loads or fills an object, by its name.

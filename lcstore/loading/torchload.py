@@ -16,6 +16,7 @@ from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import from_host, is_instance, memory_of
 from lcstore.state.names import Name, format_name
 from lcstore.state.torchsays import is_optimizer, parameters_of
+from lcstore.state.torchtensors import is_shard
 from lcstore.state.wrappers import bare, bare_name, renamed
 
 
@@ -69,10 +70,10 @@ def loads_its_own_way(target: Any) -> bool:
 
 def check_is_whole_here(target: Any, *, assign: bool) -> None:
     """Refuse what is on the meta device, which would stay without values and say nothing, and shards."""
-    parameters: Iterable[Any] = target.parameters() if is_module(target) else ()
-    if any(map(is_shard, parameters_of(target) if is_optimizer(target) else parameters)):
+    parameters: list[Any] = [*parameters_of(target)] if is_optimizer(target) else []
+    if any(map(is_shard, target.parameters() if is_module(target) else parameters)):
         raise InvalidInputError(SHARDED)
-    if is_optimizer(target) and _any_on_meta(parameters_of(target)):
+    if _any_on_meta(parameters):
         raise InvalidInputError(
             "its parameters are on the meta device: load the model, and make it of the new parameters"
         )
@@ -81,11 +82,6 @@ def check_is_whole_here(target: Any, *, assign: bool) -> None:
             "it is on the meta device, where nothing is filled: give assign=True, which puts tensors on the "
             "CPU in place of its own, or call .to_empty(device=...) on it first"
         )
-
-
-def is_shard(tensor: Any) -> bool:
-    """Return whether a tensor is a part of one that several processes hold."""
-    return hasattr(tensor, "full_tensor")
 
 
 def _any_on_meta(tensors: Iterable[Any]) -> bool:

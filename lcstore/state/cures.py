@@ -24,6 +24,7 @@ import numpy as np
 
 from lcstore.errors import InvalidInputError
 from lcstore.state.frameworks import is_instance
+from lcstore.state.torchtensors import is_shard
 
 #: How many values that cannot be stored a message names.
 _REFUSED_SHOWN: Final = 5
@@ -78,7 +79,7 @@ _KEYS: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
 #: What to do about tensors of torch that have no values as they are: a test, and what is said.
 _TENSORS: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
     (
-        lambda x: hasattr(x, "full_tensor"),
+        is_shard,
         "store x.full_tensor(), which all ranks call (of a model and optimizer, what get_state_dict of "
         "torch.distributed.checkpoint.state_dict gives, with full_state_dict=True)",
     ),

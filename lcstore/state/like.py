@@ -6,6 +6,7 @@ such a tree at hand, real or abstract, gets its own types back here.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Mapping
@@ -95,16 +96,11 @@ def _rebuild_dataclass(obj: Any, children: list[Any], path: Name) -> Any:
 
 
 def _copied(obj: Any) -> Any:
-    """Return a copy of an instance that no code of its class makes, without what it would compute anew."""
-    cls: Any = type(obj)
-    names = {*getattr(obj, "__dict__", ()), *(field.name for field in dataclasses.fields(obj))}
-    for part in cls.__mro__:
-        slots = vars(part).get("__slots__", ())
-        names |= {slots} if isinstance(slots, str) else {*slots}
-    made = cls.__new__(cls)
-    for name in names - {"__dict__", "__weakref__"}:
-        if hasattr(obj, name) and not isinstance(getattr(cls, name, None), cached_property):
-            object.__setattr__(made, name, getattr(obj, name))
+    """Return a copy of an instance that nobody makes, without what it would compute anew."""
+    made = copy.copy(obj)
+    for name in [*getattr(made, "__dict__", ())]:
+        if isinstance(getattr(type(obj), name, None), cached_property):
+            object.__delattr__(made, name)
     return made
 
 

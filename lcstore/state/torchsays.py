@@ -20,6 +20,7 @@ from lcstore.state.frameworks import is_instance
 from lcstore.state.leaves import decode_leaf, encode_leaf, is_leaf
 from lcstore.state.names import Name
 from lcstore.state.roles import Role
+from lcstore.state.torchtensors import is_shard
 
 
 class Made(NamedTuple):
@@ -76,7 +77,7 @@ def is_made(obj: object) -> bool:
     if not is_instance(obj, "torch", "Tensor") or not hasattr(obj, "__tensor_flatten__"):
         return False
     tensor: Any = obj
-    return not tensor.is_nested and not hasattr(tensor, "full_tensor")
+    return not tensor.is_nested and not is_shard(tensor)
 
 
 def parts_of(tensor: Any) -> dict[str, Any]:

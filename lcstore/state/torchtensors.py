@@ -13,6 +13,11 @@ from lcstore.dtypes import DTYPE_NAMES, dtype_from_name, dtype_name, storage_dty
 from lcstore.errors import InvalidInputError
 
 
+def is_shard(tensor: Any) -> bool:
+    """Return whether a tensor is a part of one that several processes hold."""
+    return hasattr(tensor, "full_tensor")
+
+
 def plain(tensor: Any) -> Any:
     """Return a tensor without its history, which holds one value for each of its elements.
 
@@ -25,7 +30,7 @@ def plain(tensor: Any) -> Any:
         raise InvalidInputError("it is sparse, quantized or nested")
     if tensor.is_meta:
         raise InvalidInputError("it is on the meta device, and has no values")
-    if hasattr(tensor, "full_tensor"):
+    if is_shard(tensor):
         raise InvalidInputError("it is a DTensor, of which this process has a shard")
     tensor = tensor.detach()
     return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
