@@ -186,7 +186,8 @@ def import_files(
             raise next(iter(late.values()))
         done: dict[int, Imported] = {
             at: _seen(at, source, "to import" if at in new else "there") for at, source in found.items()
-        } | {at: _broken(at, new.pop(at), error) for at, error in late.items()}
+        } | {at: _broken(at, new[at], error) for at, error in late.items()}
+        new = {at: source for at, source in new.items() if at not in late}
         if new and not dry_run:
             _go_on(store, states)
             for count, (at, source) in enumerate(new.items(), 1):
@@ -194,6 +195,8 @@ def import_files(
                 try:
                     done[at] = _import(store, at, source, under, on_progress)
                 except (InvalidInputError, CorruptionError) as error:
+                    if isinstance(error.__cause__, ImportError):  # a library is missing: no file is broken
+                        raise
                     if not skip_broken:
                         error.message += _way_on(count - 1, len(new))
                         raise

@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 from lcstore.errors import InvalidInputError, NotFoundError
@@ -109,10 +108,10 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         matched = sorted(fs.glob(path)) if is_glob(path) else []
         if not matched:
             raise NotFoundError(f"there is no file {file}")
-        for one in filter(partial(_is_there, fs), matched):
+        for one in matched:
             # A glob may match more than checkpoints: what is none is left out, unless a format is given.
             known = format or _format_of(fs, one, fs.isdir(one))
-            if known is not None:
+            if known is not None and _is_there(fs, one):
                 yield _source(fs, one, known)
         return
     if not fs.isdir(path):
@@ -135,17 +134,17 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
     if itself is not None and not steps:
         yield _source(fs, path, itself)
         return
-    names = [*filter(partial(_is_there, fs), steps or [info["name"] for info in inside])]
+    names = steps or [info["name"] for info in inside]
     checkpoints = [(name, known) for name in names if (known := _format_of(fs, name, fs.isdir(name)))]
     if not checkpoints:  # a folder for each step, with a file in it
         folders = [info["name"] for info in inside if info["type"] == "directory"]
         single = [name for folder in folders for name in sorted(fs.ls(folder, detail=False))]
-        single = [*filter(partial(_is_there, fs), single)]
         checkpoints = [(name, known) for name in single if (known := _by_ending(name))]
     if not checkpoints:
         raise NotFoundError(f"nothing in {file} is a checkpoint of a known format: {', '.join(FORMATS)}")
     for name, known in checkpoints:
-        yield _source(fs, name, known)
+        if _is_there(fs, name):
+            yield _source(fs, name, known)
 
 
 def _is_there(fs: Any, path: str) -> bool:

@@ -216,9 +216,12 @@ def test_a_library_that_cannot_be_loaded_is_not_to_be_installed(tmp_path, monkey
         raise ImportError("failed to map segment from shared object")
 
     monkeypatch.setattr("lcstore.exchange.torchfile.importlib.import_module", fails)
-    (tmp_path / "step-1.pt").write_bytes(b"")
-    with pytest.raises(lcstore.InvalidInputError, match="takes torch: it cannot be loaded: failed to map"):
-        lcstore.import_files(tmp_path / "step-1.pt", tmp_path / "store")
+    for step in (1, 2):
+        (tmp_path / f"step-{step}.pt").write_bytes(b"")
+    wanted = r"takes torch: it cannot be loaded: failed to map segment from shared object$"
+    for skip in (False, True):  # it is no file that is broken
+        with pytest.raises(lcstore.InvalidInputError, match=wanted):
+            lcstore.import_files([*tmp_path.glob("*.pt")], tmp_path / "store", skip_broken=skip)
 
 
 def test_a_group_of_zarr_that_others_wrote(tmp_path):
