@@ -35,7 +35,7 @@ def page_of(report: StoreReport) -> str:
     }  # fmt: skip
     template = environment.from_string((files("lcstore.report") / "page.html").read_text("utf-8"))
     text: str = template.render(_shown(report))
-    return text
+    return text.encode(errors="backslashreplace").decode()  # names of files may be no text
 
 
 def _shown(report: StoreReport) -> dict[str, Any]:

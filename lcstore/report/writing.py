@@ -73,6 +73,6 @@ def write_page(
     report: StoreReport, file: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
 ) -> None:
     """Write the page of a report; parameters and errors as for `write_report`."""
-    page = page_of(report).encode(errors="backslashreplace")  # names of files may be no text
+    page = page_of(report).encode()
     with new_file(os.fspath(file), storage_options, overwrite=True) as out:
         out.write(page)

@@ -123,6 +123,7 @@ def test_a_store_below_a_name_that_is_no_text_has_a_page(run, tmp_path):
     with lcstore.open(folder, "r") as store:
         lcstore.write_report(store, tmp_path / "page.html")
     assert "r\\udcff" in (tmp_path / "page.html").read_text()
+    assert "r\\udcff" in call("report", folder, "-o", "-").stdout
 
 
 def test_what_cannot_be_written_or_is_no_store(run, tmp_path):
