@@ -56,7 +56,7 @@ def encode_kinds(words: Array) -> tuple[Coded, int]:
     shift = _shift(words)
     levels = _levels(words, shift) if words.itemsize > 1 else words >> shift if shift else words
     parts: list[Sequence[Buffer]] = []
-    coded = _encode_small(levels) if words.itemsize > 1 else None  # bytes are, where that is shorter
+    coded = _encode_small(levels) if words.itemsize > 1 else None  # for bytes kinds are never longer
     if coded is None:
         kinds, frame = _kinds_of(levels)
         if frame is not None:
@@ -113,8 +113,7 @@ def _kinds_of(levels: Array) -> tuple[Array | None, Sequence[Buffer] | None]:
     if far.any():
         kinds[far] = _FAR
         return kinds, frame_of_bytes(kinds.copy())
-    zeros = levels.size - int(np.count_nonzero(kinds))
-    if zeros * _ZEROS_AT_LEAST < levels.size:
+    if (levels.size - int(np.count_nonzero(kinds))) * _ZEROS_AT_LEAST < levels.size:
         return None, None
     frame, sample = frame_of_bytes(kinds), _levels(spread_pieces(levels))
     worth = bits_of_zeros(sample) * levels.size / sample.size

@@ -226,12 +226,13 @@ def _encode_kinds(values: Pieces) -> bytes | None:
     if values.dtype.kind not in "iu" or values.size < _KINDS_FROM:
         return None
     words = values.whole.view(f"i{values.dtype.itemsize}")
-    sample = sample_of(words)
-    share, more = words.size / sample.size, (words.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
-    if words.itemsize == 1:  # no longer than levels of bytes, whatever these are
+    if words.itemsize == 1:
         if words.size < 1 << f.SEGMENT or np.mean(spread_pieces(words) != 0) > _FEW_BYTES:
             return None
-    elif share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
-        return None
+    else:
+        sample, more = sample_of(words), (words.itemsize - _KINDS_PARTS) * 8 * f.HEADER.size
+        share = words.size / sample.size
+        if share * count_kinds(sample) > (1 - MUST_SAVE) * share * count_planes(sample) + more:
+            return None
     coded, parameter = encode_kinds(words)
     return build_frame(coded, **_about(values, parameter)) if size_of(coded) < words.nbytes else None

@@ -244,7 +244,10 @@ class _Deciding:
     ) -> _Choice:
         """Decide about weights that have a grid: nothing to add, or a delta on which step sizes."""
         columns, change, ranges = self._columns, now - last.sample, self.asked.touched.get(spec.name)
-        last = last._replace(pause=max(0, last.pause - 1))
+        if last.pause > 1:
+            last = last._replace(pause=last.pause - 1)
+        elif ranges is None and not now.all() and is_pruned(now, self.held.of(spec)):
+            return _anew(spec, flat, now, last.pruned(), unit=int(columns.grid[before]))
         touched = samples.touched(change)
         moved = samples.rms(change if touched is None else change[touched])
         scale = stepsizes.follow(float(columns.scale[before]), moved, rows=touched is not None)
@@ -257,8 +260,6 @@ class _Deciding:
             moved=self._moved(before, change, moved, scale, rows=touched is not None or ranges is not None),
             known=last._replace(sample=now),
         )
-        if not last.pause and ranges is None and is_pruned(now, self.held.of(spec)):
-            return _anew(spec, flat, now, last.pruned(), unit=kept.grid)
         leaps = moved == 0 or moved > _LAGS * float(columns.scale[before])
         if leaps and has_fallen(spec, flat, now, kept.grid, FALLEN_FAR):
             return _anew(spec, flat, now, last)
