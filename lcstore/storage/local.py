@@ -29,6 +29,7 @@ from lcstore.errors import (
 from lcstore.storage.backend import BaseBackend, Leftover, Leftovers, Names, mapped
 from lcstore.storage.later import put_off
 from lcstore.storage.safekeys import safe_join, validate_key
+from lcstore.storage.wholefile import read_all, write_all
 
 #: Hidden names are temporary files of writers (perhaps of dead ones), or not ours at all.
 _TEMPORARY: Final = ".tmp-"
@@ -44,8 +45,6 @@ _READ: Final = (
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)
 )
-#: One system call moves at most 2 GiB, less a page; macOS refuses more.
-_MOST_AT_ONCE: Final = 1 << 30
 #: Directories remembered as settled; a store has a few per edge, and forgetting one costs an fsync.
 _MOST_SETTLED: Final = 4096
 
@@ -105,7 +104,7 @@ class LocalBackend(BaseBackend):
         fd = self._create(temporary, folder)
         try:
             try:
-                _write_all(fd, data)
+                write_all(fd, data)
                 _sync(fd)
             finally:
                 os.close(fd)
@@ -197,7 +196,7 @@ class LocalBackend(BaseBackend):
             stop = found.st_size if end is None else min(end, found.st_size)
             if start:
                 os.lseek(fd, start, os.SEEK_SET)
-            return _read_all(fd, max(0, stop - start))
+            return read_all(fd, max(0, stop - start))
         finally:
             os.close(fd)
 
@@ -326,25 +325,6 @@ def _unlink(path: str) -> None:
         # Directories are no objects, and some systems answer "permission denied" for them.
         if not os.path.isdir(path) or os.path.islink(path):
             raise
-
-
-def _write_all(fd: int, data: memoryview) -> None:
-    done = 0
-    while done < len(data):
-        done += os.write(fd, data[done : done + _MOST_AT_ONCE])
-
-
-def _read_all(fd: int, count: int) -> bytes:
-    """Read up to `count` bytes. The usual single read returns its own buffer, without a copy."""
-    data = os.read(fd, min(count, _MOST_AT_ONCE))
-    if len(data) == count or not data:
-        return data
-    parts = [data]
-    left = count - len(data)
-    while left and (data := os.read(fd, min(left, _MOST_AT_ONCE))):
-        parts.append(data)
-        left -= len(data)
-    return b"".join(parts)
 
 
 def _sync(fd: int) -> None:

@@ -22,7 +22,7 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
-from lcstore.storage import local
+from lcstore.storage import local, wholefile
 from lcstore.storage.later import Later, putting_off
 from lcstore.storage.local import LocalBackend
 
@@ -143,11 +143,45 @@ def test_a_put_does_not_copy(backend):
 
 
 def test_large_objects_take_several_system_calls(backend, monkeypatch):
-    monkeypatch.setattr(local, "_MOST_AT_ONCE", 1000)
+    monkeypatch.setattr(wholefile, "_MOST_AT_ONCE", 1000)
     data = os.urandom(12_345)
     backend.put("x", data)
     assert backend.get("x") == data
     assert backend.get("x", 1, 12_000) == data[1:12_000]
+
+
+def test_large_objects_are_read_whole_to_bytes_of_their_own(backend, root, monkeypatch):
+    data = os.urandom((9 << 20) + 7)
+    backend.put("x", data)
+    for most in (1 << 30, 1 << 20):  # bytes of one call
+        monkeypatch.setattr(wholefile, "_MOST_AT_ONCE", most)
+        first, second = backend.get("x"), backend.get("x", 3, (5 << 20) + 1)
+        assert first == data
+        assert hash(first) == hash(data)  # of bytes, not of a view
+        assert second == data[3 : (5 << 20) + 1]
+        assert backend.get("x", 1 << 20, 99 << 20) == data[1 << 20 :]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody asks for huge pages")
+def test_a_large_object_that_is_cut_off_while_it_is_read_is_what_is_there(backend, root, monkeypatch):
+    backend.put("x", bytes(8 << 20))
+    readv = os.readv
+
+    def cut(fd, views):
+        monkeypatch.setattr(os, "readv", readv)
+        os.truncate(root / "x", 5 << 20)
+        return readv(fd, views)
+
+    monkeypatch.setattr(os, "readv", cut)
+    assert backend.get("x") == bytes(5 << 20)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody asks for huge pages")
+def test_where_no_such_memory_is_to_be_had_large_objects_are_read_all_the_same(backend, monkeypatch):
+    data = os.urandom(5 << 20)
+    backend.put("x", data)
+    monkeypatch.setattr(wholefile, "_maker", lambda: None)
+    assert backend.get("x") == data
 
 
 @posix
