@@ -6,6 +6,7 @@ import json
 import sys
 
 import pytest
+from kit.jsonpage import fields_said
 from typer.testing import CliRunner
 
 import lcstore
@@ -35,6 +36,10 @@ def test_it_dies_and_comes_back(told):
     assert told["verified"]
     assert told["orphans"] > 0
     assert told["ratio"] == pytest.approx(told["bytes_raw"] / told["bytes_stored"])
+
+
+def test_the_document_has_the_fields_that_docs_say(told):
+    assert told.keys() == fields_said("lcstore demo URL")
 
 
 def test_it_says_what_the_crash_cost_and_what_whole_states_would_take(told):

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kit.jsonpage import fields_said
 from tune.tuned_runs import states
 from typer.testing import CliRunner, Result
 
@@ -67,6 +68,7 @@ def test_json_and_a_choice_of_steps(saved):
     result = call(saved, "a_probe:loss", "--evaluations", "17", "--like", "small", "--json", *steps)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
+    assert found.keys() == fields_said("lcstore tune URL PROBE")
     assert found["states"] == 5
     assert found["evaluations"] <= 17
     assert found["policy"]["name"] == "tuned-small"
