@@ -367,18 +367,19 @@ class Upkeep(Soundness, Labelling):
             how = {"on_progress": on_progress, "client": client, "contents": leaves}
             return self._compact(going(retained), dry_run=dry_run, **bounds, **how)
 
-        report = run_parts(
+        def foresee(report: MaintainReport) -> None:
+            if report.compacted is not None and report.retained is not None and dry_run:
+                compactor = self._compactor(max_bytes=max_bytes, contents=leaves)
+                how = report.retained.retired, on_progress, report.collected
+                report.forecast = found = self._forecast(compactor, *how)
+                report.compacted = replace(report.compacted, bytes_written=found.compaction_writes)
+
+        return run_parts(
             self.url,
             dry_run=dry_run,
             collect=collect,
             retain=lambda: self.retain(rule, dry_run=dry_run, on_progress=on_progress),
             compact=compact,
             verify=lambda: self.verify(level, on_progress, client=client),
+            foresee=foresee,
         )
-        if report.compacted is not None and report.retained is not None and dry_run:
-            with suppress(LcstoreError):
-                compactor = self._compactor(max_bytes=max_bytes, contents=leaves)
-                how = report.retained.retired, on_progress, report.collected
-                report.forecast = found = self._forecast(compactor, *how)
-                report.compacted = replace(report.compacted, bytes_written=found.compaction_writes)
-        return report

@@ -281,6 +281,26 @@ def test_damage_that_a_night_meets_and_gets_around_is_no_quiet_night(threads):
     assert same(values(backend), {step: before[step] for step in (0, 8)})
 
 
+@pytest.mark.filterwarnings("ignore::lcstore.FallbackWarning")
+def test_damage_that_a_dry_run_meets_where_it_looks_ahead_is_no_quiet_night():
+    """It had warned, and called the store good."""
+    backend = filled()
+    with lcstore.open(backend, "r+") as store:
+        assert store.maintain("latest:1 | every:8", dry_run=True).ok
+    for key in [key for key in backend.list("data") if "/weights" in key and "/c" in key]:
+        data = bytearray(backend.get(key))
+        data[len(data) // 2] ^= 1
+        backend.put(key, data)
+    there = backend.snapshot()
+    with lcstore.open(backend, "r+") as store:
+        report = store.maintain("latest:1 | every:8", dry_run=True)
+    assert not report.ok
+    assert list(report.problems) == ["verify"]
+    assert re.search(r"damage was met .*`lcstore repair", report.problems["verify"].message)
+    assert report.forecast is not None
+    assert backend.snapshot() == there
+
+
 def test_ways_around_what_is_missing_are_looked_for_once_for_all_states(monkeypatch):
     """For each state the whole graph was gone over: a day, where one object of 100,000 states was missing."""
     backend, made = filled(), []
