@@ -17,6 +17,7 @@ from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
     from lcstore.store.statistics import Stats
+    from lcstore.store.store import Store
 
 #: Stores looked at side by side.
 _WORKERS = 8
@@ -122,10 +123,13 @@ def _look(answer: Answer, fast: bool, url: str) -> Found:
     try:
         with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
             states = store.states(records=False)
+            lost = "" if states else lost_of(store)
             latest = next((state for state in states if state.latest), None)
             metrics = {} if latest is None or fast else store.info(latest.node).metrics
     except LcstoreError as error:
         return Found(url, problem=str(error))
+    if lost:
+        return Found(url, problem=f"{lost}. Next: lcstore verify {shlex.quote(url)}")
     nbytes = sum(state.bytes_weights or 0 for state in states)
     steps, runs = len({state.step for state in states}), len({state.run_id for state in states})
     return Found(url, runs, steps, None if latest is None else latest.step, metrics, nbytes or None)
@@ -137,10 +141,17 @@ def _count(answer: Answer, url: str) -> Counted:
     try:
         with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
             stats = store.stats()
+            wrong = next(iter(map(str, stats.unreadable.values())), "") or lost_of(store)
     except LcstoreError as error:
         return Counted(url, problem=str(error))
-    unread = next(iter(stats.unreadable.values()), None)
-    return Counted(url, stats, unread and f"{unread}. Next: lcstore verify {shlex.quote(url)}")
+    return Counted(url, stats, (wrong and f"{wrong}. Next: lcstore verify {shlex.quote(url)}") or None)
+
+
+def lost_of(store: Store) -> str:
+    """Return what is said of a store that records no state, though records may be lost; "" of others."""
+    from lcstore.index.resolve import lost_records
+
+    return "" if store.states(records=False, retired=True) else lost_records(store.backend)
 
 
 def _shown_counts(answer: Answer, found: list[Counted]) -> Iterator[Table | str]:

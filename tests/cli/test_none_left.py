@@ -139,8 +139,14 @@ def test_records_that_were_lost_are_told_and_nothing_is_collected_without_them(
         for apply in ((), ("--apply",), ("--apply",)):
             status, words = call(command, store, *keep, *apply)
             assert (status, bool(said.search(words))) == (1, True), command
-    for command in (["cp", store, store.parent / "other"], ["ls", store]):
-        assert said.search(call(*command)[1])
+    above = store.parent / "runs"
+    above.mkdir()
+    (above / "lost").symlink_to(store)
+    shown = (["cp", store, store.parent / "other"], ["ls", store], ["stats", store])
+    for command in (*shown, ["ls", above], ["stats", above]):
+        status, words = call(*command)
+        assert (status, bool(said.search(words))) == (1, True), command
+    (above / "lost").unlink()
     for command in ("repair", "doctor"):
         status, words = call(command, store)
         assert (status, bool(said.search(words))) == (1, True), command

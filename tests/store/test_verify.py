@@ -303,7 +303,7 @@ def _edge(objects: dict[str, bytes], step: int) -> str:
 
 
 def test_parity_that_is_gone_and_comes_to_nothing_tells_that_another_object_is_damaged():
-    """All was called well at this level, which reads no chunk but to rebuild: and what it read was damaged."""
+    """All was called well at this level, which reads no chunk but to rebuild: that was damaged."""
     backend = MemoryBackend.fresh()
     with lcstore.open(backend) as store:
         for step in range(3):

@@ -87,6 +87,7 @@ def ls(
             first, count = broken[0].problem, len(broken)
             command = f"lcstore verify {answer.quoted}"
             answer.note(f"{counted(count, 'record')} could not be read; the first: {first}. Next: {command}")
+        if broken or lost:
             raise typer.Exit(1)
 
 

@@ -11,7 +11,7 @@ from lcstore.errors import LcstoreError
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Url
 from lcstore.terminal.foreseen import foresee
-from lcstore.terminal.stores import below_of, count_stores
+from lcstore.terminal.stores import below_of, count_stores, lost_of
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
             return
         with answer.store() as store, answer.progress("reading records") as on_progress:
             found = store.stats(on_progress)
-            planned = _planned(store)
+            planned, lost = _planned(store), lost_of(store)
             # It reads all records again: only where names alone say that something may go.
             leaves_less = planned is not None and planned.bytes_after < planned.bytes_before
             forecast = foresee(store) if leaves_less or found.may_be_stuck else None
@@ -59,6 +59,9 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
                 f"{unread} could not be read: not counted here; the first: {why} [object {key!r}]. "
                 f"Next: lcstore verify {answer.quoted}"
             )
+            raise typer.Exit(1)
+        if lost:
+            answer.note(f"{lost}. Next: lcstore verify {answer.quoted}")
             raise typer.Exit(1)
 
 
