@@ -171,7 +171,7 @@ class VerifyReport:
         """The command, of `{url}`, that goes on where not all is sound: no repair where that would refuse."""
         if any(one.is_stray or one.is_unread for one in self.findings):
             return VERIFY
-        return DEEPER if self.ok and self.hints and self.level == "structure" else REPAIR
+        return REPAIR if self.unrecorded is None else BRING_BACK
 
     @property
     def none_left(self) -> Finding | None:

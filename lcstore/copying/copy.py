@@ -211,22 +211,23 @@ class _Copy:
         listing.check_names()
         if not listing.nodes and (unknown := unrecorded(listing)):
             self._refuse("", CorruptionError(unknown, key=keys.NODES))
-        refs, layouts = dict[str, ObjectRef](), set[str]()
+        refs, layouts, spare = dict[str, ObjectRef](), set[str](), set[str]()
+        marks = listing.marks({name.node for name in listing.nodes})
 
         def node(key: str, record: NodeRecord) -> None:
             refs.update({ref.key: ref for ref in record.objects})
-            layouts.update(digest for _, digest in split_layouts(record.layout))
+            kept = spare if keys.parse_node_key(key).node in marks.hidden else layouts
+            kept.update(keys.layout_key(digest) for _, digest in split_layouts(record.layout))
 
         def edge(key: str, record: EdgeRecord) -> None:
             refs.update({ref.key: ref for ref in record.edge.objects})
 
         self._read(NODE, listing.below(keys.NODES), node)
         self._read(EDGE, listing.below(keys.EDGES), edge)
-        records = {
-            keys.LAYOUTS: sorted(map(keys.layout_key, layouts)),
-            **{folder: listing.below(folder) for folder in (*_MARKS, keys.EDGES, keys.NODES)},
-        }
         aside, there = {*listing.below(keys.COPIES)}, {*listing.below(keys.LAYOUTS)}
+        layouts |= {key for key in spare if key in there or LAYOUT.copy_key(key) in aside}
+        records = {folder: listing.below(folder) for folder in (*_MARKS, keys.EDGES, keys.NODES)}
+        records = {keys.LAYOUTS: sorted(layouts)} | records
         lost = [key for key in records[keys.LAYOUTS] if key not in there and LAYOUT.copy_key(key) in aside]
         condemned = _condemned(listing, refs)
         return _Wanted(
@@ -235,7 +236,7 @@ class _Copy:
             records,
             frozenset([*listing.lost, *lost]),
             frozenset(aside),
-            listing.marks({name.node for name in listing.nodes}),
+            marks,
         )
 
     def _read(self, kind: Kind[Any, Any], found: list[str], take: Callable[[str, Any], None]) -> None:

@@ -93,18 +93,10 @@ def run_parts(
 
     What stands in the way of one part (damage, a target that fails) may be what the next would build upon: so
     the others are left out then. The last one looks in any case. Whatever is done is of use, and the next
-    maintenance goes on. At last `foresee` may add to the report what becomes of the bytes: it reads some of
-    them, and damage that it meets counts like any other.
+    maintenance goes on. At last `foresee` may add what becomes of the bytes; damage that it meets counts.
     """
     began = time.monotonic()
-    report = MaintainReport(url, dry_run)
-
-    def mended(error: LcstoreError) -> LcstoreError:
-        """Return an error with the command that mends damage, if it is that, and names none."""
-        if isinstance(error, CorruptionError) and "`lcstore " not in error.message:
-            # Of a stray the message says what to do, and no command can.
-            error.message += "" if error.message == STRAY else f": run `{_of(REPAIR, url)}`"
-        return error
+    report, repair = MaintainReport(url, dry_run), REPAIR.replace("{url}", shlex.quote(url))
 
     def tried(part: Part, run: Callable[[], R]) -> R | None:
         if report.problems and part != "verify":
@@ -114,7 +106,10 @@ def run_parts(
         except LcstoreError as error:
             if isinstance(error, InvalidInputError) and part in ("collect", "retain"):
                 raise  # what was asked for, and nothing of the store; workers that see none are met later
-            report.problems[part] = mended(error)
+            if isinstance(error, CorruptionError) and "`lcstore " not in error.message:
+                # Of a stray the message says what to do, and no command can.
+                error.message += "" if error.message == STRAY else f": run `{repair}`"
+            report.problems[part] = error
             return None
 
     with noted(FallbackWarning) as met:
@@ -125,10 +120,8 @@ def run_parts(
         found = report.verified = tried("verify", verify)
         try:
             foresee(report)
-        except CorruptionError as error:
-            met.append(str(mended(error)))
-        except LcstoreError:
-            pass  # it is not known then
+        except LcstoreError as error:
+            met += [f"{error}: run `{repair}`"] * isinstance(error, CorruptionError)
     wrong = None if found is None else _wrong(found, met)
     if wrong is not None:
         report.problems["verify"] = wrong
@@ -142,11 +135,6 @@ def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
         return CorruptionError(f"damage was met on the way: {met[0]}") if met else None
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
-    errors = (one for one in found.findings if one.severity == "error")
-    first = next(errors, None) or (*found.hints, *found.mendable)[0]
-    command = _of(found.next, found.url)
+    first = [*(one for one in found.findings if one.severity == "error"), *found.hints, *found.mendable][0]
+    command = found.next.replace("{url}", shlex.quote(found.url))
     return CorruptionError(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)
-
-
-def _of(command: str, url: str) -> str:
-    return command.replace("{url}", shlex.quote(url))

@@ -353,9 +353,6 @@ class Upkeep(Soundness, Labelling):
         check_level(level)
         self._compactor(**bounds)
 
-        def going(retained: RetireReport) -> frozenset[str]:
-            return frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)
-
         leaves: Contents | None = None  # of a dry run, which plans for what its own collection would leave
 
         def collect() -> CollectReport:
@@ -365,7 +362,8 @@ class Upkeep(Soundness, Labelling):
 
         def compact(retained: RetireReport) -> CompactReport:
             how = {"on_progress": on_progress, "client": client, "contents": leaves}
-            return self._compact(going(retained), dry_run=dry_run, **bounds, **how)
+            going = frozenset(one.node for one in retained.retired if one.what == WHOLE_STATE)
+            return self._compact(going, dry_run=dry_run, **bounds, **how)
 
         def foresee(report: MaintainReport) -> None:
             if report.compacted is not None and report.retained is not None and dry_run:

@@ -51,7 +51,7 @@ def tell_maintained(answer: Answer, tended: Sequence[Tended[MaintainReport]], ag
     columns = (*sizes, "retired", "edges")
 
     def then(one: Tended[MaintainReport]) -> str:
-        return "" if one.report is None else one.report.next.removesuffix(" {url}")
+        return "" if one.report is None else one.report.next
 
     _tell(answer, tended, columns, cells, why, then, again, more=[*_of_all(tended, bool(again))])
 
@@ -84,7 +84,7 @@ def tell_verified(answer: Answer, tended: Sequence[Tended[VerifyReport]]) -> Non
 
     def then(one: Tended[VerifyReport]) -> str:
         level = "structure" if one.report is None else one.report.level  # less would not find the same again
-        return "lcstore verify" if level == "structure" else f"lcstore verify --level {level}"
+        return "lcstore verify {url}" if level == "structure" else f"lcstore verify --level {level} {{url}}"
 
     empty = sum(one.report is not None and not one.report.states for one in tended)
     more = [f"{empty} {'has' if empty == 1 else 'have'} no states."] if empty else []
@@ -102,7 +102,7 @@ def tell_copied(answer: Answer, tended: Sequence[Tended[CopyReport]], target: st
 
     def then(one: Tended[CopyReport]) -> str:
         # What else stands in the way is told by the error, and is mostly of the target.
-        return "lcstore verify --level checksum" if isinstance(one.problem, CorruptionError) else ""
+        return "lcstore verify --level checksum {url}" if isinstance(one.problem, CorruptionError) else ""
 
     copied = [one.report.nbytes for one in tended if one.report is not None]
     more = [f"Copied: {size(sum(copied))}. To look at them: lcstore ls {target}"] if copied else []
@@ -123,8 +123,8 @@ def _tell(
 ) -> None:
     """Print a row for each store, those with a problem first; exit with status 1 if there is one.
 
-    `then` returns the command that goes on with such a store; `more` is said of all besides. What is done
-    `again` is told where it can be done to any.
+    `then` returns the command, of ``{url}``, that goes on with such a store; `more` is said of all besides.
+    What is done `again` is told where it can be done to any.
     """
     problems = {one.url: str(one.problem) if one.report is None else why(one.report) for one in tended}
     failed = [one for one in tended if problems[one.url]]
@@ -141,7 +141,7 @@ def _tell(
             yield f"... and {len(tended) - _MOST_SHOWN} more: --json has them all"
         yield f"{counted(len(tended), 'store')} below {answer.url}: {len(good)} good, {len(failed)} not."
         yield from filter(None, more)
-        steps = (f"{then(one)} {shlex.quote(one.url)}" for one in failed if then(one))
+        steps = (then(one).replace("{url}", shlex.quote(one.url)) for one in failed if then(one))
         yield from (f"Next: {step}" for step in islice(steps, 1))
         if again:
             yield f"Nothing was changed. To do it: {again}" if good else "Nothing was changed."

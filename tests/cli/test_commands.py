@@ -11,8 +11,10 @@ import subprocess
 import sys
 import time
 import warnings
+from datetime import date
 from itertools import chain, pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,7 @@ from typer.testing import CliRunner, Result
 import lcstore
 from lcstore.cli.app import app
 from lcstore.cli.commands.look.ls import _brief_ids
+from lcstore.cli.commands.trouble import verify as trouble
 from lcstore.compiling import jit
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
@@ -484,10 +487,24 @@ def test_the_url_of_a_document_is_what_was_typed(saved, monkeypatch, command):
         assert document(name, url, *options)["url"] == url
 
 
+def test_the_sample_of_today_is_another_one_each_day_and_all_in_turn(saved, monkeypatch):
+    days = iter(range(100))
+    monkeypatch.setattr(
+        trouble, "date", SimpleNamespace(today=lambda: date.fromordinal(738_000 + next(days)))
+    )
+    whole = document("verify", saved, "--level", "checksum")["objects"]
+    parts = [document("verify", saved, "--level", "checksum", "--sample", "today/4") for _ in range(4)]
+    again = [document("verify", saved, "--level", "checksum", "--sample", "today/4") for _ in range(4)]
+    seen = [part["objects"] for part in parts]
+    assert sum(seen) == whole
+    assert [part["objects"] for part in again] == seen
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(["ls"], "Missing"), (["ls", "x", "--limit", "0"], "--limit"), (["ls", "x", "--lim"], "No such"),
-     (["retain", "x", "--keep", "lates:3"], "latest:3"), (["verify", "x", "--sample", "31/30"], "N/T")],
+     (["retain", "x", "--keep", "lates:3"], "latest:3"), (["verify", "x", "--sample", "31/30"], "N/T"),
+     (["verify", "x", "--sample", "today/0"], "today/10")],
 )  # fmt: skip
 def test_wrong_usage_is_told_as_json_too(arguments, said):
     result = call(*arguments, "--json")

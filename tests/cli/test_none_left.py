@@ -146,6 +146,8 @@ def test_records_that_were_lost_are_told_and_nothing_is_collected_without_them(
     for command in (*shown, ["ls", above], ["stats", above]):
         status, words = call(*command)
         assert (status, bool(said.search(words))) == (1, True), command
+    status, words = call("maintain", above, "--keep", "latest:3")
+    assert (status, f"Next: lcstore cp COPY {above}/lost --check" in words) == (1, True)
     (above / "lost").unlink()
     for command in ("repair", "doctor"):
         status, words = call(command, store)

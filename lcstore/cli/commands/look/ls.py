@@ -12,7 +12,7 @@ from lcstore.graph.lines import backwards
 from lcstore.index.gone import all_gone
 from lcstore.terminal.answer import Answer, answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs, Run, Url, as_run
-from lcstore.terminal.stores import below_of, list_stores, metrics_text
+from lcstore.terminal.stores import below_of, list_stores, lost_of, metrics_text
 from lcstore.terminal.table import Table, counted, size
 
 if TYPE_CHECKING:
@@ -57,8 +57,6 @@ def ls(
     are looked for four folders deep. What has no room in the terminal is left out, and told: --json has all.
     """
     with answering(url, as_json, options, pairs) as answer:
-        from lcstore.index.resolve import lost_records
-
         below = below_of(answer)
         if below:
             list_stores(answer, below, fast=fast)
@@ -74,7 +72,7 @@ def ls(
             )
             every = [] if found and not runs else store.states(records=False, retired=True)
             hidden = 0 if found else len(every)
-            lost = "" if found or every else lost_records(store.backend)
+            lost = "" if found or every else lost_of(store)
         columns = _FAST if fast else _COLUMNS
         shown = _table(found, columns, named=retired) if found else [_why_none(answer, hidden, lost)]
         if runs:

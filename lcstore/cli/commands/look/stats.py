@@ -55,11 +55,7 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
         if found.unreadable:
             key, why = next(iter(found.unreadable.items()))
             unread = counted(len(found.unreadable), "record")
-            answer.note(
-                f"{unread} could not be read: not counted here; the first: {why} [object {key!r}]. "
-                f"Next: lcstore verify {answer.quoted}"
-            )
-            raise typer.Exit(1)
+            lost = f"{unread} could not be read: not counted here; the first: {why} [object {key!r}]"
         if lost:
             answer.note(f"{lost}. Next: lcstore verify {answer.quoted}")
             raise typer.Exit(1)

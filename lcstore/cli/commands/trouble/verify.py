@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from datetime import date
 from enum import StrEnum
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +50,7 @@ def verify(
     sample: Annotated[
         str | None,
         typer.Option(
-            "--sample", metavar="N/T", help="Only the N-th of T parts of the objects: 1/10, 2/10, ..."
+            "--sample", metavar="N/T", help="Only part N of T of the objects; today/T: another one each day."
         ),
     ] = None,
     max_seconds: MaxSeconds = None,
@@ -91,15 +92,16 @@ def _below(answer: Answer, scheduler: str | None, **how: Any) -> None:
 
 
 def _sample(text: str | None) -> tuple[int, int]:
-    """Return N and T of ``N/T``."""
+    """Return N and T of ``N/T``, or of ``today/T``."""
     if text is None:
         return 1, 1
     number, slash, of = text.partition("/")
-    if slash and number.isascii() and number.isdigit() and of.isascii() and of.isdigit():
-        part = int(number), int(of)
-        if 1 <= part[0] <= part[1]:
-            return part
-    raise typer.BadParameter("--sample takes N/T: 1/10 to 10/10, say")
+    if slash and of.isascii() and of.isdigit() and int(of):
+        if number == "today":
+            return date.today().toordinal() % int(of) + 1, int(of)
+        if number.isascii() and number.isdigit() and 1 <= int(number) <= int(of):
+            return int(number), int(of)
+    raise typer.BadParameter("--sample takes N/T: 1/10 to 10/10, say; or today/10")
 
 
 def _time(text: str) -> float:
