@@ -135,6 +135,10 @@ _SHORT_MOMENTS: Final[dict[Component, Role]] = {
 _RIGHT_BELOW: Final[dict[Component, Role]] = {**_SHORT_MOMENTS, **_TORCH_MOMENTS}
 _MOMENTS: Final[dict[Component, Role]] = {**_OPTAX_MOMENTS, **_RIGHT_BELOW}
 _MOMENT_PARTS: Final = frozenset({*_MOMENTS, "velocity"})
+#: Takes a key apart that is a way through a tree: "opt/0/nu/w" of Flax, "['opt'][0].nu['w']" of JAX, dots.
+_STEPS: Final = re.compile(r"[^./\[\]'\"]+")
+#: Moments that no layer is called, or hardly one; `v` and `m` are layers of attention.
+_LONG_MOMENTS: Final = _MOMENT_PARTS - {"m", "v"}
 _PAIRED: Final[dict[Component, Component]] = {"m": "v", "mu": "nu", "exp_avg": "exp_avg_sq"}
 _PARTNERS: Final = _PAIRED | {second: first for first, second in _PAIRED.items()}
 
@@ -218,8 +222,8 @@ def _optimizer_place(path: Name) -> int | None:
 
 
 def _words(path: Name) -> list[str]:
-    """Return the words of a name in lower case: dotted and slashed keys (torch, Haiku, Keras) taken apart."""
-    words = [word for part in path for word in re.split(r"[./]", str(part).lower()) if word and word != "~"]
+    """Return the words of a name in lower case, keys taken apart that stand for several (`_STEPS`; Haiku)."""
+    words = [word for part in path for word in _STEPS.findall(str(part).lower()) if word != "~"]
     if words:
         # Keras numbers its variables: "kernel:0".
         words[-1] = words[-1].partition(":")[0]
@@ -229,6 +233,8 @@ def _words(path: Name) -> list[str]:
 def _is_weight(path: Name) -> bool:
     words = _words(path)
     if not words or any(word in _EXACT_PARTS for word in words[:-1]) or _is_stray_moment(path):
+        return False
+    if is_flattened_moment(path):
         return False
     *above, name = words
     if name.isdigit() and len(above) > 1:  # one of a list of parameters: "plane_coefs.0"
@@ -259,7 +265,7 @@ def _is_flat_weight(path: Name) -> bool:
 def may_be_flat_weight(path: Name) -> bool:
     """Return whether nothing in a name says that a flat tensor is no weights."""
     words = _words(path)
-    if not words or is_optimizer(path) or _is_stray_moment(path):
+    if not words or is_optimizer(path) or _is_stray_moment(path) or is_flattened_moment(path):
         return False
     exact = any(word in _EXACT_PARTS for word in words) or not _EXACT_WORDS.isdisjoint(words[-1].split("_"))
     return not exact and _EXACT_PLACE.fullmatch(".".join(words[-2:])) is None
@@ -280,6 +286,28 @@ def _is_stray_moment(path: Name) -> bool:
             return False
         if part in _MOMENT_PARTS:
             return True
+    return False
+
+
+def is_flattened_moment(path: Name) -> bool:
+    """Return whether the last key is a way through a tree, flattened, to what an optimizer keeps.
+
+    It is not taken for a moment, whose partner and parameter are found by their places in a tree. Dots are
+    those of modules of torch as well, of which one may be called `mu`.
+    """
+    key = str(path[-1]).lower()
+    *above, name = _STEPS.findall(key) or [""]
+    of_tree, below = "/" in key or "[" in key, False
+    for part in above:
+        if part in _PARAMETER_PARTS:
+            return False
+        sure = below or of_tree or part == "nu" or name in ("kernel", "embedding")
+        if sure and part in (_MOMENT_PARTS if below else _LONG_MOMENTS):
+            return True
+        optimizer = _OPTIMIZER_PART.fullmatch(part) is not None
+        if optimizer and (of_tree or "state" in part):
+            return True
+        below = below or optimizer or _ALGORITHM_PART.fullmatch(part) is not None
     return False
 
 

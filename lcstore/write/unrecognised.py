@@ -15,7 +15,7 @@ from lcstore.dtypes import dtype_from_name
 from lcstore.layout.layout import Layout
 from lcstore.state.moments import LIKE_WEIGHTS
 from lcstore.state.names import Name, format_name, matcher, parse_name
-from lcstore.state.roles import is_optimizer, may_be_lossy, stray_pairs
+from lcstore.state.roles import is_flattened_moment, is_optimizer, may_be_lossy, stray_pairs
 from lcstore.state.wrappers import changed_prefixes
 from lcstore.track.policy import Policy
 from lcstore.write.stage import Staged
@@ -39,6 +39,8 @@ class Unrecognised:
         Bytes of all tensors but moments.
     pairs
         Those of `paths` that look like moments, of which nothing says whose they are.
+    flattened
+        Those that lead to moments by a way through a tree in one key.
     """
 
     paths: tuple[str, ...]
@@ -46,6 +48,7 @@ class Unrecognised:
     share: float
     others: int
     pairs: tuple[str, ...]
+    flattened: tuple[str, ...]
 
     @property
     def matters(self) -> bool:
@@ -56,7 +59,8 @@ class Unrecognised:
     def rules(self) -> dict[str, str]:
         """The rules that make the largest of them weights, in every layer; never what an optimizer keeps."""
         largest = [path for path in self._rest()[:_SHOWN] if not is_optimizer(parse_name(path))]
-        return dict.fromkeys((re.sub(r"\d+", "[0-9]*", path) for path in largest), "weights")
+        globs = (re.sub(r"[*?\[]", r"[\g<0>]", path) for path in largest)
+        return dict.fromkeys((re.sub(r"\d+", "[0-9]*", glob) for glob in globs), "weights")
 
     def __str__(self) -> str:
         shown = ", ".join(map(repr, self.paths[:_SHOWN])) + (", ..." if len(self.paths) > _SHOWN else "")
@@ -67,14 +71,16 @@ class Unrecognised:
         if self.pairs:
             fields = "{'optimizer': {'m': ..., 'v': ...}}"
             said += f"Save moments as {fields}: {self.pairs[0]!r} and its like lie below no optimizer. "
-            if not self._rest():
-                return said + "A rule 'plain' says that this is meant"
+        if self.flattened:
+            said += f"Save the tree itself, in which moments are known, not keys as {self.flattened[0]!r}. "
+        if not self._rest():
+            return said + "A rule 'plain' says that this is meant"
         if not self.rules:
             return said + (
                 "What that optimizer keeps is not known to be safe otherwise (docs/states.md, Optimizers): "
                 "a rule 'plain' says that this is meant"
             )
-        what = "weights" if self.pairs else "them"
+        what = "weights" if self.pairs or self.flattened else "them"
         return said + (
             f"Save {what} under names like 'params' or 'weight', or give a rule: "
             f"open(url, policy={self.rules}), or 'plain' if that is meant (commands "
@@ -82,8 +88,8 @@ class Unrecognised:
         )
 
     def _rest(self) -> list[str]:
-        pairs = {*self.pairs}
-        return [path for path in self.paths if path not in pairs]
+        moments = {*self.pairs, *self.flattened}
+        return [path for path in self.paths if path not in moments]
 
 
 def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unrecognised:
@@ -108,7 +114,8 @@ def unrecognised(tensors: Mapping[str, tuple[tuple[int, ...], str, str]]) -> Unr
     moments = sum(sizes[path] for path, (_, _, role) in tensors.items() if role.endswith("_moment"))
     stray = stray_pairs(map(parse_name, tensors))
     pairs = tuple(path for path in found if parse_name(path) in stray)
-    return Unrecognised(tuple(found), nbytes, nbytes / max(total, 1), total - moments, pairs)
+    flattened = tuple(path for path in found if is_flattened_moment(parse_name(path)))
+    return Unrecognised(tuple(found), nbytes, nbytes / max(total, 1), total - moments, pairs, flattened)
 
 
 def changed_wrapping(before: Layout | None, after: Layout | None) -> str | None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lcstore.dtypes import DTYPE_NAMES, LOSSY_DTYPES, dtype_from_name
-from lcstore.state.roles import LEAST_MOMENT, guess_role, is_optimizer
+from lcstore.state.roles import LEAST_MOMENT, guess_role, is_flattened_moment, is_optimizer
 
 F32 = np.dtype("float32")
 
@@ -123,7 +123,53 @@ EXACT = [
     ("m", "params", "dense", "kernel"),
     ("adam",),
     ("model", "m"),
+    # ways through a tree in one key
+    ("1/0/mu/dense/kernel",),
+    ("0.mu.dense.kernel",),
+    ("0.nu.dense.w",),
+    ("[0].nu['dense']['kernel']",),
+    ("adam/m/dense/kernel",),
+    ("rmsprop.v.dense.weight",),
 ]
+
+#: Those that name an optimizer in the middle, and not by a word that models have.
+FLATTENED = [
+    ("opt_state/0/mu/dense/kernel",),
+    ("opt_state/0/nu/params/dense/kernel",),
+    ("opt/1/0/sum/dense/kernel",),
+    ("trainer/optimizer/acc/kernel",),
+    ("opt_state.0.trace.dense.kernel",),
+    ("state.opt_state.0.any.dense.weight",),
+    ("['opt_state'][0].nu['dense']['kernel']",),
+    ("train", "opt_state/0/nu/dense/kernel"),
+]
+
+
+@pytest.mark.parametrize("path", FLATTENED, ids=repr)
+def test_what_an_optimizer_keeps_is_exact_where_its_tree_was_flattened(path):
+    """They were weights: a second moment beside its step size came back so that a step threw the run away."""
+    assert role(*path) == "plain"
+    assert is_flattened_moment(path)
+    assert guess_role(path, F32, (1 << 17,)) == "plain"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        ("params/dense/kernel",),
+        ("['params']['dense']['kernel']",),
+        ("params/mu/kernel",),
+        ("['params']['nu']['kernel']",),
+        ("encoder/attention/v/kernel",),
+        ("model", "vae.mu.weight"),
+        ("model", "attn.v.weight"),
+        ("opt.decoder.weight",),
+    ],
+    ids=repr,
+)
+def test_weights_are_weights_where_their_tree_was_flattened(path):
+    assert role(*path) == "weights"
+    assert not is_flattened_moment(path)
 
 
 @pytest.mark.parametrize("path", EXACT, ids=repr)

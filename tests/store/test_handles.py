@@ -252,6 +252,27 @@ def test_moments_below_no_optimizer_are_not_to_be_ruled_weights():
     lcstore.open(MemoryBackend.fresh()).save(0, {"params": weight, "optimizer": moments})
 
 
+@pytest.mark.parametrize("key", ["opt_state/0/{}/d/kernel", "['opt_state'][0].{}['d']['kernel']"])
+def test_moments_of_a_flattened_tree_are_not_to_be_ruled_weights(key):
+    weight, mu, nu = (np.full((256, 256), value, np.float32) for value in (1, 2, 3))
+    store = lcstore.open(MemoryBackend.fresh())
+    with pytest.warns(UnrecognisedWarning, match="Save the tree itself, .* not keys as .*opt_state") as told:
+        store.save(0, {"params/d/kernel": weight, key.format("mu"): mu, key.format("nu"): nu})
+    assert "policy=" not in str(told[0].message)
+    assert sorted(role for _, _, role in store.paths().values()) == ["plain", "plain", "weights"]
+
+
+def test_a_rule_that_is_proposed_matches_whatever_the_names_are():
+    state = {f"layers[{i}]*['x?']": np.full((512, 512), i, np.float32) for i in range(3)}
+    with pytest.warns(UnrecognisedWarning) as told:
+        lcstore.open(MemoryBackend.fresh()).save(0, state)
+    said = re.search(r"policy=(\{.*?: 'weights'\})", str(told[0].message))
+    assert said is not None
+    store = lcstore.open(MemoryBackend.fresh(), policy=ast.literal_eval(said[1]))
+    store.save(0, state)
+    assert {role for _, _, role in store.paths().values()} == {"weights"}
+
+
 def test_moments_below_an_optimizer_are_not_told_where_to_be():
     arrays = [np.full((256, 256), value, np.float32) for value in range(4)]
     adan = dict(zip(("exp_avg", "exp_avg_sq", "exp_avg_diff", "seen"), arrays, strict=True))
