@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import importlib
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from lcstore.errors import CorruptionError, InvalidInputError
+from lcstore.errors import CorruptionError, InvalidInputError, UnrecognisedWarning
 from lcstore.exchange.heldstate import Held
 from lcstore.exchange.manifest import hosted
+from lcstore.warned import warn
 
-#: In the folder of a tree.
+#: In the folder of a tree, of a JSON value, and of a manager's metrics.
 _TREE: Final = "_METADATA"
+_JSON: Final = "metadata"
+_METRICS: Final = "metrics"
 #: What a manager calls a tree that has no name.
 _UNNAMED: Final = "default"
 
 
 def read_orbax(path: str, where: str) -> Held:
-    """Return what a folder holds: its tree, or the trees of its items by name.
+    """Return what a folder holds: its tree, or the trees and JSON values of its items by name; and metrics.
+
+    Items of other kinds are left out, with an `UnrecognisedWarning` that names them.
 
     Raises
     ------
@@ -33,17 +42,39 @@ def read_orbax(path: str, where: str) -> Held:
     except ImportError as error:
         raise InvalidInputError(f"{where} takes Orbax: pip install orbax-checkpoint") from error
     folder = Path(path)
-    items = [one.parent.name for one in sorted(folder.glob(f"*/{_TREE}"))]
+    trees = [one.parent.name for one in sorted(folder.glob(f"*/{_TREE}"))]
     try:
-        if (folder / _TREE).is_file():
-            return Held(_tree(orbax, folder))
-        state = {name: _tree(orbax, folder / name) for name in items}
+        with _quiet():
+            if (folder / _TREE).is_file():
+                return Held(_tree(orbax, folder))
+            state = {name: _tree(orbax, folder / name) for name in trees}
+        values = {one.parent.name: json.loads(one.read_bytes()) for one in folder.glob(f"*/{_JSON}")}
+        told = folder / _METRICS / _METRICS
+        metrics = json.loads(told.read_bytes()) if told.is_file() else {}
     except Exception as error:
         text = str(error).strip().replace("\n", " ")
         raise CorruptionError(f"{where} is no whole folder of Orbax: {text:.200}") from error
     if not state:
         raise CorruptionError(f"{where} holds no tree of Orbax: nothing in it has a {_TREE}")
-    return Held(state[_UNNAMED] if [*state] == [_UNNAMED] else state)
+    state = values | state
+    known = {*state, *[_METRICS] * told.is_file()}
+    left = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name not in known)
+    if left:
+        warn(f"{where}: {', '.join(left)} is left out, no tree and no JSON value", UnrecognisedWarning)
+    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+    return Held(state[_UNNAMED] if [*state] == [_UNNAMED] else state, metrics=numbers)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Have Orbax not warn that single items lack what is said of all together."""
+    log = logging.getLogger("absl")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _tree(orbax: Any, folder: Path) -> Any:

@@ -313,7 +313,7 @@ class CheckpointManager:
         if kind is None and self._offered not in (None, self._last):
             _log.warning(
                 "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, "
-                "call save(step, state, force=True) after it",
+                "give force=True to the save of its last step",
                 self.store.url,
                 self._offered,
                 self._last,

@@ -61,8 +61,9 @@ def fill(like: Any, tensors: Mapping[Name, Array], leaves: Mapping[Name, Any]) -
     if missing:
         shown = ", ".join(repr(format_name(name)) for name in missing[:5])
         raise InvalidInputError(
-            f"the tree given as `like` has {len(missing)} leaves that are not stored as such: {shown}"
+            f"the tree given as `like` asks for what is not stored as such: {shown}"
             + (", ..." if len(missing) > 5 else "")
+            + "; restore without these, and add what is new by hand"
         )
     return tree
 

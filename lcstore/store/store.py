@@ -110,8 +110,8 @@ class Store(Saving, Looking, Upkeep):
     ) -> Any:
         """Return an earlier state and go on from it as a new run: what was saved after it went astray.
 
-        The next save begins the new run. From then on the states that were saved upon this one are not kept
-        for being the latest of their run: `retain` may let go of them, and `retire` does not refuse. Until
+        The next save begins the new run. From then on the latest of the states that were saved upon this one
+        is no longer protected as the latest of a run: `retain` and `retire` may let go of all of them. Until
         then nothing has changed. Parameters and errors as for `resume`.
         """
         return self._rewind(self._of_run(at, run), {}, dtype=dtype, like=like, to=to)

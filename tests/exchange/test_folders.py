@@ -197,6 +197,21 @@ def test_folders_of_orbax(tmp_path):
         back = store.restore(20)
         assert isinstance(back["seen"], np.ndarray)
         assert isinstance(back["params"]["dense"]["bias"], jnp.ndarray)
+    kinds = orbax.args.Composite(
+        state=orbax.args.StandardSave(tree["params"]), lr=orbax.args.JsonSave({"rate": 1e-3, "at": [1, 2]})
+    )
+    best = orbax.CheckpointManagerOptions(best_fn=lambda metrics: metrics["loss"], best_mode="min")
+    with orbax.CheckpointManager(tmp_path / "items", options=best) as manager:
+        for step, loss in ((1, 3.0), (2, 2.0), (3, 4.0)):
+            manager.save(step, args=kinds, metrics={"loss": loss, "told": "so"})
+    (tmp_path / "items" / "3" / "other").mkdir()
+    with pytest.warns(lcstore.UnrecognisedWarning, match="3: other is left out"):
+        lcstore.import_files(tmp_path / "items", tmp_path / "best")
+    with lcstore.open(tmp_path / "best", "r") as store:
+        assert store.best_step("loss") == 2
+        assert store.info(2).metrics == {"loss": 2.0}
+        assert store.restore(2)["lr"] == {"rate": 1e-3, "at": [1, 2]}
+        assert sorted(store.restore(2)) == ["lr", "state"]
     (tmp_path / "orbax" / "20" / "default" / "_METADATA").write_text("{")
     with pytest.raises(lcstore.CorruptionError, match="20 is no whole folder of Orbax"):
         lcstore.import_files(tmp_path / "orbax" / "20", tmp_path / "other")
