@@ -57,6 +57,9 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
             "bound what damage costs."
         )
         if found.bytes_without < found.bytes_now:
-            yield "`lcstore retain` and `lcstore collect` without `lcstore compact` leave less than now."
+            yield (
+                "`lcstore retain` and `lcstore collect` without `lcstore compact` leave less than now; "
+                "`lcstore maintain` does without it by `--max-bytes 0`."
+            )
     elif found.bytes_compacted > found.bytes_now:
         yield "More at first: what merged edges stand for goes when it is collected, once its grace is over."

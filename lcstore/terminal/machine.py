@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -78,3 +79,12 @@ def cache() -> dict[str, Any]:
         "kernels": len(list(path.glob("*.nbc"))) if path.is_dir() else 0,
         "writable": os.access(above, os.W_OK),
     }
+
+
+def why_not(problems: Collection[str]) -> str:
+    """Return what is said of a target that keeps not all promises, for these reasons."""
+    if all("no room left" in problem for problem in problems):
+        return "there is no room left. What takes none works."
+    if any("PermissionError" in problem for problem in problems):
+        return "you may not write there. A store that is there can be read, as far as you may read its files."
+    return "do not keep a store there, or ask its maintainers about what is red above."

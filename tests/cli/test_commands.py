@@ -430,7 +430,9 @@ def test_doctor_says_of_a_full_disk_that_it_is_full(tmp_path, monkeypatch):
     assert result.exit_code == 1
     assert "round_trip  there is no room left" in result.stdout
     assert result.stdout.rstrip().endswith("Not good: there is no room left. What takes none works.")
-    found.append(Finding("list", "it lists what was deleted", 0.0))
+    found[0] = Finding("round_trip", "StorageError: could not write: PermissionError: [Errno 13] ...", 0.0)
+    assert "Not good: you may not write there. A store" in call("doctor", str(tmp_path / "run")).stdout
+    found[0] = Finding("list", "it lists what was deleted", 0.0)
     assert "Not good: do not keep a store there" in call("doctor", str(tmp_path / "run")).stdout
 
 

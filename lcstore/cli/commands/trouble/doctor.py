@@ -9,6 +9,7 @@ import typer
 
 from lcstore.terminal.answer import answering
 from lcstore.terminal.arguments import AsJson, Options, Pairs
+from lcstore.terminal.machine import why_not
 from lcstore.terminal.table import Table
 
 
@@ -82,11 +83,8 @@ def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
             checks.row(check["name"], check["problem"] or "yes", f"{check['seconds']:.2f}", style=style)
         yield checks
     problems = {check["problem"] for check in target["checks"]} - {None}
-    if problems and all("no room left" in problem for problem in problems):
-        yield "Not good: there is no room left. What takes none works."
-        return
     if problems:
-        yield "Not good: do not keep a store there, or ask its maintainers about what is red above."
+        yield f"Not good: {why_not(problems)}"
         return
     yield "Good: this target keeps every promise that lcstore needs." if target["checks"] else "Good."
     if "upgrade lcstore" in target["store"]:
