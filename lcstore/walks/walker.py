@@ -165,7 +165,7 @@ class Walker:
             return [self.reader.own_edge(node)], None  # nothing has to lead to the node
         at = node.name.node
         path = self._paths.find(self._node, at) if self._node is not None else None
-        path = self.reader.index.path(at) if path is None else path
+        path = self.reader.index.best_path(at) if path is None else path
         return self.reader.edges(path), None if path and path[0].base == ROOT else self._held
 
     def _anew(self, node: Node, lost: list[int]) -> Path:

@@ -6,6 +6,7 @@ import itertools
 import random
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -333,6 +334,38 @@ def test_an_exact_value_is_given_whatever_became_of_what_leads_to_it(lost):
     assert store.diff(2, 4)["model/fc1.weight"].status == "changed"
     with pytest.raises(CorruptionError):
         list(store.walk([4, 5]))
+
+
+@pytest.mark.filterwarnings("ignore::lcstore.FallbackWarning")
+@pytest.mark.parametrize("repaired", [False, True])
+@pytest.mark.parametrize("policy", ["lossless", "balanced"])
+@pytest.mark.parametrize("lost", [2, 6, 9])
+def test_all_that_can_be_read_beside_a_save_that_is_lost_as_a_whole_is_walked_to(lost, policy, repaired):
+    """Behind it a restore goes past a state, and back to it. A walk that began there saw the loss alone."""
+    backend, run = MemoryBackend.fresh(), Run()
+    with lcstore.open(backend, policy=policy) as store:
+        for step in range(14):
+            store.save(step, run.step())
+            if step == 8:
+                shortcut(store, ROOT, store.info(8).node)
+        edge = store._index.record(store.info(lost).node).edge.id
+    for key in backend.list(keys.edge_folder(edge)):
+        backend.delete(key)
+    with lcstore.open(backend, "r+") as store:
+        if repaired:
+            store.repair(dry_run=False)
+        readable = {}
+        for step in store.steps():
+            with suppress(CorruptionError):
+                readable[step] = store.restore(step)
+    assert len(readable) >= lost
+    for steps in ([*readable], [*readable][::-1], [step for step in readable if step > lost]):
+        with lcstore.open(backend, "r") as store:
+            assert [step for step, _ in store.walk(steps, None)] == steps
+    for step in readable:
+        with lcstore.open(backend, "r") as store:
+            ((_, found),) = store.walk([step], None)
+            assert same(found, readable[step])
 
 
 def test_back_to_before_a_tensor_was_made_nothing_is_composed_anew():
