@@ -16,7 +16,7 @@ from lcstore.errors import LcstoreError, LimitError, NotFoundError
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import NodeName
 from lcstore.layout.layout import Layout
-from lcstore.state.names import Component, Name, format_name, leading
+from lcstore.state.names import Component, Name, format_name, leading, matcher
 from lcstore.units import counted
 
 #: How many of the names at the top of a state a message gives.
@@ -125,8 +125,30 @@ def spared(layout: Layout, gone: Collection[str]) -> str:
     hurt = {format_name((top,)) for top in hurt_by(layout, gone)}
     names = [*layout.named, *layout.names.leaves]
     tops = dict.fromkeys(leading(name)[1] for name in names if name)
-    left = [top for top in tops if top not in hurt]
+    left = [*_weights_spared(layout, gone), *(top for top in tops if top not in hurt)]
     return called(left) if left and hurt else ""
+
+
+def _weights_spared(layout: Layout, gone: Collection[str]) -> list[str]:
+    """Return patterns for the weights that are not gone, in parts of a state of which something is.
+
+    Each matches weights of one kind, as ``model/*.weight``, and nothing that is gone.
+    """
+    lost = layout.within(gone)
+    names: dict[bool, list[Name]] = {True: [], False: []}
+    for name, place in layout.named.items():
+        names[bool(lost[[*layout.shards[place]]].any())].append(name)
+    hurt = {name[0] for name in names[True] if name}
+    weights = [name for name in names[False] if layout.wholes[layout.named[name]].role == "weights"]
+    globs = dict.fromkeys(alike(name) for name in weights if len(name) > 1 and name[0] in hurt)
+    return [glob for glob in globs if not any(map(matcher(glob), names[True]))]
+
+
+def alike(name: Name) -> str:
+    """Return a pattern for the names at the same top that end as one does."""
+    top, last = format_name((name[0],)), format_name((name[-1],))
+    end = f"*.{last.rpartition('.')[2]}" if "." in last else last
+    return "/".join([top, *["**"] * (len(name) > 2), end])
 
 
 def hurt_by(layout: Layout, gone: Collection[str]) -> set[Component]:
