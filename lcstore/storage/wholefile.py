@@ -20,6 +20,8 @@ _MOST_AT_ONCE: Final = 1 << 30
 #: Files of so many bytes lie in memory of huge pages, where the system has any. numpy's arrays do, too.
 _LARGE: Final = 4 << 20
 _HUGE_PAGE: Final = 2 << 20
+#: `PyBUF_WRITE` of Python's interface for C.
+_TO_WRITE: Final = 0x200
 
 
 def write_all(fd: int, data: memoryview) -> None:
@@ -67,6 +69,9 @@ def _maker() -> Callable[[int], tuple[bytes, memoryview]] | None:
             ("PyBytes_FromStringAndSize", api)
         )
         where = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", api))
+        view = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)(
+            ("PyMemoryView_FromMemory", api)
+        )
     except (OSError, AttributeError):
         return None
     advise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -76,6 +81,6 @@ def _maker() -> Callable[[int], tuple[bytes, memoryview]] | None:
         at = where(data)
         first = -(-at // _HUGE_PAGE) * _HUGE_PAGE
         advise(first, max(0, at + count - first) // _HUGE_PAGE * _HUGE_PAGE, advice)  # may be refused
-        return data, memoryview((ctypes.c_ubyte * count).from_address(at)).cast("B")
+        return data, view(at, count, _TO_WRITE)
 
     return make
