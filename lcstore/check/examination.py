@@ -14,14 +14,14 @@ import numpy as np
 
 from lcstore.arrays import Array
 from lcstore.check.damage import NOWHERE, Damage, Harm, Judge, State
-from lcstore.check.findings import DEEPER, Findings, Level, Severity, VerifyReport, ranges_of
+from lcstore.check.findings import Findings, Level, Severity, VerifyReport, ranges_of
 from lcstore.check.looker import Need, check_leaves
 from lcstore.check.mending import Mending
 from lcstore.check.objects import Looked, Objects, Sample
 from lcstore.check.readable import Readable
 from lcstore.check.settling import let_go_of, rest_of
 from lcstore.cluster.tasks import Client
-from lcstore.errors import CorruptionError, LcstoreError, NotFoundError, StorageError
+from lcstore.errors import CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.records import NodeRecord
 from lcstore.graph.refs import ROOT
@@ -234,15 +234,8 @@ class Examination:
             if need is None:  # nothing that is left speaks of it
                 continue
             severity = self.severities[key] = self._severity(need)
-            step = need.step
-            if severity == "warning" and not isinstance(problem, StorageError):
-                # Parity; the others of its array did not come to what it was.
-                why = ", and others of its array are damaged"
-                self.findings.unreadable(
-                    "object", key, problem, step=step, severity="warning", why=why, next=DEEPER
-                )
-            elif severity != "info":
-                self.findings.unreadable("object", key, problem, step=step, severity=severity)
+            if severity != "info":
+                self.findings.unreadable("object", key, problem, step=need.step, severity=severity)
             elif not isinstance(problem, NotFoundError) or not self.excused(need):
                 why = "; it is condemned" if self.excused(need) else "; no state needs it"
                 self.findings.unreadable("object", key, problem, step=need.step, severity="info", why=why)

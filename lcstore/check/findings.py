@@ -24,7 +24,6 @@ UPGRADE: Final = "pip install --upgrade lcstore"
 DOCTOR: Final = "lcstore doctor {url}"
 REPAIR: Final = "lcstore repair {url}"
 VERIFY: Final = "lcstore verify {url}"
-DEEPER: Final = "lcstore verify {url} --level checksum"
 RETIRED: Final = "lcstore ls {url} --retired"
 BRING_BACK: Final = "lcstore cp COPY {url} --check"
 #: The checks that find a store which had states, and has none; and one that may have lost their records.
@@ -161,10 +160,8 @@ class VerifyReport:
             return f"{counted(self.count('error'), 'error')}, the first: {first.message}"
         if self.none_left is not None:
             return self.none_left.message
-        for found, how in ((self.hints, "not to be made again"), (self.mendable, "to be made again")):
-            if found:
-                return f"{counted(len(found), 'object')} {how}, the first: {found[0].message}"
-        return ""
+        made = counted(self.can_be_mended, "object")
+        return f"{made} to be made again, the first: {self.mendable[0].message}" if self.mendable else ""
 
     @property
     def next(self) -> str:
@@ -188,11 +185,6 @@ class VerifyReport:
     def way_back(self) -> str:
         """How the missing objects that are astray come back; "" where none are."""
         return way_back(self.astray)
-
-    @property
-    def hints(self) -> tuple[Finding, ...]:
-        """What no state needs as yet, and what cannot be made again: so others are damaged that are there."""
-        return tuple(one for one in self.findings if one.severity == "warning" and one.check == "object")
 
     @property
     def mendable(self) -> tuple[Finding, ...]:

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final, NoReturn
 
-from lcstore.copying.earlier import Earlier, past
+from lcstore.copying.earlier import Earlier, past, stood_on
 from lcstore.copying.receiving import Receiver, check_apart
 from lcstore.errors import (
     ConflictError,
@@ -213,11 +213,12 @@ class _Copy:
             self._refuse("", CorruptionError(unknown, key=keys.NODES))
         refs, layouts, spare = dict[str, ObjectRef](), set[str](), set[str]()
         marks = listing.marks({name.node for name in listing.nodes})
+        needed = stood_on(listing.nodes, marks.hidden)
 
         def node(key: str, record: NodeRecord) -> None:
             refs.update({ref.key: ref for ref in record.objects})
-            kept = spare if keys.parse_node_key(key).node in marks.hidden else layouts
-            kept.update(keys.layout_key(digest) for _, digest in split_layouts(record.layout))
+            these = layouts if keys.parse_node_key(key).node in needed else spare
+            these.update(keys.layout_key(digest) for _, digest in split_layouts(record.layout))
 
         def edge(key: str, record: EdgeRecord) -> None:
             refs.update({ref.key: ref for ref in record.edge.objects})

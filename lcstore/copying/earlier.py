@@ -122,6 +122,17 @@ def _is_whole(reader: Reader, name: NodeName, there: Collection[str]) -> bool:
     return False
 
 
+def stood_on(nodes: Iterable[NodeName], hidden: Set[str]) -> set[str]:
+    """Return the nodes that are not let go of, and all that these were saved upon."""
+    base = {name.node: name.base for name in nodes}
+    found = set[str]()
+    for node in base.keys() - hidden:
+        while node in base and node not in found:
+            found.add(node)
+            node = base[node]
+    return found
+
+
 def past(nodes: Iterable[str], there: Set[str], others: Set[str]) -> set[str]:
     """Return which of the other records that are there an earlier copy brought from the source.
 

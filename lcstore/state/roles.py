@@ -292,12 +292,14 @@ def _is_stray_moment(path: Name) -> bool:
 def is_flattened_moment(path: Name) -> bool:
     """Return whether the last key is a way through a tree, flattened, to what an optimizer keeps.
 
-    It is not taken for a moment, whose partner and parameter are found by their places in a tree. Dots are
-    those of modules of torch as well, of which one may be called `mu`.
+    It is not taken for a moment, whose partner and parameter are found by their places in a tree. A layer may
+    be called `mu`, too: it is one in a collection of parameters, and mostly where dots are between the parts.
     """
     key = str(path[-1]).lower()
     *above, name = _STEPS.findall(key) or [""]
     of_tree, below = "/" in key or "[" in key, False
+    if not _PARAMETER_PARTS.isdisjoint(map(str, path[:-1])):
+        return False
     for part in above:
         if part in _PARAMETER_PARTS:
             return False

@@ -135,6 +135,6 @@ def _wrong(found: VerifyReport, met: list[str]) -> LcstoreError | None:
         return CorruptionError(f"damage was met on the way: {met[0]}") if met else None
     if found.ok and found.none_left:
         return NotFoundError(f"{found.wrong}: `{found.none_left.next}`")
-    first = [*(one for one in found.findings if one.severity == "error"), *found.hints, *found.mendable][0]
+    first = next((one for one in found.findings if one.severity == "error"), None) or found.mendable[0]
     command = found.next.replace("{url}", shlex.quote(found.url))
     return CorruptionError(f"{found.wrong}; run `{command}`", key=first.key, step=first.step)

@@ -159,6 +159,8 @@ def test_what_an_optimizer_keeps_is_exact_where_its_tree_was_flattened(path):
         ("params/dense/kernel",),
         ("['params']['dense']['kernel']",),
         ("params/mu/kernel",),
+        ("params", "vae/mu/kernel"),
+        ("trainable_variables", "functional/mu/kernel"),
         ("['params']['nu']['kernel']",),
         ("encoder/attention/v/kernel",),
         ("model", "vae.mu.weight"),

@@ -142,6 +142,21 @@ def test_damage_is_not_copied(how, folder):
         lcstore.open(target, "r")
 
 
+def test_a_layout_that_is_lost_of_a_state_that_kept_ones_stand_on_is_damage():
+    """Of one that nothing stands on it is none: a save that was not acknowledged has no layout."""
+    backend, weight = MemoryBackend.fresh(), weights_of(0)
+    with lcstore.open(backend, durability="none") as store:
+        store.save(0, {"model": {"w": weight}})
+        first = {*backend.list("layouts")}
+        for step in (1, 2):
+            store.save(step, {"model": {"w": weight, "more": np.full(weight.shape, step, np.float32)}})
+        assert store.retire(0)
+    for key in first:
+        backend.delete(key)
+    with pytest.raises(CorruptionError, match="a damaged store is not copied"):
+        lcstore.copy(backend, MemoryBackend.fresh())
+
+
 @pytest.mark.filterwarnings("ignore::lcstore.errors.FallbackWarning")
 @pytest.mark.parametrize("folder", ["nodes", "layouts"])
 def test_a_record_that_is_known_by_its_copy_is_there_again(source, folder):

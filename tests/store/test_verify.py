@@ -300,30 +300,3 @@ def _edge(objects: dict[str, bytes], step: int) -> str:
 
     key = node_at(objects, step)
     return NodeRecord.from_bytes(objects[key], key=key).edge.id
-
-
-def test_parity_that_is_gone_and_comes_to_nothing_tells_that_another_object_is_damaged():
-    """All was called well at this level, which reads no chunk but to rebuild: that was damaged."""
-    backend = MemoryBackend.fresh()
-    with lcstore.open(backend) as store:
-        for step in range(3):
-            store.save(step, state(step))
-    chunk = next(key for key in backend.list("data") if "/weights" in key and "/c." in key)
-    parity = chunk.replace("/c.", "/p.")
-    backend.put(chunk, bytes([backend.get(chunk)[0] ^ 1]) + backend.get(chunk)[1:])
-    assert look({key: backend.get(key) for key in backend.list("")}, "structure").is_sound  # it is not read
-    backend.delete(parity)
-    report = look({key: backend.get(key) for key in backend.list("")}, "structure")
-    assert report.ok
-    assert not report.is_sound
-    assert report.wrong == (
-        "1 object not to be made again, the first: it is missing, and others of its array are damaged"
-    )
-    (found,) = (one for one in report.findings if one.key == parity)
-    assert found.next is not None
-    assert found.next.endswith(" --level checksum")
-    assert report.next == "lcstore repair {url}"  # reads all, too
-    deeper = look({key: backend.get(key) for key in backend.list("")})
-    assert not deeper.ok
-    assert chunk in named(deeper)
-    assert deeper.next == "lcstore repair {url}"
