@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,9 @@ from lcstore.warned import warn
 _TREE: Final = "_METADATA"
 _JSON: Final = "metadata"
 _METRICS: Final = "metrics"
+#: What says how each item was written; and the ways that are none of trees.
+_HANDLERS: Final = "_CHECKPOINT_METADATA"
+_OTHERS: Final = re.compile(r"(?:Array|Key)CheckpointHandler$")
 #: What a manager calls a tree that has no name.
 _UNNAMED: Final = "default"
 
@@ -42,7 +46,7 @@ def read_orbax(path: str, where: str) -> Held:
     except ImportError as error:
         raise InvalidInputError(f"{where} takes Orbax: pip install orbax-checkpoint") from error
     folder = Path(path)
-    trees = [one.parent.name for one in sorted(folder.glob(f"*/{_TREE}"))]
+    trees = [one.parent.name for one in sorted(folder.glob(f"*/{_TREE}")) if not _is_other(one.parent)]
     try:
         with _quiet():
             if (folder / _TREE).is_file():
@@ -50,19 +54,32 @@ def read_orbax(path: str, where: str) -> Held:
             state = {name: _tree(orbax, folder / name) for name in trees}
         values = {one.parent.name: json.loads(one.read_bytes()) for one in folder.glob(f"*/{_JSON}")}
         told = folder / _METRICS / _METRICS
-        metrics = json.loads(told.read_bytes()) if told.is_file() else {}
+        metrics = dict(json.loads(told.read_bytes())) if told.is_file() else {}
     except Exception as error:
         text = str(error).strip().replace("\n", " ")
         raise CorruptionError(f"{where} is no whole folder of Orbax: {text:.200}") from error
+    state = values | state
     if not state:
         raise CorruptionError(f"{where} holds no tree of Orbax: nothing in it has a {_TREE}")
-    state = values | state
     known = {*state, *[_METRICS] * told.is_file()}
     left = sorted(one.name for one in folder.iterdir() if one.is_dir() and one.name not in known)
     if left:
-        warn(f"{where}: {', '.join(left)} is left out, no tree and no JSON value", UnrecognisedWarning)
-    numbers = {name: value for name, value in metrics.items() if isinstance(value, int | float)}
+        warn(f"{where}: left out, as no tree and no JSON value: {', '.join(left)}", UnrecognisedWarning)
+    numbers = {name: value for name, value in metrics.items() if type(value) is float or _is_count(value)}
     return Held(state[_UNNAMED] if [*state] == [_UNNAMED] else state, metrics=numbers)
+
+
+def _is_other(item: Path) -> bool:
+    """Return whether an item is what Orbax writes like a tree, and is none: a single array, a random key."""
+    try:
+        handlers = json.loads((item.parent / _HANDLERS).read_bytes())["item_handlers"]
+        return _OTHERS.search(str(handlers[item.name])) is not None
+    except (OSError, ValueError, KeyError, TypeError):  # older versions say nothing of it
+        return False
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and abs(value) < 1 << 53
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from lcstore.manager.random_state import RandomState
 #: What is logged besides metrics.
 _NO_METRICS: Final = frozenset({"step", "epoch", "total_flos"})
 _TIMES: Final = ("_runtime", "_per_second")
+#: What metadata may have of the files that describe a model.
+_DESCRIBING: Final = frozenset({"config", "generation_config", "adapter_config"})
 _PARTS: Final = frozenset({"model", "optim", "schedule", "random", "trainer"})
 
 
@@ -42,15 +44,28 @@ def state_of(
     }
 
 
+def is_adapted(model: Any) -> bool:
+    """Return whether PEFT adapts a model."""
+    peft = sys.modules.get("peft")
+    return peft is not None and isinstance(model, peft.PeftModel)
+
+
 def _weights(model: Any) -> dict[str, Any]:
     """Return the tensors of a model; of one of PEFT those that are trained, and buffers."""
     tensors: dict[str, Any] = model.state_dict()
-    peft = sys.modules.get("peft")
-    if peft is None or not isinstance(model, peft.PeftModel):
+    if not is_adapted(model):
         return tensors
     kept = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     kept |= {name for name, _ in model.named_buffers()}
     return {name: tensor for name, tensor in tensors.items() if name in kept}
+
+
+def config_of(model: Any) -> dict[str, Any]:
+    """Return what Trainer's checkpoints say of a model in ``config.json``, under ``"config"``."""
+    config: Any = getattr(model, "config", None)
+    if is_adapted(model) or not hasattr(config, "to_json_string"):
+        return {}
+    return {"config": json.loads(config.to_json_string())}
 
 
 def metrics_of(log_history: list[dict[str, Any]], since: int) -> dict[str, float]:
@@ -85,9 +100,9 @@ def write_folder(folder: Path, state: Any, metadata: Mapping[str, Any]) -> None:
             "with lcstore.open(url).resume_into"
         )
     folder.mkdir(parents=True)
+    for said in _DESCRIBING & metadata.keys():
+        (folder / f"{said}.json").write_text(json.dumps(metadata[said]))
     adapter = metadata.get("adapter_config")
-    if adapter is not None:
-        (folder / "adapter_config.json").write_text(json.dumps(adapter))
     name = "model.safetensors" if adapter is None else "adapter_model.safetensors"
     save_file(_apart(state["model"]), folder / name, metadata={"format": "pt"})
     torch.save(as_tensors(state["optim"]), folder / "optimizer.pt")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +13,11 @@ from transformers import TrainerCallback
 from lcstore.errors import InvalidInputError
 from lcstore.format.labels import At
 from lcstore.integrations.processes import any_of_all, check_unsharded, of_the_first
-from lcstore.integrations.trainer_files import metrics_of, remove_folders, state_of, write_folder
+from lcstore.integrations.trainer_files import config_of, metrics_of, remove_folders, state_of, write_folder
 from lcstore.manager.manager import CheckpointManager
 from lcstore.storage.backend import Backend, mapped
+
+_log: Final = logging.getLogger("lcstore")
 
 #: What only the entry at the end of a training has.
 _SUMMARY: Final = frozenset({"train_runtime", "train_loss"})
@@ -123,6 +126,11 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
                 f"the states of other callbacks are not kept ({', '.join(others)}): "
                 "set restore_callback_states_from_checkpoint=False"
             )
+        if getattr(args.save_strategy, "value", args.save_strategy) != "no":
+            _log.warning(
+                "Trainer writes checkpoints of its own besides: save_strategy='no' leaves them to the store. "
+                "The best model is then loaded by hand (docs/transformers.md)"
+            )
         self._open()
         self._ended, self._saved, self._is_told = None, state.global_step, False
 
@@ -178,7 +186,8 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         if step > state.max_steps:  # Trainer takes a step more where a run that has ended is begun again
             return
         metrics = metrics_of(state.log_history, self._saved)
-        if self._open().save(step, lambda: state_of(state, **parts), metrics=metrics, force=force):
+        said = {"metrics": metrics, "metadata": config_of(parts["model"])}
+        if self._open().save(step, lambda: state_of(state, **parts), force=force, **said):
             self._saved = step
 
     def _remove_folder(self) -> None:

@@ -298,16 +298,18 @@ def is_flattened_moment(path: Name) -> bool:
     key = str(path[-1]).lower()
     *above, name = _STEPS.findall(key) or [""]
     of_tree, below = "/" in key or "[" in key, False
+    if of_tree and above and above[0] in _SHORT_MOMENTS:
+        return True
     if not _PARAMETER_PARTS.isdisjoint(map(str, path[:-1])):
         return False
-    for part in above:
+    for part, after in zip(above, (*above[1:], name), strict=True):
         if part in _PARAMETER_PARTS:
             return False
         sure = below or of_tree or part == "nu" or name in ("kernel", "embedding")
         if sure and part in (_MOMENT_PARTS if below else _LONG_MOMENTS):
             return True
         optimizer = _OPTIMIZER_PART.fullmatch(part) is not None
-        if optimizer and (of_tree or "state" in part):
+        if optimizer and (of_tree or "state" in part or after.isdigit()):  # a number: of a chain
             return True
         below = below or optimizer or _ALGORITHM_PART.fullmatch(part) is not None
     return False

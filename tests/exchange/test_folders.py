@@ -204,14 +204,23 @@ def test_folders_of_orbax(tmp_path):
     with orbax.CheckpointManager(tmp_path / "items", options=best) as manager:
         for step, loss in ((1, 3.0), (2, 2.0), (3, 4.0)):
             manager.save(step, args=kinds, metrics={"loss": loss, "told": "so"})
+        numbers = orbax.args.JsonSave({"rate": 3})
+        manager.save(9, args=orbax.args.Composite(lr=numbers), metrics={"loss": 9.0})
     (tmp_path / "items" / "3" / "other").mkdir()
-    with pytest.warns(lcstore.UnrecognisedWarning, match="3: other is left out"):
+    array = orbax.Checkpointer(orbax.ArrayCheckpointHandler())
+    array.save(tmp_path / "items" / "3" / "array", args=orbax.args.ArraySave(jnp.ones(3)))
+    said = tmp_path / "items" / "3" / "_CHECKPOINT_METADATA"
+    handlers = json.loads(said.read_bytes())
+    handlers["item_handlers"]["array"] = "orbax.checkpoint._src.handlers.array.ArrayCheckpointHandler"
+    said.write_text(json.dumps(handlers))
+    with pytest.warns(lcstore.UnrecognisedWarning, match="3: left out, .*: array, other"):
         lcstore.import_files(tmp_path / "items", tmp_path / "best")
     with lcstore.open(tmp_path / "best", "r") as store:
         assert store.best_step("loss") == 2
         assert store.info(2).metrics == {"loss": 2.0}
         assert store.restore(2)["lr"] == {"rate": 1e-3, "at": [1, 2]}
-        assert sorted(store.restore(2)) == ["lr", "state"]
+        assert sorted(store.restore(2)) == sorted(store.restore(3)) == ["lr", "state"]
+        assert store.restore(9) == {"lr": {"rate": 3}}
     (tmp_path / "orbax" / "20" / "default" / "_METADATA").write_text("{")
     with pytest.raises(lcstore.CorruptionError, match="20 is no whole folder of Orbax"):
         lcstore.import_files(tmp_path / "orbax" / "20", tmp_path / "other")

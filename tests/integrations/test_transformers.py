@@ -255,6 +255,28 @@ def test_tied_weights_are_stored_once_and_stay_tied(tmp_path):
     assert torch.equal(model["lm_head.weight"], trainer.model.lm_head.weight)
 
 
+def test_what_is_written_of_a_state_is_a_model_for_from_pretrained(tmp_path):
+    callback = LcstoreCallback(tmp_path / "run", every=2, policy="lossless")
+    trainer = trainer_of(tmp_path, callback)
+    trainer.train()
+    callback = LcstoreCallback(tmp_path / "run")
+    folder = callback.checkpoint(tmp_path / "c")
+    callback.close()
+    again = type(trainer.model).from_pretrained(folder)
+    assert again.config.n_embd == trainer.model.config.n_embd
+    mine = trainer.model.state_dict()
+    assert all(torch.equal(tensor, mine[name]) for name, tensor in again.state_dict().items())
+
+
+def test_checkpoints_of_trainers_own_beside_a_store_are_told_of(tmp_path, caplog):
+    trainer_of(tmp_path / "a", LcstoreCallback(tmp_path / "one", every=4)).train()
+    assert "checkpoints of its own" not in caplog.text
+    trainer_of(
+        tmp_path / "b", LcstoreCallback(tmp_path / "two", every=4), save_strategy="steps", save_steps=4
+    ).train()
+    assert "Trainer writes checkpoints of its own besides" in caplog.text
+
+
 def adapted(seed: int):
     peft = pytest.importorskip("peft")
     lora = peft.LoraConfig(target_modules=["c_attn"], fan_in_fan_out=True, r=4)

@@ -130,6 +130,9 @@ EXACT = [
     ("[0].nu['dense']['kernel']",),
     ("adam/m/dense/kernel",),
     ("rmsprop.v.dense.weight",),
+    ("m/dense/kernel",),
+    ("v/dense/kernel",),
+    ("opt.0.sum.kernel",),
 ]
 
 #: Those that name an optimizer in the middle, and not by a word that models have.

@@ -85,6 +85,8 @@ def ls(
             first, count = broken[0].problem, len(broken)
             command = f"lcstore verify {answer.quoted}"
             answer.note(f"{counted(count, 'record')} could not be read; the first: {first}. Next: {command}")
+        if lost and as_json:
+            answer.note(f"{lost}. Next: lcstore verify {answer.quoted}")
         if broken or lost:
             raise typer.Exit(1)
 
