@@ -302,7 +302,7 @@ def is_flattened_moment(path: Name) -> bool:
         return True
     if not _PARAMETER_PARTS.isdisjoint(map(str, path[:-1])):
         return False
-    for part, after in zip(above, (*above[1:], name), strict=True):
+    for part, after in zip(above, (*above[1:], name), strict=False):
         if part in _PARAMETER_PARTS:
             return False
         sure = below or of_tree or part == "nu" or name in ("kernel", "embedding")
