@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from kit.survival import TOP, Change, Inode, Tree, after_power_loss, without_power_loss
 from lcstore.errors import InvalidInputError
-from lcstore.storage import local
+from lcstore.storage import local, wholefile
 from lcstore.testing.faults import Crash
 
 AnyPath = str | os.PathLike[str]
@@ -33,7 +33,7 @@ _UNKNOWN: Final = frozenset(
 
 
 @contextmanager
-def power_loss(top: AnyPath, modules: Iterable[ModuleType] = (local,)) -> Iterator[Disk]:
+def power_loss(top: AnyPath, modules: Iterable[ModuleType] = (local, wholefile)) -> Iterator[Disk]:
     """Watch a directory for the time of a ``with`` block.
 
     Parameters
