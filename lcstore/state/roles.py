@@ -136,7 +136,7 @@ _RIGHT_BELOW: Final[dict[Component, Role]] = {**_SHORT_MOMENTS, **_TORCH_MOMENTS
 _MOMENTS: Final[dict[Component, Role]] = {**_OPTAX_MOMENTS, **_RIGHT_BELOW}
 _MOMENT_PARTS: Final = frozenset({*_MOMENTS, "velocity"})
 #: Takes a key apart that is a way through a tree: "opt/0/nu/w" of Flax, "['opt'][0].nu['w']" of JAX, dots.
-_STEPS: Final = re.compile(r"[^./\[\]'\"]+")
+_STEPS: Final = re.compile(r"[^./|\[\]'\"]+")
 #: Moments that no layer is called, or hardly one; `v` and `m` are layers of attention.
 _LONG_MOMENTS: Final = _MOMENT_PARTS - {"m", "v"}
 _PAIRED: Final[dict[Component, Component]] = {"m": "v", "mu": "nu", "exp_avg": "exp_avg_sq"}
@@ -293,25 +293,28 @@ def is_flattened_moment(path: Name) -> bool:
     """Return whether the last key is a way through a tree, flattened, to what an optimizer keeps.
 
     It is not taken for a moment, whose partner and parameter are found by their places in a tree. A layer may
-    be called `mu`, too: it is one in a collection of parameters, and mostly where dots are between the parts.
+    be called `mu`, too: it is one among parameters, in a model, and mostly where dots are between the parts.
     """
-    key = str(path[-1]).lower()
+    key, around = str(path[-1]).lower(), [str(part).lower() for part in path[:-1]]
     *above, name = _STEPS.findall(key) or [""]
-    of_tree, below = "/" in key or "[" in key, False
-    if of_tree and above and above[0] in _SHORT_MOMENTS:
-        return True
-    if not _PARAMETER_PARTS.isdisjoint(map(str, path[:-1])):
+    if not above or not _PARAMETER_PARTS.isdisjoint(around):
         return False
-    for part, after in zip(above, (*above[1:], name), strict=False):
+    in_model = any(not _MODEL_WORDS.isdisjoint(part.split("_")) for part in around)
+    of_tree = "/" in key or "|" in key or key[0] in "[."
+    alone = not in_model and (of_tree or name in ("kernel", "embedding"))
+    if alone and of_tree and above[0] in _SHORT_MOMENTS:
+        return True
+    below, indices = False, False
+    for part, after in zip(above, (*above[1:], name), strict=True):
         if part in _PARAMETER_PARTS:
             return False
-        sure = below or of_tree or part == "nu" or name in ("kernel", "embedding")
-        if sure and part in (_MOMENT_PARTS if below else _LONG_MOMENTS):
+        if (below or alone or indices) and part in (_MOMENT_PARTS if below else _LONG_MOMENTS):
             return True
         optimizer = _OPTIMIZER_PART.fullmatch(part) is not None
-        if optimizer and (of_tree or "state" in part or after.isdigit()):  # a number: of a chain
+        if optimizer and (of_tree or "state" in part or after.isdigit()):
             return True
         below = below or optimizer or _ALGORITHM_PART.fullmatch(part) is not None
+        indices = part.isdigit() and (indices or part is above[0])  # so far they are those of Optax's tuples
     return False
 
 

@@ -141,7 +141,8 @@ def _count(answer: Answer, url: str) -> Counted:
     try:
         with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
             stats = store.stats()
-            wrong = next(iter(map(str, stats.unreadable.values())), "") or lost_of(store)
+            wrong = next(iter(map(str, stats.unreadable.values())), "")
+            wrong = wrong or ("" if stats.states or stats.retired else lost_of(store))
     except LcstoreError as error:
         return Counted(url, problem=str(error))
     return Counted(url, stats, (wrong and f"{wrong}. Next: lcstore verify {shlex.quote(url)}") or None)

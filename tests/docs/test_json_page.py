@@ -119,6 +119,36 @@ def test_what_lies_in_a_document_is_told_too(documents, command, inner, title):
     assert (part[0] if isinstance(part, list) else part).keys() <= words
 
 
+#: In the paragraphs of lists: classes, commands, and texts that fields may have.
+NO_FIELDS = {"Listed", "StepInfo", "Stats", "TensorDiff", "SavedState", "CompactReport", "null"}
+NO_FIELDS |= {
+    "ls",
+    "stats",
+    "maintain",
+    "verify",
+    "cp",
+    "diff",
+    "plot",
+    "report",
+    "doctor",
+    "kept",
+    "retired",
+}
+#: Those of what is not there in these stores: a record that cannot be read, values that differ.
+NOT_THERE = {"kind", "message", "before", "after"}
+
+
+def test_no_field_is_told_that_is_in_no_document(documents):
+    def inside(value: Any) -> set[str]:
+        if isinstance(value, dict):
+            return {*value, *(name for one in value.values() for name in inside(one))}
+        return {name for one in value for name in inside(one)} if isinstance(value, list) else set()
+
+    there = {name for one in documents.values() for name in inside(one)}
+    told = set(re.findall(r"`(\w+)`", PAGE[PAGE.index("## The lists") :]))
+    assert told - there - NO_FIELDS <= NOT_THERE
+
+
 def test_an_error_is_a_document_with_the_fields_that_are_said(tmp_path: Path):
     result = CliRunner().invoke(app, ["show", str(tmp_path / "none"), "--json"])
     found = json.loads(result.stdout)

@@ -400,6 +400,7 @@ def test_a_folder_for_which_there_is_no_room_is_an_error_of_storage(tmp_path, mo
         with pytest.raises(StorageError, match=r"could not write: .*No space left"):
             callback.checkpoint(tmp_path)
     assert callback.checkpoint(tmp_path).endswith("checkpoint-2")
+    callback.close()
 
 
 def test_only_the_first_process_saves(tmp_path):

@@ -127,12 +127,15 @@ EXACT = [
     ("1/0/mu/dense/kernel",),
     ("0.mu.dense.kernel",),
     ("0.nu.dense.w",),
+    ("1.0.nu.dense.weight",),
     ("[0].nu['dense']['kernel']",),
     ("adam/m/dense/kernel",),
     ("rmsprop.v.dense.weight",),
     ("m/dense/kernel",),
     ("v/dense/kernel",),
     ("opt.0.sum.kernel",),
+    ("1.0.mu.layers.0.weight",),
+    ("opt|0|nu|d|kernel",),
 ]
 
 #: Those that name an optimizer in the middle, and not by a word that models have.
@@ -163,6 +166,11 @@ def test_what_an_optimizer_keeps_is_exact_where_its_tree_was_flattened(path):
         ("['params']['dense']['kernel']",),
         ("params/mu/kernel",),
         ("params", "vae/mu/kernel"),
+        ("params", "v/kernel"),
+        ("params", "nu.weight"),
+        ("model", "vae/mu/kernel"),
+        ("mu.weight",),
+        ("model.layers[3].nu.weight",),
         ("trainable_variables", "functional/mu/kernel"),
         ("['params']['nu']['kernel']",),
         ("encoder/attention/v/kernel",),

@@ -39,7 +39,7 @@ def stats(url: Url, as_json: AsJson = False, options: Options = None, pairs: Pai
             return
         with answer.store() as store, answer.progress("reading records") as on_progress:
             found = store.stats(on_progress)
-            planned, lost = _planned(store), lost_of(store)
+            planned, lost = _planned(store), "" if found.states or found.retired else lost_of(store)
             # It reads all records again: only where names alone say that something may go.
             leaves_less = planned is not None and planned.bytes_after < planned.bytes_before
             forecast = foresee(store) if leaves_less or found.may_be_stuck else None
