@@ -63,7 +63,7 @@ def start(folder: Path, code: str) -> int:
 def params_of(url: Path) -> dict[str, np.ndarray]:
     """Return all arrays of the latest state."""
     with lcstore.open(url, "r") as store:
-        assert store.latest_step() == 90
+        assert store.latest_step() == 99
         return {name: store.read(None, name, to="numpy") for name in store.paths()}
 
 
