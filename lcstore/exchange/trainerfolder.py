@@ -25,7 +25,7 @@ _PARTS: Final = {"optim": "optimizer.pt", "schedule": "scheduler.pt", "scaler": 
 _RANDOM: Final = ("rng_state.pth", "rng_state_0.pth")
 _TRAINER: Final = "trainer_state.json"
 #: What is kept as metadata of the state.
-_DESCRIBING: Final = ("config", "generation_config", "adapter_config")
+DESCRIBING: Final = ("config", "generation_config", "adapter_config")
 #: What is logged beside metrics.
 _NO_METRICS: Final = ("step", "epoch", "total_flos")
 
@@ -55,7 +55,7 @@ def read_folder(path: str, where: str) -> Held:
         metrics = _metrics(trainer)
     metadata = {
         name: _json(folder / f"{name}.json", f"{where}/{name}.json")
-        for name in _DESCRIBING
+        for name in DESCRIBING
         if (folder / f"{name}.json").is_file()
     }
     return Held(state, metadata, metrics)

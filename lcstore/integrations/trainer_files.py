@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 
 from lcstore.errors import InvalidInputError
+from lcstore.exchange.trainerfolder import DESCRIBING
 from lcstore.integrations.processes import are_several
 from lcstore.loading.torchload import as_tensors
 from lcstore.manager.random_state import RandomState
@@ -23,8 +24,6 @@ from lcstore.manager.random_state import RandomState
 #: What is logged besides metrics.
 _NO_METRICS: Final = frozenset({"step", "epoch", "total_flos"})
 _TIMES: Final = ("_runtime", "_per_second")
-#: What metadata may have of the files that describe a model.
-_DESCRIBING: Final = frozenset({"config", "generation_config", "adapter_config"})
 _PARTS: Final = frozenset({"model", "optim", "schedule", "random", "trainer"})
 
 
@@ -100,7 +99,7 @@ def write_folder(folder: Path, state: Any, metadata: Mapping[str, Any]) -> None:
             "with lcstore.open(url).resume_into"
         )
     folder.mkdir(parents=True)
-    for said in _DESCRIBING & metadata.keys():
+    for said in metadata.keys() & {*DESCRIBING}:
         (folder / f"{said}.json").write_text(json.dumps(metadata[said]))
     adapter = metadata.get("adapter_config")
     name = "model.safetensors" if adapter is None else "adapter_model.safetensors"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,26 +125,33 @@ def spared(layout: Layout, gone: Collection[str]) -> str:
     hurt = {format_name((top,)) for top in hurt_by(layout, gone)}
     names = [*layout.named, *layout.names.leaves]
     tops = dict.fromkeys(leading(name)[1] for name in names if name)
-    left = [*_weights_spared(layout, gone), *(top for top in tops if top not in hurt)]
+    lost = layout.within(gone)
+    weights = weights_by_pattern(layout, lambda places: not lost[layout.stored(places)].any())
+    left = [glob for glob in weights if glob.split("/")[0] in hurt]
+    left += [top for top in tops if top not in hurt]
     return called(left) if left and hurt else ""
 
 
-def _weights_spared(layout: Layout, gone: Collection[str]) -> list[str]:
-    """Return patterns for the weights that are not gone, in parts of a state of which something is.
+def weights_by_pattern(layout: Layout, can_be: Callable[[list[int]], bool]) -> list[str]:
+    """Return patterns for weights of one kind each, as ``model/*.weight``, where all that matches `can_be` read.
 
-    Each matches weights of one kind, as ``model/*.weight``, and nothing that is gone.
+    Parameters
+    ----------
+    layout
+        That of the state.
+    can_be
+        Says whether tensors can be read, by place among `Layout.wholes`.
     """
-    lost = layout.within(gone)
-    names: dict[bool, list[Name]] = {True: [], False: []}
-    for name, place in layout.named.items():
-        names[bool(lost[[*layout.shards[place]]].any())].append(name)
-    hurt = {name[0] for name in names[True] if name}
-    weights = [name for name in names[False] if layout.wholes[layout.named[name]].role == "weights"]
-    globs = dict.fromkeys(alike(name) for name in weights if len(name) > 1 and name[0] in hurt)
-    return [glob for glob in globs if not any(map(matcher(glob), names[True]))]
+    named = layout.named.items()
+    kinds = {
+        _alike(name) for name, place in named if layout.wholes[place].role == "weights" and len(name) > 1
+    }
+    matching = {glob: matcher(glob) for glob in sorted(kinds)}
+    found = {glob: [place for name, place in named if of(name)] for glob, of in matching.items()}
+    return [glob for glob, places in found.items() if can_be(places)]
 
 
-def alike(name: Name) -> str:
+def _alike(name: Name) -> str:
     """Return a pattern for the names at the same top that end as one does."""
     top, last = format_name((name[0],)), format_name((name[-1],))
     end = f"*.{last.rpartition('.')[2]}" if "." in last else last

@@ -11,9 +11,9 @@ from typing import Final
 from lcstore.errors import LcstoreError
 from lcstore.format import keys
 from lcstore.index.listing import OBJECTS, Listing
-from lcstore.read.node import alike, called
+from lcstore.read.node import called, weights_by_pattern
 from lcstore.read.resolved import Resolved
-from lcstore.state.names import leading, matcher
+from lcstore.state.names import leading
 
 #: Of so many names at the top of a state it is looked whether they can be read.
 _LOOKED_AT: Final = 32
@@ -33,7 +33,8 @@ def rest(state: Resolved, damaged: str | None) -> str:
         looked = [*islice(tops, _LOOKED_AT)]
         left = [top for top in looked if (whole or top not in leaves) and _has(state, tops[top], there)]
         if not left and len(looked) == len(tops):
-            weights = _weights(state, there)
+            layout = state.node.layout
+            weights = weights_by_pattern(layout, lambda places: _has(state, places, there))
             if weights:
                 return f"; restore({state.called!r}, {called(weights)}) gives weights, as it does not need it"
             return "; no part of this state that holds tensors can be read whole" * (len(tops) > 1)
@@ -52,18 +53,6 @@ def _tops(state: Resolved) -> tuple[dict[str, list[int]], set[str]]:
             tops[leading(name)[1]].append(tensor)
     leaves = {leading(name)[1] for name in state.node.leaf_places if name}
     return dict(tops), leaves
-
-
-def _weights(state: Resolved, there: Collection[str]) -> list[str]:
-    """Return patterns for weights that can be read, where all that each matches can be."""
-    layout = state.node.layout
-    named = layout.named.items()
-    weights = [name for name, place in named if layout.wholes[place].role == "weights" and len(name) > 1]
-    if not weights or not _has(state, [layout.named[name] for name in weights], there):
-        return []
-    matching = {glob: matcher(glob) for glob in map(alike, weights)}
-    found = {glob: [place for name, place in named if of(name)] for glob, of in matching.items()}
-    return [glob for glob, places in found.items() if _has(state, places, there)]
 
 
 def _has(state: Resolved, tensors: Iterable[int], there: Collection[str]) -> bool:

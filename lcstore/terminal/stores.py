@@ -123,7 +123,7 @@ def _look(answer: Answer, fast: bool, url: str) -> Found:
     try:
         with lcstore.open(url, "r", storage_options=answer.storage_options, threads=1) as store:
             states = store.states(records=False)
-            lost = "" if states else lost_of(store)
+            lost = "" if states or store.states(records=False, retired=True) else lost_of(store)
             latest = next((state for state in states if state.latest), None)
             metrics = {} if latest is None or fast else store.info(latest.node).metrics
     except LcstoreError as error:
@@ -149,10 +149,10 @@ def _count(answer: Answer, url: str) -> Counted:
 
 
 def lost_of(store: Store) -> str:
-    """Return what is said of a store that records no state, though records may be lost; "" of others."""
+    """Return what is said of a store that records no state, if records may be lost; "" of a new one."""
     from lcstore.index.resolve import lost_records
 
-    return "" if store.states(records=False, retired=True) else lost_records(store.backend)
+    return lost_records(store.backend)
 
 
 def _shown_counts(answer: Answer, found: list[Counted]) -> Iterator[Table | str]:
