@@ -133,7 +133,7 @@ def spared(layout: Layout, gone: Collection[str]) -> str:
 
 
 def weights_by_pattern(layout: Layout, can_be: Callable[[list[int]], bool]) -> list[str]:
-    """Return patterns for weights of one kind each, as ``model/*.weight``, where all that matches `can_be` read.
+    """Return patterns for weights of one kind each, ``model/*.weight``, where all that match `can_be` read.
 
     Parameters
     ----------
