@@ -376,5 +376,16 @@ def _instead(file: str) -> str:
                 kind = "zip" * any(name.endswith("lcstore.json") for name in archive.namelist())
         elif tarfile.is_tarfile(file):
             kind = "tar"
-    at = shlex.quote(f"{kind}::{file}")
+    at = shlex.quote(f"{kind}::{file}") + (_compression(file) if kind == "tar" else "")
     return f"to read one in this archive: `lcstore ls {at}`" if kind else "name one, or a new one"
+
+
+def _compression(file: str) -> str:
+    """Return the option that says how a tar file is compressed, where its name does not: ``run.tgz``."""
+    from fsspec.utils import infer_compression
+
+    with open(file, "rb") as opened:
+        by = {b"\x1f\x8b": "gzip", b"BZ": "bz2", b"\xfd7": "xz"}.get(opened.read(2))
+    if by is None or infer_compression(file) is not None:
+        return ""
+    return f""" --storage-options '{{"tar": {{"compression": "{by}"}}}}'"""

@@ -113,6 +113,12 @@ def _pair(pair: str) -> tuple[str, Any]:
     return key, value
 
 
+def check_lasting(url: str) -> None:
+    """Refuse a target that is gone when the command ends."""
+    if url.startswith("memory:"):
+        raise typer.BadParameter(f"{url} lasts as long as its process: it would be gone when this one ends")
+
+
 def split_at(target: str) -> tuple[str, int | str | None]:
     """Take ``URL@STEP`` apart; what follows the last ``@`` is a step, ``latest``, ``best:loss``,
     a tag, or a node's id.

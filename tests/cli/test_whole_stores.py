@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.storage.memory import memory_names
 
 
 @pytest.fixture
@@ -116,12 +118,19 @@ def test_a_copy_to_what_holds_another_store_is_refused(url, tmp_path):
     assert contents(str(tmp_path / "other")) == before
 
 
+def test_a_copy_that_would_be_gone_with_the_command_is_refused(url):
+    refused = call("cp", url, "memory://gone")
+    assert refused.exit_code == 2
+    assert "lasts as long as its process" in refused.output
+    assert memory_names(re.compile("gone/.*")) == []
+
+
 def test_each_target_has_options_of_its_own(url):
-    assert call("cp", url, "memory://x", "--to-options", "{").exit_code == 2
-    result = call("cp", url, "memory://x", "--to-options", '{"anon": true}')
+    assert call("cp", url, f"{url}-2", "--to-options", "{").exit_code == 2
+    result = call("cp", url, f"{url}-2", "--to-options", '{"anon": true}')
     assert result.exit_code == 1
-    assert "memory://x takes no storage options" in result.stderr
-    assert f"{url} takes no storage options" in call("cp", url, "memory://x", "-o", "anon=true").stderr
+    assert f"{url}-2 takes no storage options" in result.stderr
+    assert f"{url} takes no storage options" in call("cp", url, f"{url}-2", "-o", "anon=true").stderr
 
 
 def test_nothing_to_copy(tmp_path):

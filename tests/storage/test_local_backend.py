@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import json
 import multiprocessing
 import os
 import pickle
+import shlex
 import shutil
 import stat
 import sys
@@ -376,6 +378,20 @@ def test_an_archive_is_answered_with_the_url_of_its_store(tmp_path, kind, of):
         lcstore.open(file, "r")
     with lcstore.open(str(caught.value).split("'")[1], "r") as store:
         assert (store.steps(), store.url.partition(":")[0]) == ([7], of)
+
+
+def test_of_a_compressed_archive_by_another_name_the_compression_is_named(tmp_path):
+    with lcstore.open(tmp_path / "run") as store:
+        store.save(7, {"step": 7})
+    made = shutil.make_archive(str(tmp_path / "run"), "gztar", tmp_path, "run")
+    file = shutil.move(made, tmp_path / "run.tgz")
+    with pytest.raises(InvalidInputError, match="to read one in this archive") as caught:
+        lcstore.open(file, "r")
+    command = shlex.split(str(caught.value).partition("`")[2].rpartition("`")[0])
+    assert command[:2] == ["lcstore", "ls"]
+    assert command[3] == "--storage-options"
+    with lcstore.open(command[2], "r", storage_options=json.loads(command[4])) as store:
+        assert store.steps() == [7]
 
 
 def test_a_folder_that_a_collector_took_before_it_was_made_durable_is_no_failure(tmp_path):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lcstore.terminal.answer import answering
-from lcstore.terminal.arguments import AsJson, Options, Pairs, split_at, storage_options
+from lcstore.terminal.arguments import AsJson, Options, Pairs, check_lasting, split_at, storage_options
 from lcstore.terminal.copyreport import copied
 from lcstore.terminal.stores import below_of
 from lcstore.terminal.tended import tell_copied
@@ -44,6 +44,7 @@ def cp(
     TO. One that fails stops no other.
     """
     second = storage_options(to_options, None)
+    check_lasting(target)
     if split_at(target)[1] is not None:
         raise typer.BadParameter(f"{target!r} would be read as a state, URL@STEP: choose a name without an @")
     with answering(source, as_json, options, pairs) as answer:
