@@ -223,6 +223,11 @@ class Compactor:
         save = sum(ref.nbytes + BLOCK for ref in objects)
         return _SAVES * save + BLOCK * len(graph.nodes.keys() - graph.hidden)
 
+    def room_on_disk(self, edges: int) -> int | None:
+        """Return how many bytes so many edges may have; None of targets that do not tell."""
+        free = bytes_free(self.backend)
+        return None if free is None else max(0, free - self._kept_free() - edges * _FILES * BLOCK)
+
     def _leave_room(self, kept_free: int, coming: Sequence[Shortcut]) -> None:
         """Refuse to add an edge that would take what is kept free."""
         free = bytes_free(self.backend)

@@ -56,6 +56,8 @@ class Forecast:
         Once it is collected, and not compacted before.
     bytes_deleted
         Of those now: what a collection deletes at once that comes before all that, as in `Store.maintain`.
+    room
+        Bytes that a compaction may add on the store's disk; None of targets that do not tell.
     """
 
     bytes_now: int
@@ -63,6 +65,12 @@ class Forecast:
     bytes_collected: int
     bytes_without: int
     bytes_deleted: int = 0
+    room: int | None = None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the disk has room for what the compaction adds, as far as that is known."""
+        return self.room is None or self.compaction_writes <= self.room + self.bytes_deleted
 
     @property
     def compaction_writes(self) -> int:
@@ -121,7 +129,8 @@ def forecast(
         return Forecast(now, now - deleted, without, without, deleted)
     kept, verdict = _kept(contents, layout, durability, sizes)
     kept += sum(nbytes for edge, nbytes in made.items() if edge in verdict.edges)
-    return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted)
+    room = compactor.room_on_disk(len(made))
+    return Forecast(now, now - deleted + sum(made.values()), kept, without, deleted, room)
 
 
 def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Compactor) -> int:

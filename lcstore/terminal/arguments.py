@@ -113,10 +113,12 @@ def _pair(pair: str) -> tuple[str, Any]:
     return key, value
 
 
-def check_lasting(url: str) -> None:
-    """Refuse a target that is gone when the command ends."""
-    if url.startswith("memory:"):
-        raise typer.BadParameter(f"{url} lasts as long as its process: it would be gone when this one ends")
+def check_lasting(target: str, source: str) -> None:
+    """Refuse a target that is gone when the command ends, unless all of this is in one process's memory."""
+    if target.startswith("memory:") and not source.startswith("memory:"):
+        raise typer.BadParameter(
+            f"{target} lasts as long as its process: it would be gone when this one ends"
+        )
 
 
 def split_at(target: str) -> tuple[str, int | str | None]:

@@ -50,7 +50,14 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
     shown.row("once collected after that, about", size(found.bytes_collected))
     if found.bytes_without < found.bytes_collected:
         shown.row("once collected, not compacted, about", size(found.bytes_without))
+    if not found.has_room:
+        shown.row("room for a compaction", size(found.room or 0))
     yield shown
+    if not found.has_room:
+        yield (
+            "The disk lacks room for all of that: a compaction stops before it is full, and says so. Make "
+            "room first, or copy the store to another disk with `lcstore cp`."
+        )
     if found.bytes_collected > found.bytes_now:
         yield (
             "A compaction would add more than it frees: edges that keep restores short, and anchors that "

@@ -65,6 +65,9 @@ def _of_all(tended: Sequence[Tended[MaintainReport]], dry_run: bool) -> Iterator
         some = f"the {counted(len(seen), 'store')} of {len(tended)} whose bytes are known,"
         where = "all" if len(seen) == len(tended) else some
         yield f"In {where} {size(now)} now, and about {size(later)} once compacted and collected."
+        short = sum(not one.has_room for one in seen)
+        if short:
+            yield f"The disk lacks room to compact {counted(short, 'store')} of these: make some first."
     notes = [(report.url, note) for report in reports if report.retained for note in report.retained.notes]
     for url, note in notes[:1]:
         yield f"Note: {url}: {note}" + f" (and {len(notes) - 1} more: --json)" * (len(notes) > 1)

@@ -19,6 +19,7 @@ from typer.testing import CliRunner, Result
 
 import lcstore
 from lcstore.cli.app import app
+from lcstore.maintain import compact
 from lcstore.report.gather import gather
 from lcstore.track.policy import PRESETS, settled
 
@@ -230,6 +231,19 @@ def test_every_dry_run_shows_what_becomes_of_the_bytes(arguments, run):
         lines += ["once collected, not compacted"]
     for line in lines:
         assert line in shown
+
+
+def test_a_dry_run_says_where_the_disk_lacks_room(run, monkeypatch):
+    def shown():
+        alone = call("maintain", run, "--keep", KEEP).stdout
+        return alone, call("maintain", str(Path(run).parent), "--keep", KEEP).stdout
+
+    assert all("lacks room" not in text for text in shown())
+    monkeypatch.setattr(compact, "bytes_free", lambda backend: 4096)
+    alone, below = shown()
+    assert "room for a compaction" in alone
+    assert "The disk lacks room for all of that" in alone
+    assert "lacks room to compact 1 store of these" in below
 
 
 def test_what_was_done_is_not_foretold(run):

@@ -305,6 +305,7 @@ def test_a_compaction_leaves_room_to_let_go_of_states(monkeypatch, free, done):
             store.save(step, run.step())
         disk.blocks = disk.used + free
         monkeypatch.setattr(compact, "bytes_free", lambda at: BLOCK * (at.blocks - at.used))
+        assert store.forecast().has_room is done
         if done:
             assert store.compact().skipped == {}
         else:

@@ -44,7 +44,7 @@ def cp(
     TO. One that fails stops no other.
     """
     second = storage_options(to_options, None)
-    check_lasting(target)
+    check_lasting(target, source)
     if split_at(target)[1] is not None:
         raise typer.BadParameter(f"{target!r} would be read as a state, URL@STEP: choose a name without an @")
     with answering(source, as_json, options, pairs) as answer:
