@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from lcstore.maintain.removal import RemoveReport
     from lcstore.maintain.retire import Retired, RetireReport
     from lcstore.maintain.sizing import Forecast
-    from lcstore.manager.manager import CheckpointManager, Resumed
+    from lcstore.manager.manager import CheckpointManager
     from lcstore.manager.random_state import RandomState
     from lcstore.manager.schedule import FailureRate, Overhead, Schedule, Seconds, Steps
     from lcstore.read.snapshot import Snapshot
@@ -192,7 +192,7 @@ _HOMES: Final = {
     "RepairReport": "lcstore.check.repaired",
     "RestoreCost": "lcstore.maintain.costs",
     "RestoreCosts": "lcstore.maintain.costs",
-    "Resumed": "lcstore.manager.manager",
+    "Resumed": "lcstore.manager.resumed",
     "RetireReport": "lcstore.maintain.retire",
     "Retired": "lcstore.maintain.retire",
     "SaveFuture": "lcstore.store.saver",

@@ -202,12 +202,13 @@ def _digest(backend: Backend, ref: ObjectRef) -> str:
     """Return the hash of an object, having checked its length."""
     digest = Hasher()
     done = 0
+    # The last piece asks for one byte more than there may be: where that does not come, it is the end.
     while done <= ref.nbytes:
-        # The last piece asks for one byte more than there may be.
-        data = backend.get(ref.key, done, min(done + _PIECE, ref.nbytes + 1))
-        if not data:
-            break
+        asked = min(_PIECE, ref.nbytes + 1 - done)
+        data = backend.get(ref.key, done, done + asked)
         digest.update(data)
         done += len(data)
+        if not data or (done == ref.nbytes and len(data) < asked):
+            break
     _check_length(ref, done)
     return digest.hexdigest()

@@ -203,6 +203,13 @@ class Held(NamedTuple):
     layout: Layout
     tensors: Array
 
+    @classmethod
+    def of(cls, layout: Layout, tensors: Sequence[int] | Array) -> Self:
+        """Return what is there where some tensors are."""
+        there = np.zeros(len(layout.tensors), bool)
+        there[np.asarray(tensors, np.int64)] = True
+        return cls(layout, there)
+
 
 class Trace(NamedTuple):
     """Where the values of tensors at the end of a path come from.

@@ -68,17 +68,17 @@ class Composer:
         self.layout = layout
         self.columns = columns
         self.window = window
-        self.path = Path(edges, layout, wanted, None if start is None else start._held())
+        self.path = Path(edges, layout, wanted, None if start is None else start.held)
         self.pools: dict[str, Array] = {}
         self._first = 0
         self._start = start
         self._anew: Path | None = None
         self._digests = Digests(layout)
 
-    def _held(self) -> Held:
-        tensors = np.zeros(len(self.layout.tensors), bool)
-        tensors[self.path.wanted] = True
-        return Held(self.layout, tensors)
+    @property
+    def held(self) -> Held:
+        """What is there of the node, once the jobs have run."""
+        return Held.of(self.layout, self.path.wanted)
 
     @property
     def edges_applied(self) -> int:

@@ -139,15 +139,21 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
         self._ended = state.global_step
         if self._folder is not None and not args.auto_find_batch_size:  # that may begin again with the folder
             self._remove_folder()
-        self._is_told = any_of_all(self._open().has_notice, args.device)
+        self._ask_all(args.device)
         if self._is_told:  # there may be no time for an evaluation
             control.should_training_stop, control.should_evaluate = True, False
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Look again: an evaluation may take long."""
         if self._ended is not None and not self._is_told:  # it is one of the training
-            self._is_told = any_of_all(self._open().has_notice, args.device)
+            self._ask_all(args.device)
             control.should_training_stop = control.should_training_stop or self._is_told
+
+    def _ask_all(self, device: Any) -> None:
+        """Take note of whether any process was told to end: all of them leave with this step."""
+        self._is_told = any_of_all(self._open().has_notice, device)
+        if self._is_told:
+            self._open().give_notice()
 
     # A step is over when the next one, or the next epoch, begins: logging and evaluation are done then. These
     # are also the places where Trainer sets the random numbers of a run that it resumes, once it has skipped

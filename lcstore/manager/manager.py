@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
@@ -14,6 +13,7 @@ from lcstore.format.labels import At, Run, check_step
 from lcstore.manager.meter import Meter
 from lcstore.manager.options import check_options
 from lcstore.manager.preemption import Notice
+from lcstore.manager.resumed import Resumed
 from lcstore.manager.schedule import Overhead, ScheduleLike, schedule_from
 from lcstore.manager.tending import Tending
 from lcstore.retention import Retention
@@ -33,22 +33,6 @@ StateLike: TypeAlias = Any
 _SLACK: Final = 1.5
 #: How much longer a save of every bit takes than one of a delta, where none was measured.
 _EXACT_TAKES: Final = 4.0
-
-
-@dataclass(frozen=True)
-class Resumed:
-    """What a loop goes on from.
-
-    Attributes
-    ----------
-    step
-        The step that was saved: go on with the next one.
-    state
-        The state; without what was loaded into objects.
-    """
-
-    step: int
-    state: Any
 
 
 class CheckpointManager:
@@ -278,6 +262,14 @@ class CheckpointManager:
     def has_notice(self) -> bool:
         """Whether the machine is about to be taken away. The step that ended may not be saved yet."""
         return self._notice.is_given
+
+    def give_notice(self) -> None:
+        """Take it that the machine is about to be taken away, as if SIGTERM had come to this process too.
+
+        Of processes that train together one may be told before the others: call it in all of them, before
+        the `save` of the step with which all leave the loop.
+        """
+        self._notice.give()
 
     def reached_preemption(self, step: int | None = None) -> bool:
         """Return whether it is time to leave the loop: the machine goes, and `save` has heard of that.

@@ -51,6 +51,11 @@ class Notice:
         if _waits(before) is not None:  # several managers are open: all of them hear it
             before(number, frame)
 
+    def give(self) -> None:
+        """Take it that notice was given; by SIGTERM, where that is waited for."""
+        self._since = self._since or time.monotonic()
+        self._signalled = self._signalled or self._watches
+
     @property
     def is_given(self) -> bool:
         """Whether notice was given."""

@@ -151,7 +151,7 @@ class Walk(Iterator[tuple[int, T]]):
                 if stops.listed or self._walker.has(name):
                     raise
                 continue
-            self._walker.expect(stops.names[place + 1 : place + 3], self._choose)
+            self._walker.expect(stops.names, place + 1, self._choose)
             if found is MISSING:
                 continue
             given += 1

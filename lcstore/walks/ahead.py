@@ -1,0 +1,186 @@
+"""What the next states of a walk need, fetched while earlier ones are made use of."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from lcstore.edges.algebra import ArrayName, Held, sets
+from lcstore.edges.edge import Edge
+from lcstore.edges.path import Path
+from lcstore.errors import LcstoreError
+from lcstore.graph.graph import Graph
+from lcstore.graph.paths import TwoWayPaths
+from lcstore.graph.refs import ROOT, EdgeRef, NodeName
+from lcstore.read.fetch import stored_bytes
+from lcstore.read.node import Node
+from lcstore.read.reader import Reader
+
+#: States ahead of which objects are fetched, at most: a target far away gives those of all in one answer's
+#: time. It begins with fewer, for who looks at a state or two.
+_STATES: Final = 16
+#: Bytes of these edges, at most. Those of the next state are fetched however large they are.
+MOST_BYTES: Final = 32 << 20
+
+
+class _Coming(NamedTuple):
+    """A state to come: its place on the walk, the objects asked for, and the bytes of its edges."""
+
+    place: int
+    keys: list[str]
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Gets chunks of an edge from where they are on their way, if they were asked for."""
+
+    edge: Edge
+    asked: dict[str, Future[bytes | None]]
+
+    def __call__(self, pool: str, array: ArrayName, chunk: int) -> bytes | None:
+        asked = self.asked.pop(self.edge.locate(pool, array, chunk), None)
+        return self.edge.fetch(pool, array, chunk) if asked is None else asked.result()
+
+
+class Ahead:
+    """Records and objects of the states that a walk comes to next. Not thread-safe, but for `edge`.
+
+    What goes wrong here is left for who needs it to find.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._paths = two_way(reader.index.graph)
+        self._found: dict[tuple[str, str], list[EdgeRef] | None] = {}
+        self._edges: dict[tuple[str, str], tuple[list[Edge], bool]] = {}
+        self._asked: dict[str, Future[bytes | None]] = {}
+        self._coming: deque[_Coming] = deque()
+        self._at: tuple[str, Held] | None = None
+        self._most = 1
+        self._known = self._next = 0
+
+    def edges_to(self, node: Node, wanted: Sequence[int], start: str | None) -> tuple[list[Edge], bool]:
+        """Return the edges to a node, and whether they begin at `start`; its own alone where it sets all."""
+        at = node.name.node
+        known = None if start is None else self._edges.pop((start, at), None)
+        if known is not None:
+            return known
+        if sets(node.columns.op[[*wanted]]).all():
+            return [self._reader.own_edge(node)], False  # nothing has to lead to the node
+        path = None if start is None else self._path(start, at)
+        path = self._reader.index.best_path(at) if path is None else path
+        return self._reader.edges(path), not (path and path[0].base == ROOT)
+
+    def _path(self, start: str, end: str) -> list[EdgeRef] | None:
+        if (start, end) not in self._found:
+            self._found[start, end] = self._paths.find(start, end)
+        return self._found[start, end]
+
+    def anew(self, node: Node, lost: Sequence[int]) -> Path:
+        """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
+        path = self._reader.index.path(node.name.node)
+        length = 1
+        while True:
+            found = Path([*map(self.edge, self._reader.edges(path[-length:]))], node.layout, lost)
+            if not found.lost or length >= len(path):
+                return found
+            length *= 4
+
+    def edge(self, edge: Edge) -> Edge:
+        """Return an edge that takes chunks from where they are on their way, if they were asked for."""
+        own = None if edge.own is None else replace(edge.own, fetch=_Taken(edge.own, self._asked))
+        return replace(edge, fetch=_Taken(edge, self._asked), own=own)
+
+    def look(
+        self,
+        names: Sequence[NodeName],
+        place: int,
+        at: tuple[str, Held] | None,
+        choose: Callable[[Node], Sequence[int]],
+    ) -> None:
+        """Ask for what the states from a place on need first.
+
+        Parameters
+        ----------
+        names, place
+            All states of the walk, and which of them is the next.
+        at
+            The node of which tracks are held, and those of which tensors; None where none are.
+        choose
+            Says which tensors of a state are wanted.
+        """
+        self._most = min(2 * self._most, _STATES)
+        while self._coming and self._coming[0].place < place:
+            for key in self._coming.popleft().keys:
+                self._asked.pop(key, None)
+        self._ask_records(names, place)
+        if self._next <= place:
+            self._next, self._at = place, at
+            self._found.clear()
+            self._edges.clear()
+        while self._at is not None and self._next < min(len(names), place + self._most):
+            if self._coming and sum(one.nbytes for one in self._coming) > MOST_BYTES:
+                break
+            try:
+                self._ask(names[self._next], choose)
+            except LcstoreError:
+                self._at = None
+                break
+            self._next += 1
+
+    def _ask_records(self, names: Sequence[NodeName], place: int) -> None:
+        """Ask for records well before they say which objects to ask for."""
+        index, requests = self._reader.index, self._reader.requests
+        behind = min(len(names), place + 2 * self._most)
+        for at in range(max(self._known, place), behind):
+            requests.submit(index.record, names[at].node)
+            for ref in (self._path(names[at - 1].node, names[at].node) if at else None) or ():
+                if ref.edge is not None:
+                    requests.submit(index.edge, ref.edge)
+        self._known = behind
+
+    def _ask(self, name: NodeName, choose: Callable[[Node], Sequence[int]]) -> None:
+        """Ask for the objects that lead from the state before to one."""
+        node = self._reader.node(name)
+        wanted = node.layout.stored(choose(node))
+        if self._at is None or node.exactly[wanted].all():
+            return
+        tensors = carried(node, wanted)
+        start, held = self._at
+        self._edges[start, name.node] = edges, goes_on = self.edges_to(node, tensors, start)
+        path = Path(edges, node.layout, tensors, held if goes_on else None)
+        keys = self.fetch(path)
+        if path.lost:
+            keys += self.fetch(self.anew(node, path.lost))
+        self._coming.append(_Coming(self._next, keys, stored_bytes(edges)))
+        self._at = name.node, Held.of(node.layout, tensors)
+
+    def fetch(self, path: Path) -> list[str]:
+        """Begin to get what a path needs; return the keys."""
+        keys = []
+        for pool, chunk, pieces in path.chunks():
+            for edge, array in path.needs(pieces):
+                key = edge.locate(pool, array, chunk)
+                if key not in self._asked:
+                    fetch = edge.fetch.edge.fetch if isinstance(edge.fetch, _Taken) else edge.fetch
+                    self._asked[key] = self._reader.requests.submit(fetch, pool, array, chunk)
+                    keys.append(key)
+        return keys
+
+
+def two_way(graph: Graph) -> TwoWayPaths:
+    """Return paths over the edges that are there now, and not condemned."""
+    return TwoWayPaths(ref for ref in graph.refs() if not graph.is_condemned(ref))
+
+
+def carried(node: Node, wanted: Sequence[int]) -> list[int]:
+    """Return the tensors whose track is worth having at a node: not those that it sets and gives exactly."""
+    tensors, its_own = np.array([*wanted], np.int64), sets(node.columns.op) & node.exactly
+    found: list[int] = tensors[~its_own[tensors]].tolist()
+    return found
