@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from lcstore.filesystem.heldchunks import Held
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.statefiles import kept
 from lcstore.filesystem.tensorfiles import shown_dtype
+from lcstore.filesystem.turns import Turns
 from lcstore.filesystem.zarrnodes import ZarrArray, ZarrGroup, dims_of, finite, state_hierarchy
 from lcstore.filesystem.zarrstore import FolderStore
 from lcstore.format.labels import At, Run
@@ -109,7 +109,7 @@ class History:
         self._begin()
 
     def _begin(self) -> None:
-        self._lock = Lock()
+        self._turns = Turns()
         self._walker = Walker(self._reader)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -128,13 +128,20 @@ class History:
         node = reader.node(self.names[place])
         whole = tensor_at(node, self.name)
         assert whole is not None
-        with self._lock:
+        with self._turns.at(place) as before:
             try:
-                return self._walker.values(node, [whole])[whole]
+                found = self._walker.values(node, [whole])[whole]
+                if place == before + 1:
+                    self._walker.expect(self.names, place + 1, self._chosen)
+                return found
             except CorruptionError:
                 self._walker.forget()
         snapshot = Snapshot(reader, self.names[place])
         return snapshot.using(lambda state: state.values([whole])[whole])
+
+    def _chosen(self, node: Node) -> list[int]:
+        whole = tensor_at(node, self.name)
+        return [] if whole is None else [whole]
 
     def _here(self) -> Reader:
         if os.getpid() != self._reader.process:  # a fork has neither the threads nor the connections

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
+import time
 import warnings
 
 import fsspec
@@ -11,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import zarr
+from kit.requests import FarBackend, in_series
 from saved import Saved
 from states import leaves
 
@@ -19,6 +22,7 @@ from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError
 from lcstore.filesystem import zarrnodes
 from lcstore.filesystem.quoting import quoted
 from lcstore.filesystem.tensorfiles import shown_dtype
+from lcstore.filesystem.turns import Turns
 from lcstore.filesystem.zarrnodes import chunk_shape
 from lcstore.format import keys
 from lcstore.layout import layout as layouts
@@ -164,6 +168,47 @@ def test_a_history_is_an_array(store):
     assert np.isnan(beside["val~1acc"][:]).all()
     there = pickle.loads(pickle.dumps(array))
     assert there[1:].tobytes() == array[1:].tobytes()
+
+
+def test_threads_that_read_a_history_together_go_over_each_edge_about_once():
+    far = FarBackend(MemoryBackend.fresh(), 0)
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((64, 64)).astype(np.float32)
+    with lcstore.open(far) as saved:
+        for step in range(40):
+            weight = weight + np.float32(1e-2) * rng.standard_normal((64, 64), dtype=np.float32)
+            saved.save(step, {"model": {"weight": weight}})
+    far.seconds = 0.02
+    with lcstore.open(far, "r") as read:
+        array = read.zarr_history("model/weight")
+        with far.counted() as log:
+            found = array[:]
+        asked, series = len(log), in_series(log)
+        far.seconds = 0
+        assert all((found[step] == value).all() for step, value in read.history("model/weight"))
+    assert asked < 60
+    assert series < 20
+
+
+def test_of_those_that_wait_the_first_place_has_its_turn():
+    turns, order, begun = Turns(), [], threading.Barrier(7)
+
+    def take(place: int) -> None:
+        begun.wait()
+        with turns.at(place):
+            order.append(place)
+
+    threads = [threading.Thread(target=take, args=(place,)) for place in (9, 2, 7, 0, 4, 6)]
+    with turns.at(5) as before:
+        assert before < -1
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        while len(turns._waiting) < 6:
+            time.sleep(0.001)
+    for thread in threads:
+        thread.join()
+    assert order == [0, 2, 4, 6, 7, 9]
 
 
 @pytest.mark.parametrize(
