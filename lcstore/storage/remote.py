@@ -230,6 +230,8 @@ class FsspecBackend(BaseBackend):
             if not bare.startswith(inside if self._root else ""):
                 raise StorageError(f"listing {top!r} named {path[:200]!r}, which lies outside", key=prefix)
             name = bare[len(inside) if self._root else 0 :]
+            if not name or name.endswith("/"):  # how consoles of buckets, and some tools, make a folder
+                continue
             if (not prefix or name.startswith(f"{prefix}/")) and "/." not in f"/{name}":
                 found.append(name)
         return found
@@ -321,7 +323,9 @@ class FsspecBackend(BaseBackend):
         try:
             return answer.result(left)
         except TimeoutError:
-            answer.cancel()
+            # A client that deletes in tasks of its own would leave them, and each would log its failure.
+            if method != "rm":
+                answer.cancel()
             raise
 
     @contextlib.contextmanager

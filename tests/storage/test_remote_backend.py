@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import pickle
 import secrets
+import time
 from datetime import UTC, datetime
 from typing import ClassVar
 
 import fsspec
 import pytest
+from fsspec.asyn import AsyncFileSystem, _run_coros_in_chunks
 from fsspec.implementations.dirfs import DirFileSystem
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.implementations.memory import MemoryFileSystem
@@ -22,6 +26,7 @@ from lcstore.errors import (
     StorageError,
     UnknownOutcomeError,
 )
+from lcstore.storage.deadline import deadline
 from lcstore.storage.remote import FsspecBackend
 
 
@@ -335,6 +340,32 @@ def test_an_asynchronous_filesystem_does_not_survive_a_fork(backend, fs, monkeyp
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(StorageError, match="fork"):
         backend.get("x")
+
+
+class Slow(AsyncFileSystem):
+    """Deletes in tasks of its own, as clients of buckets do, and fails after a while."""
+
+    protocol = "s3"
+
+    async def _rm(self, path, recursive=False, **options):
+        await _run_coros_in_chunks([self._refused()], batch_size=3, nofiles=True)
+
+    async def _rm_file(self, path, **options):
+        await self._refused()
+
+    async def _refused(self):
+        await asyncio.sleep(0.2)
+        raise OSError("the server is down")
+
+
+def test_a_deletion_that_nobody_waits_for_any_more_logs_nothing(caplog):
+    backend = FsspecBackend(Slow(), "bucket/run", "s3://bucket/run")
+    assert backend.traits.together
+    with pytest.raises(LcstoreError), deadline(0.05):
+        backend.delete_many(["x", "y"])
+    time.sleep(0.5)
+    gc.collect()
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
 
 
 @pytest.mark.parametrize(

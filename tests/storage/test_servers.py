@@ -68,6 +68,22 @@ def test_the_life_of_a_store(served):
     assert open_backend(url, served.options).list("") == []
 
 
+def test_markers_of_folders_in_a_bucket_are_nobody_s_files(moto):
+    url = moto.below("marked")
+    with lcstore.open(url, storage_options=moto.options) as store:
+        store.save(0, {"step": 0})
+        fs = store.backend.inner._fs
+        fs.invalidate_cache()
+        bucket, name = url.removeprefix("s3://").split("/", 1)
+        folders = {path.rpartition("/")[0] for path in fs.find(f"{bucket}/{name}")}
+        for folder in folders:
+            fs.call_s3("put_object", Bucket=bucket, Key=folder.removeprefix(f"{bucket}/") + "/", Body=b"")
+        assert store.verify().findings == ()
+        assert store.steps() == [0]
+    removed = lcstore.remove(url, storage_options=moto.options)
+    assert removed.foreign == ()
+
+
 def test_writers_a_compactor_and_a_collector_beside_each_other(served):
     """Names are drawn, so nobody needs a write that fails if the name is taken: rclone has none."""
     url, options = served.below("beside"), served.options
