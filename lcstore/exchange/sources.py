@@ -23,6 +23,7 @@ _ENDINGS: Final = {
     ".npz": "npz",
     **dict.fromkeys((".pt", ".pth", ".bin", ".ckpt"), "torch"),
 }
+_KERAS: Final = "; a file of Keras is loaded into its model, and that is saved: docs/keras.md"
 _INSIDE: Final = {
     ".metadata": "dcp",
     "zarr.json": "zarr",
@@ -119,6 +120,7 @@ def _sources(fs: Any, path: str, file: str, format: str | None) -> Iterator[Sour
         if known is None:
             raise InvalidInputError(
                 f"the ending of {file} tells no format: say it with --format ({', '.join(FORMATS)})"
+                + _KERAS * path.endswith((".keras", ".h5"))
             )
         yield _source(fs, path, known)
         return

@@ -12,6 +12,7 @@ import keras
 from lcstore.errors import InvalidInputError, NotFoundError
 from lcstore.integrations.keras_state import WEIGHTS, ModelState
 from lcstore.manager.manager import CheckpointManager
+from lcstore.manager.options import check_options
 from lcstore.manager.random_state import RandomState
 from lcstore.manager.schedule import ScheduleLike, schedule_from
 from lcstore.retention.base import mode_of
@@ -74,6 +75,7 @@ class LcstoreCallback(keras.callbacks.Callback):  # type: ignore[misc]  # it has
         **options: Any,
     ) -> None:
         super().__init__()
+        check_options(options, open_store, CheckpointManager.__init__)
         self._within = every != "epoch"
         self._every = schedule_from(every if self._within else 1)
         self._url = url

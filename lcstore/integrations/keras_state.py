@@ -25,6 +25,7 @@ _MOMENTS: Final[dict[str, dict[str, str]]] = {
     "SGD": {"_momentum": "trace"},
 }
 _OTHER: Final = "other"
+_BUILD: Final = "build it (give it an Input, or call it on a batch)"
 
 
 class ModelState:
@@ -81,8 +82,8 @@ class ModelState:
         """Make the optimizer's moments, which Keras itself does at the first batch only."""
         if not self._model.built or getattr(self._model, "optimizer", None) is None:
             raise InvalidInputError(
-                f"the model {self._model.name!r} has no variables yet, or no optimizer: build it (give it an "
-                "Input, or call it on a batch) and compile it before its state is saved or loaded"
+                f"the model {self._model.name!r} has no variables yet, or no optimizer: {_BUILD}, and "
+                "compile it before its state is saved or loaded"
             )
         if not self._model.optimizer.built:
             self._model.optimizer.build(self._model.trainable_variables)
@@ -95,11 +96,17 @@ class ModelState:
         InvalidInputError
             Names or shapes are not those of this model; nothing was changed.
         """
-        weights = {name: state.get(name, {}) for name in WEIGHTS}
-        for name, saved in weights.items():
-            _check(name, saved, getattr(self._model, name))
-        for name, saved in weights.items():
-            _assign(getattr(self._model, name), saved)
+        if not self._model.built:
+            raise InvalidInputError(f"the model {self._model.name!r} has no variables yet: {_BUILD}")
+        groups = [(name, _flat(state.get(name, {})), [*getattr(self._model, name)]) for name in WEIGHTS]
+        if any(saved.keys() != _by_path(here).keys() for _, saved, here in groups):
+            # Layers may have been frozen since, or unfrozen: which are trained says nothing of their values.
+            (_, trained, ours), (_, fixed, others) = groups
+            groups = [("variables", trained | fixed, ours + others)]
+        for group in groups:
+            _check(*group)
+        for _, saved, here in groups:
+            _assign(here, saved)
 
 
 def _by_kind(optimizer: Any, variables: Tree) -> Tree:
@@ -197,8 +204,9 @@ def _check(what: str, tree: Tree, variables: Iterable[Any]) -> None:
         raise InvalidInputError(
             f"the {what} of the model cannot be loaded: {'; '.join(said)}. Keras numbers names that it makes "
             "up: give model, layers and optimizer names of their own, or call keras.utils.clear_session() "
-            "before they are made again in one process. Another optimizer begins anew: take a callback with "
-            "another store, and load_best(model) of this one for the weights"
+            "before they are made again in one process. An optimizer begins anew where it is another, or "
+            "layers were frozen or unfrozen: take a callback with another store, and load_best(model) of "
+            "this one for the weights"
         )
 
 

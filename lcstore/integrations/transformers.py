@@ -15,7 +15,9 @@ from lcstore.format.labels import At
 from lcstore.integrations.processes import any_of_all, check_unsharded, of_the_first
 from lcstore.integrations.trainer_files import config_of, metrics_of, remove_folders, state_of, write_folder
 from lcstore.manager.manager import CheckpointManager
+from lcstore.manager.options import check_options
 from lcstore.storage.backend import Backend, mapped
+from lcstore.store.opening import open_store
 
 _log: Final = logging.getLogger("lcstore")
 
@@ -49,6 +51,7 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, url: str | os.PathLike[str] | Backend, **options: Any) -> None:
         self._url = url
+        check_options(options, open_store, CheckpointManager.__init__)
         self._options = options
         self._manager: CheckpointManager | None = None
         #: The step that has ended, if it may yet be saved; and the last one that was.

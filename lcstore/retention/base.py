@@ -146,8 +146,11 @@ def mode_of(metric: str, said: Mode | None, written: str | None = None) -> Mode:
     Raises
     ------
     InvalidInputError
-        Nothing is said, and its name is one of which more is better: the least would be the worst state.
+        Nothing is said, and its name is one of which more is better: the least would be the worst state. Or
+        what is said is neither.
     """
+    if said not in (None, "min", "max"):
+        raise InvalidInputError(f"mode is 'min' or 'max', not {said!r:.100}")
     if said is None and _MORE_IS_BETTER.search(metric.lower()):
         text = written or f"best:{metric}"
         raise InvalidInputError(

@@ -13,7 +13,7 @@ from lcstore.index.index import Index
 from lcstore.warned import warn
 
 #: From this commit of a handle on, after twice as many each time, the states are listed once more.
-_LOOKS_FROM: Final = 8
+_LOOKS_FROM: Final = 2
 
 
 def rank() -> int:

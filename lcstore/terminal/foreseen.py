@@ -55,8 +55,8 @@ def foreseen(found: Forecast | None) -> Iterator[Table | str]:
     yield shown
     if not found.has_room:
         yield (
-            "The disk lacks room for all of that: a compaction stops before it is full, and says so. Make "
-            "room first, or copy the store to another disk with `lcstore cp`."
+            "The disk lacks room for all of that: a compaction stops before it is full, and says so. "
+            "Make room first, or copy the store to another disk with `lcstore cp`."
         )
     if found.bytes_collected > found.bytes_now:
         yield (

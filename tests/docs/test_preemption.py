@@ -19,7 +19,7 @@ import lcstore
 
 PAGE = "docs/preemption.md"
 (LOOP,) = (block.code for block in blocks_of(PAGE, "python"))
-SLURM, SPOT = (block.code for block in blocks_of(PAGE, "sh"))
+SLURM, TORCHRUN, SPOT = (block.code for block in blocks_of(PAGE, "sh"))
 TOLD = 128 + signal.SIGTERM
 
 
@@ -104,6 +104,26 @@ def test_a_job_of_slurm_is_requeued_until_it_is_done(folder):
     assert (folder / "asked").read_text() == "requeue 17\n"
     assert ends(start(folder, "sh", "job.sh")) == (0, "trained to the end\n")
     assert (folder / "asked").read_text() == "requeue 17\n"
+
+
+def test_a_job_of_torchrun_is_requeued_until_its_state_is_tagged(folder, monkeypatch):
+    def asked() -> str:
+        (folder / "asked").write_text("")
+        ends(start(folder, "sh", "torchrun.sh"))
+        return (folder / "asked").read_text()
+
+    (folder / "torchrun.sh").write_text(TORCHRUN)
+    stand_in(folder, "srun", "exit 1")
+    stand_in(folder, "scontrol", 'echo "$@" >> asked')
+    assert asked() == "requeue 17\n"
+    with lcstore.open(folder / "runs/preemptible") as store:
+        store.save(199, {"step": 199})
+        assert asked() == "requeue 17\n"
+        monkeypatch.setenv("SLURM_RESTART_COUNT", "20")
+        assert asked() == ""
+        monkeypatch.delenv("SLURM_RESTART_COUNT")
+        store.tag("done", "latest")
+    assert asked() == ""
 
 
 @pytest.mark.parametrize("notice", ["metadata", "signal"])

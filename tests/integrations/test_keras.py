@@ -228,6 +228,39 @@ def test_a_save_that_fails_is_heard_of(epoch):
     assert len(train(build(), checkpoint)) in (EPOCHS - epoch, EPOCHS - epoch + 1)
 
 
+@pytest.mark.parametrize("frozen_first", [True, False])
+def test_the_best_weights_go_on_where_layers_are_frozen_or_unfrozen(frozen_first):
+    def made(seed):
+        keras.utils.clear_session()
+        keras.utils.set_random_seed(seed)
+        base, norm = keras.layers.Dense(5, name="base"), keras.layers.BatchNormalization(name="norm")
+        return keras.Sequential(
+            [keras.Input((4,)), base, norm, keras.layers.Dense(3, name="head")], name="net"
+        )
+
+    url = f"memory://frozen-{frozen_first}"
+    first, second = made(0), made(1)
+    for model, frozen in ((first, frozen_first), (second, not frozen_first)):
+        model.get_layer("base").trainable = not frozen
+        model.compile("sgd", "mse")
+    checkpoint = LcstoreCallback(url, policy="lossless", monitor="loss")
+    first.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=1, verbose=0, callbacks=[checkpoint])
+    checkpoint.load_best(second)
+    assert [*map(bytes, second.get_weights())] == [*map(bytes, first.get_weights())]
+    with pytest.raises(InvalidInputError, match="layers were frozen or unfrozen"):
+        second.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=2, verbose=0, callbacks=[checkpoint])
+
+
+def test_weights_for_a_model_that_is_not_built_say_so():
+    url = "memory://not-built"
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile("sgd", "mse")
+    checkpoint = LcstoreCallback(url, monitor="loss")
+    model.fit(np.ones((8, 4)), np.ones((8, 3)), epochs=1, verbose=0, callbacks=[checkpoint])
+    with pytest.raises(InvalidInputError, match="no variables yet: build it"):
+        checkpoint.load_best(keras.Sequential([keras.layers.Dense(3)]))
+
+
 def test_another_model_is_refused_and_left_alone():
     backend = MemoryBackend.fresh()
     train(build(), LcstoreCallback(backend), epochs=1)
