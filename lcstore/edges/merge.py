@@ -7,6 +7,7 @@ What the target's own edge sets is not repeated; the shortcut leaves it to that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from threading import Lock
 from typing import Final, TypeAlias
@@ -18,6 +19,7 @@ from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import ArrayName, Effect, Held, by_array, merged
+from lcstore.edges.asked import Asked
 from lcstore.edges.columns import Columns
 from lcstore.edges.digests import Digests
 from lcstore.edges.edge import Edge, composed_dtype
@@ -50,9 +52,13 @@ class Merger:
     base
         Layout and columns of the node that the path begins at; None where it begins at the root: then the
         merged edge is an anchor.
+    requests
+        Threads that wait for the target; None: chunks are got one after another.
 
     Attributes
     ----------
+    edges
+        As they were given.
     columns
         Those of the merged edge. Their step sizes are complete once `prove` has run.
 
@@ -68,11 +74,16 @@ class Merger:
         layout: Layout,
         columns: Columns,
         base: tuple[Layout, Columns] | None = None,
+        *,
+        requests: Executor | None = None,
     ) -> None:
         self.layout = layout
+        self.edges = edges
+        self._asked = None if requests is None else Asked(requests)
         own = Effect.of(layout, columns.op)
         start = None if base is None else Held(base[0], np.ones(len(base[0].tensors), bool))
-        self.path = Path(edges, layout, np.flatnonzero(~own.sets).tolist(), start)
+        through = edges if self._asked is None else [*map(self._asked.edge, edges)]
+        self.path = Path(through, layout, np.flatnonzero(~own.sets).tolist(), start)
         self.path.check()
         op = merged(self.path.trace, own)
         steps, moved = np.zeros(op.size, np.uint8), np.zeros(op.size, np.float32)
@@ -114,6 +125,8 @@ class Merger:
         """Merge one chunk; return what is to be stored of it."""
         low, high = self.layout.maps[pool].bounds(chunk)
         out = np.zeros(high - low, composed_dtype(self.layout.pools[pool]))
+        if self._asked is not None:
+            self._asked.ask_for(pool, chunk, self.path.needs(pieces))
         self.path.apply(pool, chunk, pieces, out)
         divided = by_array(self.columns.op, self.layout.weights, pieces)
         held = [(array, some) for array, some in divided if array is not None]

@@ -169,7 +169,7 @@ class Maker:
         if shortcut.base != ROOT:
             below = self.reader.node(self.index.name(shortcut.base))
             base = below.layout, below.columns
-        return Merger(edges, node.layout, node.columns, base)
+        return Merger(edges, node.layout, node.columns, base, requests=self.reader.requests)
 
 
 def known_of(shortcut: Shortcut, graph: Graph) -> list[str]:

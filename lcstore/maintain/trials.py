@@ -115,7 +115,7 @@ def _tried(shortcut: Shortcut, sizes: Sizes, merger_of: MergerOf) -> _Trial | No
         of: dict[str, list[int]] = {}
         for at in np.flatnonzero(merger.path.added).tolist():
             of.setdefault(merger.layout.tensors[at].pool, []).append(at)
-        each = [_added(edge, of) for edge in merger.path.edges]
+        each = [_added(edge, of) for edge in merger.edges]
         added = sum(each, Counter())
         pools = Counter({pool: sum(n for (at, _), n in added.items() if at == pool) for pool in of})
         for pool, nbytes in pools.most_common(_POOLS):

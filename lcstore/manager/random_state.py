@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -55,11 +56,13 @@ class RandomState:
         ------
         InvalidInputError
             The state holds a generator of torch, which this process has not imported; or of more GPUs.
+            Where torch is not installed nothing can draw from it, and it is left out.
         """
         torch: Any = sys.modules.get("torch")
-        if torch is None and ("torch" in state or "cuda" in state):
+        drawn = "torch" in state or "cuda" in state
+        if torch is None and drawn and find_spec("torch") is not None:
             raise InvalidInputError("the state holds the random numbers of torch: import torch before")
-        gpus = [*state.get("cuda", ())]
+        gpus = [] if torch is None else [*state.get("cuda", ())]
         if torch is not None and len(gpus) > torch.cuda.device_count():
             raise InvalidInputError(
                 f"the state holds the random numbers of {len(gpus)} GPUs, and {torch.cuda.device_count()} "

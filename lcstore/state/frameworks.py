@@ -66,6 +66,15 @@ def _defined(module: str, name: str) -> Any:
     return getattr(sys.modules.get(module), "__dict__", {}).get(name)
 
 
+#: Classes whose values are not all that they hold, by module.
+_LABELLED: Final = (
+    ("pandas", ("DataFrame", "Series", "Index")),
+    ("pandas.api.extensions", ("ExtensionArray",)),
+    ("polars", ("DataFrame", "Series")),
+    ("xarray", ("DataArray",)),
+)
+
+
 def is_instance(obj: object, module: str, name: str) -> bool:
     """Return whether `obj` is of a class of a module, which is not imported to find out."""
     cls = _defined(module, name)
@@ -169,6 +178,8 @@ def _from_jax(array: Any) -> HostArray:
 
 
 def _from_protocol(obj: Any) -> HostArray:
+    if any(is_instance(obj, module, name) for module, names in _LABELLED for name in names):
+        raise InvalidInputError(f"a {_class_name(obj)} would lose its labels: store x.to_numpy(), and these")
     if hasattr(type(obj), "__array__") or hasattr(type(obj), "__array_interface__"):
         try:
             return HostArray(_checked(np.asarray(obj)), "numpy")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from lcstore.edges.algebra import ArrayName, Held, sets
+from lcstore.edges.algebra import Held, sets
+from lcstore.edges.asked import Asked
 from lcstore.edges.edge import Edge
 from lcstore.edges.path import Path
 from lcstore.errors import LcstoreError
@@ -36,18 +35,6 @@ class _Coming(NamedTuple):
     nbytes: int
 
 
-@dataclass(frozen=True)
-class _Taken:
-    """Gets chunks of an edge from where they are on their way, if they were asked for."""
-
-    edge: Edge
-    asked: dict[str, Future[bytes | None]]
-
-    def __call__(self, pool: str, array: ArrayName, chunk: int) -> bytes | None:
-        asked = self.asked.pop(self.edge.locate(pool, array, chunk), None)
-        return self.edge.fetch(pool, array, chunk) if asked is None else asked.result()
-
-
 class Ahead:
     """Records and objects of the states that a walk comes to next. Not thread-safe, but for `edge`.
 
@@ -59,7 +46,7 @@ class Ahead:
         self._paths = two_way(reader.index.graph)
         self._found: dict[tuple[str, str], list[EdgeRef] | None] = {}
         self._edges: dict[tuple[str, str], tuple[list[Edge], bool]] = {}
-        self._asked: dict[str, Future[bytes | None]] = {}
+        self.asked = Asked(reader.requests)
         self._coming: deque[_Coming] = deque()
         self._at: tuple[str, Held] | None = None
         self._most = 1
@@ -87,15 +74,10 @@ class Ahead:
         path = self._reader.index.path(node.name.node)
         length = 1
         while True:
-            found = Path([*map(self.edge, self._reader.edges(path[-length:]))], node.layout, lost)
+            found = Path([*map(self.asked.edge, self._reader.edges(path[-length:]))], node.layout, lost)
             if not found.lost or length >= len(path):
                 return found
             length *= 4
-
-    def edge(self, edge: Edge) -> Edge:
-        """Return an edge that takes chunks from where they are on their way, if they were asked for."""
-        own = None if edge.own is None else replace(edge.own, fetch=_Taken(edge.own, self._asked))
-        return replace(edge, fetch=_Taken(edge, self._asked), own=own)
 
     def look(
         self,
@@ -117,8 +99,7 @@ class Ahead:
         """
         self._most = min(2 * self._most, _STATES)
         while self._coming and self._coming[0].place < place:
-            for key in self._coming.popleft().keys:
-                self._asked.pop(key, None)
+            self.asked.drop(self._coming.popleft().keys)
         self._ask_records(names, place)
         if self._next <= place:
             self._next, self._at = place, at
@@ -163,15 +144,12 @@ class Ahead:
 
     def fetch(self, path: Path) -> list[str]:
         """Begin to get what a path needs; return the keys."""
-        keys = []
-        for pool, chunk, pieces in path.chunks():
-            for edge, array in path.needs(pieces):
-                key = edge.locate(pool, array, chunk)
-                if key not in self._asked:
-                    fetch = edge.fetch.edge.fetch if isinstance(edge.fetch, _Taken) else edge.fetch
-                    self._asked[key] = self._reader.requests.submit(fetch, pool, array, chunk)
-                    keys.append(key)
-        return keys
+        keys = (
+            self.asked.ask(edge, pool, array, chunk)
+            for pool, chunk, pieces in path.chunks()
+            for edge, array in path.needs(pieces)
+        )
+        return [key for key in keys if key is not None]
 
 
 def two_way(graph: Graph) -> TwoWayPaths:

@@ -125,7 +125,9 @@ class Walker:
         """Return what goes from what is held to a node."""
         read, goes_on = self._ahead.edges_to(node, wanted, self._node)
         start = self._held if goes_on else None
-        composer = Composer([*map(self._ahead.edge, read)], node.layout, node.columns, wanted, start=start)
+        composer = Composer(
+            [*map(self._ahead.asked.edge, read)], node.layout, node.columns, wanted, start=start
+        )
         if start is None:
             check_unstored(composer.nbytes, stored_bytes(read))
         if stored_bytes(read) <= MOST_BYTES:

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from lcstore.arrays import Array
-from lcstore.dtypes import dtype_name
+from lcstore.dtypes import LOSSY_DTYPES, dtype_name
 from lcstore.durability import NAMED, Durability
 from lcstore.edges.columns import EXACT, SET
 from lcstore.edges.grid import exponent_of, largest
@@ -252,5 +252,7 @@ def _waiting(staged: Staged, plain: Mapping[Name, int]) -> dict[Name, int]:
 def _fits(array: Array) -> bool:
     """Return whether there is a grid for a flat tensor, or it is all zeros."""
     name = dtype_name(array.dtype)
+    if name not in LOSSY_DTYPES:  # it was one of weights before
+        return False
     magnitude = largest(array, name)
     return magnitude == 0 or exponent_of(magnitude, name) is not None

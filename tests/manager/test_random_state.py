@@ -43,7 +43,8 @@ def test_the_numbers_of_torch_too():
 
 def test_a_state_of_torch_asks_for_torch():
     code = (
-        "import lcstore, numpy as np\n"
+        "import lcstore, lcstore.manager.random_state as made, numpy as np\n"
+        "made.find_spec = lambda name: True\n"
         "state = lcstore.RandomState().state_dict()\n"
         "assert 'torch' not in state\n"
         "try: lcstore.RandomState().load_state_dict(state | {'torch': np.zeros(4, np.uint8)})\n"
@@ -51,3 +52,12 @@ def test_a_state_of_torch_asks_for_torch():
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "import torch before" in said
+
+
+def test_where_torch_is_not_installed_its_numbers_are_left_out(monkeypatch):
+    state = RandomState().state_dict() | {"torch": np.zeros(5056, np.uint8), "cuda": [np.zeros(16, np.uint8)]}
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("lcstore.manager.random_state.find_spec", lambda name: None)
+    drawn = np.random.random()  # noqa: NPY002
+    RandomState().load_state_dict(state)
+    assert np.random.random() == drawn  # noqa: NPY002

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import types
 
 import ml_dtypes
 import numpy as np
@@ -187,3 +188,15 @@ def test_looking_at_objects_imports_no_library():
         "assert not {'torch', 'jax', 'tensorflow'} & set(sys.modules), 'imported'\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("module", "name"), [("pandas", "DataFrame"), ("xarray", "DataArray")])
+def test_what_would_lose_its_labels_is_refused(module, name, monkeypatch):
+    labelled = type(name, (), {"__module__": module, "__array__": lambda self, *_, **__: np.ones(3)})
+    made = types.ModuleType(module)
+    setattr(made, name, labelled)
+    monkeypatch.setitem(sys.modules, module, made)
+    with pytest.raises(
+        InvalidInputError, match=rf"a {module}.{name} would lose its labels: store x.to_numpy"
+    ):
+        to_host(labelled())

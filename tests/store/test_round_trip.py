@@ -8,6 +8,7 @@ from states import differing, leaves, same, tracked
 
 import lcstore
 from lcstore import ClosedError, ConflictError, InvalidInputError, NotFoundError
+from lcstore.storage.memory import MemoryBackend
 
 
 def test_first_save_is_exact_but_for_moments(tmp_path, run):
@@ -415,3 +416,14 @@ def test_what_is_whole_of_a_stripped_state_is_restored_into_targets(tmp_path):
         with pytest.raises(lcstore.InvalidInputError, match="absent"):
             store.restore_into(0, {"absent": target})
         assert store.restore_into(10, {"optim": moments})["model"]["w"].shape == (64, 64)
+
+
+@pytest.mark.parametrize("first", [np.nan, np.inf])
+def test_weights_that_no_grid_held_may_become_of_another_dtype(first):
+    weight, other = np.full((16, 16), first, np.float32), np.full((16, 16), 1 + 2j)
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        values = weight, other, np.ones((16, 16), int), other, np.ones_like(weight)
+        for step, value in enumerate(values):
+            store.save(step, {"model": {"weight": value}})
+            found = store.restore(step)["model"]["weight"]
+            assert (found.dtype, found.tobytes()) == (value.dtype, value.tobytes())
