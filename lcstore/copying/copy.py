@@ -11,27 +11,13 @@ from typing import Any, Final, NoReturn
 
 from lcstore.copying.earlier import Earlier, past, stood_on
 from lcstore.copying.receiving import Receiver, check_apart
-from lcstore.errors import (
-    ConflictError,
-    CorruptionError,
-    LcstoreError,
-    NotFoundError,
-)
+from lcstore.errors import ConflictError, CorruptionError, LcstoreError, NotFoundError
 from lcstore.format import keys, markkeys
 from lcstore.format.bodies import ObjectRef, split_layouts
 from lcstore.format.marks import RetiredRecord
 from lcstore.format.records import EdgeRecord, NodeRecord, StoreRecord
 from lcstore.index.gone import unrecorded
-from lcstore.index.kinds import (
-    EDGE,
-    KINDS,
-    LAYOUT,
-    NODE,
-    RETIRED,
-    Kind,
-    read_store_record,
-    store_record_at,
-)
+from lcstore.index.kinds import EDGE, KINDS, LAYOUT, NODE, RETIRED, Kind, read_store_record, store_record_at
 from lcstore.index.listing import CHECKING, STATES, Listing
 from lcstore.index.marked import Marks
 from lcstore.index.reading import read_all
@@ -42,8 +28,10 @@ from lcstore.storage.survey import OnProgress, spread
 _ROUNDS: Final = 8
 #: Stored before what they are about, so that nothing is seen without them.
 _MARKS: Final = (keys.RETIRED, keys.NAMES, keys.CONDEMNED)
-#: Objects under way: each is held in memory.
-_WORKERS: Final = 8
+#: Objects under way, each held in memory: of small ones, and of records, many. So many bytes are small.
+_MANY: Final = 32
+_FEW: Final = 8
+_SMALL: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -280,7 +268,9 @@ class _Copy:
     def _copy(self, wanted: _Wanted) -> None:
         self.into.look()
         earlier = self.earlier = self.earlier or Earlier.of(self.into.there)
-        self._each("copying objects", wanted.objects, partial(self._object, wanted.condemned))
+        for phase, large in (("copying objects", False), ("copying large objects", True)):
+            some = [ref for ref in wanted.objects if (ref.nbytes > _SMALL) is large]
+            self._each(phase, some, partial(self._object, wanted.condemned), _FEW if large else _MANY)
         lacking = {keys.parse_data_key(key).edge for key in wanted.condemned - self.into.there}
         for folder, found in wanted.records.items():
             if folder == keys.RETIRED:  # what was collected stays in an earlier copy, though a mark is left
@@ -297,8 +287,10 @@ class _Copy:
         read_all(self.source, RETIRED, new, found.__setitem__, self._refuse, None)
         return found
 
-    def _each(self, phase: str, items: Iterable[Any], copy: Callable[[Any], None]) -> None:
-        for _ in spread(copy, items, workers=_WORKERS, phase=phase, on_progress=self.on_progress):
+    def _each(
+        self, phase: str, items: Iterable[Any], copy: Callable[[Any], None], workers: int = _MANY
+    ) -> None:
+        for _ in spread(copy, items, workers=workers, phase=phase, on_progress=self.on_progress):
             pass
 
     def _object(self, condemned: frozenset[str], ref: ObjectRef) -> None:

@@ -14,7 +14,7 @@ from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.storage.jobs import map_all, run_all
-from lcstore.walks.ahead import MOST_BYTES, Ahead, carried
+from lcstore.walks.readahead import MOST_BYTES, Ahead, carried
 
 
 class Walker:

@@ -27,7 +27,7 @@ from lcstore.graph.refs import ROOT
 from lcstore.layout import layout as layouts
 from lcstore.maintain.making import Maker
 from lcstore.storage.memory import MemoryBackend
-from lcstore.walks import ahead
+from lcstore.walks import readahead
 from lcstore.walks.walk import Walk
 
 pytestmark = pytest.mark.unprotected
@@ -254,7 +254,7 @@ def unlisted(store: Store, reverse: bool) -> Walk[Any]:
 
 @pytest.mark.parametrize(("most", "nbytes"), [(16, 1 << 25), (1, 0)])
 def test_each_delta_is_read_once_and_no_more_than_some_edges_ahead(most, nbytes, monkeypatch):
-    monkeypatch.setattr(ahead, "MOST_BYTES", nbytes)
+    monkeypatch.setattr(readahead, "MOST_BYTES", nbytes)
     backend = Counting.fresh()
     backend.reads = Counter()
     store = chain(40, backend)
@@ -420,7 +420,7 @@ def test_a_collector_takes_edges_away_meanwhile():
 
 
 def test_a_state_of_a_list_that_was_collected_is_missed(monkeypatch):
-    monkeypatch.setattr(ahead, "_STATES", 1)
+    monkeypatch.setattr(readahead, "_STATES", 1)
     backend = MemoryBackend.fresh()
     store = chain(12, backend, grace=0)
     walk = store.walk([0, 1, 6])
