@@ -261,6 +261,15 @@ def test_weights_for_a_model_that_is_not_built_say_so():
         checkpoint.load_best(keras.Sequential([keras.layers.Dense(3)]))
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"monitor": "accuracy", "mode": "auto"}, "'min' or 'max'"), ({"save_best_only": True}, "no argument")],
+)
+def test_what_a_callback_does_not_take_is_told_before_training(options, said):
+    with pytest.raises((InvalidInputError, TypeError), match=said):
+        LcstoreCallback("memory://wrong-options", **options)
+
+
 def test_another_model_is_refused_and_left_alone():
     backend = MemoryBackend.fresh()
     train(build(), LcstoreCallback(backend), epochs=1)

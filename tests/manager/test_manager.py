@@ -297,6 +297,16 @@ def test_notice_by_a_function_commits_every_bit_of_the_next_step():
         assert np.array_equal(exact, state(3)["model"]["weight"])
 
 
+def test_notice_that_another_process_had_counts_as_its_own():
+    with CheckpointManager(MemoryBackend.fresh(), every=100, preempted=lambda: False) as manager:
+        assert train(manager, range(3)) == [0]
+        manager.give_notice()
+        assert manager.has_notice
+        assert manager.save(3, state(3))
+        assert manager.reached_preemption()
+        assert manager.store.info(3).exact
+
+
 def test_a_loop_that_hears_of_it_after_a_save_leaves_with_its_last_step_saved():
     backend, told, left = MemoryBackend.fresh(), [], None
     with CheckpointManager(backend, every=10, preempted=lambda: bool(told)) as manager:

@@ -11,6 +11,7 @@ from kit.requests import FarBackend, Request, in_series
 from states import same
 
 import lcstore
+from lcstore.copying.copy import copy_store
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -147,6 +148,20 @@ def test_what_is_read_to_be_checked_is_asked_for_once(long):
     keys = [request.key for request in long.log if request.name in ("get", "size") and "/c." in request.key]
     assert report.ok
     assert len(keys) == len({*keys}) > 30
+
+
+def test_a_copy_that_is_there_is_looked_at_many_objects_at_a_time(long):
+    target = Far()
+    target.backend.seconds = 0
+    copy_store(long.backend.inner, target.backend)
+    target.backend.seconds = 0.03
+
+    def measure():
+        report = target.cost(lambda: copy_store(long.backend.inner, target.backend))
+        assert report.objects == 0
+        return (target.series,)
+
+    least(measure, (26,))
 
 
 def test_the_first_save_after_a_resume(long):
