@@ -30,6 +30,8 @@ SHARDED: Final = (
     "it is sharded (DTensor): all ranks give what `store.restore` returns to set_state_dict of "
     "torch.distributed.checkpoint.state_dict, with StateDictOptions(full_state_dict=True)"
 )
+#: What `torch.optim.swa_utils.AveragedModel` has besides the weights of its model.
+_AVERAGED: Final = "n_averaged"
 #: What optimizers keep of a parameter in its own shape.
 _LIKE_PARAMETER: Final = _names(
     "exp_avg exp_avg_sq max_exp_avg_sq momentum_buffer square_avg grad_avg acc_delta exp_inf sum prev"
@@ -118,7 +120,7 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
     """Return what is saved of a module as it takes it.
 
     Names from which it is set apart by a wrapper's prefix alone (``module.``, ``_orig_mod.``) become its own,
-    and numpy arrays tensors.
+    and numpy arrays tensors. An average of weights is taken by what it is of.
 
     Raises
     ------
@@ -128,6 +130,8 @@ def _for_module(module: Any, saved: Any, where: Name) -> dict[str, Any]:
     if not isinstance(saved, Mapping) or not all(isinstance(name, str) for name in saved):
         raise InvalidInputError("what is saved there are not the tensors of a module, by name")
     here = module.state_dict()
+    if _AVERAGED in saved and _AVERAGED not in here:
+        saved = {name: value for name, value in saved.items() if name != _AVERAGED}
     found = renamed(saved, here.keys()) or dict(saved)
     optional = {name for name in here if name.rpartition(".")[2] == "num_batches_tracked"}
     missing = [name for name in here if name not in found and name not in optional]

@@ -341,6 +341,17 @@ def test_an_average_is_not_taken_for_a_wrapped_model(saved):
         store.restore_into(0, {"model": torch.optim.swa_utils.AveragedModel(_model())})
 
 
+def test_an_average_is_loaded_into_the_model_that_it_is_of():
+    average, plain = torch.optim.swa_utils.AveragedModel(_model()), _model(seed=1)
+    with lcstore.open(MemoryBackend.fresh(), policy="lossless") as store:
+        store.save(0, {"ema": average})
+        store.restore_into(0, {"ema": plain})
+        again = torch.optim.swa_utils.AveragedModel(_model(seed=2))
+        store.restore_into(0, {"ema": again})
+    assert _same(plain.state_dict(), average.module.state_dict())
+    assert _same(again.state_dict(), average.state_dict())
+
+
 class Picky:
     """Has a `load_state_dict` of its own, of which nobody can say what it takes."""
 
