@@ -10,8 +10,9 @@ from typing import Final
 from lcstore.edges.algebra import ArrayName
 from lcstore.edges.edge import Edge
 
-#: Chunks that are on their way at a time for one that is put together.
-_WINDOW: Final = 16
+#: Chunks that are on their way at a time for one that is put together, and their bytes, if more than one.
+_MOST: Final = 16
+_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,14 @@ class _Taken:
         return self.edge.fetch(pool, array, chunk) if found is None else found.result()
 
 
+@dataclass(frozen=True)
+class _Line:
+    """What one chunk is put together of: what is still to be asked for, and the bytes of what was."""
+
+    needs: Iterator[tuple[Edge, ArrayName]]
+    coming: dict[str, int]
+
+
 class Asked:
     """Chunks on their way. Threads may use it side by side, each for chunks of its own.
 
@@ -38,7 +47,7 @@ class Asked:
     def __init__(self, requests: Executor) -> None:
         self._requests = requests
         self._coming: dict[str, Future[bytes | None]] = {}
-        self._lines: dict[tuple[str, int], Iterator[tuple[Edge, ArrayName]]] = {}
+        self._lines: dict[tuple[str, int], _Line] = {}
 
     def edge(self, edge: Edge) -> Edge:
         """Return an edge that takes what was asked for from here."""
@@ -56,20 +65,24 @@ class Asked:
 
     def ask_for(self, pool: str, chunk: int, needs: Iterable[tuple[Edge, ArrayName]]) -> None:
         """Begin to get what one chunk is put together of, some at a time: as they are taken, more."""
-        self._lines[pool, chunk] = iter(needs)
-        for _ in range(_WINDOW):
-            self._go_on(pool, chunk)
+        line = self._lines[pool, chunk] = _Line(iter(needs), {})
+        self._go_on(line, pool, chunk)
 
-    def _go_on(self, pool: str, chunk: int) -> None:
-        coming = next(self._lines.get((pool, chunk), iter(())), None)
-        if coming is not None:
-            self.ask(coming[0], pool, coming[1], chunk)
+    def _go_on(self, line: _Line, pool: str, chunk: int) -> None:
+        while len(line.coming) < _MOST and sum(line.coming.values()) < _BYTES:
+            edge, array = next(line.needs, (None, None))
+            if edge is None or array is None:
+                break
+            key = self.ask(edge, pool, array, chunk)
+            if key is not None:
+                line.coming[key] = edge.nbytes(pool, array, chunk)
 
     def take(self, edge: Edge, pool: str, array: ArrayName, chunk: int) -> Future[bytes | None] | None:
         """Return a chunk that was asked for, and hold it no more; None where it was not."""
-        found = self._coming.pop(edge.locate(pool, array, chunk), None)
-        if found is not None:
-            self._go_on(pool, chunk)
+        key = edge.locate(pool, array, chunk)
+        line, found = self._lines.get((pool, chunk)), self._coming.pop(key, None)
+        if line is not None and line.coming.pop(key, None) is not None:
+            self._go_on(line, pool, chunk)
         return found
 
     def drop(self, keys: Iterable[str]) -> None:

@@ -214,16 +214,6 @@ class Path:
             if self._adds(at, live.tensor[begins < at]):
                 yield self.edges[at], "add"
 
-    def fetches(self, at: int) -> Iterator[tuple[Edge, str, ArrayName, int]]:
-        """Yield what `apply` asks of one edge for all wanted tensors: edge, pool, array, chunk."""
-        for pool, chunk, pieces in self.chunks():
-            live, begins = self._live(pieces)
-            for edge, here in self._setters(at, live, begins):
-                for array in edge.arrays_of(here):
-                    yield edge, pool, array, chunk
-            if self._adds(at, live.tensor[begins < at]):
-                yield self.edges[at], pool, "add", chunk
-
     def sources(self) -> set[tuple[str, str, ArrayName]]:
         """Return the arrays that wanted tensors are set from: the place of the first chunk, pool, array."""
         found: set[tuple[str, str, ArrayName]] = set()

@@ -16,19 +16,18 @@ from lcstore.errors import LcstoreError
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
-from lcstore.read.fetch import stored_bytes
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 
 #: States ahead of which objects are fetched, at most: a target far away gives those of all in one answer's
 #: time. It begins with fewer, for who looks at a state or two.
 _STATES: Final = 16
-#: Bytes of these edges, at most. Those of the next state are fetched however large they are.
+#: Bytes of these objects, at most, but for one edge.
 MOST_BYTES: Final = 32 << 20
 
 
 class _Coming(NamedTuple):
-    """A state to come: its place on the walk, the objects asked for, and the bytes of its edges."""
+    """A state to come: its place on the walk, the objects asked for, and their bytes."""
 
     place: int
     keys: list[str]
@@ -60,14 +59,11 @@ class Ahead:
             return known
         if sets(node.columns.op[[*wanted]]).all():
             return [self._reader.own_edge(node)], False  # nothing has to lead to the node
-        path = None if start is None else self._path(start, at)
+        path = None
+        if start is not None:
+            path = self._found.pop((start, at), None) or self._paths.find(start, at)
         path = self._reader.index.best_path(at) if path is None else path
         return self._reader.edges(path), not (path and path[0].base == ROOT)
-
-    def _path(self, start: str, end: str) -> list[EdgeRef] | None:
-        if (start, end) not in self._found:
-            self._found[start, end] = self._paths.find(start, end)
-        return self._found[start, end]
 
     def anew(self, node: Node, lost: Sequence[int]) -> Path:
         """Return as much of the end of the path to a node as sets all tensors that are `lost`."""
@@ -100,6 +96,10 @@ class Ahead:
         self._most = min(2 * self._most, _STATES)
         while self._coming and self._coming[0].place < place:
             self.asked.drop(self._coming.popleft().keys)
+        if place > 1:
+            past = names[place - 2].node, names[place - 1].node
+            self._found.pop(past, None)
+            self._edges.pop(past, None)
         self._ask_records(names, place)
         if self._next <= place:
             self._next, self._at = place, at
@@ -121,9 +121,12 @@ class Ahead:
         behind = min(len(names), place + 2 * self._most)
         for at in range(max(self._known, place), behind):
             requests.submit(index.record, names[at].node)
-            for ref in (self._path(names[at - 1].node, names[at].node) if at else None) or ():
-                if ref.edge is not None:
-                    requests.submit(index.edge, ref.edge)
+            if at:
+                ends = names[at - 1].node, names[at].node
+                self._found[ends] = self._paths.find(*ends)
+                for ref in self._found[ends] or ():
+                    if ref.edge is not None:
+                        requests.submit(index.edge, ref.edge)
         self._known = behind
 
     def _ask(self, name: NodeName, choose: Callable[[Node], Sequence[int]]) -> None:
@@ -136,20 +139,26 @@ class Ahead:
         start, held = self._at
         self._edges[start, name.node] = edges, goes_on = self.edges_to(node, tensors, start)
         path = Path(edges, node.layout, tensors, held if goes_on else None)
-        keys = self.fetch(path)
+        coming = self.fetch(path, edges[0] if edges else None)
         if path.lost:
-            keys += self.fetch(self.anew(node, path.lost))
-        self._coming.append(_Coming(self._next, keys, stored_bytes(edges)))
+            coming |= self.fetch(self.anew(node, path.lost))
+        self._coming.append(_Coming(self._next, [*coming], sum(coming.values())))
         self._at = name.node, Held.of(node.layout, tensors)
 
-    def fetch(self, path: Path) -> list[str]:
-        """Begin to get what a path needs; return the keys."""
-        keys = (
-            self.asked.ask(edge, pool, array, chunk)
-            for pool, chunk, pieces in path.chunks()
-            for edge, array in path.needs(pieces)
-        )
-        return [key for key in keys if key is not None]
+    def fetch(self, path: Path, least: Edge | None = None) -> dict[str, int]:
+        """Begin to get what a path needs, beyond `MOST_BYTES` what `least` has; return keys and bytes."""
+        coming: dict[str, int] = {}
+        nbytes = 0
+        for pool, chunk, pieces in path.chunks():
+            for edge, array in path.needs(pieces):
+                size = edge.nbytes(pool, array, chunk)
+                if nbytes + size > MOST_BYTES and edge is not least:
+                    continue
+                key = self.asked.ask(edge, pool, array, chunk)
+                if key is not None:
+                    coming[key] = size
+                    nbytes += size
+        return coming
 
 
 def two_way(graph: Graph) -> TwoWayPaths:

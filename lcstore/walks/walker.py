@@ -14,7 +14,7 @@ from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.storage.jobs import map_all, run_all
-from lcstore.walks.readahead import MOST_BYTES, Ahead, carried
+from lcstore.walks.readahead import Ahead, carried
 
 
 class Walker:
@@ -130,6 +130,5 @@ class Walker:
         )
         if start is None:
             check_unstored(composer.nbytes, stored_bytes(read))
-        if stored_bytes(read) <= MOST_BYTES:
-            self._ahead.fetch(composer.path)
+        self._ahead.fetch(composer.path)
         return composer
