@@ -357,9 +357,10 @@ class Writer:
 
     def _is_given_up(self, base: NodeName) -> bool:
         """Return whether a node that this handle saved is let go of, or a record of its path was deleted."""
-        if not is_kept(self._seen, base.node):
-            return True
         nodes = self.index.graph.nodes
+        # Whoever looks at states with this handle lists them: it may have been seen already that it is gone.
+        if not is_kept(self._seen, base.node) or base.node not in nodes:
+            return True
         path = [nodes[node] for node in self._guard.doubtful(base.node) if node in nodes]
         return not all(exists(self.backend, keys.node_key(name)) for name in path)
 

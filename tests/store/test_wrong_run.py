@@ -228,7 +228,8 @@ def test_a_run_that_saved_lately_stays_whatever_the_other_does(tmp_path, ago, ap
         assert len(store.retire_run(2, run_is_dead=alive).retired) == 3
 
 
-def test_a_writer_that_is_alive_after_all_goes_on_with_an_anchor():
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_writer_that_is_alive_after_all_goes_on_with_an_anchor(looks):
     backend = MemoryBackend.fresh()
     with lcstore.open(backend, grace=0) as right, lcstore.open(backend, grace=0) as wrong:
         right.save(0, state(0))
@@ -236,6 +237,10 @@ def test_a_writer_that_is_alive_after_all_goes_on_with_an_anchor():
             wrong.save(step, state(50 + step))
         with lcstore.open(backend) as other:
             let_go(other)
+            for _ in range(2 * looks):
+                other.collect(grace=0)
+        if looks:
+            wrong.steps()
         info = wrong.save(3, state(53))
         assert (info.kind, info.base) == ("anchor", None)
         assert wrong.save(4, state(54)).kind == "delta"
