@@ -49,6 +49,12 @@ def any_of_all(told: bool, device: Any) -> bool:
     return bool(flag)
 
 
+def wait_for_all() -> None:
+    """Wait until all processes have come to this place."""
+    if are_several():
+        torch.distributed.barrier()
+
+
 def of_the_first(make: Callable[[], _T]) -> _T:
     """Return what the first process makes, in each of them."""
     if not are_several():

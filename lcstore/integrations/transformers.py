@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from lcstore.errors import InvalidInputError
 from lcstore.format.labels import At
-from lcstore.integrations.processes import any_of_all, check_unsharded, of_the_first
+from lcstore.integrations.processes import any_of_all, check_unsharded, of_the_first, wait_for_all
 from lcstore.integrations.trainer_files import config_of, metrics_of, remove_folders, state_of, write_folder
 from lcstore.manager.manager import CheckpointManager
 from lcstore.manager.options import check_options
@@ -185,6 +185,10 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Wait for the last save, and close the store."""
         self._remove_folder()
+        if (
+            self._is_told
+        ):  # a process that has ended may have the others killed, the one that saves among them
+            wait_for_all()
         self.close()
 
     def _save(self, state: Any, parts: dict[str, Any], *, force: bool = False) -> None:

@@ -49,7 +49,7 @@ class Ahead:
         self._coming: deque[_Coming] = deque()
         self._at: tuple[str, Held] | None = None
         self._most = 1
-        self._known = self._next = 0
+        self._known = self._next = self._place = 0
 
     def edges_to(self, node: Node, wanted: Sequence[int], start: str | None) -> tuple[list[Edge], bool]:
         """Return the edges to a node, and whether they begin at `start`; its own alone where it sets all."""
@@ -94,7 +94,10 @@ class Ahead:
             Says which tensors of a state are wanted.
         """
         self._most = min(2 * self._most, _STATES)
-        while self._coming and self._coming[0].place < place:
+        back, self._place = place <= self._place, place
+        if back:  # who reads an array may begin it again
+            self._known = self._next = place
+        while self._coming and (back or self._coming[0].place < place):
             self.asked.drop(self._coming.popleft().keys)
         if place > 1:
             past = names[place - 2].node, names[place - 1].node

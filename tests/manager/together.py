@@ -45,6 +45,7 @@ def train(url: str, rank: int, steps: int, told_at: int) -> None:
             assert not (saved and rank)
             if told:
                 print("told to end at", step, flush=True)
+                dist.barrier()
                 break
     weight = parts["model"].module.weight.double().sum().item()
     print("from", first, "ended with", weight, flush=True)
