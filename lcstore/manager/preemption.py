@@ -52,9 +52,14 @@ class Notice:
             before(number, frame)
 
     def give(self) -> None:
-        """Take it that notice was given; by SIGTERM, where that is waited for."""
+        """Take it that notice was given; by SIGTERM, where that is waited for, so all who do hear it."""
         self._since = self._since or time.monotonic()
-        self._signalled = self._signalled or self._watches
+        if not self._watches:
+            return
+        self._signalled = True
+        handler: Any = signal.getsignal(signal.SIGTERM)
+        if _waits(handler) is not None:
+            handler(signal.SIGTERM, None)
 
     @property
     def is_given(self) -> bool:

@@ -117,7 +117,9 @@ class Walker:
             composer.compose_anew(self._ahead.anew(node, lost))
         self._held = None
         self.edges_applied += composer.edges_applied
+        asked = self._ahead.fetch(composer.path)
         run_all(self.reader.executor, composer.jobs())
+        self._ahead.asked.drop(asked)
         self._held, self._node = composer, node.name.node
         return composer
 
@@ -130,5 +132,4 @@ class Walker:
         )
         if start is None:
             check_unstored(composer.nbytes, stored_bytes(read))
-        self._ahead.fetch(composer.path)
         return composer

@@ -307,6 +307,20 @@ def test_notice_that_another_process_had_counts_as_its_own():
         assert manager.store.info(3).exact
 
 
+def test_notice_that_is_given_to_one_of_several_managers_is_heard_by_all(monkeypatch):
+    raised = []
+    monkeypatch.setattr(signal, "raise_signal", raised.append)
+    monkeypatch.setattr(sys, "exit", lambda status: None)
+    with (
+        CheckpointManager(MemoryBackend.fresh()) as first,
+        CheckpointManager(MemoryBackend.fresh()) as second,
+    ):
+        first.give_notice()
+        assert first.has_notice
+        assert second.has_notice
+    assert raised == [signal.SIGTERM] * 2
+
+
 def test_a_loop_that_hears_of_it_after_a_save_leaves_with_its_last_step_saved():
     backend, told, left = MemoryBackend.fresh(), [], None
     with CheckpointManager(backend, every=10, preempted=lambda: bool(told)) as manager:

@@ -41,7 +41,7 @@ def test_rank_0_saves_and_all_leave_and_go_on_together(tmp_path):
 
     first = together(tmp_path / "run", 11, told_at=7)
     assert [status for status, _ in first] == [-signal.SIGTERM] * 2, first  # rank 1 alone was told
-    assert all("told to end at 7" in words for _, words in first)
+    assert all("told to end at 7\nsaved 7\n" in words for _, words in first)
     with lcstore.open(tmp_path / "run", "r") as store:
         assert store.steps() == [0, 5, 7]
 

@@ -46,6 +46,8 @@ def train(url: str, rank: int, steps: int, told_at: int) -> None:
             if told:
                 print("told to end at", step, flush=True)
                 dist.barrier()
+                with lcstore.open(url, "r") as store:
+                    print("saved", store.latest_step(), flush=True)
                 break
     weight = parts["model"].module.weight.double().sum().item()
     print("from", first, "ended with", weight, flush=True)
