@@ -123,9 +123,9 @@ def check_labels(
 ) -> Labels:
     """Refuse what a record cannot keep, before anything is written."""
     numbers = {}
-    if not isinstance(metrics or {}, Mapping):
+    if metrics is not None and not isinstance(metrics, Mapping):
         raise InvalidInputError(f"metrics is {metrics!r:.100}: give a dict, {{'loss': 1.5}}")
-    given: Mapping[str, Any] = metrics or {}
+    given: Mapping[str, Any] = {} if metrics is None else metrics
     for name, value in given.items():
         if isinstance(value, str | bytes):
             raise InvalidInputError(f"metric {name!r} is the text {value!r:.100}, and no number")

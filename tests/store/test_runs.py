@@ -496,8 +496,9 @@ def test_wrong_arguments_are_told_by_what_they_are():
             store.save(state(0), 0)
         with pytest.raises(InvalidInputError, match=r"not 'final'.*Names are for tags"):
             store.save("final", state(0))
-        with pytest.raises(InvalidInputError, match=r"give a dict, \{'loss': 1\.5\}"):
-            store.save(0, state(0), metrics=3.0)
+        for metrics in (3.0, 0, [], np.ones(2)):
+            with pytest.raises(InvalidInputError, match=r"give a dict, \{'loss': 1\.5\}"):
+                store.save(0, state(0), metrics=metrics)
         with pytest.raises(InvalidInputError, match=r"metric 'loss' is the text '1\.5'"):
             store.save(0, state(0), metrics={"loss": "1.5"})
         for wrong in (-1, 2.5):
