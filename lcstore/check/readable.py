@@ -326,8 +326,8 @@ class Readable:
             message = f"the second copy is {'damaged' if copy in there else 'missing'}"
             step = keys.parse_node_key(key).step if key.startswith(f"{keys.NODES}/") else None
             if copy in late:
-                why = f"{message}, as a killed process leaves it, or a copy from a bucket: harmless, and a later "
-                why += "collect stores it"
+                why = f"{message}, as a killed process leaves it, or a copy from a bucket: harmless, "
+                why += "and a later collect stores it"
                 self.findings.add("info", "copy", copy, why, step=step)
             else:
                 self.findings.add("warning", "copy", copy, message, step=step, next=REPAIR)
