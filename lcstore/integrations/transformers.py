@@ -185,9 +185,8 @@ class LcstoreCallback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **parts: Any) -> None:
         """Wait for the last save, and close the store."""
         self._remove_folder()
-        if (
-            self._is_told
-        ):  # a process that has ended may have the others killed, the one that saves among them
+        if self._is_told:
+            # A process that has ended may have the others killed, and the one that saves among them.
             wait_for_all()
         self.close()
 

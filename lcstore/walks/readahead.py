@@ -35,7 +35,7 @@ class _Coming(NamedTuple):
 
 
 class Ahead:
-    """Records and objects of the states that a walk comes to next. Not thread-safe, but for `edge`.
+    """Records and objects of the states that a walk comes to next. Not thread-safe, but for `asked`.
 
     What goes wrong here is left for who needs it to find.
     """
