@@ -43,8 +43,6 @@ class Edge:
     own: Edge | None = None
     #: Whether the path leads over it from its target to its base.
     back: bool = False
-    #: Returns the bytes that a chunk is stored in, as far as that is known.
-    nbytes: Callable[[str, ArrayName, int], int] = lambda pool, array, chunk: 0
 
     @cached_property
     def effect(self) -> Effect:

@@ -6,8 +6,7 @@ What the target's own edge sets is not repeated; the shortcut leaves it to that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import Lock
 from typing import Final, TypeAlias
@@ -19,7 +18,6 @@ from lcstore.codec.lossless import encode_lossless
 from lcstore.codec.pieces import Pieces
 from lcstore.codec.scales import log2_of
 from lcstore.edges.algebra import ArrayName, Effect, Held, by_array, merged
-from lcstore.edges.asked import Asked
 from lcstore.edges.columns import Columns
 from lcstore.edges.digests import Digests
 from lcstore.edges.edge import Edge, composed_dtype
@@ -52,13 +50,9 @@ class Merger:
     base
         Layout and columns of the node that the path begins at; None where it begins at the root: then the
         merged edge is an anchor.
-    requests
-        Threads that wait for the target; None: chunks are got one after another.
 
     Attributes
     ----------
-    edges
-        As they were given.
     columns
         Those of the merged edge. Their step sizes are complete once `prove` has run.
 
@@ -74,16 +68,11 @@ class Merger:
         layout: Layout,
         columns: Columns,
         base: tuple[Layout, Columns] | None = None,
-        *,
-        requests: Executor | None = None,
     ) -> None:
         self.layout = layout
-        self.edges = edges
-        self._asked = None if requests is None else Asked(requests)
         own = Effect.of(layout, columns.op)
         start = None if base is None else Held(base[0], np.ones(len(base[0].tensors), bool))
-        through = edges if self._asked is None else [*map(self._asked.edge, edges)]
-        self.path = Path(through, layout, np.flatnonzero(~own.sets).tolist(), start)
+        self.path = Path(edges, layout, np.flatnonzero(~own.sets).tolist(), start)
         self.path.check()
         op = merged(self.path.trace, own)
         steps, moved = np.zeros(op.size, np.uint8), np.zeros(op.size, np.float32)
@@ -96,9 +85,12 @@ class Merger:
 
     def jobs(self) -> list[MergeJob]:
         """List the jobs, one for each chunk that may have something to store."""
+        return [partial(self.merge, pool, chunk, pieces) for pool, chunk, pieces in self.chunks()]
+
+    def chunks(self) -> Iterator[tuple[str, int, PieceColumns]]:
+        """Yield pool, number and pieces of the chunks that may have something to store."""
         held = [self._effect.holds(array) for array in ("add", "grid", "exact", "set")]
-        stored = np.flatnonzero(np.any(held, axis=0)).tolist()
-        return [partial(self.merge, pool, chunk, pieces) for pool, chunk, pieces in self.path.chunks(stored)]
+        return self.path.chunks(np.flatnonzero(np.any(held, axis=0)).tolist())
 
     def prove(self) -> None:
         """Check, once all jobs have run, that what was merged leads to the target; complete the columns.
@@ -125,8 +117,6 @@ class Merger:
         """Merge one chunk; return what is to be stored of it."""
         low, high = self.layout.maps[pool].bounds(chunk)
         out = np.zeros(high - low, composed_dtype(self.layout.pools[pool]))
-        if self._asked is not None:
-            self._asked.ask_for(pool, chunk, self.path.needs(pieces))
         self.path.apply(pool, chunk, pieces, out)
         divided = by_array(self.columns.op, self.layout.weights, pieces)
         held = [(array, some) for array, some in divided if array is not None]

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from lcstore.filesystem.zarrnodes import ZarrArray, ZarrGroup, dims_of, finite, 
 from lcstore.filesystem.zarrstore import FolderStore
 from lcstore.format.labels import At, Run
 from lcstore.graph.refs import NodeName
-from lcstore.read.lookup import absent, as_name, tensor_at
+from lcstore.read.lookup import absent, as_name, tensor_at, tensors_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.read.snapshot import Snapshot
@@ -132,16 +133,12 @@ class History:
             try:
                 found = self._walker.values(node, [whole])[whole]
                 if place == before + 1:
-                    self._walker.expect(self.names, place + 1, self._chosen)
+                    self._walker.expect(self.names, place + 1, partial(tensors_at, name=self.name))
                 return found
             except CorruptionError:
                 self._walker.forget()
         snapshot = Snapshot(reader, self.names[place])
         return snapshot.using(lambda state: state.values([whole])[whole])
-
-    def _chosen(self, node: Node) -> list[int]:
-        whole = tensor_at(node, self.name)
-        return [] if whole is None else [whole]
 
     def _here(self) -> Reader:
         if os.getpid() != self._reader.process:  # a fork has neither the threads nor the connections

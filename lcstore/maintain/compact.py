@@ -298,7 +298,7 @@ class Compactor:
     def _is_partial(self, shortcut: Shortcut, condemned: Set[tuple[str, str]]) -> bool:
         """Return whether a merge to a retired or stripped state takes what went: no kept state needs that."""
         try:
-            merger = self.maker.merger(shortcut)
+            merger, _ = self.maker.merger(shortcut)
         except (CorruptionError, NotFoundError):  # collected meanwhile
             return True
         return any(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +18,8 @@ from lcstore.graph.refs import ROOT, EdgeName, EdgeRef
 from lcstore.index.index import Index
 from lcstore.index.listing import REMADE, Listing, committed
 from lcstore.index.standing import is_taken_away
+from lcstore.layout.poolmap import PieceColumns
+from lcstore.read.feeder import Ask, Feeder
 from lcstore.read.reader import Reader
 from lcstore.storage.backend import Backend
 from lcstore.storage.jobs import Workers
@@ -25,6 +27,8 @@ from lcstore.write.shortcut import NoRoomError, ShortcutWrite
 
 #: How often an edge is tried when a collector changes its path meanwhile.
 _TRIES: Final = 3
+#: Bytes of chunks that are on their way to a merge.
+_ROOM: Final = 8 << 20
 
 
 @dataclass(frozen=True)
@@ -139,10 +143,11 @@ class Maker:
         """Add one edge; return None if it does not stay."""
         node = self.reader.node(self.index.name(shortcut.target))
         with node.named():
-            merger = self.merger(shortcut, made)
+            merger, feeder = self.merger(shortcut, made)
             write = ShortcutWrite(self.backend, self.executor, merger, self.durability, room=room)
-            if not write.write():
-                return None
+            with feeder.feeding(asks(merger, merger.chunks())):
+                if not write.write():
+                    return None
         record = write.commit(shortcut.base, shortcut.target, shortcut.span)
         self.written += write.written.nbytes
         if record is None:
@@ -161,15 +166,23 @@ class Maker:
             return named
         return graph.path(shortcut.target, shortcut.base)
 
-    def merger(self, shortcut: Shortcut, made: Sequence[EdgeRef] = ()) -> Merger:
-        """Return what merges a planned edge."""
+    def merger(self, shortcut: Shortcut, made: Sequence[EdgeRef] = ()) -> tuple[Merger, Feeder]:
+        """Return what merges a planned edge, and what feeds it with chunks."""
+        feeder = Feeder(self.reader.requests, _ROOM)
         node = self.reader.node(self.index.name(shortcut.target))
         edges = self.reader.edges(self._inputs(shortcut, made))
         base = None
         if shortcut.base != ROOT:
             below = self.reader.node(self.index.name(shortcut.base))
             base = below.layout, below.columns
-        return Merger(edges, node.layout, node.columns, base, requests=self.reader.requests)
+        return Merger([*map(feeder.edge, edges)], node.layout, node.columns, base), feeder
+
+
+def asks(merger: Merger, chunks: Iterable[tuple[str, int, PieceColumns]]) -> Iterator[Ask]:
+    """Yield what a merger gets to merge some chunks, in that order."""
+    for pool, chunk, pieces in chunks:
+        for edge, array in merger.path.needs(pieces):
+            yield Ask(edge.fetch, pool, array, chunk)
 
 
 def known_of(shortcut: Shortcut, graph: Graph) -> list[str]:

@@ -23,7 +23,8 @@ from lcstore.graph.graph import Graph
 from lcstore.graph.plan import Shortcut
 from lcstore.graph.refs import ROOT
 from lcstore.graph.sizes import Sizes
-from lcstore.read.fetch import ChunkFetch
+from lcstore.maintain.making import asks
+from lcstore.read.feeder import Fed, Feeder
 
 #: Chunks that are read at most; saves that are merged at most; by how much fewer, to see what those take.
 _READS: Final = 96
@@ -37,8 +38,8 @@ _STEEPEST: Final = 0.5
 #: Logarithms of spans are so far apart that two of them tell a slope.
 _APART: Final = 0.2
 
-#: Returns what merges a planned edge.
-MergerOf: TypeAlias = Callable[[Shortcut], Merger]
+#: Returns what merges a planned edge, and what feeds it.
+MergerOf: TypeAlias = Callable[[Shortcut], tuple[Merger, Feeder]]
 
 
 class _Trial(NamedTuple):
@@ -111,20 +112,22 @@ def _tried(shortcut: Shortcut, sizes: Sizes, merger_of: MergerOf) -> _Trial | No
         return None
     merged = read = 0.0
     try:
-        merger = merger_of(shortcut)
+        merger, feeder = merger_of(shortcut)
         of: dict[str, list[int]] = {}
         for at in np.flatnonzero(merger.path.added).tolist():
             of.setdefault(merger.layout.tensors[at].pool, []).append(at)
-        each = [_added(edge, of) for edge in merger.edges]
+        each = [_added(edge, of) for edge in merger.path.edges]
         added = sum(each, Counter())
         pools = Counter({pool: sum(n for (at, _), n in added.items() if at == pool) for pool in of})
-        for pool, nbytes in pools.most_common(_POOLS):
+        tried = []
+        for pool, _ in pools.most_common(_POOLS):
             chunks = [one for one in merger.path.chunks(of[pool]) if (pool, one[1]) in added]
-            if chunks:
-                middle = chunks[len(chunks) // 2]
-                found = sum(len(chunk.data) for chunk in merger.merge(*middle))
-                merged += found * nbytes / added[pool, middle[1]]
-                read += nbytes
+            tried += chunks[len(chunks) // 2 :][:1]
+        with feeder.feeding(asks(merger, tried)):
+            for pool, number, pieces in tried:
+                found = sum(len(chunk.data) for chunk in merger.merge(pool, number, pieces))
+                merged += found * pools[pool] / added[pool, number]
+                read += pools[pool]
     except LcstoreError:
         return None
     planned = sizes.nbytes(sum(sizes.spread(nbytes) for one in each if (nbytes := sum(one.values()))))
@@ -135,9 +138,9 @@ def _tried(shortcut: Shortcut, sizes: Sizes, merger_of: MergerOf) -> _Trial | No
 
 def _added(edge: Edge, pools: Collection[str]) -> Counter[tuple[str, int]]:
     """Return the bytes that an edge adds to each chunk of some pools."""
-    assert isinstance(edge.fetch, ChunkFetch)
+    assert isinstance(edge.fetch, Fed)
     found = Counter[tuple[str, int]]()
-    for key, ref in edge.fetch.refs.items():
+    for key, ref in edge.fetch.inner.refs.items():
         name = keys.parse_data_key(key)
         if name.op == "add" and name.pool is not None and name.pool in pools and name.chunk is not None:
             found[name.pool, name.chunk] += ref.nbytes

@@ -43,11 +43,6 @@ class ChunkFetch:
         """Return what the record says of a chunk; None where it lists none."""
         return self.refs.get(self.locate(pool, op, chunk))
 
-    def nbytes(self, pool: str, op: ArrayName, chunk: int) -> int:
-        """Return the bytes of a chunk, as the record says."""
-        ref = self.ref(pool, op, chunk)
-        return 0 if ref is None else ref.nbytes
-
     def has(self, ref: ObjectRef, there: Collection[str]) -> bool:
         """Return whether an object is among those that are there, or can be rebuilt of them."""
         if ref.key in there:

@@ -41,6 +41,12 @@ def tensor_at(node: Node, name: Name) -> int | None:
     return node.layout.named.get(name)
 
 
+def tensors_at(node: Node, name: Name) -> list[int]:
+    """Return the place of a tensor among `Layout.wholes`, in a list; none where no tensor has this name."""
+    tensor = tensor_at(node, name)
+    return [] if tensor is None else [tensor]
+
+
 class Wanted:
     """What a caller wants of states, by name.
 

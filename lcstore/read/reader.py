@@ -137,7 +137,7 @@ class Reader:
     def own_edge(self, node: Node) -> Edge:
         """Return the edge that a node was saved with."""
         fetch = ChunkFetch(self.backend, node.record.edge)
-        return Edge(node.layout, node.columns, fetch, fetch.locate, nbytes=fetch.nbytes)
+        return Edge(node.layout, node.columns, fetch, fetch.locate)
 
     def _edge(self, ref: EdgeRef) -> Edge:
         node = self.node(self.index.name(ref.target))
@@ -148,4 +148,4 @@ class Reader:
         key = keys.edge_key(record.name)
         columns = Columns.from_bytes(record.edge.columns, len(node.layout.tensors), key=key, shortcut=True)
         fetch = ChunkFetch(self.backend, record.edge)
-        return Edge(node.layout, columns, fetch, fetch.locate, own, nbytes=fetch.nbytes)
+        return Edge(node.layout, columns, fetch, fetch.locate, own)

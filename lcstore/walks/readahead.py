@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from lcstore.edges.algebra import Held, sets
-from lcstore.edges.asked import Asked
+from lcstore.edges.algebra import ArrayName, Held, sets
 from lcstore.edges.edge import Edge
 from lcstore.edges.path import Path
 from lcstore.errors import LcstoreError
 from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
+from lcstore.read.fetch import ChunkFetch
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 
@@ -26,6 +28,18 @@ _STATES: Final = 16
 MOST_BYTES: Final = 32 << 20
 
 
+@dataclass(frozen=True)
+class _Taken:
+    """Gets chunks of an edge from where they are on their way, if they were asked for."""
+
+    edge: Edge
+    asked: dict[str, Future[bytes | None]]
+
+    def __call__(self, pool: str, array: ArrayName, chunk: int) -> bytes | None:
+        found = self.asked.pop(self.edge.locate(pool, array, chunk), None)
+        return self.edge.fetch(pool, array, chunk) if found is None else found.result()
+
+
 class _Coming(NamedTuple):
     """A state to come: its place on the walk, the objects asked for, and their bytes."""
 
@@ -34,8 +48,8 @@ class _Coming(NamedTuple):
     nbytes: int
 
 
-class Ahead:
-    """Records and objects of the states that a walk comes to next. Not thread-safe, but for `asked`.
+class Readahead:
+    """Records and objects of the states that a walk comes to next. Threads may share what `edge` returns.
 
     What goes wrong here is left for who needs it to find.
     """
@@ -45,7 +59,7 @@ class Ahead:
         self._paths = two_way(reader.index.graph)
         self._found: dict[tuple[str, str], list[EdgeRef] | None] = {}
         self._edges: dict[tuple[str, str], tuple[list[Edge], bool]] = {}
-        self.asked = Asked(reader.requests)
+        self._asked: dict[str, Future[bytes | None]] = {}
         self._coming: deque[_Coming] = deque()
         self._at: tuple[str, Held] | None = None
         self._most = 1
@@ -70,7 +84,7 @@ class Ahead:
         path = self._reader.index.path(node.name.node)
         length = 1
         while True:
-            found = Path([*map(self.asked.edge, self._reader.edges(path[-length:]))], node.layout, lost)
+            found = Path([*map(self.edge, self._reader.edges(path[-length:]))], node.layout, lost)
             if not found.lost or length >= len(path):
                 return found
             length *= 4
@@ -98,7 +112,7 @@ class Ahead:
         if back:  # who reads an array may begin it again
             self._known = self._next = place
         while self._coming and (back or self._coming[0].place < place):
-            self.asked.drop(self._coming.popleft().keys)
+            self.drop(self._coming.popleft().keys)
         if place > 1:
             past = names[place - 2].node, names[place - 1].node
             self._found.pop(past, None)
@@ -148,19 +162,31 @@ class Ahead:
         self._coming.append(_Coming(self._next, [*coming], sum(coming.values())))
         self._at = name.node, Held.of(node.layout, tensors)
 
+    def edge(self, edge: Edge) -> Edge:
+        """Return an edge that takes what was asked for from where it is on its way."""
+        own = None if edge.own is None else replace(edge.own, fetch=_Taken(edge.own, self._asked))
+        return replace(edge, fetch=_Taken(edge, self._asked), own=own)
+
+    def drop(self, keys: Iterable[str]) -> None:
+        """Hold some chunks no more."""
+        for key in keys:
+            self._asked.pop(key, None)
+
     def fetch(self, path: Path, least: Edge | None = None) -> dict[str, int]:
         """Begin to get what a path needs, beyond `MOST_BYTES` what `least` has; return keys and bytes."""
         coming: dict[str, int] = {}
         nbytes = 0
         for pool, chunk, pieces in path.chunks():
             for edge, array in path.needs(pieces):
-                size = edge.nbytes(pool, array, chunk)
-                if nbytes + size > MOST_BYTES and edge is not least:
+                fetch = edge.fetch.edge.fetch if isinstance(edge.fetch, _Taken) else edge.fetch
+                assert isinstance(fetch, ChunkFetch)
+                ref = fetch.ref(pool, array, chunk)
+                if ref is None or ref.key in self._asked:
                     continue
-                key = self.asked.ask(edge, pool, array, chunk)
-                if key is not None:
-                    coming[key] = size
-                    nbytes += size
+                if nbytes + ref.nbytes <= MOST_BYTES or edge is least:
+                    self._asked[ref.key] = self._reader.requests.submit(fetch, pool, array, chunk)
+                    coming[ref.key] = ref.nbytes
+                    nbytes += ref.nbytes
         return coming
 
 

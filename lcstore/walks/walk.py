@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from lcstore.errors import CorruptionError, InvalidInputError, NotFoundError
@@ -14,7 +15,7 @@ from lcstore.index.resolve import check_run
 from lcstore.layout.layout import Layout
 from lcstore.read.convert import shaped, tree_of
 from lcstore.read.find import find, named
-from lcstore.read.lookup import Wanted, absent, as_name, tensor_at
+from lcstore.read.lookup import Wanted, absent, as_name, tensor_at, tensors_at
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.state.frameworks import TARGETS
@@ -190,10 +191,6 @@ def history(
     visited = stops(reader, steps, run=run, line=line)
     walker = Walker(reader)
 
-    def choose(node: Node) -> list[int]:
-        tensor = tensor_at(node, where)
-        return [] if tensor is None else [tensor]
-
     def use(node: Node) -> Any:
         tensor = tensor_at(node, where)
         if tensor is None:
@@ -212,7 +209,7 @@ def history(
             last = absent(format_name(where), [walker.node(visited.names[-1])], reader.url)
             raise NotFoundError(f"none of these {len(visited.names)} states has it: {last.message}")
 
-    return Walk(walker, visited, choose, use, end)
+    return Walk(walker, visited, partial(tensors_at, name=where), use, end)
 
 
 def walk(

@@ -14,7 +14,7 @@ from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.storage.jobs import map_all, run_all
-from lcstore.walks.readahead import Ahead, carried
+from lcstore.walks.readahead import Readahead, carried
 
 
 class Walker:
@@ -39,12 +39,12 @@ class Walker:
         self.edges_applied = 0
         self._held: Composer | None = None
         self._node: str | None = None
-        self._ahead = Ahead(reader)
+        self._ahead = Readahead(reader)
 
     def forget(self) -> None:
         """Go on from the root, along paths as they are now: something has changed."""
         self._leave()
-        self._ahead = Ahead(self.reader)
+        self._ahead = Readahead(self.reader)
 
     def _leave(self) -> None:
         self._held = self._node = None
@@ -119,7 +119,7 @@ class Walker:
         self.edges_applied += composer.edges_applied
         asked = self._ahead.fetch(composer.path)
         run_all(self.reader.executor, composer.jobs())
-        self._ahead.asked.drop(asked)
+        self._ahead.drop(asked)
         self._held, self._node = composer, node.name.node
         return composer
 
@@ -127,9 +127,7 @@ class Walker:
         """Return what goes from what is held to a node."""
         read, goes_on = self._ahead.edges_to(node, wanted, self._node)
         start = self._held if goes_on else None
-        composer = Composer(
-            [*map(self._ahead.asked.edge, read)], node.layout, node.columns, wanted, start=start
-        )
+        composer = Composer([*map(self._ahead.edge, read)], node.layout, node.columns, wanted, start=start)
         if start is None:
             check_unstored(composer.nbytes, stored_bytes(read))
         return composer
