@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
@@ -65,7 +65,7 @@ class Forecast:
     bytes_collected: int
     bytes_without: int
     bytes_deleted: int = 0
-    room: int | None = None
+    room: int | None = field(default=None, compare=False)
 
     @property
     def has_room(self) -> bool:
