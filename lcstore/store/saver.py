@@ -60,7 +60,7 @@ class Saver(Awaited):
         self.buffers = Buffers(executor, gpu_memory)
         self._thread = Workers(1, "lcstore-save", behind=True)
         self._coding = Workers(threads, "lcstore-code", behind=True)
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._last: SaveFuture | None = None
         super().__init__()
 

@@ -297,8 +297,8 @@ class Saving(Handle):
     def _alone(self) -> Iterator[None]:
         """Have nothing else be saved in a ``with`` block, what is under way being done before."""
         self._check_open()
-        self._saver.settle()
-        with super()._alone():
+        # What is staged may lie in memory that the next one is staged to.
+        with self._saver.turn(), super()._alone():
             yield
 
     def _asked(

@@ -17,8 +17,9 @@ import lcstore
 from lcstore import BesideWarning, ClosedError, InvalidInputError, StorageError
 from lcstore.storage import jobs
 from lcstore.storage.memory import MemoryBackend
-from lcstore.store import handle
+from lcstore.store import handle, saving
 from lcstore.track.draft import Draft
+from lcstore.write.stage import stage
 
 
 class Gate(MemoryBackend):
@@ -334,3 +335,38 @@ def test_as_many_threads_code_as_are_asked_for(monkeypatch, threads):
     with lcstore.open(MemoryBackend.fresh(), threads=threads) as store:
         store.save_async(0, state).result()
     assert max(seen) == (threads or 4)
+
+
+def test_no_state_is_copied_where_another_save_still_reads(monkeypatch):
+    # Of tensors on GPUs both copies lie in the same memory.
+    order, gate, go = [], threading.Event(), threading.Event()
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, {"w": np.zeros(8, np.float32)})
+        save = store._writer.save
+
+        def slowly(staged, *args, **options):
+            order.append(f"save {staged.step}")
+            if staged.step == 1:
+                gate.set()
+                assert go.wait(30)
+            return save(staged, *args, **options)
+
+        def staged(step, *args, **options):
+            order.append(f"copy {step}")
+            return stage(step, *args, **options)
+
+        monkeypatch.setattr(store._writer, "save", slowly)
+        monkeypatch.setattr(saving, "stage", staged)
+        first = threading.Thread(target=store.save, args=(1, {"w": np.ones(8, np.float32)}))
+        first.start()
+        assert gate.wait(30)
+        second = threading.Thread(target=store.save_async, args=(2, {"w": np.full(8, 2, np.float32)}))
+        second.start()
+        second.join(0.3)
+        assert second.is_alive()
+        go.set()
+        first.join()
+        second.join()
+        store.wait()
+        assert [store.restore(step)["w"][0] for step in (1, 2)] == [1, 2]
+    assert order == ["copy 1", "save 1", "copy 2", "save 2"]
