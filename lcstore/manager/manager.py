@@ -111,6 +111,7 @@ class CheckpointManager:
         self._exact: SaveInfo | None = None
         self._info: SaveInfo | None = None
         self._last: int | None = None
+        self._landed: int | None = None
         self._offered: int | None = None
 
         def opened() -> Store:
@@ -186,7 +187,8 @@ class CheckpointManager:
         self._meter.enter(step, saving=self.store.is_saving)
         told = self._notice.is_given
         try:
-            self.check_for_errors()
+            if not told:  # the last save goes on whatever became of the one before
+                self.check_for_errors()
             if not (force and step != self._last) and not self._is_due(step):
                 self._answered = told
                 return False
@@ -195,6 +197,7 @@ class CheckpointManager:
             if self._notice.is_given:
                 self._save_last(step, state, metrics, labels)
             elif self._background:
+                self.wait_until_finished()
                 self._future = self.store.save_async(step, state, metrics=metrics, **labels)
             else:
                 self._take_in(self.store.save(step, state, metrics=metrics, **labels))
@@ -229,9 +232,10 @@ class CheckpointManager:
         return seconds * _SLACK <= self._grace - self._notice.seconds
 
     def _take_in(self, info: SaveInfo) -> None:
-        self._info = info
-        if info.exact:
-            self._exact = info
+        self._landed = info.step
+        if info.kind != "skipped":  # which says nothing of how long a save takes
+            self._info = info
+            self._exact = info if info.exact else self._exact
 
     # Waiting ---------------------------------------------------------------------------------------------
 
@@ -254,7 +258,11 @@ class CheckpointManager:
             What it failed with, if nobody has heard of that yet.
         """
         future, self._future = self._future, None
-        info = self.store.wait()
+        try:
+            info = self.store.wait()
+        except LcstoreError:
+            self._last = self._landed  # the step that failed may be saved once more
+            raise
         if future is not None and info is not None:
             self._take_in(info)
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -346,6 +347,70 @@ def test_a_loop_that_goes_on_after_it_was_told_to_end_is_told_once(caplog):
         assert train(manager, range(2, 5)) == [2, 3, 4]
     (one,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert "the loop was told to end, and goes on" in one.getMessage()
+
+
+class Refusing(MemoryBackend):
+    """Refuses records of nodes while it is told to."""
+
+    refuses = False
+
+    def _put(self, key: str, data: memoryview) -> None:
+        if self.refuses and key.startswith("nodes/"):
+            raise PermissionError("not now")
+        super()._put(key, data)
+
+
+def test_a_step_whose_save_failed_can_be_saved_once_more():
+    backend = Refusing.fresh()
+    with CheckpointManager(backend, every=1) as manager:
+        manager.save(1, state(1))
+        manager.wait_until_finished()
+        backend.refuses = True
+        assert manager.save(2, state(2))
+        with pytest.raises(StorageError):
+            manager.wait_until_finished()
+        backend.refuses = False
+        assert manager.save(2, state(2), force=True)
+    with lcstore.open(backend, "r") as store:
+        assert store.steps() == [1, 2]
+
+
+def test_a_step_whose_failure_the_next_save_told_of_can_be_saved_once_more():
+    backend = Refusing.fresh()
+    with CheckpointManager(backend, every=1) as manager:
+        backend.refuses = True
+        assert manager.save(1, state(1))
+        with pytest.raises(StorageError):
+            manager.save(2, state(2))
+        backend.refuses = False
+        assert manager.save(1, state(1), force=True)
+    with lcstore.open(backend, "r") as store:
+        assert store.steps() == [1]
+
+
+def test_the_last_save_goes_on_whatever_became_of_the_one_before(caplog):
+    told, backend = [], Refusing.fresh()
+    with CheckpointManager(backend, every=1, preempted=lambda: bool(told)) as manager:
+        backend.refuses = True
+        assert manager.save(1, state(1))
+        while manager.is_saving_in_progress:
+            time.sleep(0.01)
+        told.append(True)
+        backend.refuses = False
+        assert manager.save(2, state(2))
+        assert manager.reached_preemption()
+    with lcstore.open(backend, "r") as store:
+        assert store.steps() == [2]
+    assert "the save before the last one failed" in caplog.text
+
+
+def test_a_save_that_was_skipped_tells_nothing_of_how_long_one_takes():
+    with CheckpointManager(MemoryBackend.fresh(), every=1, background=False) as manager:
+        manager.save(1, state(1))
+        manager.save(2, state(1), skip_below=0.5)
+        taken = manager._info
+        assert taken is not None
+        assert taken.step == 1
 
 
 def test_notice_is_answered_by_a_step_that_is_there_already():
