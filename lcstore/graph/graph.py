@@ -230,7 +230,7 @@ class Graph:
 
     def last_seq(self) -> int:
         """Return the number of the commit that is the latest of all; 0 where there is none."""
-        return max((name.seq for name in self.nodes.values()), default=0)
+        return max((name.seq for name in [*self.nodes.values()]), default=0)
 
     def saves_until(self, name: NodeName) -> int:
         """Return about how many saves led to a node, from the first that it goes back to, itself counted.

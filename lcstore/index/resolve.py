@@ -92,7 +92,7 @@ def begins(graph: Graph, url: str, at: object) -> NodeName | None:
     """
     if not isinstance(at, str) or not is_beginning(at):
         return None
-    found = [name for node, name in graph.nodes.items() if node.startswith(at)]
+    found = [name for node, name in [*graph.nodes.items()] if node.startswith(at)]
     if len(found) > 1:
         shown = ", ".join(f"{name.node} (step {name.step})" for name in found[:_NODES_SHOWN])
         more = ", ..." * (len(found) > _NODES_SHOWN)
@@ -102,14 +102,14 @@ def begins(graph: Graph, url: str, at: object) -> NodeName | None:
 
 def check_run(graph: Graph, url: str, run: str | int | None) -> None:
     """Refuse a run that has no state, naming those that have, and a number that two runs took at once."""
-    ids = sorted({n.run_id for n in graph.nodes.values() if n.run == run and n.node not in graph.hidden})
+    ids = sorted({n.run_id for n in [*graph.nodes.values()] if n.run == run and n.node not in graph.hidden})
     if len(ids) > 1:
         raise InvalidInputError(
             f"{len(ids)} runs that began at the same time in {url} took the number {run}: "
             f"name one of them by its id, {' or '.join(map(repr, ids[:_RUNS_SHOWN]))}"
         )
     if run is not None and graph.latest(run) is None:
-        there = sorted({(n.run, n.run_id) for n in graph.nodes.values() if n.node not in graph.hidden})
+        there = sorted({(n.run, n.run_id) for n in [*graph.nodes.values()] if n.node not in graph.hidden})
         shown = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
         shown += ", ..." * (len(there) > _RUNS_SHOWN)
         about = f"; `lcstore ls {quote(url)} --runs` tells of them" * bool(shown)

@@ -69,7 +69,8 @@ class Company:
         """Return the states of other runs, as of the last listing, the last ones last."""
         # By the id: two handles that begin at the same time may take the same number.
         graph = self._index.graph
-        there = (n for n in graph.nodes.values() if n.run_id not in self._own and n.node not in graph.hidden)
+        nodes = [*graph.nodes.values()]  # other threads add to them
+        there = (n for n in nodes if n.run_id not in self._own and n.node not in graph.hidden)
         return sorted(there, key=lambda name: name.order)
 
     def _last_states(self) -> dict[str, NodeName]:

@@ -21,6 +21,7 @@ from lcstore.index.index import Index
 from lcstore.index.kinds import KINDS, RETIRED, Kind
 from lcstore.index.listing import COLLECTING, READING, Listing
 from lcstore.index.reading import Records, read_all, read_each
+from lcstore.index.resolve import check_run
 from lcstore.storage.memory import MemoryBackend
 
 
@@ -259,3 +260,22 @@ def test_a_listed_state_says_what_was_stored_and_measured():
         assert (listed.bytes_stored, listed.metrics) == (info.bytes_stored, {"loss": 1.0})
         (listed,) = store.states(records=False)
         assert (listed.bytes_stored, listed.metrics) == (None, {})
+
+
+def test_runs_are_told_while_another_thread_takes_in_a_state():
+    with lcstore.open(MemoryBackend.fresh()) as store:
+        store.save(0, {"w": np.zeros(8, np.float32)})
+        graph = store._reader.listed()
+
+    class Busy(set):
+        """Where a look at one state comes when another thread adds one."""
+
+        def __contains__(self, node) -> bool:
+            latest = next(iter(graph.nodes.values()))
+            graph.nodes[f"{len(graph.nodes):032x}"] = replace(latest, node=f"{len(graph.nodes):032x}")
+            return super().__contains__(node)
+
+    assert graph.latest(1) is not None  # which is kept, and found under a lock
+    graph.hidden = Busy()
+    check_run(graph, "memory://", 1)
+    assert len(graph.nodes) == 2
