@@ -189,8 +189,7 @@ class Graph:
         """
         with self._lock:
             if run not in self._latest:
-                shown = (n for n in self.nodes.values() if n.node not in self.hidden)
-                ours = (n for n in shown if run is None or run in (n.run, n.run_id))
+                ours = (n for n in self.shown() if run is None or run in (n.run, n.run_id))
                 self._latest[run] = max(ours, key=lambda name: name.order, default=None)
             return self._latest[run]
 
@@ -220,9 +219,9 @@ class Graph:
         ours = (name for name in self.revisions(step) if run is None or run in (name.run, name.run_id))
         return max(ours, key=lambda name: name.order, default=None)
 
-    def runs(self) -> list[int]:
-        """Return every run number, in rising order."""
-        return sorted(self._run_ids)
+    def shown(self) -> list[NodeName]:
+        """Return the nodes that are not hidden, in no order; other threads may add nodes meanwhile."""
+        return [name for name in [*self.nodes.values()] if name.node not in self.hidden]
 
     def next_run(self) -> int:
         """Return the number for a handle that opens for writing now; the first is 1."""

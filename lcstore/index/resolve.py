@@ -102,19 +102,22 @@ def begins(graph: Graph, url: str, at: object) -> NodeName | None:
 
 def check_run(graph: Graph, url: str, run: str | int | None) -> None:
     """Refuse a run that has no state, naming those that have, and a number that two runs took at once."""
-    ids = sorted({n.run_id for n in [*graph.nodes.values()] if n.run == run and n.node not in graph.hidden})
+    if run is None:
+        return
+    shown = graph.shown()
+    ids = sorted({name.run_id for name in shown if name.run == run})
     if len(ids) > 1:
         raise InvalidInputError(
             f"{len(ids)} runs that began at the same time in {url} took the number {run}: "
             f"name one of them by its id, {' or '.join(map(repr, ids[:_RUNS_SHOWN]))}"
         )
-    if run is not None and graph.latest(run) is None:
-        there = sorted({(n.run, n.run_id) for n in [*graph.nodes.values()] if n.node not in graph.hidden})
-        shown = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
-        shown += ", ..." * (len(there) > _RUNS_SHOWN)
-        about = f"; `lcstore ls {quote(url)} --runs` tells of them" * bool(shown)
+    if graph.latest(run) is None:
+        there = sorted({(name.run, name.run_id) for name in shown})
+        runs = ", ".join(f"{number} ({run_id})" for number, run_id in there[:_RUNS_SHOWN])
+        runs += ", ..." * (len(there) > _RUNS_SHOWN)
+        about = f"; `lcstore ls {quote(url)} --runs` tells of them" * bool(runs)
         raise NotFoundError(
-            f"there is no run {run!r:.100} in {url}; its runs are {shown or 'none yet'}{about}"
+            f"there is no run {run!r:.100} in {url}; its runs are {runs or 'none yet'}{about}"
         )
 
 

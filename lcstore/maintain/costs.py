@@ -67,7 +67,7 @@ def restore_costs(compactor: Compactor) -> RestoreCosts:
         Plans what a compaction would add.
     """
     graph = compactor.index.refresh(full=True)
-    names = sorted((name for name in graph.nodes.values() if name.node not in graph.hidden), key=_order)
+    names = sorted(graph.shown(), key=_order)
     try:
         planned = compactor.plan(graph=graph)
     except LcstoreError as error:

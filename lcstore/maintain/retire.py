@@ -180,7 +180,7 @@ def retire_node(
 
 def _why_it_stays(graph: Graph, url: str, name: NodeName) -> str:
     """Return why the latest state of a run is not let go of, and the commands that do so all the same."""
-    shown = [one for one in graph.nodes.values() if one.node not in graph.hidden and one != name]
+    shown = [one for one in graph.shown() if one != name]
     steps = [one.step for one in shown if one.run_id == name.run_id]
     said = (
         f"step {name.step} is the latest state of run {name.run}, which stays: the run may go on from it. "

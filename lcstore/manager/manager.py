@@ -395,6 +395,6 @@ class CheckpointManager:
         state = resume(at)
         step = self.store.step
         assert step is not None
-        self._last = step
+        self._last = self._landed = step
         self._meter.resumed(step)
         return Resumed(step, state)

@@ -151,7 +151,7 @@ def warn_of_later(reader: Reader, taken: NodeName) -> None:
     graph = reader.index.graph
     if reader.index.own_run is not None or taken != graph.latest():
         return  # it was not taken for the latest: it is the own one, or stands in for one that is damaged
-    shown = sorted((n for n in [*graph.nodes.values()] if n.node not in graph.hidden), key=lambda n: n.order)
+    shown = sorted(graph.shown(), key=lambda name: name.order)
     ends = {name.run_id: name for name in shown}
     # What this line went on from, or a rewind left behind, is no line beside it.
     over = up_to(graph, reader.index.marks.superseded)
@@ -221,6 +221,5 @@ def _saves(count: int) -> str:
 
 def _earlier(reader: Reader, lost: NodeName) -> list[NodeName]:
     """Return the states that were saved before one, the newest first."""
-    graph = reader.index.graph
-    found = [n for n in [*graph.nodes.values()] if n.order < lost.order and n.node not in graph.hidden]
+    found = [name for name in reader.index.graph.shown() if name.order < lost.order]
     return sorted(found, key=lambda name: name.order, reverse=True)

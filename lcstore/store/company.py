@@ -68,9 +68,7 @@ class Company:
     def _states(self) -> list[NodeName]:
         """Return the states of other runs, as of the last listing, the last ones last."""
         # By the id: two handles that begin at the same time may take the same number.
-        graph = self._index.graph
-        nodes = [*graph.nodes.values()]  # other threads add to them
-        there = (n for n in nodes if n.run_id not in self._own and n.node not in graph.hidden)
+        there = (name for name in self._index.graph.shown() if name.run_id not in self._own)
         return sorted(there, key=lambda name: name.order)
 
     def _last_states(self) -> dict[str, NodeName]:
