@@ -17,6 +17,8 @@ _BINARY: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40
 _BYTES: Final = {unit.lower(): size for unit, size in (_DECIMAL | _BINARY).items()} | {"": 1}
 #: Digits are few, so that no text turns into a number that takes long to handle.
 _NUMBER: Final = re.compile(r"([0-9]{1,20}(?:\.[0-9]{1,20})?)\s*([A-Za-z]{0,5})", re.ASCII)
+#: Ranges of steps that are told.
+_MOST_RANGES: Final = 20
 
 
 def parse_seconds(text: str) -> float:
@@ -66,6 +68,13 @@ def _split(text: str, what: str, examples: str) -> tuple[Decimal, str]:
 def counted(count: int, what: str) -> str:
     """Return a number of things, as text: ``1 step``, ``2 steps``."""
     return f"{count} {what}{'s' * (count != 1)}"
+
+
+def steps_text(ranges: Sequence[tuple[int, int]]) -> str:
+    """Return ranges of steps as text: ``steps 10 to 40, 70``."""
+    shown = [f"{first} to {last}" if last > first else str(first) for first, last in ranges[:_MOST_RANGES]]
+    one = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"step{'s' * (not one)} {', '.join(shown)}" + ", ..." * (len(ranges) > _MOST_RANGES)
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -345,7 +345,9 @@ class Examination:
         store, looked = self.store, self.looked
         self._unfinished()
         kept = [store.graph.nodes[node] for node in store.kept]
-        good = max((n for n in kept if n.node not in self.missing), key=lambda n: n.order, default=None)
+        stripped = {node for node in store.kept if store.marks.stripped.get(node)}
+        whole = (name for name in kept if name.node not in self.missing and name.node not in stripped)
+        good = max(whole, key=lambda name: name.order, default=None)
         at: int | str | None = None if good is None else good.step
         if good is not None and store.graph.at_step(good.step) is not good:
             at = good.node
@@ -362,9 +364,9 @@ class Examination:
             good=None if good is None else good.step,
             seconds=seconds,
             lost_ranges=ranges_of(kept, self.missing),
-            lost_in_part=ranges_of(kept, {n for n, harm in self.missing.items() if harm.tensors is not None}),
             kept_in_part=ranges_of(kept, self.kept_in_part),
             let_go_in_part=ranges_of(kept, self.let_go_in_part),
+            stripped=ranges_of(kept, stripped),
             astray=self.astray,
         )
 

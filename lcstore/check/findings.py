@@ -13,7 +13,7 @@ from lcstore.errors import LcstoreError, NotFoundError, StorageError, Unsupporte
 from lcstore.format import keys
 from lcstore.format.keyforms import STRAY
 from lcstore.graph.refs import NodeName
-from lcstore.units import counted
+from lcstore.units import counted, steps_text
 
 Severity: TypeAlias = Literal["error", "warning", "info"]
 #: Each looks at all that the ones before look at.
@@ -108,11 +108,13 @@ class VerifyReport:
         How long it took.
     lost_ranges
         First and last steps of `lost`, where no other state lies in between.
-    lost_in_part
-        The same of those among them of which only a part is lost, such as the moments.
     kept_in_part, let_go_in_part
-        The same of those among them that a repair keeps without that part; and of those that it lets go of as
-        a whole, as they lack weights or buffers, though some of their names can be read.
+        The same of those among them that a repair keeps without what is lost, such as the moments; and of
+        those that it lets go of as a whole, as they lack weights or buffers, though some of their names can
+        be read.
+    stripped
+        The same of kept states of which `Strip` or a repair let go of a part: `Store.restore` gives the rest
+        by ``names=``. Those of them that lack nothing else are not among `lost`, and none is `good`.
     astray
         The missing objects that may be there under another name, renamed or moved: that, by key.
     """
@@ -129,9 +131,9 @@ class VerifyReport:
     good: int | None
     seconds: float
     lost_ranges: tuple[tuple[int, int], ...] = ()
-    lost_in_part: tuple[tuple[int, int], ...] = ()
     kept_in_part: tuple[tuple[int, int], ...] = ()
     let_go_in_part: tuple[tuple[int, int], ...] = ()
+    stripped: tuple[tuple[int, int], ...] = ()
     astray: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -180,6 +182,15 @@ class VerifyReport:
     def unrecorded(self) -> Finding | None:
         """What says that no state is left as records of states are lost; None where they are not."""
         return next((one for one in self.findings if one.is_unrecorded), None)
+
+    @property
+    def in_part(self) -> str:
+        """Which states are kept in part, in a sentence, and which one is whole; "" where all are."""
+        if not self.stripped:
+            return ""
+        whole = "none is whole" if self.good is None else f"the latest whole one is step {self.good}"
+        let_go = "was let go of, by `strip` or by a repair, and restoring them needs names="
+        return f"Of {steps_text(self.stripped)} a part {let_go}; {whole}."
 
     @property
     def way_back(self) -> str:

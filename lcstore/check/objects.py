@@ -21,7 +21,7 @@ from lcstore.format import keys
 from lcstore.format.hashing import hash_of
 from lcstore.index.links import Link
 from lcstore.layout.layout import Layout
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, told_lengths
 from lcstore.storage.survey import OnProgress, spread
 
 #: What one task of a cluster looks at: some seconds of work, and no more than is soon done again.
@@ -116,8 +116,9 @@ class Objects:
                 found.skipped += 1
         if self.level == "restore":
             self._sums = {link.id: Sums(link) for link in self._links().values() if self._is_sampled(link)}
-        done = 0
-        for need, problem, nbytes in self._looks(wanted):
+        told = self._told(wanted)
+        done = len(told)
+        for need, problem, nbytes in self._looks([need for need in wanted if need.ref.key not in told]):
             done += 1
             found.nbytes += nbytes
             if problem is not None:
@@ -129,6 +130,13 @@ class Objects:
         found.complete = done == len(wanted)
         found.proofs = self._prove()
         return found
+
+    def _told(self, wanted: list[Need]) -> set[str]:
+        """Return the objects of which one listing tells that they are there, as long as they should be."""
+        if self.level != "structure" or time.monotonic() >= self.until:
+            return set()
+        lengths = told_lengths(self.backend, keys.DATA)
+        return {need.ref.key for need in wanted if lengths.get(need.ref.key) == need.ref.nbytes}
 
     def _looks(self, wanted: list[Need]) -> Iterator[tuple[Need, LcstoreError | None, int]]:
         """Yield objects, what is wrong with each, and the bytes read of it, in no order, while time lasts."""

@@ -15,7 +15,7 @@ from lcstore.errors import (
 )
 from lcstore.format import keys
 from lcstore.index.aside import set_aside
-from lcstore.storage.backend import Backend, read_twice
+from lcstore.storage.backend import Backend, read_twice, told_lengths
 from lcstore.storage.patient import no_room
 from lcstore.storage.settle import put_record
 
@@ -43,11 +43,13 @@ class Receiver:
         self.check = check
         self.objects = self.nbytes = self.replaced = self.passed_over = 0
         self.there: frozenset[str] = frozenset()
+        self._lengths: dict[str, int] = {}
         self._lock = Lock()
 
     def look(self) -> None:
         """List what is there."""
-        self.there = frozenset(self.backend.list(""))
+        self._lengths = told_lengths(self.backend, "")
+        self.there = frozenset(self._lengths or self.backend.list(""))
 
     def has(self, key: str, nbytes: int, read: Callable[[bytes], object]) -> bool:
         """Return whether an object is there, as long as it should be; with `check` also whether it is whole.
@@ -61,7 +63,7 @@ class Receiver:
         return True
 
     def _is_whole(self, key: str, nbytes: int, read: Callable[[bytes], object]) -> bool:
-        if self.backend.size(key) != nbytes:
+        if self._lengths.get(key) != nbytes and self.backend.size(key) != nbytes:
             return False
         if not self.check:
             return True

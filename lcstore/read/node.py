@@ -116,7 +116,8 @@ class Node:
             rest = spared(self.layout, self.stripped) or "names="
             raise NotFoundError(
                 f"the values of {counted(len(gone), 'tensor')} of this state, {first!r} among them, were let "
-                f"go, or lost to damage. Restore the rest with {rest}, or into these alone"
+                f"go, or lost to damage. Restore the rest with {rest} (a GLOB on the command line), or into "
+                "these alone"
             )
 
 

@@ -55,7 +55,8 @@ def whole(report: StoreReport) -> str:
     if verified.can_be_mended:
         damaged = counted(verified.can_be_mended, "damaged or missing object")
         return f"Every state can be restored. To be made again: {damaged}."
-    return "Nothing is missing, by every record and the length of every object."
+    missing = "Nothing is missing, by every record and the length of every object."
+    return f"{missing} {verified.in_part}".rstrip()
 
 
 def _no_numbers(report: StoreReport) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 from lcstore.arrays import Buffer
 from lcstore.errors import InvalidInputError, StorageError, UnknownOutcomeError
-from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of
+from lcstore.storage.backend import FULL, Backend, Leftovers, Names, refusal_of, told_lengths
 from lcstore.storage.deadline import deadline, remaining
 
 R = TypeVar("R")
@@ -116,6 +116,10 @@ class PatientBackend:
         if foreign is not None:
             foreign.extend(others)
         return found
+
+    def lengths(self, prefix: str) -> dict[str, int]:
+        """Return how long objects below ``prefix/`` are, as far as a listing tells."""
+        return self._ask("list", prefix, partial(told_lengths, self.inner, prefix))
 
     def delete(self, key: str) -> None:
         """Delete an object; one that is absent is fine."""

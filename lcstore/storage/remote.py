@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -219,13 +219,20 @@ class FsspecBackend(BaseBackend):
         return size is not None and int(size) <= start
 
     def _list(self, prefix: str) -> Names:
+        return [*self._listed(prefix)]
+
+    def _lengths(self, prefix: str) -> dict[str, int]:
+        return {name: length for name, length in self._listed(prefix).items() if length is not None}
+
+    def _listed(self, prefix: str) -> dict[str, int | None]:
+        """Return the names below a prefix, and the length of each where the listing tells it."""
         top = self._path(prefix) if prefix else self._root
         with self._ready() as fs:
             fs.invalidate_cache()
-            paths = [*self._names(top)]
+            lengths = self._names(top)
         inside = self._root.lstrip("/") + "/"
-        found: Names = []
-        for path in paths:
+        found: dict[str, int | None] = {}
+        for path, length in lengths.items():
             bare = path.lstrip("/")
             if not bare.startswith(inside if self._root else ""):
                 raise StorageError(f"listing {top!r} named {path[:200]!r}, which lies outside", key=prefix)
@@ -233,29 +240,32 @@ class FsspecBackend(BaseBackend):
             if not name or name.endswith("/"):  # how consoles of buckets, and some tools, make a folder
                 continue
             if (not prefix or name.startswith(f"{prefix}/")) and "/." not in f"/{name}":
-                found.append(name)
+                found[name] = length
         return found
 
-    def _names(self, top: str) -> Iterable[str]:
-        """Return the paths of what lies below a folder, and maybe of more."""
+    def _names(self, top: str) -> dict[str, int | None]:
+        """Return the paths of what lies below a folder, and maybe of more, with lengths where told."""
         if isinstance(self._fs, AbstractArchiveFileSystem):
             # Going from folder to folder, fsspec looks at all names for each of them.
             self._fs._get_dirs()
             entries = self._fs.dir_cache.items()
-            return [path for path, info in entries if info["type"] == "file" and _is_below(path, top)]
-        return self._find(top) if self.traits.whole else self._walk(top)
+            files = ((path, info) for path, info in entries if info["type"] == "file")
+            return {path: _length_of(info) for path, info in files if _is_below(path, top)}
+        return self._find(top) if self.traits.whole else dict(self._walk(top))
 
-    def _find(self, top: str) -> Iterable[str]:
+    def _find(self, top: str) -> dict[str, int | None]:
         bucket, _, inside = top.partition("/")
         try:
             if self._finds_by_prefix and inside:
                 # Of a folder that is empty, s3fs asks three times whether it is.
-                return map(str, self._ask("find", bucket, prefix=f"{inside}/"))
-            return map(str, self._ask("find", top))
+                found = self._ask("find", bucket, prefix=f"{inside}/", detail=True)
+            else:
+                found = self._ask("find", top, detail=True)
         except FileNotFoundError:
-            return []
+            return {}
+        return {str(path): _length_of(info) for path, info in found.items()}
 
-    def _walk(self, top: str) -> Iterable[str]:
+    def _walk(self, top: str) -> Iterator[tuple[str, int | None]]:
         # Not `find`: by default it takes a directory that could not be listed for an empty one.
         pending = [top]
         while pending:
@@ -268,7 +278,7 @@ class FsspecBackend(BaseBackend):
                 if entry["type"] == "directory":
                     pending.append(path)
                 else:
-                    yield path
+                    yield path, _length_of(entry)
 
     def _delete(self, key: str) -> None:
         with self._ready():
@@ -334,6 +344,11 @@ class FsspecBackend(BaseBackend):
             raise StorageError("opened before this process was forked; open the store again in the child")
         with self._turn:
             yield self._fs
+
+
+def _length_of(info: Mapping[str, Any]) -> int | None:
+    size = info.get("size")
+    return None if size is None else int(size)
 
 
 def _is_below(path: str, top: str) -> bool:

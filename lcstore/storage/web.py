@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +15,7 @@ class WebBackend(FsspecBackend):
 
     _lists_folders = False
 
-    def _names(self, top: str) -> Iterable[str]:
+    def _names(self, top: str) -> dict[str, int | None]:
         found: list[str] = []
         pending = [top]
         while pending:
@@ -26,13 +25,13 @@ class WebBackend(FsspecBackend):
             # A server that does not list answers with some page, with an empty one, or not at all.
             if f"{self._root}/{MARKER}" not in self._links(self._root):
                 if not self._has_marker():
-                    return found
+                    return {}
                 raise StorageError(
                     f"{self._url} does not list what is in its folders: have the server do so (nginx by "
                     "`autoindex on`, Python's http.server always does), or read a copy of the store"
                 )
             self._lists_folders = True
-        return found
+        return dict.fromkeys(found)  # pages tell no lengths that can be relied on
 
     def _has_marker(self) -> bool:
         try:

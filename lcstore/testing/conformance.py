@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lcstore.errors import InvalidInputError, LcstoreError, NotFoundError
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, told_lengths
 from lcstore.storage.safekeys import is_key
 
 #: Names that must never reach a target: they lead out of the root, or some target would rewrite them.
@@ -121,6 +121,8 @@ class BackendConformance:
                 self.backend.put(f"{folder}/{size}", bytes(size))
                 found = self.backend.size(f"{folder}/{size}")
                 expect(found == size, f"size is {found}, not {size}")
+                told = told_lengths(self.backend, folder).get(f"{folder}/{size}", size)
+                expect(told == size, f"a listing tells of {told} bytes, not {size}")
 
     def check_list(self) -> None:
         """A listing has exactly the keys below its prefix, at any depth, each once."""

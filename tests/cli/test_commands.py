@@ -698,7 +698,7 @@ def test_lost_states_are_told_as_ranges_of_steps(tmp_path):
     assert "Of steps 20 to 50, 70 the rest is there" in result.stdout
     assert re.search(r"error +20-70  it is missing \(5 times\)", result.stdout)
     report = document("verify", str(url), status=1)
-    assert report["lost_ranges"] == report["lost_in_part"] == [[20, 50], [70, 70]]
+    assert report["lost_ranges"] == report["kept_in_part"] == [[20, 50], [70, 70]]
     assert len(report["findings"]) == 5
 
 

@@ -296,6 +296,36 @@ def test_a_repair_that_loses_a_state_says_so_by_its_status(broken):
     assert call("repair", str(broken), "--apply").exit_code == 0
 
 
+def test_after_a_repair_that_keeps_states_in_part_it_is_told_which(tmp_path):
+    """All that is promised is there, so it is good; that the latest does not restore by itself is told."""
+    url = tmp_path / "run"
+    rng = np.random.default_rng(0)
+    with lcstore.open(url, durability="none") as store:
+        for step in range(4):
+            arrays = [rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2)]
+            store.save(
+                step, {"model": {"weight": arrays[0]}, "optim": {"state": {0: {"exp_avg": arrays[1]}}}}
+            )
+        assert store.verify().stripped == ()
+        edge = store._index.record(store.info(3).node).edge.id
+    for chunk in (url / "data" / edge).glob("0/first-*/c.*"):
+        chunk.unlink()
+    call("repair", str(url), "--apply")
+    told = " ".join(call("verify", str(url)).stdout.split())
+    assert "Good: 4 states" in told
+    assert "Of step 3 a part was let go of" in told
+    assert "the latest whole one is step 2." in told
+    report = document("verify", str(url))
+    assert (report["stripped"], report["good"], report["lost"]) == ([[3, 3]], 2, [])
+    assert "Of step 3 a part was let go of" in " ".join(
+        call("report", str(url), "-o", str(tmp_path / "r.html")).stdout.split()
+    )
+    refused = call("export", str(url), str(tmp_path / "x.npz"))
+    assert refused.exit_code == 1
+    assert "names='model' (a GLOB on the command line)" in " ".join(refused.stderr.split())
+    assert call("export", str(url), str(tmp_path / "x.npz"), "model").exit_code == 0
+
+
 def _with_a_replay_buffer(url, steps=4):
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((64, 64)).astype(np.float32)
@@ -318,7 +348,7 @@ def test_what_is_left_of_a_state_without_its_weights_is_told_and_can_be_saved(tm
     assert "a repair keeps it" not in told
     assert "Of steps 2 to 3 something else can be read: a restore says by which names=. A repair lets" in told
     report = document("verify", str(url), status=1)
-    assert (report["lost_in_part"], report["kept_in_part"]) == ([[2, 3]], [])
+    assert (report["lost_ranges"], report["kept_in_part"]) == ([[2, 3]], [])
     assert report["let_go_in_part"] == [[2, 3]]
     shown = call("repair", str(url)).stdout
     assert shown.count("names='replay'") == 3  # of each of the two, and how to save that

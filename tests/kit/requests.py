@@ -68,6 +68,14 @@ class FarBackend:
         """Return the keys below a prefix."""
         return self._ask("list", prefix, lambda: self.inner.list(prefix, foreign))
 
+    def lengths(self, prefix: str) -> dict[str, int]:
+        """Return how long objects below a prefix are, as a listing of a bucket tells."""
+
+        def listed() -> dict[str, int]:
+            return {key: self.inner.size(key) for key in self.inner.list(prefix)}
+
+        return self._ask("list", prefix, listed)
+
     def delete(self, key: str) -> None:
         """Delete an object."""
         self._ask("delete", key, lambda: self.inner.delete(key))

@@ -212,7 +212,7 @@ def test_a_listing_cache_is_emptied_before_every_listing(root):
 def test_names_outside_what_was_asked_for_are_an_error(root):
     class Lost(Flaky):
         def find(self, path, **options):
-            return ["another/root/nodes/x"]
+            return {"another/root/nodes/x": {"size": 1}}
 
     with pytest.raises(StorageError, match="outside"):
         FsspecBackend(Lost("s3"), root).list("nodes")
@@ -221,10 +221,8 @@ def test_names_outside_what_was_asked_for_are_an_error(root):
 def test_a_listing_holds_keys_only(root):
     class Odd(Flaky):
         def find(self, path, **options):
-            return [
-                f"{root}/{name}"
-                for name in ("nodes/x", "nodes/.tmp-1", "nodes/../../etc/passwd", "nodes/X", "nodesy/x")
-            ]
+            names = ("nodes/x", "nodes/.tmp-1", "nodes/../../etc/passwd", "nodes/X", "nodesy/x")
+            return {f"{root}/{name}": {"size": 1} for name in names}
 
     foreign: list[str] = []
     assert FsspecBackend(Odd("s3"), root).list("nodes", foreign) == ["nodes/x"]

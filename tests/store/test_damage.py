@@ -306,4 +306,4 @@ def test_lost_moments_leave_weights_that_the_error_names(small):
             read()
     assert same(store.restore(1, names="model"), {"model": seen[1]["model"]})
     report = store.verify()
-    assert (report.lost, report.lost_ranges, report.lost_in_part) == ((1,), ((1, 1),), ((1, 1),))
+    assert (report.lost, report.lost_ranges, report.kept_in_part) == ((1,), ((1, 1),), ((1, 1),))

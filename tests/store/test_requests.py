@@ -150,6 +150,42 @@ def test_what_is_read_to_be_checked_is_asked_for_once(long):
     assert len(keys) == len({*keys}) > 30
 
 
+def test_lengths_are_those_that_a_listing_tells(long):
+    store = long.open("r")
+    report = long.cost(lambda: store.verify("structure"))
+    assert report.ok
+    assert report.objects > 30
+    assert not [request for request in long.log if request.name == "size"]
+
+
+def test_what_a_listing_tells_another_length_of_is_asked_for(long, monkeypatch):
+    """A listing may lag behind: what decides is the answer to a request for the object itself."""
+    told = FarBackend.lengths
+
+    def odd(backend, prefix):
+        found = sorted(told(backend, prefix).items())
+        return {key: nbytes + (k == 0) for k, (key, nbytes) in enumerate(found) if k != 1}
+
+    monkeypatch.setattr(FarBackend, "lengths", odd)
+    store = long.open("r")
+    report = long.cost(lambda: store.verify("structure"))
+    assert report.ok
+    assert 0 < len([request for request in long.log if request.name == "size"]) <= 2
+
+
+def test_an_object_that_is_cut_off_is_found_by_its_length_in_a_listing():
+    far = Far()
+    far.backend.seconds = 0
+    with far.open() as store:
+        store.save(0, state(0))
+    key = max(key for key in far.backend.list("data") if "/c." in key)
+    held = far.backend.get(key)
+    far.backend.delete(key)
+    far.backend.put(key, held[:-1])
+    report = far.open("r").verify("structure")
+    assert [finding.key for finding in report.findings if finding.severity != "info"] == [key]
+
+
 def test_a_copy_that_is_there_is_looked_at_many_objects_at_a_time(long):
     target = Far()
     target.backend.seconds = 0
@@ -159,6 +195,7 @@ def test_a_copy_that_is_there_is_looked_at_many_objects_at_a_time(long):
     def measure():
         report = target.cost(lambda: copy_store(long.backend.inner, target.backend))
         assert report.objects == 0
+        assert not [request for request in target.log if request.name == "size"]
         return (target.series,)
 
     least(measure, (26,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import date
 from enum import StrEnum
 from shlex import quote
@@ -19,16 +19,15 @@ from lcstore.terminal.stores import below_of
 from lcstore.terminal.table import Table, counted, size
 from lcstore.terminal.tended import tell_verified
 from lcstore.terminal.ways import from_a_copy, unseen
-from lcstore.units import parse_seconds
+from lcstore.units import parse_seconds, steps_text
 
 if TYPE_CHECKING:
     from lcstore.check.findings import Finding, Severity, VerifyReport
 
 _STYLES = {"error": "red", "warning": "yellow", "info": None}
 _MOST_SHOWN = 100
-#: More findings that say the same are one row; and more ranges of steps are not told.
+#: More findings that say the same are one row.
 _MOST_ALIKE = 3
-_MOST_RANGES = 20
 LEVEL_HELP = (
     "structure: records, and lengths of objects; checksum: every byte; decode: every frame; "
     "restore: every edge leads to the values committed."
@@ -139,13 +138,6 @@ def _folded(alike: list[Finding]) -> list[tuple[Severity, str, str, str | None]]
     return [(alike[0].severity, between, f"{alike[0].message} ({len(alike)} times)", f"{alike[0].key}, ...")]
 
 
-def _steps(ranges: Sequence[tuple[int, int]]) -> str:
-    """Return ranges of steps as text: ``steps 10 to 40, 70``."""
-    shown = [f"{first} to {last}" if last > first else str(first) for first, last in ranges[:_MOST_RANGES]]
-    one = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
-    return f"step{'s' * (not one)} {', '.join(shown)}" + ", ..." * (len(ranges) > _MOST_RANGES)
-
-
 def _shown(url: str, report: VerifyReport) -> Iterator[Table | str]:
     yield from findings(report.findings)
     yield from _summary(url, report)
@@ -171,7 +163,8 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
             f"Next: lcstore repair {url}",
         ]
     if report.ok:
-        return [f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}"]
+        good = f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}"
+        return [good, report.in_part] if report.stripped else [good]
     unread = sum(one.is_unread for one in report.findings)
     begin = "Not read" if unread == report.count("error") else "Damaged"
     lines = [f"{begin}: {counted(report.count('error'), 'error')} in {looked}."]
@@ -189,15 +182,15 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         return [*lines, f"Move the files out of the store that are not its own, then: lcstore verify {url}"]
     if report.lost:
         states = counted(len(report.lost), "state")
-        lines.append(f"Cannot be restored whole: {states}, of {_steps(report.lost_ranges)}.")
+        lines.append(f"Cannot be restored whole: {states}, of {steps_text(report.lost_ranges)}.")
     elif report.good is not None and not any(found.key == STORE_KEY for found in report.findings):
         said = "As far as was looked at, every" if deeper or report.skipped else "Every"
         lines.append(f"{said} state that is kept can be restored: none needs what is damaged.")
     if report.kept_in_part:
-        part = _steps(report.kept_in_part)
+        part = steps_text(report.kept_in_part)
         lines.append(f"Of {part} the rest is there: a restore says by which names=, and a repair keeps it.")
     if report.let_go_in_part:
-        part = _steps(report.let_go_in_part)
+        part = steps_text(report.let_go_in_part)
         lines.append(
             f"Of {part} something else can be read: a restore says by which names=. A repair lets go of "
             "these states, since they lack weights or buffers, and shows how to save the rest first."
