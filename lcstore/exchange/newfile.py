@@ -103,9 +103,10 @@ def new_folder(
     if is_local(fs):
         with _beside(path, url) as temporary:
             yield temporary
-            if overwrite and os.path.exists(path):
-                _remove(path)
-            os.replace(temporary, path)
+            if overwrite:
+                _exchange(temporary, path)
+            else:
+                os.replace(temporary, path)
         return
     with tempfile.TemporaryDirectory(prefix="lcstore-") as temporary, mapped("write", url):
         yield temporary
@@ -115,6 +116,21 @@ def new_folder(
                  for name in names]  # fmt: skip
         for some in ([name for name in files if name != last], [last]):
             fs.put([os.path.join(temporary, name) for name in some], [f"{path}/{name}" for name in some])
+
+
+def _exchange(new: str, path: str) -> None:
+    """Give a folder its name. What had that is deleted once the folder has it, and not before."""
+    if not os.path.lexists(path):
+        os.replace(new, path)
+        return
+    old = f"{new}-old"
+    os.replace(path, old)
+    try:
+        os.replace(new, path)
+    except BaseException:
+        os.replace(old, path)
+        raise
+    _remove(old)
 
 
 @contextmanager
@@ -138,7 +154,7 @@ def _beside(path: str, url: str) -> Iterator[str]:
 
 
 def _remove(path: str) -> None:
-    if os.path.isdir(path):
+    if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     else:
         os.unlink(path)

@@ -22,6 +22,12 @@ def write_npz(file: IO[bytes], out: Outgoing) -> None:
     """Write a state, one tensor after another."""
     if _ENTRY in out.places:
         raise InvalidInputError(f"the tensor {_ENTRY!r} cannot be exported to npz: its name is taken")
+    alike = next((key for key in out.places if f"{key}.npy" in out.places), None)
+    if alike is not None:
+        raise InvalidInputError(
+            f"the tensors {alike!r:.200} and {alike + '.npy'!r:.200} cannot be exported to one npz: numpy "
+            "reads the first by both names. Export another format, or one of them by `names`"
+        )
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for key, array in out.tensors():
             _write(archive, key, array.view(storage_dtype(out.places[key].dtype)))
@@ -45,7 +51,8 @@ def read_npz(path: str, where: str) -> Held:
     """
     try:
         with np.load(path, allow_pickle=False) as held:
-            arrays = {key: held[key] for key in held.files}
+            # By the names in the archive: numpy takes "x.npy" for "x" where there are both.
+            arrays = {key: held[name] for key, name in zip(held.files, held.zip.namelist(), strict=True)}
     except Exception as error:
         if "allow_pickle" in str(error) and zipfile.is_zipfile(path):
             raise InvalidInputError(

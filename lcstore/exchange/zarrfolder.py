@@ -14,6 +14,8 @@ from lcstore.exchange.manifest import ENTRY, Manifest
 from lcstore.exchange.outgoing import Outgoing
 
 _CHUNK_BYTES: Final = 32 << 20
+#: Zarr leaves out chunks that equal zero, and so do some of which bits are set: negative zeros.
+_EVERY_CHUNK: Final[Any] = {"write_empty_chunks": True}
 
 
 def write_zarr(folder: str, out: Outgoing) -> None:
@@ -25,7 +27,9 @@ def write_zarr(folder: str, out: Outgoing) -> None:
     for key, value in out.tensors():
         bits = value.view(storage_dtype(out.places[key].dtype))
         try:
-            array = group.create_array(key, shape=bits.shape, dtype=bits.dtype, chunks=_chunks(bits))
+            array = group.create_array(
+                key, shape=bits.shape, dtype=bits.dtype, chunks=_chunks(bits), config=_EVERY_CHUNK
+            )
         except ValueError as error:
             message = f"the tensor {key!r:.200} cannot be exported: Zarr has no such name ({error})"
             raise InvalidInputError(message) from error

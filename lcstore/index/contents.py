@@ -18,7 +18,7 @@ from lcstore.index.gone import unrecorded
 from lcstore.index.kinds import EDGE, NODE, RETIRED, TAG, Kind
 from lcstore.index.listing import COLLECTING, Listing
 from lcstore.index.marked import Marks
-from lcstore.index.reading import read_all
+from lcstore.index.reading import Records, read_all
 from lcstore.layout.qualified import stem_of
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
@@ -165,10 +165,13 @@ class Contents:
 
 
 def read_contents(
-    backend: Backend, before: Contents | None = None, on_progress: OnProgress | None = None
+    backend: Backend,
+    before: Contents | None = None,
+    on_progress: OnProgress | None = None,
+    known: Records | None = None,
 ) -> Contents:
     """List a store and read all its records; parameters and errors as for `judged_contents`."""
-    return judged_contents(backend, lambda contents: None, before, on_progress)[0]
+    return judged_contents(backend, lambda contents: None, before, on_progress, known)[0]
 
 
 def judged_contents(
@@ -176,6 +179,7 @@ def judged_contents(
     judge: Callable[[Contents], T],
     before: Contents | None = None,
     on_progress: OnProgress | None = None,
+    known: Records | None = None,
 ) -> tuple[Contents, T]:
     """List a store and read all its records, and return that with what `judge` makes of it.
 
@@ -190,6 +194,8 @@ def judged_contents(
         What was read earlier: those records are not read again.
     on_progress
         Told how many records have been read.
+    known
+        Those that this process has read already: they are not read again either.
 
     Raises
     ------
@@ -202,7 +208,7 @@ def judged_contents(
         listing = Listing.take(backend, COLLECTING)
         listing.check_names()
         try:
-            contents = _Reading(backend, listing, before, on_progress).run()
+            contents = _Reading(backend, listing, before, on_progress, known).run()
             if not contents.graph.nodes and (lost := unrecorded(listing)):
                 raise CorruptionError(lost, key=keys.NODES)
             return contents, judge(contents)
@@ -216,12 +222,18 @@ class _Reading:
     """Contents while they are read: whatever cannot be read ends it."""
 
     def __init__(
-        self, backend: Backend, listing: Listing, before: Contents | None, on_progress: OnProgress | None
+        self,
+        backend: Backend,
+        listing: Listing,
+        before: Contents | None,
+        on_progress: OnProgress | None,
+        known: Records | None,
     ) -> None:
         self.backend = backend
         self.listing = listing
         self.before = before or Contents(Graph(), Marks(), ())
         self.on_progress = on_progress
+        self.known = known
         early = listing.before[keys.RETIRED]
         self.made = Contents(
             Graph(),
@@ -254,7 +266,8 @@ class _Reading:
 
     def _read(self, kind: Kind[Any, R], found: list[str], take: Callable[[str, R], None]) -> set[str]:
         lengths = self.made.lengths if kind in (NODE, EDGE) else None
-        return read_all(self.backend, kind, found, take, _refuse, self.on_progress, lengths=lengths)
+        how = self.on_progress, None, lengths, self.known
+        return read_all(self.backend, kind, found, take, _refuse, *how)
 
     def _nodes(self) -> None:
         made, before, new = self.made, self.before, []

@@ -53,6 +53,8 @@ class Index:
         Whether there was a full listing.
     own_run
         The id of the run that commits here; None before the first commit.
+    known
+        The records that were read.
     """
 
     def __init__(self, backend: Backend, executor: Executor | None = None) -> None:
@@ -64,7 +66,7 @@ class Index:
         self.is_listed = False
         self.own_run: str | None = None
         self._keys: set[str] = set()
-        self._records = Records(backend)
+        self.known = Records(backend)
         self._layouts = Records(backend)
         self._damaged: set[EdgeRef] = set()
         self._lock = RLock()
@@ -129,7 +131,7 @@ class Index:
             self._keys.add(key)
             self.graph.add(name)
             self.own_run = name.run_id
-            self._records.keep(key, record, nbytes)
+            self.known.keep(key, record, nbytes)
 
     def add_edge(self, record: EdgeRecord) -> None:
         """Take in an edge that was just added here."""
@@ -167,7 +169,7 @@ class Index:
                 raise self._absent(at, run)
             name = found if tag is None or tag.node is None else self.graph.nodes[tag.node]
         if tag is not None:
-            self._records.get(TAG, markkeys.tag_key(tag))  # the record, not its name, is what is believed
+            self.known.get(TAG, markkeys.tag_key(tag))  # the record, not its name, is what is believed
         assert name is not None
         if run is None:
             hint_of_others(self.graph, self.backend.url, at, name)
@@ -217,7 +219,7 @@ class Index:
         CorruptionError
             The record is missing although it was listed, or is not what its name promises.
         """
-        return self._records.get(NODE, keys.node_key(self.name(node)))
+        return self.known.get(NODE, keys.node_key(self.name(node)))
 
     def edge(self, edge: str) -> EdgeRecord:
         """Return the record of an edge that maintenance added; errors as for `record`."""
@@ -225,14 +227,14 @@ class Index:
             name = self.graph.edges.get(edge)
         if name is None:
             raise CorruptionError(f"edge {edge} is not there any more")
-        return self._records.get(EDGE, keys.edge_key(name))
+        return self.known.get(EDGE, keys.edge_key(name))
 
     def records(self, nodes: Iterable[str], executor: Executor) -> list[NodeRecord]:
         """Return the records of several nodes, read side by side."""
         return list(executor.map(self.record, nodes))
 
     def shown(self, on_progress: OnProgress | None = None) -> dict[str, NodeRecord]:
-        """Return the records of all nodes that are not let go of, by node; they are not kept.
+        """Return the records of all nodes that are not let go of, by node.
 
         Raises
         ------
@@ -247,7 +249,7 @@ class Index:
         def take(key: str, record: NodeRecord) -> None:
             found[NODE.parse(key).node] = record
 
-        read_all(self.backend, NODE, listed, take, _refuse, on_progress)
+        read_all(self.backend, NODE, listed, take, _refuse, on_progress, known=self.known)
         return found
 
     def layout(self, layout: str) -> Layout:

@@ -60,6 +60,18 @@ class Records:
                 return known
         return self.keep(key, *make())
 
+    def peek(self, key: str) -> tuple[Any, int] | None:
+        """Return what is kept under a key, and as how many bytes it counts; None where nothing is."""
+        with self._lock:
+            return self._kept.get(key)
+
+    def offer(self, key: str, record: object, nbytes: int) -> None:
+        """Keep one of many records while a quarter of the room is enough: no other goes for it."""
+        with self._lock:
+            if key not in self._kept and self.nbytes + nbytes <= self.limit // 4:
+                self._kept[key] = record, nbytes
+                self.nbytes += nbytes
+
     def keep(self, key: str, record: R, nbytes: int) -> R:
         """Keep a record of some stored bytes, and return it, or the same one that is kept already."""
         with self._lock:
@@ -151,16 +163,31 @@ class ReadRecord(Generic[R]):
 
 
 def read_each(
-    backend: Backend, kind: Kind[Any, R], found: Iterable[str], on_progress: OnProgress | None = None
+    backend: Backend,
+    kind: Kind[Any, R],
+    found: Iterable[str],
+    on_progress: OnProgress | None = None,
+    known: Records | None = None,
 ) -> Iterator[ReadRecord[R]]:
     """Yield the records under some keys, in order. Nothing is raised for one of them: its error is kept.
 
-    One that is damaged is read once more: a bit may have flipped on the way.
+    One that is damaged is read once more: a bit may have flipped on the way. None is read that `known` has,
+    and those that are read are offered to them.
     """
 
     parse = kind.reader(backend)
 
     def read(key: str) -> ReadRecord[R]:
+        if known is None:
+            return read_anew(key)
+        if (held := known.peek(key)) is not None:
+            return ReadRecord(key, held[1], held[0], None)
+        found = read_anew(key)
+        if found.error is None:
+            known.offer(key, found.record, found.nbytes)
+        return found
+
+    def read_anew(key: str) -> ReadRecord[R]:
         found = read_itself(key)
         if isinstance(found.error, CorruptionError | NotFoundError):
             try:
@@ -198,6 +225,7 @@ def read_all(
     on_progress: OnProgress | None = None,
     mended: Callable[[str, LcstoreError], None] | None = None,
     lengths: dict[str, int] | None = None,
+    known: Records | None = None,
 ) -> set[str]:
     """Read all records of one kind that were listed.
 
@@ -216,6 +244,8 @@ def read_all(
         Without it, that is warned of (`FallbackWarning`).
     lengths
         Filled with the bytes of each record that was read, by key.
+    known
+        Those that were read before, as for `read_each`.
 
     Returns
     -------
@@ -224,7 +254,7 @@ def read_all(
     """
     there = set()
     missing: list[tuple[str, LcstoreError]] = []
-    for read in read_each(backend, kind, found, on_progress):
+    for read in read_each(backend, kind, found, on_progress, known):
         if read.record is None and isinstance(read.error, NotFoundError):
             missing.append((read.key, read.error))
             continue

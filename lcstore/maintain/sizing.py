@@ -116,7 +116,7 @@ def forecast(
     CorruptionError
         A record cannot be read, or a kept state not be restored: nothing can be said then.
     """
-    contents = compactor.contents or read_contents(backend, on_progress=on_progress)
+    contents = compactor.contents or read_contents(backend, None, on_progress, compactor.index.known)
     sizes = all_sizes(backend, contents)
     now, deleted = sum(sizes.values()) + bytes_left(left_over(backend)), 0
     if collected is not None:
@@ -146,7 +146,7 @@ def would_write(backend: Backend, layout: Callable[[str], Layout], compactor: Co
     CorruptionError
         A record cannot be read.
     """
-    return sum(_plan(read_contents(backend), layout, compactor).values())
+    return sum(_plan(read_contents(backend, known=compactor.index.known), layout, compactor).values())
 
 
 def _kept(

@@ -150,7 +150,7 @@ def _looks(index: Index, line: Sequence[SavedState]) -> Iterator[Look]:
 def _looks_at(index: Index, line: Sequence[SavedState]) -> Iterator[Look]:
     shown = [state for state in line if state.node in index.graph]
     listed = [keys.node_key(index.name(state.node)) for state in shown]
-    for read in read_each(index.backend, NODE, listed):
+    for read in read_each(index.backend, NODE, listed, known=index.known):
         look = None if read.record is None else _look(read.record, index.layout, read.key)
         if look is not None:
             yield look

@@ -162,7 +162,13 @@ class Overview(Handle):
         """
         self._check_open()
         found = list_states(
-            self._backend, run=run, records=records, limit=limit, retired=retired, on_progress=on_progress
+            self._backend,
+            run=run,
+            records=records,
+            limit=limit,
+            retired=retired,
+            on_progress=on_progress,
+            known=self._index.known,
         )
         if run is not None and not (retired and found):
             check_run(self._reader.listed(), self.url, run)
@@ -193,7 +199,7 @@ class Overview(Handle):
             Called with each record of a node as it was read: who wants more of them need not read them again.
         """
         self._check_open()
-        return stats(self._backend, on_progress, seen)
+        return stats(self._backend, on_progress, seen, self._index.known)
 
     def restore_costs(self) -> RestoreCosts:
         """Return what restoring each state reads, now and once the store is compacted: from names alone."""

@@ -15,7 +15,7 @@ from lcstore.index.kinds import EDGE, KINDS, NODE
 from lcstore.index.leftovers import bytes_left, left_over
 from lcstore.index.listing import CHECKING, Listing
 from lcstore.index.marked import Marks
-from lcstore.index.reading import ReadRecord, read_each
+from lcstore.index.reading import ReadRecord, Records, read_each
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress, spread
 from lcstore.storage.targets import bytes_on_disk
@@ -147,6 +147,7 @@ def stats(
     backend: Backend,
     on_progress: OnProgress | None = None,
     seen: Callable[[ReadRecord[NodeRecord]], None] | None = None,
+    known: Records | None = None,
 ) -> Stats:
     """Count what a store holds.
 
@@ -158,6 +159,8 @@ def stats(
         Told how many records have been read.
     seen
         Given each record of a node as it was read: who wants more of them need not read them again.
+    known
+        Those that were read before, as for `read_each`.
 
     Raises
     ------
@@ -168,11 +171,11 @@ def stats(
     names, data = listing.nodes, listing.below(keys.DATA)
     marks = listing.marks({name.node for name in names})
     count = _Count(set(data), marks)
-    for node in read_each(backend, NODE, listing.below(keys.NODES), on_progress):
+    for node in read_each(backend, NODE, listing.below(keys.NODES), on_progress, known):
         count.tally(node)
         if seen is not None:
             seen(node)
-    for edge in read_each(backend, EDGE, listing.below(keys.EDGES)):
+    for edge in read_each(backend, EDGE, listing.below(keys.EDGES), known=known):
         count.tally(edge)
     other = [listing.below(folder) for folder in KINDS.keys() - {keys.NODES, keys.EDGES} | {keys.STORE_KEY}]
     count.stored["records"] += _sizes(backend, [key for found in other for key in found])

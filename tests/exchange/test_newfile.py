@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +10,7 @@ from threading import Thread
 
 import pytest
 
+import lcstore
 from lcstore.exchange.newfile import new_folder
 
 
@@ -38,3 +40,38 @@ def test_a_thread_that_writes_on_for_a_moment_leaves_no_folder(tmp_path):
         begin()
     threads[0].join()
     assert not [*tmp_path.iterdir()]
+
+
+def _folder(at: Path, text: str) -> None:
+    at.mkdir()
+    (at / "zarr.json").write_text(text)
+
+
+def test_a_folder_that_does_not_get_its_name_leaves_the_one_that_has_it(tmp_path, monkeypatch):
+    _folder(tmp_path / "out", "old")
+    replace = os.replace
+
+    def failing(source: str, target: str) -> None:
+        if target == str(tmp_path / "out") and not source.endswith("-old"):
+            raise OSError(28, "No space left on device")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", failing)
+    with (
+        pytest.raises(lcstore.StorageError, match="No space left"),
+        new_folder(str(tmp_path / "out"), last="zarr.json", overwrite=True) as at,
+    ):
+        _folder(Path(at), "new")
+    assert [(one.name, (one / "zarr.json").read_text()) for one in tmp_path.iterdir()] == [("out", "old")]
+
+
+def test_a_link_to_a_folder_is_replaced_as_one_to_a_file_is(tmp_path):
+    _folder(tmp_path / "real", "old")
+    (tmp_path / "out").symlink_to("real")
+    with new_folder(str(tmp_path / "out"), last="zarr.json", overwrite=True) as at:
+        _folder(Path(at), "new")
+    assert {one.name: (one / "zarr.json").read_text() for one in tmp_path.iterdir()} == {
+        "real": "old",
+        "out": "new",
+    }
+    assert not (tmp_path / "out").is_symlink()

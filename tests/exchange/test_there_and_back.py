@@ -31,6 +31,35 @@ def there_and_back(state, tmp_path, format, **how):
         return wanted, store.restore(7)
 
 
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_tensors_of_negative_zeros_alone(tmp_path, format):
+    """Zarr leaves out chunks that it takes for its fill value, by their values: zeros of either sign."""
+    if format == "torch":
+        pytest.importorskip("torch")
+    dtypes = ("f2", "f4", "f8", "c8") + ("c16",) * (format != "safetensors")  # which has no such dtype
+    state = {dtype: np.full((3, 4), -0.0, dtype) for dtype in dtypes} | {
+        "imag": np.full(3, complex(0.0, -0.0), np.complex64),
+        "scalar": np.array(-0.0, np.float32),
+    }
+    wanted, found = there_and_back(state, tmp_path, format)
+    for name, array in wanted.items():
+        assert np.asarray(found[name]).tobytes() == np.asarray(array).tobytes() == state[name].tobytes()
+
+
+def test_names_that_numpy_takes_for_one_another(tmp_path):
+    """`np.load` finds the first of both by either name."""
+    arrays = {"x": np.arange(4, dtype=np.float32), "x.npy": np.arange(4, 8, dtype=np.float32)}
+    with lcstore.open(tmp_path / "one") as store:
+        store.save(7, arrays)
+        with pytest.raises(lcstore.InvalidInputError, match=r"'x' and 'x.npy' cannot be exported to one npz"):
+            lcstore.export(store[7], tmp_path / "step7.npz")
+        lcstore.export(store[7], tmp_path / "alone.npz", names="x.npy")
+    np.savez(tmp_path / "step8.npz", **arrays)
+    lcstore.import_files([tmp_path / "step8.npz"], tmp_path / "two", policy="lossless")
+    with lcstore.open(tmp_path / "two", "r") as store:
+        assert same(store.restore(8), arrays)
+
+
 @pytest.mark.parametrize("format", sorted({*FORMATS} - {"torch"}))
 def test_a_state_of_numpy(tmp_path, format):
     wanted, found = there_and_back(odd_state(), tmp_path, format)

@@ -279,3 +279,30 @@ def test_runs_are_told_while_another_thread_takes_in_a_state():
     graph.hidden = Busy()
     check_run(graph, "memory://", 1)
     assert len(graph.nodes) == 2
+
+
+def test_records_that_are_read_many_at_a_time_fill_a_quarter_of_the_room():
+    backend = Counted(MemoryBackend.fresh())
+    found = marks(backend.inner, 8)
+    size = backend.size(found[0])
+    known = Records(backend, limit=16 * size)
+    for _ in range(2):
+        read = list(read_each(backend, RETIRED, found, known=known))
+        assert [one.record.reason for one in read] == [f"reason {number:04d}" for number in range(8)]
+        assert [one.nbytes for one in read] == [size] * 8
+    assert known.nbytes == 4 * size
+    assert backend.gets["retired"] == 8 + 4
+
+
+def test_what_is_damaged_is_not_kept_of_many():
+    """It may be whole when it is read next."""
+    backend = MemoryBackend.fresh()
+    (key,) = marks(backend, 1)
+    whole = backend.get(key)
+    broken = MemoryBackend.fresh({key: whole[:-2]})
+    known = Records(backend)
+    (read,) = read_each(broken, RETIRED, [key], known=known)
+    assert read.record is None
+    assert known.peek(key) is None
+    (read,) = read_each(backend, RETIRED, [key], known=known)
+    assert read.record is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -148,6 +149,23 @@ def test_what_is_read_to_be_checked_is_asked_for_once(long):
     keys = [request.key for request in long.log if request.name in ("get", "size") and "/c." in request.key]
     assert report.ok
     assert len(keys) == len({*keys}) > 30
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_night_reads_each_record_to_collect_to_plan_and_to_verify(dry_run):
+    """What decides what is deleted, and what is whole, is read anew."""
+    far = Far()
+    far.backend.seconds = 0
+    with far.open() as store:
+        for number in range(8):
+            store.save(number, state(number))
+    with far.open("r+") as store:
+        report = far.cost(lambda: store.maintain("latest:3", dry_run=dry_run))
+        assert report.ok
+        read = Counter(request.key for request in far.log if request.name == "get")
+        assert {read[key] for key in far.backend.list("nodes")} == {3}
+        far.cost(store.states)
+    assert not [request for request in far.log if request.name == "get"]
 
 
 def test_lengths_are_those_that_a_listing_tells(long):
