@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
+from shlex import quote
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar
 
 from lcstore.errors import CorruptionError, LcstoreError, StorageError
@@ -210,7 +211,8 @@ def judged_contents(
         try:
             contents = _Reading(backend, listing, before, on_progress, known).run()
             if not contents.graph.nodes and (lost := unrecorded(listing)):
-                raise CorruptionError(lost, key=keys.NODES)
+                way = f"`lcstore verify {quote(backend.url)}` says how they come back"
+                raise CorruptionError(f"{lost}. {way}", key=keys.NODES)
             return contents, judge(contents)
         except CorruptionError:
             if not left or not listing.is_overtaken(backend):

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import shlex
+import signal
 import sys
 import warnings
 from collections.abc import Iterable, Iterator
@@ -40,6 +41,8 @@ _NEXT = {
     "unknown-outcome": "lcstore doctor {url}",
 }
 _MOST_STORES = 5
+#: An exit status above this one tells of a signal that ended the command.
+_SIGNALS = 128
 #: What `lcstore.filesystem` opens: a state, perhaps a path in it, and where the store is.
 _OF_STATE = re.compile(r"lcstore://(?P<state>[^/:]*)(?:/.*)?::(?P<store>.+)")
 
@@ -182,6 +185,14 @@ class Answer:
         """Print something besides the answer, on stderr."""
         print_styled(text, "yellow", sys.stderr)
 
+    def interrupted(self) -> None:
+        """Say that a signal has ended the command: on stderr, and in the document if one was asked for."""
+        said = "Interrupted. What was stored is not lost: the same command goes on, or begins anew."
+        if self.as_json:
+            about = {"kind": "interrupted", "message": said, "key": None, "step": None, "next": None}
+            self.give({"ok": False, "error": about}, ())
+        self.note(said)
+
     def fail(self, error: LcstoreError) -> None:
         """Show an error: one line on stderr, and the JSON document if one was asked for."""
         usual = _NEXT.get(error.kind, "")
@@ -287,7 +298,8 @@ def answering(
     """Yield the `Answer` of a command.
 
     An `LcstoreError` becomes one line and exit status 1. A warning becomes one line: a line of this program
-    would say nothing to the user. So does a hint of the log, and Ctrl-C, with exit status 130.
+    would say nothing to the user. So does a hint of the log, and a signal such as Ctrl-C, with an exit
+    status of 128 and its number.
     """
     answer = Answer(url, as_json, storage_options(options, pairs))
     with warnings.catch_warnings(), _hints(answer):
@@ -301,6 +313,9 @@ def answering(
                 raise
             answer.fail(known)
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            answer.note("Interrupted. What was stored is not lost: the same command goes on, or begins anew.")
-            raise typer.Exit(130) from None
+        except (KeyboardInterrupt, SystemExit) as stop:
+            status = 128 + signal.SIGINT if isinstance(stop, KeyboardInterrupt) else stop.code
+            if not isinstance(status, int) or status <= _SIGNALS:  # nobody reads on
+                raise
+            answer.interrupted()
+            raise typer.Exit(status) from None

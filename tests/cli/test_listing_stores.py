@@ -237,6 +237,23 @@ def test_links_to_folders_are_followed_once(tmp_path):
     assert [one.url for one in tended if one.ok] == found
 
 
+@pytest.mark.parametrize("first", range(3))
+def test_a_night_that_is_cut_off_begins_elsewhere_the_next_time(tmp_path, monkeypatch, first):
+    stores = [f"{tmp_path}/{name}" for name in "abc"]
+    for url in stores:
+        save(url, 1)
+    asked, verify = [], lcstore.check.verify.verify
+
+    def noting(backend, *args, **how):
+        asked.append(backend.url.removeprefix("file://"))
+        return verify(backend, *args, **how)
+
+    monkeypatch.setattr("lcstore.check.verify.verify", noting)
+    monkeypatch.setattr("lcstore.store.below.randrange", lambda count: first)
+    assert [one.url for one in lcstore.verify_below(tmp_path)] == stores
+    assert asked == stores[first:] + stores[:first]
+
+
 def test_stores_that_lie_in_a_store_are_told(tmp_path):
     inner = [f"{tmp_path}/pool/{name}" for name in ("nlp/run01", "nlp/run02", "rl/run01", "rl/run02")]
     for url in inner:

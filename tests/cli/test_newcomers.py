@@ -324,14 +324,21 @@ def test_what_a_difference_is_not_a_number_for_is_counted(tmp_path):
     assert "192 NaN" in call("diff", f"{url}@0", "@1").stdout
 
 
-def test_ctrl_c_is_told_in_one_line(url, tmp_path, monkeypatch):
+@pytest.mark.parametrize("signal", [KeyboardInterrupt(), SystemExit(143)])
+def test_a_signal_is_told_in_one_line_and_in_the_document(url, tmp_path, monkeypatch, signal):
     def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+        raise signal
 
     monkeypatch.setattr("lcstore.store.whole.copy", interrupted)
+    status = 143 if isinstance(signal, SystemExit) else 130
     result = call("cp", url, str(tmp_path / "copy"))
-    assert result.exit_code == 130
+    assert result.exit_code == status
+    assert result.stdout == ""
     assert result.stderr.startswith("Interrupted. What was stored is not lost")
+    result = call("cp", url, str(tmp_path / "copy"), "--json")
+    assert result.exit_code == status
+    told = json.loads(result.stdout)
+    assert (told["ok"], told["error"]["kind"]) == (False, "interrupted")
 
 
 def test_the_best_by_a_mode_in_other_words_is_told_how_to_write_it(url):
