@@ -14,11 +14,11 @@ from lcstore.edges.algebra import LOST, ArrayName, Held
 from lcstore.edges.blocks import blocks
 from lcstore.edges.columns import NO_GRID, Columns
 from lcstore.edges.digests import Digests, digest_of
-from lcstore.edges.edge import Edge, Span, composed_dtype
+from lcstore.edges.edge import Edge, Span, composed_dtype, to_track
 from lcstore.edges.path import Path
 from lcstore.errors import CorruptionError
 from lcstore.layout.layout import Layout
-from lcstore.layout.poolmap import PieceColumns
+from lcstore.layout.poolmap import Piece, PieceColumns
 from lcstore.limits import zeros
 
 #: Elements from which on a piece is rounded by itself, to where it belongs.
@@ -121,6 +121,28 @@ class Composer:
             partial(self._compose, pool, chunk, pieces)
             for pool, chunk, pieces in self.path.chunks(window=self.window)
         ]
+
+    def taking(self, exact: Mapping[int, Array]) -> list[Callable[[], None]]:
+        """Hold also tensors that the node's own edge sets as `EXACT`; list the jobs that fill their tracks.
+
+        What was composed lies in the same chunks, so these jobs run behind those of `jobs`.
+
+        Parameters
+        ----------
+        exact
+            Their exact flat values.
+        """
+        self.path.wanted = np.union1d(self.path.wanted, np.array([*exact], np.int64))
+        for name in self._names():
+            if name not in self.pools:
+                self.pools[name] = self._room(name, None)
+        return [partial(self._take, tensor, values) for tensor, values in exact.items()]
+
+    def _take(self, tensor: int, values: Array) -> None:
+        spec = self.layout.tensors[tensor]
+        track = self.pools[spec.pool][spec.offset : spec.offset + spec.size]
+        whole = PieceColumns.of([Piece(tensor, 0, 0, spec.size)])
+        to_track(self.layout, self.columns, whole, values, track)
 
     def _make_room(self) -> None:
         before, self._start = self._start.pools if self._start is not None else {}, None

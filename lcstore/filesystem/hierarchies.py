@@ -130,6 +130,7 @@ class History:
         whole = tensor_at(node, self.name)
         assert whole is not None
         with self._turns.at(place) as before:
+            self._walker.goes_on = place + 1 < len(self.names)
             try:
                 found = self._walker.values(node, [whole])[whole]
                 if place == before + 1:

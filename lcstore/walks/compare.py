@@ -52,7 +52,9 @@ class Compared:
 def diff(reader: Reader, a: At, b: At, names: str | Sequence[str] | None, other: Reader | None) -> Diff:
     """Return how two states differ, the second one of the store that `other` reads; see `Store.diff`."""
     wanted, walker = Wanted(names), Walker(reader)
+    walker.goes_on = other is None
     first = compared(reader, a, wanted, walker)
+    walker.goes_on = False
     if other is None:  # what was just listed has both, and the walk goes on from the one to the other
         second = compared(reader, b, wanted, walker, listed=True)
     else:

@@ -6,15 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from lcstore.edges.algebra import ArrayName, Held, sets
+from lcstore.edges.columns import EXACT
 from lcstore.edges.edge import Edge
 from lcstore.edges.path import Path
 from lcstore.errors import LcstoreError
-from lcstore.graph.graph import Graph
 from lcstore.graph.paths import TwoWayPaths
 from lcstore.graph.refs import ROOT, EdgeRef, NodeName
 from lcstore.read.fetch import ChunkFetch
@@ -56,7 +57,6 @@ class Readahead:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self._paths = two_way(reader.index.graph)
         self._found: dict[tuple[str, str], list[EdgeRef] | None] = {}
         self._edges: dict[tuple[str, str], tuple[list[Edge], bool]] = {}
         self._asked: dict[str, Future[bytes | None]] = {}
@@ -64,6 +64,12 @@ class Readahead:
         self._at: tuple[str, Held] | None = None
         self._most = 1
         self._known = self._next = self._place = 0
+
+    @cached_property
+    def _paths(self) -> TwoWayPaths:
+        """Paths over the edges that are there when they are first asked for, and not condemned."""
+        graph = self._reader.index.graph  # who compares two states lists them when the walker is there
+        return TwoWayPaths(ref for ref in graph.refs() if not graph.is_condemned(ref))
 
     def edges_to(self, node: Node, wanted: Sequence[int], start: str | None) -> tuple[list[Edge], bool]:
         """Return the edges to a node, and whether they begin at `start`; its own alone where it sets all."""
@@ -150,9 +156,13 @@ class Readahead:
         """Ask for the objects that lead from the state before to one."""
         node = self._reader.node(name)
         wanted = node.layout.stored(choose(node))
-        if self._at is None or node.exactly[wanted].all():
+        tensors, taken = carried(node, wanted), taken_over(node, wanted)
+        if node.exactly[wanted].all():
+            if taken:
+                self._at = name.node, Held.of(node.layout, taken)
             return
-        tensors = carried(node, wanted)
+        if self._at is None:
+            return
         start, held = self._at
         self._edges[start, name.node] = edges, goes_on = self.edges_to(node, tensors, start)
         path = Path(edges, node.layout, tensors, held if goes_on else None)
@@ -160,7 +170,7 @@ class Readahead:
         if path.lost:
             coming |= self.fetch(self.anew(node, path.lost))
         self._coming.append(_Coming(self._next, [*coming], sum(coming.values())))
-        self._at = name.node, Held.of(node.layout, tensors)
+        self._at = name.node, Held.of(node.layout, [*tensors, *taken])
 
     def edge(self, edge: Edge) -> Edge:
         """Return an edge that takes what was asked for from where it is on its way."""
@@ -190,13 +200,20 @@ class Readahead:
         return coming
 
 
-def two_way(graph: Graph) -> TwoWayPaths:
-    """Return paths over the edges that are there now, and not condemned."""
-    return TwoWayPaths(ref for ref in graph.refs() if not graph.is_condemned(ref))
-
-
 def carried(node: Node, wanted: Sequence[int]) -> list[int]:
-    """Return the tensors whose track is worth having at a node: not those that it sets and gives exactly."""
+    """Return the tensors whose track is composed at a node: not of those that it sets and gives exactly."""
     tensors, its_own = np.array([*wanted], np.int64), sets(node.columns.op) & node.exactly
     found: list[int] = tensors[~its_own[tensors]].tolist()
+    return found
+
+
+def taken_over(node: Node, wanted: Sequence[int]) -> list[int]:
+    """Return the tensors whose track at a node comes of the exact values that it gives, as of an anchor.
+
+    None, where it gives all exactly and only some so: the tracks of all are then held of the state before.
+    """
+    tensors = np.array([*wanted], np.int64)
+    exact = node.exactly[tensors]
+    taken = exact & (node.columns.op[tensors] == EXACT)
+    found: list[int] = [] if exact.all() and not taken.all() else tensors[taken].tolist()
     return found

@@ -146,6 +146,7 @@ class Walk(Iterator[tuple[int, T]]):
     def _run(self, stops: Stops) -> Iterator[tuple[int, T]]:
         given, held = 0, list[tuple[int, T]]()
         for place, name in enumerate(stops.names):
+            self._walker.goes_on = place + 1 < len(stops.names)
             try:
                 found = self._read(name)
             except NotFoundError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from lcstore.arrays import Array
 from lcstore.edges.compose import Composer
@@ -14,7 +14,7 @@ from lcstore.read.kept import exact_values
 from lcstore.read.node import Node
 from lcstore.read.reader import Reader
 from lcstore.storage.jobs import map_all, run_all
-from lcstore.walks.readahead import Readahead, carried
+from lcstore.walks.readahead import Readahead, carried, taken_over
 
 
 class Walker:
@@ -32,11 +32,14 @@ class Walker:
     ----------
     edges_applied
         How many edges were added, taken back or composed for tensors of weights so far.
+    goes_on
+        Whether another state follows the one that is read next: as much of it is held as that may need.
     """
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.edges_applied = 0
+        self.goes_on = False
         self._held: Composer | None = None
         self._node: str | None = None
         self._ahead = Readahead(reader)
@@ -65,12 +68,14 @@ class Walker:
             node.check_kept(wanted)
             out = exact_values(self.reader, node, kept)
         tracked = sorted({*rest})
-        if not tracked:
+        taken = {tensor: out[tensor] for tensor in (taken_over(node, wanted) if self.goes_on else ())}
+        if not tracked and not taken:
             return out
         try:
             with node.named():
-                composer = self._carry(node, carried(node, wanted), tracked)
+                composer = self._carry(node, carried(node, wanted), tracked) if tracked else self._from(node)
                 out |= zip(tracked, map_all(self.reader.executor, composer.values, tracked), strict=True)
+                self._take_over(composer, taken)
         except BaseException:
             self._leave()
             raise
@@ -122,6 +127,18 @@ class Walker:
         self._ahead.drop(asked)
         self._held, self._node = composer, node.name.node
         return composer
+
+    def _take_over(self, composer: Composer, exact: Mapping[int, Array]) -> None:
+        """Hold the tracks of exact values, too. Where that fails, the state is good as it is."""
+        try:
+            run_all(self.reader.executor, composer.taking(exact))
+        except CorruptionError:
+            self._leave()
+
+    def _from(self, node: Node) -> Composer:
+        """Begin at a node, with nothing of it yet."""
+        self._held, self._node = Composer([], node.layout, node.columns, []), node.name.node
+        return self._held
 
     def _composer(self, node: Node, wanted: Sequence[int]) -> Composer:
         """Return what goes from what is held to a node."""

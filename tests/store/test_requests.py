@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections import Counter
 from collections.abc import Callable
 
@@ -141,6 +142,63 @@ def test_a_walk_asks_for_many_states_at_a_time(long, reverse):
         return (long.series,)
 
     least(measure, (14,))
+
+
+@pytest.fixture(scope="module")
+def anchored():
+    """Three runs, each of which begins with an anchor, and a state that is kept exactly besides."""
+    far = Far()
+    far.backend.seconds = 0
+    for first in (0, 4, 8):
+        with warnings.catch_warnings(), far.open() as store:
+            warnings.simplefilter("ignore")  # it goes on from none of the states that are there
+            for number in range(first, first + 4):
+                store.save(number, state(number), exact=number == 6)
+    with far.open("r") as store:
+        assert [one.step for one in store.states() if one.kind == "anchor"] == [0, 4, 8]
+    return far
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda store: list(store.walk()),
+        lambda store: list(store.walk([0, 1])),
+        lambda store: list(store.walk(range(0, 12, 4), names="model/l1.weight")),
+        lambda store: list(store.history("model/l2.weight")),
+        lambda store: store.zarr_history("model/l2.weight")[:],
+        lambda store: store.diff(0, 11),
+        lambda store: store.diff(4, 5),
+    ],
+    ids=["walk", "two", "some", "history", "array", "diff", "after-an-anchor"],
+)
+def test_what_goes_over_an_anchor_reads_it_once(anchored, read):
+    store = anchored.open("r")
+    anchored.cost(lambda: read(store))
+    asked = Counter(request.key for request in anchored.log if request.name == "get" and "/c." in request.key)
+    # Of a state that is saved exactly without being an anchor the track is stored beside its values.
+    assert asked
+    assert max(asked.values()) == 1
+
+
+def test_what_goes_over_anchors_gives_what_is_restored(anchored):
+    store = anchored.open("r")
+    for names in (None, "model", "model/l0.weight"):
+        for reverse in (False, True):
+            for step, tree in store.walk(names=names, reverse=reverse):
+                assert same(tree, store.restore(step, names=names))
+
+
+def test_an_exact_value_that_is_off_its_grid_is_given(anchored, monkeypatch):
+    """Only what is told by the track is damaged then: the state itself is read, as a restore reads it."""
+
+    def refuse(*_: object) -> None:
+        raise lcstore.CorruptionError("does not fit its grid")
+
+    monkeypatch.setattr("lcstore.edges.compose.to_track", refuse)
+    store = anchored.open("r")
+    for step, tree in store.walk([0, 1], names="model"):
+        assert same(tree, store.restore(step, names="model"))
 
 
 def test_what_is_read_to_be_checked_is_asked_for_once(long):
