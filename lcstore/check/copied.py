@@ -8,6 +8,7 @@ from typing import NamedTuple
 from lcstore.format import keys
 from lcstore.format.bodies import EdgeBody, ObjectRef, split_layouts
 from lcstore.format.records import EdgeRecord, NodeRecord
+from lcstore.limits import MAX_LAYOUT_BYTES, MAX_RECORD_BYTES
 
 
 class Copied(NamedTuple):
@@ -26,6 +27,11 @@ class Copied(NamedTuple):
     key: str
     due: bool
     ref: ObjectRef | None = None
+
+    @property
+    def most(self) -> int:
+        """Bytes that it has at most, if it is whole."""
+        return max(MAX_RECORD_BYTES, MAX_LAYOUT_BYTES) if self.ref is None else self.ref.nbytes
 
 
 def copied(nodes: Mapping[str, NodeRecord], edges: Iterable[EdgeRecord], *, usual: bool) -> dict[str, Copied]:

@@ -38,7 +38,7 @@ from lcstore.index.reading import read_all
 from lcstore.index.uncopied import copied_late
 from lcstore.layout.join import join
 from lcstore.layout.layout import Layout
-from lcstore.storage.backend import Backend
+from lcstore.storage.backend import Backend, read_capped
 from lcstore.storage.survey import OnProgress, spread
 
 R = TypeVar("R")
@@ -304,13 +304,13 @@ class Readable:
         def lacks(pair: tuple[str, Copied]) -> bool:
             copy, one = pair
             try:
-                data = self.backend.get(one.key)
+                data = read_capped(self.backend, one.key, one.most)
                 if one.ref is not None:
                     one.ref.check(data)
             except LcstoreError:
                 return False  # what is wrong with it is told elsewhere
             try:
-                return copy not in there or self.backend.get(copy) != data
+                return copy not in there or read_capped(self.backend, copy, len(data)) != data
             except LcstoreError:
                 return True
 

@@ -243,6 +243,8 @@ class _Repair:
     def _unpin(self, node: str) -> None:
         """Take the pins of a lost state away: they would keep it where nothing is left of it."""
         store = self.store
+        if node not in store.marks.pinned:
+            return
         step = store.graph.nodes[node].step
         for pin, named in bearers(store.named, "pin", store.graph.nodes).items():
             if all(name.node != node for name in named):

@@ -29,6 +29,8 @@ from lcstore.storage.targets import backend_at, open_backend
 
 #: A name with a slash, as messages quote it.
 _SLASHED: Final = re.compile(r"'[^' ]*/[^' ]*'")
+#: States of which is held what their paths say of each tensor: of others it is read once more.
+_MOST_FOLDERS: Final = 32
 #: Of a step, with zeros before it.
 _MOST_DIGITS: Final = 18
 
@@ -45,7 +47,9 @@ class States:
     only
         The one state that is shown; None for all.
     known
-        States that were found before, by what they are called.
+        Node ids of states that were found before, by what they are called.
+    held
+        Those of them that were used last, by node id: whoever has them need not list the store.
     options
         What the target needs, to look around where there is no store.
     """
@@ -55,7 +59,8 @@ class States:
         backend: Backend,
         most: int,
         only: Snapshot | None = None,
-        known: Mapping[str, Snapshot] | None = None,
+        known: Mapping[str, str] | None = None,
+        held: Mapping[str, Snapshot] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._backend = backend
@@ -63,22 +68,26 @@ class States:
         self._only = only
         self._known = dict(known or {})
         self._options = options
-        self._begin()
+        self._begin(held or {})
 
-    def _begin(self) -> None:
+    def _begin(self, held: Mapping[str, Snapshot]) -> None:
         self._process = os.getpid()
         self._lock = RLock()
         self._held: Held[Where] = Held(self._most)
         self._reader = Reader.alone(self._backend, [])
-        self._folders = {name: StateFolder(found, self._held) for name, found in self._known.items()}
+        self._folders = {node: StateFolder(found, self._held) for node, found in held.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return States, (self._backend, self._most, self._only, self._known, self._options)
+        return States, (self._backend, self._most, self._only, self._known, self._snapshots, self._options)
+
+    @property
+    def _snapshots(self) -> dict[str, Snapshot]:
+        return {node: folder.snapshot for node, folder in self._folders.items()}
 
     def forget(self) -> None:
         """Have the store listed anew when a state is asked for next."""
         self._known = {}
-        self._begin()
+        self._begin({})
 
     def look(self) -> Graph:
         """Return what the store's listing shows; it is listed once.
@@ -111,14 +120,14 @@ class States:
         """
         self._check_process()
         with self._lock:
-            folder = self._folders.get(text)
-            if folder is None:
-                self._known[text] = found = self._find(text)
-                same = (one for one in self._folders.values() if one.snapshot.node == found.node)
-                folder = next(same, None)
-                if folder is None:
-                    folder = StateFolder(found, self._held)
-                self._folders[text] = folder
+            node = self._known.get(text)
+            if node not in self._folders:
+                found = self._find(text if node is None else node)
+                node = self._known[text] = found.node
+                self._folders.setdefault(node, StateFolder(found, self._held))
+            folder = self._folders[node] = self._folders.pop(node)  # the last to go
+            if len(self._folders) > _MOST_FOLDERS:
+                del self._folders[next(iter(self._folders))]
             return folder
 
     def _find(self, text: str) -> Snapshot:
@@ -154,7 +163,7 @@ class States:
         if os.getpid() != self._process:  # neither locks nor threads nor connections came along
             is_here = self._reader.url.startswith("memory:")
             self._backend = self._backend if is_here else copy.deepcopy(self._backend)
-            self._begin()
+            self._begin(self._snapshots)
 
 
 def states_of(where: Any, options: Mapping[str, Any], protocol: str | None, most: int) -> States:

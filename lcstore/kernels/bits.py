@@ -21,8 +21,8 @@ _LOW = np.uint64(0xFFFF)
 #: What brings the lowest bits of all bytes together in the top one.
 _GATHER = np.uint64(0x0102040810204080)
 
-#: Elements in a segment at most, and bytes of a stream: directory entries have 16 bits.
-MAX_SEGMENT, MAX_STREAM = 1 << 16, (1 << 16) - 1
+#: Bytes of a stream, at most: directory entries have 16 bits.
+MAX_STREAM = (1 << 16) - 1
 #: Bytes that must follow a payload, whatever they hold: a reader looks at two words at a time.
 PADDING = 16
 

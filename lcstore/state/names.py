@@ -97,7 +97,11 @@ def is_component(value: object) -> bool:
 
 def has_surrogates(text: str) -> bool:
     """Return whether `text` holds half of a surrogate pair, which no UTF-8 text can carry."""
-    return any("\ud800" <= char <= "\udfff" for char in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def match(pattern: str, path: Name) -> bool:

@@ -73,8 +73,10 @@ def to_torch(array: Array) -> Any:
     # torch names an int4, but has no operation for it.
     if dtype is None or name in ("int4", "uint4"):
         raise InvalidInputError(f"torch has no dtype {name}: restore with to='numpy', or export to .npz")
-    # torch takes neither negative strides nor foreign byte order, and warns about read-only memory.
-    if not array.dtype.isnative or not array.flags.writeable or not array.flags.c_contiguous:
+    # torch takes neither foreign byte order nor negative strides, not even of a single row, which numpy calls
+    # contiguous; and it warns about read-only memory.
+    backward = any(stride < 0 for stride in array.strides)
+    if backward or not array.dtype.isnative or not array.flags.writeable or not array.flags.c_contiguous:
         array = np.array(array, dtype=array.dtype.newbyteorder("="), order="C")
     bits = storage_dtype(name)
     if bits == array.dtype:

@@ -16,6 +16,7 @@ from counting import Counting
 
 import lcstore
 from lcstore.errors import InvalidInputError, NotFoundError, ReadOnlyError, StorageError
+from lcstore.filesystem import catalogue
 from lcstore.filesystem.lcstorefs import LcstoreFileSystem
 from lcstore.format import keys
 from lcstore.format.records import StoreRecord
@@ -329,3 +330,18 @@ def test_a_state_that_was_saved_again_keeps_what_was_opened(url, fs, run):
     assert fs.cat_file(f"20/{WEIGHT}") == before
     fs.invalidate_cache()
     assert fs.cat_file(f"20/{WEIGHT}") != before
+
+
+def test_what_paths_say_is_held_of_a_few_states_and_names_mean_the_same(url, fs, run, monkeypatch):
+    """A loader that goes over thousands of states held the columns of the paths to all of them."""
+    monkeypatch.setattr(catalogue, "_MOST_FOLDERS", 2)
+    wanted = {name: fs.cat_file(f"{name}/{WEIGHT}") for name in ("0", "10", "20", "latest", "paper~1v1")}
+    assert wanted["latest"] == wanted["20"] != wanted["10"] == wanted["paper~1v1"]
+    assert len(fs._states._folders) == 2
+    with lcstore.open(url) as store:
+        for step in (20, 30):  # the one once more, and another that is the latest
+            store.save(step, run.step())
+    for name in (*wanted, *wanted):
+        assert fs.cat_file(f"{name}/{WEIGHT}") == wanted[name], name
+        assert pickle.loads(pickle.dumps(fs)).cat_file(f"{name}/{WEIGHT}") == wanted[name], name
+    assert len(fs._states._folders) == 2

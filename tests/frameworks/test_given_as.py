@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lcstore
+from lcstore.storage.memory import MemoryBackend
 
 torch = pytest.importorskip("torch")
 
@@ -50,6 +51,18 @@ def test_every_dtype_comes_back_as_it_was(name):
         assert back[key].dtype == value.dtype
         assert back[key].shape == value.shape
         assert back[key].tolist() == value.tolist()
+
+
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e4m3fn", "int64"])
+@pytest.mark.parametrize("rows", [slice(None, None, -1), slice(0, None, -1), slice(4, 1, -1)])
+def test_rows_are_given_backward(name, rows):
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(20).reshape(5, 4).to(getattr(torch, name))
+    with lcstore.open(MemoryBackend.fresh(), policy="lossless") as store:
+        store.save(0, {"w": whole})
+        for found in (store.read(0, "w", rows), store[0].sel["w", rows]):
+            assert torch.equal(found.float(), whole[[*range(5)[rows]]].float())
+            assert found.dtype == whole.dtype
 
 
 def test_all_that_gives_a_tensor_gives_the_same_kind():

@@ -371,6 +371,22 @@ def test_other_copies_that_are_missing_and_all_that_are_wrong_are_damage():
             assert report.is_sound == (fault == "gone" and key in late), (key, fault)
 
 
+def test_a_copy_that_grew_is_not_read_as_a_whole():
+    objects, _ = closed()
+    for key in (key for key in objects if key.startswith(f"{keys.COPIES}/")):
+        backend = MemoryBackend.fresh(objects | {key: objects[key] + bytes(1 << 20)})
+        lengths: list[int] = []
+
+        def get(*of, get=backend.get, lengths=lengths):
+            data = get(*of)
+            lengths.append(len(data))
+            return data
+
+        backend.get = get
+        assert not verify(backend).is_sound
+        assert max(lengths) < 1 << 20
+
+
 def test_copies_that_are_all_missing_are_damage_that_a_repair_makes_good():
     objects, _ = closed()
     copies = {key for key in objects if key.startswith(f"{keys.COPIES}/")}
