@@ -130,7 +130,6 @@ class _Labels:
 
 def list_states(
     backend: Backend,
-    *,
     run: int | str | None = None,
     records: bool = True,
     limit: int | None = None,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from random import randrange
+from random import shuffle
 from typing import Any, Generic, TypeVar
 
 from lcstore.check.findings import Level, VerifyReport
@@ -77,8 +77,8 @@ def maintain_below(
     keep, dry_run, level
         As for `Store.maintain`.
     client
-        A `distributed.Client`, of the Dask cluster whose workers do it, a store in each task. They are
-        maintained here, one after another, if None: from one on that is chosen at random.
+        A `distributed.Client`, of the Dask cluster whose workers do it, a store in each task. If None, one
+        store after another is maintained here.
     threads
         Threads to code with; by default one per core here, and one in a task of a cluster.
     max_bytes, max_seconds
@@ -218,16 +218,14 @@ def _each(
     found = stores_below(os.fspath(url), options, most=sys.maxsize, sealed=True)
     if not found:
         raise NotFoundError(f"there is no store at {url}, nor four folders below it")
-    # One that is cut off each time begins elsewhere the next time: all get their turn in the end.
-    first = randrange(len(found))
-    found = found[first:] + found[:first]
+    shuffle(found)  # where each night is cut off, all get their turn in the end
     tasks = [_task(what, one, open_backend(one, options), call(one)) for one in found]
-    tended = {}
-    for done, (place, one) in enumerate(carried_out(tasks, client), 1):
-        tended[place] = one
+    tended = []
+    for done, (_, one) in enumerate(carried_out(tasks, client), 1):
+        tended.append(one)
         if on_progress is not None:
             on_progress("stores", done, len(tasks))
-    return sorted(tended.values(), key=lambda one: one.url)
+    return sorted(tended, key=lambda one: one.url)
 
 
 def _task(what: str, url: str, backend: Backend, call: Callable[[Backend], R]) -> Task[Tended[R]]:

@@ -157,10 +157,9 @@ def stats(
         Where the store is.
     on_progress
         Told how many records have been read.
-    seen
-        Given each record of a node as it was read: who wants more of them need not read them again.
-    known
-        Those that were read before, as for `read_each`.
+    seen, known
+        Given each record of a node as it was read: who wants more of them need not read them again. And those
+        that were read before, as for `read_each`.
 
     Raises
     ------

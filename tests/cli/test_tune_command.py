@@ -103,3 +103,12 @@ def test_what_is_wrong_in_the_users_module_is_shown_as_it_is(saved):
 
 def test_a_store_that_is_not_there():
     assert call("nowhere", "a_probe:loss").exit_code == 1
+
+
+def test_a_search_that_finds_nothing_says_so(saved, monkeypatch):
+    monkeypatch.setattr("lcstore.tune.search._Search._tries_allowed", lambda search: 0)
+    result = call(saved, "a_probe:loss", "--evaluations", "21", "--output", "same.json")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.stdout.split())
+    assert "times fewer bytes" not in said
+    assert "stay with the preset, which same.json is, too." in said

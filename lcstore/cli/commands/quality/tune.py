@@ -120,6 +120,12 @@ def _shown(found: Tuned, output: Path | None) -> Iterator[Table | str]:
     yield _groups(found)
     yield _policies(found)
     yield _curve(found)
+    if found.tuned == found.preset:
+        said = (
+            f"No policy took fewer bytes within the tolerance as measured, by {found.evaluations} evaluations"
+        )
+        yield f"{said}: stay with the preset{f', which {output} is, too' if output else ''}."
+        return
     yield (
         f"{found.gain:.2f} times fewer bytes of weights than the preset, within an expected increase of "
         f"{found.tolerance:.3g} (the loss is {found.loss:.5g}); {found.evaluations} evaluations."
