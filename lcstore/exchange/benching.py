@@ -16,13 +16,14 @@ from lcstore.arrays import Array
 from lcstore.exchange.importing import by_step, read
 from lcstore.exchange.peers import Coder, cast, peers
 from lcstore.exchange.sources import Source, sources
+from lcstore.format.policyfile import policy_from
 from lcstore.read.snapshot import Snapshot
 from lcstore.state.names import format_name
 from lcstore.state.tree import flatten
 from lcstore.storage.memory import MemoryBackend
 from lcstore.storage.survey import OnProgress
 from lcstore.store.opening import open_store
-from lcstore.track.policy import policy_of, settled
+from lcstore.track.policy import settled
 
 #: A file on this machine, and what it is.
 Here: TypeAlias = tuple[str, Source]
@@ -157,7 +158,7 @@ def _policy(
     """Return what a policy makes of the files, as of a long run, and the names of the tensors of weights."""
     method, weights = Method(policy), set[str]()
     _load_kernels(policy)
-    usual = settled(policy_of(policy))
+    usual = settled(policy_from(policy))
     with open_store(MemoryBackend.fresh(), policy=usual, threads=threads, durability="none") as store:
         for step, (path, source) in enumerate(files):
             state = read(path, source).state

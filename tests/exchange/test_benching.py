@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import lcstore
+from lcstore.cli.app import app
 from lcstore.exchange.benching import bench
 from lcstore.exchange.peers import peers
+from lcstore.format.policyfile import write_policy
 from lcstore.track.policy import PRESETS, settled
 
 pytestmark = pytest.mark.unprotected
@@ -55,6 +61,18 @@ def test_one_file_is_an_anchor(files):
     cast = found["cast to bfloat16"]
     assert cast.bytes_first == report.bytes_first / 2
     assert 1e-4 < cast.error < 1e-2
+
+
+def test_a_policy_file_is_compared_by_its_name_on_the_disk(files, tmp_path):
+    write_policy(replace(PRESETS["small"], name="mine"), tmp_path / "mine.json")
+    result = CliRunner().invoke(
+        app, ["bench", *map(str, sorted(files.glob("step*"))), "--policy", f"{tmp_path}/mine.json",
+              "--policy", "small", "--json"],
+    )  # fmt: skip
+    assert result.exit_code == 0, result.stderr
+    mine, small = json.loads(result.stdout)["methods"][:2]
+    assert mine["name"] == f"{tmp_path}/mine.json"
+    assert (mine["bytes_first"], mine["bytes_others"]) == (small["bytes_first"], small["bytes_others"])
 
 
 def test_others_code_what_they_can(files):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from joined import check_stored, join_parts, write_part
 
 from lcstore.dtypes import dtype_from_name
 from lcstore.edges import grid
@@ -23,7 +24,6 @@ from lcstore.storage.settle import put_record
 from lcstore.track.policy import PRESETS
 from lcstore.track.track import Track
 from lcstore.write.entries import flat_array, layout_entries
-from lcstore.write.parts import check_stored, join_parts, write_part
 from lcstore.write.written import Written
 
 POLICY = PRESETS["balanced"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from joined import check_stored, join_parts
 from parted import Group, Host, cut
 
 import lcstore
@@ -19,7 +20,6 @@ from lcstore.layout import layout as layouts
 from lcstore.read.resolved import Resolved
 from lcstore.storage.memory import MemoryBackend
 from lcstore.track.parted import track_of
-from lcstore.write.parts import check_stored, join_parts
 
 TALL, WIDE = "model/tall.weight", "model/wide.weight"
 
