@@ -77,7 +77,7 @@ def _store(url: str, options: dict[str, Any]) -> tuple[str, bool, bool]:
             lost = "" if steps else lost_records(store.backend)
             if steps:
                 store.info()  # of which nothing is known where this user may not read it
-            return lost or f"{len(steps)} steps (are they whole? `lcstore verify`)", bool(lost), True
+            return lost or f"{len(steps)} steps", bool(lost), True
     except NotFoundError as error:
         missing = error.__cause__
         if isinstance(missing, StorageError):  # the bucket: every promise would fail for the same reason

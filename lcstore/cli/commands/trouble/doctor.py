@@ -67,7 +67,8 @@ def _machine(here: dict[str, Any]) -> Table:
 
 def _target(target: dict[str, Any], quoted: str) -> Iterator[Table | str]:
     facts = Table("target", target["url"])
-    facts.row("store", target["store"], style="red" if target["problem"] else None)
+    look = f"; are they whole? lcstore verify {quoted}" * target["store"].endswith(" steps")
+    facts.row("store", target["store"] + look, style="red" if target["problem"] else None)
     if target["problem"] and not target["checks"]:
         yield facts
         yield "Not good: nothing else was tried."
