@@ -11,6 +11,7 @@ from lcstore.format import keys
 from lcstore.format.bodies import ObjectRef
 from lcstore.format.parity import Family, families
 from lcstore.format.zarrmeta import group_metadata
+from lcstore.index.links import Link
 from lcstore.index.stored import fetch_copy, rebuild
 
 
@@ -54,6 +55,10 @@ class Mending:
         """The objects of each edge in its record's order."""
         return dict(self._listed())
 
+    @cached_property
+    def _links(self) -> dict[str, Link]:
+        return self.store.links
+
     def _listed(self) -> Iterator[tuple[str, tuple[ObjectRef, ...]]]:
         for node in self.store.records.values():
             exact = () if node.exact is None else node.exact.objects
@@ -64,7 +69,7 @@ class Mending:
     def _metadata(self, key: str) -> bytes:
         """Return Zarr's metadata: what it says follows from the layout."""
         edge, part = keys.parse_data_key(key).edge, keys.part_name(key)
-        link = self.store.links.get(edge)
+        link = self._links.get(edge)
         if link is None:
             raise CorruptionError("no layout says what its arrays are", key=key)
         names = (keys.parse_data_key(r.key) for r in self._objects[edge] if keys.part_name(r.key) == part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final, TypeVar
 
@@ -174,11 +175,15 @@ class Readable:
 
     def see(self, marks: Marks) -> None:
         """Take marks for those of the store."""
-        self.marks = marks
-        self._condemned = {(name.edge, name.scope) for name in marks.condemned}
-        if marks.outdated(self.graph):
+        before, self.marks = self.marks, marks
+        if before.condemned <= marks.condemned and before.hidden <= marks.hidden:
+            # A repair adds thousands, one by one, which all of them are not gone over for.
+            new = replace(marks, condemned=marks.condemned - before.condemned)
+        else:
+            new, self._condemned = marks, set()
             self.graph = Graph(self.graph.nodes.values(), self.graph.edges.values())
-        marks.mark(self.graph)
+        self._condemned |= {(name.edge, name.scope) for name in new.condemned}
+        new.mark(self.graph)
 
     def _store_record(self) -> None:
         try:

@@ -522,3 +522,28 @@ def test_a_frame_that_does_not_decode_is_set_aside(whole):
         assert [(f.severity, f.key) for f in found.findings] == [("error", chunk)]
         _, report = mended(objects, level)
         assert losses(report) == [(60, "state")]
+
+
+def test_what_a_repair_adds_is_not_gone_over_for_each_state(monkeypatch):
+    """Of a run whose data is lost: twice the states took four times as long."""
+    looks = itertools.count()
+    honest = markkeys.CondemnedName.blocks
+
+    def blocks(name: markkeys.CondemnedName) -> bool:
+        next(looks)
+        return honest.__get__(name)
+
+    monkeypatch.setattr(markkeys.CondemnedName, "blocks", property(blocks))
+
+    def cost(states: int) -> int:
+        backend = MemoryBackend.fresh()
+        with lcstore.open(backend, durability="none") as store:
+            for step in range(states):
+                store.save(step, {"model": {"weight": np.full((8, 8), step + 1, np.float32)}})
+        for key in backend.list(keys.DATA):
+            backend.delete(key)
+        before = next(looks)
+        assert len(repair(backend, dry_run=True).lost) == states
+        return next(looks) - before
+
+    assert 0 < cost(40) < 2.5 * cost(20)
