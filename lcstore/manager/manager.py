@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
@@ -110,6 +111,7 @@ class CheckpointManager:
         self._future: SaveFuture | None = None
         self._exact: SaveInfo | None = None
         self._info: SaveInfo | None = None
+        self._resuming = 0.0
         self._last: int | None = None
         self._landed: int | None = None
         self._offered: int | None = None
@@ -227,8 +229,8 @@ class CheckpointManager:
             seconds = self._exact.seconds["total"]
         elif self._info is not None:
             seconds = _EXACT_TAKES * self._info.seconds["total"]
-        else:
-            return True
+        else:  # a first save stores every bit anyway, and one after a resume as much as that has read
+            seconds = _EXACT_TAKES * self._resuming
         return seconds * _SLACK <= self._grace - self._notice.seconds
 
     def _take_in(self, info: SaveInfo) -> None:
@@ -313,11 +315,8 @@ class CheckpointManager:
         if kind is None and self._offered not in (None, self._last):
             _log.warning(
                 "%s: the loop ended with step %s, and the last one saved is %s: to keep the end of a loop, "
-                "give force=True to the save of its last step",
-                self.store.url,
-                self._offered,
-                self._last,
-            )
+                "give force=True to the save of its last step", self.store.url, self._offered, self._last,
+            )  # fmt: skip
         try:
             if self._tending is not None and not self._notice.is_given:
                 self._tending.finish()
@@ -383,17 +382,17 @@ class CheckpointManager:
         `Store.resume_into`; a latest state that is damaged is passed over, with a warning.
         """
 
-        def load(at: At) -> Any:
-            return self.store.resume_into(at, targets, run=run, assign=assign, on_corrupt="previous")
-
-        return self._resumed(at, load)
+        return self._resumed(
+            at, lambda at: self.store.resume_into(at, targets, run=run, assign=assign, on_corrupt="previous")
+        )
 
     def _resumed(self, at: At, resume: Callable[[At], Any]) -> Resumed | None:
         self.wait_until_finished()
         if at is None and self.store.latest_step() is None:
             return None
+        began = time.perf_counter()
         state = resume(at)
-        step = self.store.step
+        self._resuming, step = time.perf_counter() - began, self.store.step
         assert step is not None
         self._last = self._landed = step
         self._meter.resumed(step)

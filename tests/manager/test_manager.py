@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -431,6 +433,21 @@ def test_where_there_is_no_time_for_every_bit_a_delta_is_committed():
         assert manager.save(1, state(1))
         assert not manager.store.info(1).exact
         assert manager.latest_step() == 1
+
+
+@pytest.mark.parametrize(("took", "exact"), [(0.1, True), (60.0, False)])
+def test_after_a_resume_that_took_long_a_delta_is_committed(monkeypatch, took, exact):
+    """Nothing was saved yet in this process: what the resume took tells how much of a state there is."""
+    backend = MemoryBackend.fresh()
+    with CheckpointManager(backend, every=1) as manager:
+        train(manager, range(3))
+    now = itertools.count(0.0, took)
+    with CheckpointManager(backend, every=100, preempted=lambda: True) as manager:
+        with monkeypatch.context() as patched:
+            patched.setattr("lcstore.manager.manager.time", SimpleNamespace(perf_counter=lambda: next(now)))
+            assert manager.resume().step == 2
+        assert manager.save(3, state(3))
+        assert manager.store.info(3).exact == exact
 
 
 def test_wrong_arguments_are_refused_before_anything_is_made():
