@@ -78,8 +78,9 @@ def _having(reader: Reader, name: Name, names: Sequence[NodeName], listed: bool)
             found.append((one, (spec.shape, spec.dtype)))
     if not found:
         said = f"none of these {len(names)} states has a tensor {format_name(name)!r}"
-        # What was let go of, or is a plain value, is there by that name.
-        if names and whole is None and name not in node.leaf_places:
+        if names and whole is None and name in node.leaf_places:
+            said = f"{said}: it is a plain value, which history({format_name(name)!r}) gives"
+        elif names and whole is None:  # what was let go of is there by that name
             said = f"{said}: {absent(format_name(name), [node], reader.url).message}"
         raise NotFoundError(said)
     last = found[-1][1]

@@ -133,8 +133,7 @@ def absent(text: str, nodes: Sequence[Node], url: str) -> NotFoundError:
     matches = matcher(text) if is_glob(text) else None
     if any(text in leading(name)[:-1] or (matches is not None and matches(name)) for name in names):
         return NotFoundError(
-            f"step {step} holds several values at {text!r}, which `read` cannot give as one: "
-            f"restore({step}, names={text!r}) gives all of them"
+            f"step {step} holds several values at {text!r}: restore({step}, names={text!r}) gives all of them"
         )
     if text in nodes[-1].record.metrics:
         return NotFoundError(
