@@ -253,6 +253,14 @@ def test_states_without_the_tensor_are_passed_over(tmp_path):
             store.zarr_history("model/w", [99])
 
 
+def test_a_plain_value_is_said_to_be_one(tmp_path):
+    with lcstore.open(tmp_path / "s") as store:
+        store.save(0, {"model": {"w": np.ones((4, 4), np.float32)}, "lr": 0.1})
+        with pytest.raises(NotFoundError, match=r"a plain value, which history\('lr'\) gives"):
+            store.zarr_history("lr")
+        assert [*store.history("lr")] == [(0, 0.1)]
+
+
 def test_states_that_let_go_of_the_tensor_are_passed_over(tmp_path, run):
     with lcstore.open(tmp_path / "s") as store:
         for step in range(4):
