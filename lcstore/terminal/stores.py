@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 _WORKERS = 8
 #: Stores in the folder of another that are told.
 _MOST_INSIDE = 3
+#: Stores of which is told why they could not be looked at; `--json` tells it of all.
+_MOST_BROKEN = 20
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ def _each(answer: Answer, look: Callable[[str], F], urls: list[str]) -> list[F]:
 def _tell_broken(answer: Answer, found: list[F], wanted: str) -> None:
     broken = [one for one in found if one.problem is not None]
     if broken:
-        answer.note(f"stores that could not be {wanted}: {len(broken)}; the first: {broken[0].problem}")
+        answer.note(f"stores that could not be {wanted}: {len(broken)}")
+        for one in broken[:_MOST_BROKEN]:
+            answer.note(f"{one.url}: {one.problem}")
         raise typer.Exit(1)
 
 
@@ -159,7 +163,8 @@ def _shown_counts(answer: Answer, found: list[Counted]) -> Iterator[Table | str]
     numbers = ("states", "stored", "on disk", "ratio", "retired", "condemned")
     spare = ("retired", "ratio", "condemned", "on disk")
     shown = Table("store", *numbers, "", right=numbers, spare=spare, one_line=True)
-    for one in found:
+    largest_first = sorted(found, key=lambda one: -_stored(one.stats)[0] if one.stats else 0)
+    for one in largest_first:
         shown.row(one.url, *_counts(one.stats), "not all of it" * (one.problem is not None))
     yield shown
     stored, gone = _all_stored(found)

@@ -423,4 +423,14 @@ def test_stats_of_a_place_tell_which_store_is_not_counted_whole(tmp_path):
     shown = call("stats", str(tmp_path))
     assert shown.exit_code == 1
     assert shown.stdout.count("not all of it") == 2
-    assert "could not be counted whole: 2" in shown.stderr
+    assert "could not be counted whole: 2\n" in shown.stderr
+    told = shown.stderr.partition("whole: 2\n")[2]
+    assert [f"{tmp_path}/{name}: " in told for name in "abc"] == [False, True, True]
+
+
+def test_stats_of_a_place_have_the_largest_store_on_top(tmp_path):
+    for name, states in (("a", 2), ("b", 6), ("c", 4)):
+        save(str(tmp_path / name), states)
+    lines = call("stats", str(tmp_path)).stdout.splitlines()
+    assert [line.split()[0][-1] for line in lines if line.startswith(str(tmp_path))] == ["b", "c", "a"]
+    assert [one["url"][-1] for one in document("stats", str(tmp_path))["stores"]] == ["a", "b", "c"]
