@@ -210,10 +210,10 @@ def carried(node: Node, wanted: Sequence[int]) -> list[int]:
 def taken_over(node: Node, wanted: Sequence[int]) -> list[int]:
     """Return the tensors whose track at a node comes of the exact values that it gives, as of an anchor.
 
-    None, where it gives all exactly and only some so: the tracks of all are then held of the state before.
+    None, where it gives all exactly and some stand on the state before: the tracks of all are held of that.
     """
     tensors = np.array([*wanted], np.int64)
-    exact = node.exactly[tensors]
-    taken = exact & (node.columns.op[tensors] == EXACT)
-    found: list[int] = [] if exact.all() and not taken.all() else tensors[taken].tolist()
+    exact, op = node.exactly[tensors], node.columns.op[tensors]
+    stays = exact.all() and not sets(op).all()
+    found: list[int] = [] if stays else tensors[exact & (op == EXACT)].tolist()
     return found

@@ -153,10 +153,18 @@ def anchored():
         with warnings.catch_warnings(), far.open() as store:
             warnings.simplefilter("ignore")  # it goes on from none of the states that are there
             for number in range(first, first + 4):
-                store.save(number, state(number), exact=number == 6)
+                moments = np.random.default_rng(number).standard_normal((32, 32)).astype(np.float32)
+                whole = state(number) | {"optim": {"state": {0: {"exp_avg": moments}}}}
+                store.save(number, whole, exact=number in (4, 6))
     with far.open("r") as store:
         assert [one.step for one in store.states() if one.kind == "anchor"] == [0, 4, 8]
     return far
+
+
+def one_by_one(array) -> None:
+    """Read the steps of an array in their order: threads of Zarr may come in another."""
+    for place in range(array.shape[0]):
+        assert array[place].size
 
 
 @pytest.mark.parametrize(
@@ -166,11 +174,12 @@ def anchored():
         lambda store: list(store.walk([0, 1])),
         lambda store: list(store.walk(range(0, 12, 4), names="model/l1.weight")),
         lambda store: list(store.history("model/l2.weight")),
-        lambda store: store.zarr_history("model/l2.weight")[:],
+        lambda store: one_by_one(store.zarr_history("model/l2.weight")),
         lambda store: store.diff(0, 11),
         lambda store: store.diff(4, 5),
+        lambda store: list(store.walk(names=["model/*.weight", "optim"])),
     ],
-    ids=["walk", "two", "some", "history", "array", "diff", "after-an-anchor"],
+    ids=["walk", "two", "some", "history", "array", "diff", "after-an-anchor", "lossy"],
 )
 def test_what_goes_over_an_anchor_reads_it_once(anchored, read):
     store = anchored.open("r")
