@@ -78,11 +78,13 @@ class States:
         self._folders = {node: StateFolder(found, self._held) for node, found in held.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return States, (self._backend, self._most, self._only, self._known, self._snapshots, self._options)
+        known = self._known.copy()
+        return States, (self._backend, self._most, self._only, known, self._snapshots, self._options)
 
     @property
     def _snapshots(self) -> dict[str, Snapshot]:
-        return {node: folder.snapshot for node, folder in self._folders.items()}
+        held = self._folders.copy()  # at once: other threads read on, and a fork must wait for none of them
+        return {node: folder.snapshot for node, folder in held.items()}
 
     def forget(self) -> None:
         """Have the store listed anew when a state is asked for next."""

@@ -345,3 +345,26 @@ def test_what_paths_say_is_held_of_a_few_states_and_names_mean_the_same(url, fs,
         assert fs.cat_file(f"{name}/{WEIGHT}") == wanted[name], name
         assert pickle.loads(pickle.dumps(fs)).cat_file(f"{name}/{WEIGHT}") == wanted[name], name
     assert len(fs._states._folders) == 2
+
+
+def test_states_that_are_found_while_a_filesystem_is_sent_are_no_trouble(fs, monkeypatch):
+    """Other threads may find them: each that is asked for takes its place among those used last."""
+    wanted = {name: fs.cat_file(f"{name}/{WEIGHT}") for name in ("0", "10")}
+
+    class Asking(catalogue.StateFolder):
+        @property
+        def snapshot(self):
+            fs._states.named("20")
+            fs._states.named("0")
+            return self._snapshot
+
+        @snapshot.setter
+        def snapshot(self, value):
+            self._snapshot = value
+
+    for folder in fs._states._folders.values():
+        found = folder.snapshot
+        folder.__class__ = Asking
+        folder.snapshot = found
+    there = pickle.loads(pickle.dumps(fs))
+    assert {name: there.cat_file(f"{name}/{WEIGHT}") for name in wanted} == wanted

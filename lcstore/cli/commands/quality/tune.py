@@ -121,9 +121,7 @@ def _shown(found: Tuned, output: Path | None) -> Iterator[Table | str]:
     yield _policies(found)
     yield _curve(found)
     if found.tuned == found.preset:
-        said = (
-            f"No policy took fewer bytes within the tolerance as measured, by {found.evaluations} evaluations"
-        )
+        said = f"No policy took fewer bytes within the tolerance ({found.evaluations} evaluations)"
         yield f"{said}: stay with the preset{f', which {output} is, too' if output else ''}."
         return
     yield (
