@@ -130,7 +130,8 @@ def _exchange(new: str, path: str) -> None:
     except BaseException:
         os.replace(old, path)
         raise
-    _remove(old)
+    with contextlib.suppress(OSError):  # somebody may have a file of it open; the new one is there
+        _remove(old)
 
 
 @contextmanager

@@ -234,7 +234,7 @@ class Index:
         return list(executor.map(self.record, nodes))
 
     def shown(self, on_progress: OnProgress | None = None) -> dict[str, NodeRecord]:
-        """Return the records of all nodes that are not let go of, by node.
+        """Return the records of all nodes that are not let go of, by node: read anew, whatever is known.
 
         Raises
         ------
@@ -245,12 +245,11 @@ class Index:
             graph = self.graph
             listed = [keys.node_key(name) for node, name in graph.nodes.items() if node not in graph.hidden]
         found: dict[str, NodeRecord] = {}
-
-        def take(key: str, record: NodeRecord) -> None:
-            found[NODE.parse(key).node] = record
-
-        read_all(self.backend, NODE, listed, take, _refuse, on_progress, known=self.known)
-        return found
+        lengths: dict[str, int] = {}
+        read_all(self.backend, NODE, listed, found.__setitem__, _refuse, on_progress, lengths=lengths)
+        for key, record in found.items():
+            self.known.offer(key, record, lengths[key])
+        return {NODE.parse(key).node: record for key, record in found.items()}
 
     def layout(self, layout: str) -> Layout:
         """Return the layout of a record, joined of those of its parts; errors as for `record`."""

@@ -13,7 +13,7 @@ from lcstore.index.info import StepInfo, step_info
 from lcstore.index.kinds import NODE
 from lcstore.index.listing import STATES, Listing
 from lcstore.index.marked import pins_by_node, tags_by_node
-from lcstore.index.reading import ReadRecord, Records, read_each
+from lcstore.index.reading import ReadRecord, read_each
 from lcstore.storage.backend import Backend
 from lcstore.storage.survey import OnProgress
 
@@ -135,7 +135,6 @@ def list_states(
     limit: int | None = None,
     retired: bool = False,
     on_progress: OnProgress | None = None,
-    known: Records | None = None,
 ) -> list[Listed]:
     """Return the states of a store by step; revisions of a step in the order of their commits.
 
@@ -153,8 +152,6 @@ def list_states(
         Also those that were let go of, as far as they are not collected yet.
     on_progress
         Told how many records have been read.
-    known
-        Those that were read before, as for `read_each`.
     """
     listing = Listing.take(backend, STATES)
     names = sorted(listing.nodes, key=lambda name: (name.step, name.order))
@@ -165,5 +162,5 @@ def list_states(
     listed = [labels.listed(name) for name in shown]
     if not records:
         return listed
-    read = read_each(backend, NODE, map(keys.node_key, shown), on_progress, known)
+    read = read_each(backend, NODE, map(keys.node_key, shown), on_progress)
     return [labels.with_record(state, found) for state, found in zip(listed, read, strict=True)]

@@ -42,21 +42,18 @@ def verdict(report: StoreReport) -> list[str]:
 
 def whole(report: StoreReport) -> str:
     """Return in a sentence whether everything is there."""
-    verified = report.verified
+    verified, part = report.verified, f" {report.verified.in_part}".rstrip()
     if not verified.ok:
-        lost = counted(len(verified.lost), "state")
-        return (
-            f"The store is damaged: {counted(verified.count('error'), 'error')}; {lost} cannot be restored."
-        )
+        lost, errors = counted(len(verified.lost), "state"), counted(verified.count("error"), "error")
+        return f"The store is damaged: {errors}; {lost} cannot be restored.{part}"
     if verified.unrecorded:
         return "Which states there were, no record tells: none is left to restore."
     if verified.none_left:
         return "A repair let go of states that were lost to damage, and none is left to restore."
     if verified.can_be_mended:
         damaged = counted(verified.can_be_mended, "damaged or missing object")
-        return f"Every state can be restored. To be made again: {damaged}."
-    missing = "Nothing is missing, by every record and the length of every object."
-    return f"{missing} {verified.in_part}".rstrip()
+        return f"Every state can be restored. To be made again: {damaged}.{part}"
+    return f"Nothing is missing, by every record and the length of every object.{part}"
 
 
 def _no_numbers(report: StoreReport) -> list[str]:

@@ -77,8 +77,7 @@ def maintain_below(
     keep, dry_run, level
         As for `Store.maintain`.
     client
-        A `distributed.Client`, of the Dask cluster whose workers do it, a store in each task. If None, one
-        store after another is maintained here.
+        A `distributed.Client`: workers of that Dask cluster do it, a store in each task. Here, if None.
     threads
         Threads to code with; by default one per core here, and one in a task of a cluster.
     max_bytes, max_seconds

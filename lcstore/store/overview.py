@@ -161,7 +161,7 @@ class Overview(Handle):
             Called with what is being done, how many records have been read, and how many there are.
         """
         self._check_open()
-        found = list_states(self._backend, run, records, limit, retired, on_progress, self._index.known)
+        found = list_states(self._backend, run, records, limit, retired, on_progress)
         if run is not None and not (retired and found):
             check_run(self._reader.listed(), self.url, run)
         if records and any(state.retired for state in found):

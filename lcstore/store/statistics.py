@@ -158,8 +158,7 @@ def stats(
     on_progress
         Told how many records have been read.
     seen, known
-        Given each record of a node as it was read: who wants more of them need not read them again. And those
-        that were read before, as for `read_each`.
+        Given, or offered, each record of a node as it was read, for whoever wants more of them.
 
     Raises
     ------
@@ -170,11 +169,13 @@ def stats(
     names, data = listing.nodes, listing.below(keys.DATA)
     marks = listing.marks({name.node for name in names})
     count = _Count(set(data), marks)
-    for node in read_each(backend, NODE, listing.below(keys.NODES), on_progress, known):
+    for node in read_each(backend, NODE, listing.below(keys.NODES), on_progress):
         count.tally(node)
         if seen is not None:
             seen(node)
-    for edge in read_each(backend, EDGE, listing.below(keys.EDGES), known=known):
+        if known is not None and node.error is None:
+            known.offer(node.key, node.record, node.nbytes)
+    for edge in read_each(backend, EDGE, listing.below(keys.EDGES)):
         count.tally(edge)
     other = [listing.below(folder) for folder in KINDS.keys() - {keys.NODES, keys.EDGES} | {keys.STORE_KEY}]
     count.stored["records"] += _sizes(backend, [key for found in other for key in found])

@@ -296,11 +296,15 @@ def test_a_repair_that_loses_a_state_says_so_by_its_status(broken):
     assert call("repair", str(broken), "--apply").exit_code == 0
 
 
+def _of_report(url: Path, tmp_path: Path) -> str:
+    return " ".join(call("report", str(url), "-o", str(tmp_path / "r.html")).stdout.split())
+
+
 def test_after_a_repair_that_keeps_states_in_part_it_is_told_which(tmp_path):
     """All that is promised is there, so it is good; that the latest does not restore by itself is told."""
     url = tmp_path / "run"
     rng = np.random.default_rng(0)
-    with lcstore.open(url, durability="none") as store:
+    with lcstore.open(url) as store:
         for step in range(4):
             arrays = [rng.standard_normal((32, 32)).astype(np.float32) for _ in range(2)]
             store.save(
@@ -317,9 +321,34 @@ def test_after_a_repair_that_keeps_states_in_part_it_is_told_which(tmp_path):
     assert "the latest whole one is step 2." in told
     report = document("verify", str(url))
     assert (report["stripped"], report["good"], report["lost"]) == ([[3, 3]], 2, [])
-    assert "Of step 3 a part was let go of" in " ".join(
-        call("report", str(url), "-o", str(tmp_path / "r.html")).stdout.split()
-    )
+    assert "Of step 3 a part was let go of" in _of_report(url, tmp_path)
+    kept = [path for path in (url / "copies").iterdir() if path.is_file()]
+    kept[0].write_bytes(b"{")
+    told = [" ".join(call("verify", str(url)).stdout.split()), _of_report(url, tmp_path)]
+    assert ["can be restored" in text and "Of step 3 a part was let go of" in text for text in told] == [
+        True
+    ] * 2
+    with lcstore.open(url) as store:
+        edge = store._index.record(store.info(1).node).edge.id
+    shutil.rmtree(url / "data" / edge)
+    told = [" ".join(call("verify", str(url)).stdout.split()), _of_report(url, tmp_path)]
+    for text in told:
+        assert "amaged" in text
+        assert "Of step 3 a part was let go of" in text
+
+
+def test_what_is_let_go_of_is_refused_with_what_is_left(tmp_path):
+    url = tmp_path / "run"
+    with lcstore.open(url) as store:
+        for step in range(2):
+            arrays = [np.full((32, 32), step + 1, np.float32) for _ in range(2)]
+            store.save(
+                step, {"model": {"weight": arrays[0]}, "optim": {"state": {0: {"exp_avg": arrays[1]}}}}
+            )
+        edge = store._index.record(store.info(1).node).edge.id
+    for chunk in (url / "data" / edge).glob("0/first-*/c.*"):
+        chunk.unlink()
+    call("repair", str(url), "--apply")
     refused = call("export", str(url), str(tmp_path / "x.npz"))
     assert refused.exit_code == 1
     assert "names='model' (a GLOB on the command line)" in " ".join(refused.stderr.split())

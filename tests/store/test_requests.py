@@ -219,7 +219,7 @@ def test_what_is_read_to_be_checked_is_asked_for_once(long):
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_a_night_reads_each_record_to_collect_to_plan_and_to_verify(dry_run):
+def test_a_night_reads_each_record_to_collect_to_retain_and_to_verify(dry_run):
     """What decides what is deleted, and what is whole, is read anew."""
     far = Far()
     far.backend.seconds = 0
@@ -231,8 +231,26 @@ def test_a_night_reads_each_record_to_collect_to_plan_and_to_verify(dry_run):
         assert report.ok
         read = Counter(request.key for request in far.log if request.name == "get")
         assert {read[key] for key in far.backend.list("nodes")} == {3}
-        far.cost(store.states)
-    assert not [request for request in far.log if request.name == "get"]
+
+
+def test_what_decides_what_goes_is_read_anew():
+    """A state whose record was damaged since may be all that a rule would keep."""
+    backend = MemoryBackend.fresh()
+    with lcstore.open(backend, durability="none", grace=0) as store:
+        for number in range(4):
+            store.save(number, state(number))
+        store.stats()
+        store.forecast()
+        key = max(backend.list("nodes"))
+        held = backend.get(key)
+        backend.delete(key)
+        backend.put(key, held[:-2])
+        for decide in (lambda: store.retain("latest:1"), store.collect):
+            with pytest.raises(lcstore.CorruptionError):
+                decide()
+        assert not backend.list("retired")
+        assert store.stats().unreadable.keys() == {key}
+        assert [one.problem is None for one in store.states()] == [True, True, True, False]
 
 
 def test_lengths_are_those_that_a_listing_tells(long):

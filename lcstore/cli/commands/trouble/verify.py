@@ -149,7 +149,7 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     looked = f"{report.states} states, {report.objects} objects{read} in {report.seconds:.1f} s"
     if report.skipped:
         looked += f"; {report.skipped} objects not looked at"
-    deeper = unseen(url, report)
+    deeper, stripped = unseen(url, report), [report.in_part] * bool(report.stripped)
     if report.ok and report.none_left:
         command = (report.none_left.next or "").replace(quote(report.url), url)
         then = f"{report.way_back}. Then: lcstore verify {url}" if report.way_back else f"Next: {command}"
@@ -160,11 +160,11 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
         mended = f"{damaged} damaged or missing, and can be made again.{deeper}"
         return [
             f"{said} can be restored: {looked}. But {mended}",
+            *stripped,
             f"Next: lcstore repair {url}",
         ]
     if report.ok:
-        good = f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}"
-        return [good, report.in_part] if report.stripped else [good]
+        return [f"Good{', as far as was looked at' * bool(report.skipped)}: {looked}.{deeper}", *stripped]
     unread = sum(one.is_unread for one in report.findings)
     begin = "Not read" if unread == report.count("error") else "Damaged"
     lines = [f"{begin}: {counted(report.count('error'), 'error')} in {looked}."]
@@ -186,6 +186,7 @@ def _summary(url: str, report: VerifyReport) -> list[str]:
     elif report.good is not None and not any(found.key == STORE_KEY for found in report.findings):
         said = "As far as was looked at, every" if deeper or report.skipped else "Every"
         lines.append(f"{said} state that is kept can be restored: none needs what is damaged.")
+    lines += stripped
     if report.kept_in_part:
         part = steps_text(report.kept_in_part)
         lines.append(f"Of {part} the rest is there: a restore says by which names=, and a repair keeps it.")
