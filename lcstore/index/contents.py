@@ -171,7 +171,7 @@ def read_contents(
     on_progress: OnProgress | None = None,
     known: Records | None = None,
 ) -> Contents:
-    """List a store and read all its records; parameters and errors as for `judged_contents`."""
+    """List a store and read its records; parameters and errors as for `judged_contents`."""
     return judged_contents(backend, lambda contents: None, before, on_progress, known)[0]
 
 
@@ -196,7 +196,8 @@ def judged_contents(
     on_progress
         Told how many records have been read.
     known
-        Those that this process has read already: they are not read again either.
+        Those that this process has read already: they are not read again either. For estimates alone: what
+        decides on what goes reads all of them.
 
     Raises
     ------
